@@ -1,4 +1,4 @@
-"""The one error tree. Status, type string and "may be retried" are facts of the class; nobody reads a message to decide.
+"""The one error tree. Status, type string and "may be retried" are facts of the class; no code reads a message.
 
     GatewayError
     ├── InvalidRequest 400            the client's request is wrong

@@ -1,0 +1,1 @@
+"""The canonical form: messages, requests, events, results, stop reasons, usage, errors."""

@@ -1,0 +1,197 @@
+"""Events: what a provider's stream is made of, in the order that a client may see.
+
+Each event names its choice and its part (parts count from 0 within a choice, dense, in order of first appearance);
+nobody counts chunks. A stream of one request is
+
+    Started  (deltas, tool calls, reports, ...)*  ChoiceFinished for each choice  UsageReported?
+
+and fails by raising a GatewayError instead. A delta with token logprobs carries exactly those of its own tokens.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.usage import TokenLogprob, Usage
+
+__all__ = [
+    "AnnotationAdded",
+    "ChoiceFinished",
+    "Event",
+    "HostedToolEvent",
+    "MediaDelta",
+    "PromptReported",
+    "ProviderReported",
+    "ReasoningDelta",
+    "ReasoningFinished",
+    "RefusalDelta",
+    "Started",
+    "TextDelta",
+    "ToolArgumentsDelta",
+    "ToolCallFinished",
+    "ToolCallStarted",
+    "UsageReported",
+    "is_output",
+]
+
+
+class Started(Struct, frozen=True, gc=False):
+    """The provider accepted. `id` and `model` are the upstream's own, `created` is Unix seconds; all may be unknown."""
+
+    id: str | None = None
+    created: int | None = None
+    model: str | None = None
+
+
+class TextDelta(Struct, frozen=True, gc=False):
+    """`text` may be empty when only token data (logprobs, ids) arrived."""
+
+    choice: int
+    part: int
+    text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
+    token_ids: tuple[int, ...] = ()
+
+
+class ReasoningDelta(Struct, frozen=True, gc=False):
+    """`summary`: the text belongs to the summary, not to the raw reasoning."""
+
+    choice: int
+    part: int
+    text: str
+    summary: bool = False
+    logprobs: tuple[TokenLogprob, ...] = ()
+    token_ids: tuple[int, ...] = ()
+
+
+class ReasoningFinished(Struct, frozen=True, gc=False):
+    """Opaque proof of the part's reasoning; `origin` names the provider that made it."""
+
+    choice: int
+    part: int
+    signature: str | None = None
+    encrypted: str | None = None
+    origin: str | None = None
+    fields: Mapping[str, bytes] | None = None
+
+
+class RefusalDelta(Struct, frozen=True, gc=False):
+    choice: int
+    part: int
+    text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+class AnnotationAdded(Struct, frozen=True, gc=False):
+    """A citation on a text part, as raw JSON of the dialect `origin`."""
+
+    choice: int
+    part: int
+    annotation: bytes
+    origin: str
+
+
+class MediaDelta(Struct, frozen=True, gc=False):
+    """A piece of audio or of an image. `data` is base64; pieces join. `media` is audio, image or video."""
+
+    choice: int
+    part: int
+    media: str
+    data: str = ""
+    transcript: str = ""
+    format: str | None = None
+    id: str | None = None
+    expires_at: int | None = None
+
+
+class ToolCallStarted(Struct, frozen=True, gc=False):
+    """`id` is unique and `name` not empty; both are final. `kind` is function, custom, hosted or mcp."""
+
+    choice: int
+    part: int
+    id: str
+    name: str
+    kind: str = "function"
+    fields: Mapping[str, bytes] | None = None
+
+
+class ToolArgumentsDelta(Struct, frozen=True, gc=False):
+    choice: int
+    part: int
+    text: str
+
+
+class ToolCallFinished(Struct, frozen=True, gc=False):
+    choice: int
+    part: int
+
+
+class HostedToolEvent(Struct, frozen=True, gc=False):
+    """Progress of a tool that the provider runs itself, as raw JSON of the dialect `origin`."""
+
+    choice: int
+    part: int
+    type: str
+    raw: bytes
+    origin: str
+
+
+class PromptReported(Struct, frozen=True, gc=False):
+    """Facts about prompt number `prompt`, where they were asked for. `logits` are raw JSON."""
+
+    prompt: int
+    token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    logits: bytes | None = None
+
+
+class ChoiceFinished(Struct, frozen=True, gc=False):
+    """`raw` is the upstream's own word. `stop` is the stop string or stop token id that ended it, None on plain EOS."""
+
+    choice: int
+    reason: StopReason
+    raw: str | None = None
+    stop: str | int | None = None
+
+
+class UsageReported(Struct, frozen=True, gc=False):
+    """Running totals; a later report replaces an earlier one whole."""
+
+    usage: Usage
+
+
+class ProviderReported(Struct, frozen=True, gc=False):
+    """Fields of the dialect `origin` that are not mapped, as raw JSON by name. `choice` None: of the whole answer."""
+
+    fields: Mapping[str, bytes]
+    origin: str
+    choice: int | None = None
+
+
+Event = (
+    Started
+    | TextDelta
+    | ReasoningDelta
+    | ReasoningFinished
+    | RefusalDelta
+    | AnnotationAdded
+    | MediaDelta
+    | ToolCallStarted
+    | ToolArgumentsDelta
+    | ToolCallFinished
+    | HostedToolEvent
+    | PromptReported
+    | ChoiceFinished
+    | UsageReported
+    | ProviderReported
+)  # closed: match with assert_never
+
+_SILENT = (Started, UsageReported, ProviderReported)
+
+
+def is_output(event: Event) -> bool:
+    """Whether the event commits the answer to its target: after it there is no retry and no failover (law 13)."""
+    if type(event) is TextDelta or type(event) is ReasoningDelta or type(event) is RefusalDelta:
+        return bool(event.text or event.logprobs)
+    return not isinstance(event, _SILENT)

@@ -1,0 +1,189 @@
+"""Messages: what was said, as ordered parts. Owns no wire words.
+
+Every dialect's parser builds these and its renderer reads them.
+
+Raw JSON (`bytes`) stands wherever this project must not decode and rebuild what it was given: annotations, provider
+data, schemas, unknown fields.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+__all__ = [
+    "ASSISTANT",
+    "DEVELOPER",
+    "SYSTEM",
+    "TOOL",
+    "USER",
+    "Audio",
+    "CacheHint",
+    "Document",
+    "File",
+    "Image",
+    "MediaSource",
+    "Message",
+    "Opaque",
+    "Part",
+    "ProviderData",
+    "Reasoning",
+    "Refusal",
+    "Text",
+    "ToolCall",
+    "ToolResult",
+    "Video",
+    "text_of",
+]
+
+SYSTEM = "system"
+DEVELOPER = "developer"
+USER = "user"
+ASSISTANT = "assistant"
+TOOL = "tool"
+
+
+class CacheHint(Struct, frozen=True):
+    """Up to here the prompt is worth caching. `ttl` says how long (`5m`, `1h`); None: the dialect's default."""
+
+    ttl: str | None = None
+
+
+class ProviderData(Struct, frozen=True):
+    """Opaque fields of one dialect (raw JSON by name). They travel byte-identical and go back only to `origin`."""
+
+    origin: str
+    fields: Mapping[str, bytes]
+
+
+class MediaSource(Struct, frozen=True):
+    """Where media lie: exactly one of `url` (http or data URI, passed on as it came), `data` (base64) and `file_id`."""
+
+    url: str | None = None
+    data: str | None = None
+    file_id: str | None = None
+    media_type: str | None = None
+
+
+class Text(Struct, frozen=True, kw_only=True):
+    """`annotations` are raw JSON objects (citations) of the dialect that made them."""
+
+    text: str
+    annotations: tuple[bytes, ...] = ()
+    cache: CacheHint | None = None
+    provider_data: ProviderData | None = None
+
+
+class Image(Struct, frozen=True, kw_only=True):
+    source: MediaSource
+    detail: str | None = None
+    cache: CacheHint | None = None
+    provider_data: ProviderData | None = None
+
+
+class Audio(Struct, frozen=True, kw_only=True):
+    """`format` is a file format (`wav`). An assistant's own audio has an id, an expiry (Unix s) and a transcript."""
+
+    source: MediaSource
+    format: str | None = None
+    id: str | None = None
+    expires_at: int | None = None
+    transcript: str | None = None
+    cache: CacheHint | None = None
+    provider_data: ProviderData | None = None
+
+
+class Video(Struct, frozen=True, kw_only=True):
+    source: MediaSource
+    cache: CacheHint | None = None
+    provider_data: ProviderData | None = None
+
+
+class File(Struct, frozen=True, kw_only=True):
+    source: MediaSource
+    filename: str | None = None
+    cache: CacheHint | None = None
+    provider_data: ProviderData | None = None
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """A document that the model may cite. Plain text stands in `text`, anything else in `source`."""
+
+    source: MediaSource | None = None
+    text: str | None = None
+    title: str | None = None
+    context: str | None = None
+    citations: bool | None = None
+    cache: CacheHint | None = None
+    provider_data: ProviderData | None = None
+
+
+class Reasoning(Struct, frozen=True, kw_only=True):
+    """What the model thought. `signature` and `encrypted` are opaque and belong to `origin` (a provider's name)."""
+
+    text: str = ""
+    summary: tuple[str, ...] = ()
+    signature: str | None = None
+    encrypted: str | None = None
+    origin: str | None = None
+    cache: CacheHint | None = None
+    provider_data: ProviderData | None = None
+
+
+class Refusal(Struct, frozen=True, kw_only=True):
+    text: str
+    cache: CacheHint | None = None
+    provider_data: ProviderData | None = None
+
+
+class ToolCall(Struct, frozen=True, kw_only=True):
+    """Kinds: function, custom, hosted, mcp. `arguments` is the model's own text: JSON for a function, else free text."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    kind: str = "function"
+    cache: CacheHint | None = None
+    provider_data: ProviderData | None = None
+
+
+class ToolResult(Struct, frozen=True, kw_only=True):
+    """The answer to the call `call_id`. `is_error` None: the dialect does not say."""
+
+    call_id: str
+    parts: "tuple[Part, ...]" = ()
+    is_error: bool | None = None
+    cache: CacheHint | None = None
+    provider_data: ProviderData | None = None
+
+
+class Opaque(Struct, frozen=True, kw_only=True):
+    """A part that only its own dialect understands: `raw` is the whole JSON object, `origin` the dialect."""
+
+    type: str
+    raw: bytes
+    origin: str
+    cache: CacheHint | None = None
+    provider_data: ProviderData | None = None
+
+
+Part = (
+    Text | Image | Audio | Video | File | Document | Reasoning | Refusal | ToolCall | ToolResult | Opaque
+)  # closed: match with assert_never
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """One turn. `role` is one of the constants above, or another word that a template may know.
+
+    `phase` is commentary or final_answer (Responses). `extras` holds unmapped fields of the client's dialect.
+    """
+
+    role: str
+    parts: tuple[Part, ...] = ()
+    name: str | None = None
+    phase: str | None = None
+    extras: ProviderData | None = None
+
+
+def text_of(parts: tuple[Part, ...]) -> str:
+    """The text of all Text parts, joined without a separator."""
+    return "".join([part.text for part in parts if isinstance(part, Text)])

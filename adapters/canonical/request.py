@@ -1,0 +1,237 @@
+"""Requests: what was asked. Unset is None (or empty) all the way down; only a provider applies a default.
+
+`set_fields` names what a request asks for, so that one place can compare it with what a target can express (law 8).
+"""
+
+from collections.abc import Mapping
+from operator import attrgetter
+
+from msgspec import Struct
+from msgspec.structs import fields as struct_fields
+
+from adapters.canonical.messages import CacheHint, Message, ProviderData
+
+__all__ = [
+    "AUTO",
+    "EXPRESSIBLE_FIELDS",
+    "NONE",
+    "REQUIRED",
+    "LoraAdapter",
+    "OutputFormat",
+    "Prompt",
+    "ReasoningOptions",
+    "Request",
+    "Sampling",
+    "TemplateOptions",
+    "Tool",
+    "ToolChoice",
+    "set_fields",
+]
+
+AUTO = "auto"
+NONE = "none"
+REQUIRED = "required"
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    """A tool that the model may call.
+
+    Kinds: `function` (`parameters` is its JSON Schema, raw), `custom` (`grammar` is the raw format object, None: free
+    text), `hosted` and `mcp` (`raw` is the whole declaration of the client's dialect, `name` its type word).
+    """
+
+    kind: str
+    name: str
+    description: str | None = None
+    parameters: bytes | None = None
+    strict: bool | None = None
+    grammar: bytes | None = None
+    raw: bytes | None = None
+    cache: CacheHint | None = None
+    extras: ProviderData | None = None
+
+
+class ToolChoice(Struct, frozen=True, kw_only=True):
+    """`mode` is auto, none or required. `name`: this one must be called. `allowed`: only these may be called."""
+
+    mode: str
+    name: str | None = None
+    kind: str = "function"
+    allowed: tuple[bytes, ...] | None = None
+    """Raw tool references of `allowed_tools`."""
+
+
+class OutputFormat(Struct, frozen=True, kw_only=True):
+    """Kinds: text, json_object, json_schema (`schema` raw, with name, description, strict), regex, choice, grammar,
+    structural_tag (`raw` holds the expression as the client spelled it)."""
+
+    kind: str
+    name: str | None = None
+    description: str | None = None
+    schema: bytes | None = None
+    strict: bool | None = None
+    raw: bytes | None = None
+
+
+class Sampling(Struct, frozen=True, kw_only=True):
+    """How tokens are drawn and where generation ends. Counts are tokens."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    top_p_min: float | None = None
+    typical_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: Mapping[int, float] | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] | None = None
+    stop_token_ids: tuple[int, ...] | None = None
+    stop_regex: tuple[str, ...] | None = None
+    include_stop: bool | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    bad_words: tuple[str, ...] | None = None
+    allowed_token_ids: tuple[int, ...] | None = None
+    use_beam_search: bool | None = None
+    length_penalty: float | None = None
+    early_stopping: bool | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+
+
+class ReasoningOptions(Struct, frozen=True, kw_only=True):
+    """`effort` is none, minimal, low, medium, high, xhigh or max; `budget_tokens` a cap; `include` False hides it."""
+
+    effort: str | None = None
+    summary: str | None = None
+    budget_tokens: int | None = None
+    include: bool | None = None
+    context: str | None = None
+    mode: str | None = None
+
+
+class TemplateOptions(Struct, frozen=True, kw_only=True):
+    """How a local model's chat template is rendered. `kwargs` and `documents` are raw JSON."""
+
+    chat_template: str | None = None
+    kwargs: bytes | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    add_special_tokens: bool | None = None
+    documents: bytes | None = None
+
+
+class LoraAdapter(Struct, frozen=True, kw_only=True):
+    name: str
+    raw: bytes | None = None
+
+
+Prompt = str | tuple[int, ...]
+"""Of a completion without roles: text, or token ids."""
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One generation request. Exactly one of `messages` and `prompts` is set.
+
+    `dialect` names the client's dialect; `extras` are its top-level fields that we do not map, raw JSON by name.
+    `logprobs` is the number of alternatives wanted for each token (0: the chosen one alone; None: off); the same for
+    `prompt_logprobs`. `metadata` and the fields typed `bytes` are raw JSON.
+    """
+
+    model: str
+    dialect: str
+    stream: bool = False
+    include_usage: bool = False
+    continuous_usage: bool = False
+
+    messages: tuple[Message, ...] | None = None
+    prompts: tuple[Prompt, ...] | None = None
+    suffix: str | None = None
+    echo: bool | None = None
+
+    tools: tuple[Tool, ...] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    max_tool_calls: int | None = None
+    output_format: OutputFormat | None = None
+
+    sampling: Sampling = Sampling()
+    max_tokens: int | None = None
+    truncate_prompt_tokens: int | None = None
+    n: int | None = None
+    best_of: int | None = None
+
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    return_context_logits: bool | None = None
+    detokenize: bool | None = None
+
+    reasoning: ReasoningOptions | None = None
+    template: TemplateOptions | None = None
+    modalities: tuple[str, ...] | None = None
+    audio: bytes | None = None
+    verbosity: str | None = None
+    prediction: bytes | None = None
+    web_search_options: bytes | None = None
+    moderation: bytes | None = None
+
+    adapter: LoraAdapter | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    prompt_cache_options: bytes | None = None
+    service_tier: str | None = None
+    store: bool | None = None
+    metadata: bytes | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    include_obfuscation: bool | None = None
+    request_id: str | None = None
+    session_id: str | None = None
+
+    extras: Mapping[str, bytes] = {}
+
+    @property
+    def num_choices(self) -> int:
+        """How many choices the answer has: n for each prompt."""
+        return (self.n or 1) * (len(self.prompts) if self.prompts is not None else 1)
+
+
+_ENVELOPE = frozenset(
+    # How the answer is delivered, and what the gateway itself reads: no target has to express these.
+    (
+        "model",
+        "dialect",
+        "stream",
+        "include_usage",
+        "continuous_usage",
+        "sampling",
+        "request_id",
+        "session_id",
+        "extras",
+    )
+)
+_REQUEST_FIELDS = tuple(f.name for f in struct_fields(Request) if f.name not in _ENVELOPE)
+_SAMPLING_FIELDS = tuple(f.name for f in struct_fields(Sampling))
+_request_values = attrgetter(*_REQUEST_FIELDS)
+_sampling_values = attrgetter(*_SAMPLING_FIELDS)
+
+EXPRESSIBLE_FIELDS = frozenset(_REQUEST_FIELDS) | frozenset(_SAMPLING_FIELDS)
+"""Every name that `set_fields` can give."""
+
+
+def set_fields(request: Request) -> list[str]:
+    """The names of the fields that the client set, of Request and of Sampling, in declaration order."""
+    names = [name for name, value in zip(_REQUEST_FIELDS, _request_values(request), strict=True) if value is not None]
+    names += [
+        name
+        for name, value in zip(_SAMPLING_FIELDS, _sampling_values(request.sampling), strict=True)
+        if value is not None
+    ]
+    return names

@@ -1,0 +1,247 @@
+"""A whole answer, and `fold`, the one way to make it: a non-streamed answer is the fold of the same events (law 1)."""
+
+from collections.abc import Iterable, Mapping
+from typing import assert_never
+
+from msgspec import Struct
+
+from adapters.canonical.errors import StreamTruncated
+from adapters.canonical.events import (
+    AnnotationAdded,
+    ChoiceFinished,
+    Event,
+    HostedToolEvent,
+    MediaDelta,
+    PromptReported,
+    ProviderReported,
+    ReasoningDelta,
+    ReasoningFinished,
+    RefusalDelta,
+    Started,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    UsageReported,
+)
+from adapters.canonical.messages import (
+    Audio,
+    Image,
+    MediaSource,
+    Opaque,
+    Part,
+    ProviderData,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    Video,
+)
+from adapters.canonical.usage import TokenLogprob, Usage
+
+__all__ = ["Choice", "Folder", "Result", "fold"]
+
+
+class Choice(Struct, frozen=True, kw_only=True):
+    """One finished choice. `logprobs` and `token_ids` are of its text parts, the other logprobs of the parts they name."""
+
+    index: int
+    parts: tuple[Part, ...]
+    finish: ChoiceFinished
+    logprobs: tuple[TokenLogprob, ...] = ()
+    refusal_logprobs: tuple[TokenLogprob, ...] = ()
+    reasoning_logprobs: tuple[TokenLogprob, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    provider_fields: Mapping[str, bytes] = {}
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """`provider_fields` are unmapped fields of the dialect `provider_origin`, raw JSON by name."""
+
+    started: Started
+    choices: tuple[Choice, ...]
+    usage: Usage | None = None
+    prompts: tuple[PromptReported, ...] = ()
+    provider_fields: Mapping[str, bytes] = {}
+    provider_origin: str | None = None
+
+
+class _OpenChoice:
+    """A choice while its events arrive: pieces per part, joined once at the end."""
+
+    __slots__ = ("finish", "logprobs", "pieces", "provider", "reasoning_logprobs", "refusal_logprobs", "token_ids")
+
+    def __init__(self) -> None:
+        self.pieces: dict[int, list[Event]] = {}
+        self.logprobs: list[TokenLogprob] = []
+        self.refusal_logprobs: list[TokenLogprob] = []
+        self.reasoning_logprobs: list[TokenLogprob] = []
+        self.token_ids: list[int] = []
+        self.provider: dict[str, bytes] = {}
+        self.finish: ChoiceFinished | None = None
+
+    def add(self, part: int, event: Event) -> None:
+        self.pieces.setdefault(part, []).append(event)
+
+
+class Folder:
+    """Collects events; `result()` is the whole answer. Raises StreamTruncated for a choice without a finish (law 3)."""
+
+    def __init__(self) -> None:
+        self._started = Started()
+        self._choices: dict[int, _OpenChoice] = {}
+        self._usage: Usage | None = None
+        self._prompts: list[PromptReported] = []
+        self._provider: dict[str, bytes] = {}
+        self._origin: str | None = None
+
+    def feed(self, events: Iterable[Event]) -> None:
+        for event in events:
+            match event:
+                case TextDelta():
+                    choice = self._choice(event.choice)
+                    choice.add(event.part, event)
+                    choice.logprobs.extend(event.logprobs)
+                    choice.token_ids.extend(event.token_ids)
+                case ReasoningDelta():
+                    choice = self._choice(event.choice)
+                    choice.add(event.part, event)
+                    choice.reasoning_logprobs.extend(event.logprobs)
+                case RefusalDelta():
+                    choice = self._choice(event.choice)
+                    choice.add(event.part, event)
+                    choice.refusal_logprobs.extend(event.logprobs)
+                case (
+                    ToolCallStarted()
+                    | ToolArgumentsDelta()
+                    | ReasoningFinished()
+                    | AnnotationAdded()
+                    | MediaDelta()
+                    | HostedToolEvent()
+                ):
+                    self._choice(event.choice).add(event.part, event)
+                case ToolCallFinished():
+                    pass  # the fold ends every call with its choice
+                case ChoiceFinished():
+                    self._choice(event.choice).finish = event
+                case UsageReported():
+                    self._usage = event.usage
+                case Started():
+                    self._started = event
+                case PromptReported():
+                    self._prompts.append(event)
+                case ProviderReported():
+                    self._origin = event.origin
+                    target = self._provider if event.choice is None else self._choice(event.choice).provider
+                    target.update(event.fields)
+                case _:
+                    assert_never(event)
+
+    def _choice(self, index: int) -> _OpenChoice:
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = _OpenChoice()
+        return choice
+
+    def result(self) -> Result:
+        return Result(
+            started=self._started,
+            choices=tuple([_close(index, self._choices[index]) for index in sorted(self._choices)]),
+            usage=self._usage,
+            prompts=tuple(self._prompts),
+            provider_fields=self._provider,
+            provider_origin=self._origin,
+        )
+
+
+def fold(events: Iterable[Event]) -> Result:
+    """The answer that the events add up to."""
+    folder = Folder()
+    folder.feed(events)
+    return folder.result()
+
+
+def _close(index: int, choice: _OpenChoice) -> Choice:
+    if choice.finish is None:
+        raise StreamTruncated(f"the answer ended before choice {index} was finished")
+    return Choice(
+        index=index,
+        parts=tuple([_join(choice.pieces[part]) for part in sorted(choice.pieces)]),
+        finish=choice.finish,
+        logprobs=tuple(choice.logprobs),
+        refusal_logprobs=tuple(choice.refusal_logprobs),
+        reasoning_logprobs=tuple(choice.reasoning_logprobs),
+        token_ids=tuple(choice.token_ids),
+        provider_fields=choice.provider,
+    )
+
+
+def _join(pieces: list[Event]) -> Part:
+    """The part that the events of one part number make; its first event decides the kind."""
+    first = pieces[0]
+    match first:
+        case TextDelta() | AnnotationAdded():
+            texts = [piece.text for piece in pieces if isinstance(piece, TextDelta)]
+            annotations = tuple([piece.annotation for piece in pieces if isinstance(piece, AnnotationAdded)])
+            return Text(text="".join(texts), annotations=annotations)
+        case ReasoningDelta() | ReasoningFinished():
+            return _join_reasoning(pieces)
+        case RefusalDelta():
+            return Refusal(text="".join([piece.text for piece in pieces if isinstance(piece, RefusalDelta)]))
+        case ToolCallStarted():
+            return ToolCall(
+                id=first.id,
+                name=first.name,
+                kind=first.kind,
+                arguments="".join([piece.text for piece in pieces if isinstance(piece, ToolArgumentsDelta)]),
+                provider_data=None if first.fields is None else ProviderData("", first.fields),
+            )
+        case MediaDelta():
+            return _join_media([piece for piece in pieces if isinstance(piece, MediaDelta)])
+        case HostedToolEvent():
+            last = pieces[-1]
+            assert isinstance(last, HostedToolEvent)
+            return Opaque(type=last.type, raw=last.raw, origin=last.origin)
+        case _:
+            raise TypeError(f"no part starts with {type(first).__name__}")
+
+
+def _join_reasoning(pieces: list[Event]) -> Reasoning:
+    text: list[str] = []
+    summary: list[str] = []
+    signature = encrypted = origin = None
+    fields: Mapping[str, bytes] | None = None
+    for piece in pieces:
+        if isinstance(piece, ReasoningDelta):
+            (summary if piece.summary else text).append(piece.text)
+        elif isinstance(piece, ReasoningFinished):
+            signature = piece.signature or signature
+            encrypted = piece.encrypted or encrypted
+            origin = piece.origin or origin
+            fields = piece.fields or fields
+    return Reasoning(
+        text="".join(text),
+        summary=("".join(summary),) if summary else (),
+        signature=signature,
+        encrypted=encrypted,
+        origin=origin,
+        provider_data=None if fields is None else ProviderData(origin or "", fields),
+    )
+
+
+def _join_media(pieces: list[MediaDelta]) -> Part:
+    first = pieces[0]
+    source = MediaSource(data="".join([piece.data for piece in pieces]))
+    match first.media:
+        case "audio":
+            return Audio(
+                source=source,
+                format=first.format,
+                id=next((piece.id for piece in pieces if piece.id), None),
+                expires_at=next((piece.expires_at for piece in pieces if piece.expires_at is not None), None),
+                transcript="".join([piece.transcript for piece in pieces]),
+            )
+        case "video":
+            return Video(source=source)
+        case _:
+            return Image(source=source)
