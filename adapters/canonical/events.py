@@ -37,11 +37,13 @@ __all__ = [
 
 
 class Started(Struct, frozen=True, gc=False):
-    """The provider accepted. `id` and `model` are the upstream's own, `created` is Unix seconds; all may be unknown."""
+    """The provider accepted. All are the upstream's own and may be unknown: `created` is Unix seconds, `request_id` the
+    id that its HTTP answer carried."""
 
     id: str | None = None
     created: int | None = None
     model: str | None = None
+    request_id: str | None = None
 
 
 class TextDelta(Struct, frozen=True, gc=False):

@@ -136,7 +136,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
 
 class ToolCall(Struct, frozen=True, kw_only=True):
-    """Kinds: function, custom, hosted, mcp. `arguments` is the model's own text: JSON for a function, else free text."""
+    """Kinds: function, custom, hosted, mcp. `arguments` is the model's own text: JSON for a function."""
 
     id: str
     name: str

@@ -43,7 +43,7 @@ __all__ = ["Choice", "Folder", "Result", "fold"]
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """One finished choice. `logprobs` and `token_ids` are of its text parts, the other logprobs of the parts they name."""
+    """One finished choice. `logprobs` and `token_ids` are those of its text parts."""
 
     index: int
     parts: tuple[Part, ...]

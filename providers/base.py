@@ -1,0 +1,134 @@
+"""What a provider is: the protocol, what it declares about itself, and the settings it is built from.
+
+Generation has one door, `stream` (law 18). Other abilities are the optional protocols of `providers.abilities`.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from adapters.canonical.events import Event
+from adapters.canonical.messages import Part, Refusal, Text, ToolCall, ToolResult
+from adapters.canonical.request import Request
+
+__all__ = [
+    "Batch",
+    "Capabilities",
+    "Limits",
+    "ModelEntry",
+    "Provider",
+    "ProviderSettings",
+    "Readiness",
+    "ReadinessState",
+]
+
+Batch: TypeAlias = list[Event]
+"""The events that one read of a socket, or one step of the engine, brought; never empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The four limits of a request, in seconds; none is infinite. `gap_s` is the longest silence between two batches."""
+
+    connect_s: float = 5.0
+    first_token_s: float = 60.0
+    gap_s: float = 60.0
+    total_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a target can express. The router compares it with each request before the provider sees it (law 8).
+
+    `fields` are names from `adapters.canonical.request.EXPRESSIBLE_FIELDS`. `forwards` are the client dialects whose
+    unmapped fields the target takes as they are. `native_choices`: n and several prompts go in one upstream call;
+    without it `providers.choices` asks once for each choice.
+    """
+
+    fields: frozenset[str]
+    forwards: frozenset[str] = frozenset()
+    parts: frozenset[type[Part]] = frozenset((Text, Refusal, ToolCall, ToolResult))
+    tool_kinds: frozenset[str] = frozenset(("function",))
+    messages: bool = True
+    prompts: bool = False
+    native_choices: bool = False
+
+
+class ReadinessState(Enum):
+    READY = "ready"
+    LOADING = "loading"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether a model can answer now. `reason` is one clear line where it cannot."""
+
+    state: ReadinessState
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelEntry:
+    """One row of a provider's model list. `created` is Unix seconds, `context` the window in tokens."""
+
+    id: str
+    created: int | None = None
+    owned_by: str | None = None
+    context: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderSettings:
+    """One entry under `providers:` of run.yaml, resolved. `options` is the part that only this type knows."""
+
+    name: str
+    type: str
+    base_url: str | None = None
+    api_key: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    proxy: str | None = None
+    ca_file: str | None = None
+    max_connections: int = 512
+    params: Mapping[str, object] = field(default_factory=dict)
+    limits: Limits = Limits()
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"ProviderSettings(name={self.name!r}, type={self.type!r}, base_url={self.base_url!r})"
+
+
+@runtime_checkable
+class Provider(Protocol):
+    """One configured source of models. Every method may be called from several tasks of one event loop at once."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def start(self) -> None:
+        """Begins what must run in the background (loading models). Returns without waiting for it; never raises for a
+        model or an upstream that is not there."""
+        ...
+
+    def capabilities(self, model: str) -> Capabilities: ...
+
+    def readiness(self, model: str) -> Readiness: ...
+
+    async def models(self) -> Sequence[ModelEntry]:
+        """What can be called, fetched anew or from a short-lived cache. Raises GatewayError when it can't be told."""
+        ...
+
+    def stream(self, request: Request) -> AsyncIterator[Batch]:
+        """The answer's events. `request.model` is the provider's own name of the model.
+
+        Ends after every choice's ChoiceFinished, or raises a GatewayError. Never retries. Closing the iterator, or
+        cancelling the task that waits on it, frees everything and stops the upstream call or the sequence within a
+        second. Wrap it in `contextlib.aclosing`. With `request.stream` false a remote provider makes a call that does
+        not stream, and yields the same events, a delta a part.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Frees connections, threads and memory; running streams fail."""
+        ...
