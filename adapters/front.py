@@ -17,7 +17,7 @@ __all__ = ["AnswerHead", "Front", "StreamRenderer"]
 
 
 class AnswerHead(Struct, frozen=True):
-    """What the gateway itself decides about an answer: its id, its time (Unix seconds), the model as the client named it."""
+    """What the gateway decides about an answer: its id, its time (Unix seconds), the model as the client named it."""
 
     id: str
     created: int

@@ -66,7 +66,7 @@ class RerankResult(Struct, frozen=True, kw_only=True):
 
 
 class ForwardCall(Struct, frozen=True, kw_only=True):
-    """A call that passes through unread: `path` below the provider's base URL, `body` in pieces, allow-listed headers."""
+    """A call that passes through unread: `path` below the base URL, `body` in pieces, allow-listed headers."""
 
     method: str
     path: str

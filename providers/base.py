@@ -29,7 +29,7 @@ Batch: TypeAlias = list[Event]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The four limits of a request, in seconds; none is infinite. `gap_s` is the longest silence between two batches."""
+    """The four limits of a request, in seconds; none is infinite. `gap_s`: the longest silence between batches."""
 
     connect_s: float = 5.0
     first_token_s: float = 60.0
