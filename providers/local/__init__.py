@@ -1,0 +1,1 @@
+"""The bundled engine as a provider: model files, tokenizer, chat template and text around local_engine."""

