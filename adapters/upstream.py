@@ -41,7 +41,7 @@ class Upstream(Protocol):
     def stream_parser(self, request: Request) -> StreamParser: ...
 
     def parse_body(self, request: Request, body: bytes) -> list[Event]:
-        """A non-streamed answer as events, a delta a part. Raises GatewayError on an error object or an empty answer."""
+        """A non-streamed answer as events, a delta a part. Raises GatewayError on an error object or emptiness."""
         ...
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:

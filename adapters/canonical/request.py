@@ -3,11 +3,12 @@
 `set_fields` names what a request asks for, so that one place can compare it with what a target can express (law 8).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import fields as struct_fields
+from msgspec.structs import replace
 
 from adapters.canonical.messages import CacheHint, Message, ProviderData
 
@@ -26,6 +27,7 @@ __all__ = [
     "Tool",
     "ToolChoice",
     "set_fields",
+    "without_fields",
 ]
 
 AUTO = "auto"
@@ -205,33 +207,47 @@ class Request(Struct, frozen=True, kw_only=True):
 
 _ENVELOPE = frozenset(
     # How the answer is delivered, and what the gateway itself reads: no target has to express these.
-    (
-        "model",
-        "dialect",
-        "stream",
-        "include_usage",
-        "continuous_usage",
-        "sampling",
-        "request_id",
-        "session_id",
-        "extras",
-    )
+    ("model", "dialect", "stream", "include_usage", "continuous_usage", "request_id", "session_id", "extras")
 )
-_REQUEST_FIELDS = tuple(f.name for f in struct_fields(Request) if f.name not in _ENVELOPE)
-_SAMPLING_FIELDS = tuple(f.name for f in struct_fields(Sampling))
-_request_values = attrgetter(*_REQUEST_FIELDS)
-_sampling_values = attrgetter(*_SAMPLING_FIELDS)
+_GROUPS: dict[str, tuple[str, type[Struct]]] = {
+    # Fields that are groups of fields: the prefix of their members' names, and their type.
+    "sampling": ("", Sampling),
+    "reasoning": ("reasoning.", ReasoningOptions),
+    "template": ("template.", TemplateOptions),
+}
+_FIELDS = tuple(f.name for f in struct_fields(Request) if f.name not in _ENVELOPE and f.name not in _GROUPS)
+_MEMBERS = {group: tuple(f.name for f in struct_fields(type_)) for group, (_, type_) in _GROUPS.items()}
+_PLACES = {name: ("", name) for name in _FIELDS} | {
+    _GROUPS[group][0] + member: (group, member) for group, members in _MEMBERS.items() for member in members
+}
+_values_of = attrgetter(*_FIELDS)
+_values_in = {group: attrgetter(*members) for group, members in _MEMBERS.items()}
 
-EXPRESSIBLE_FIELDS = frozenset(_REQUEST_FIELDS) | frozenset(_SAMPLING_FIELDS)
+EXPRESSIBLE_FIELDS = frozenset(_PLACES)
 """Every name that `set_fields` can give."""
 
 
 def set_fields(request: Request) -> list[str]:
-    """The names of the fields that the client set, of Request and of Sampling, in declaration order."""
-    names = [name for name, value in zip(_REQUEST_FIELDS, _request_values(request), strict=True) if value is not None]
-    names += [
-        name
-        for name, value in zip(_SAMPLING_FIELDS, _sampling_values(request.sampling), strict=True)
-        if value is not None
-    ]
+    """The names of the fields that the client set, in declaration order.
+
+    Members of Sampling have bare names (`top_p`), those of the other groups dotted ones (`reasoning.effort`).
+    """
+    names = [name for name, value in zip(_FIELDS, _values_of(request), strict=True) if value is not None]
+    for group, (prefix, _) in _GROUPS.items():
+        members = getattr(request, group)
+        if members is not None:
+            values = _values_in[group](members)
+            names += [prefix + name for name, value in zip(_MEMBERS[group], values, strict=True) if value is not None]
     return names
+
+
+def without_fields(request: Request, names: Iterable[str]) -> Request:
+    """The request with these fields unset. The names are those of `set_fields`."""
+    changed: dict[str, dict[str, None]] = {}
+    for name in names:
+        group, member = _PLACES[name]
+        changed.setdefault(group, {})[member] = None
+    top: dict[str, object] = dict(changed.pop("", {}))
+    for group, members in changed.items():
+        top[group] = replace(getattr(request, group), **members)
+    return replace(request, **top)
