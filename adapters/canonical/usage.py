@@ -9,12 +9,12 @@ MIN_LOGPROB = -9999.0
 
 
 class TopLogprob(Struct, frozen=True, gc=False):
-    """An alternative. `text` is a printable stand-in, `bytes` the token's true bytes (None: not reported)."""
+    """An alternative. `text` is a printable stand-in, `raw` the token's true bytes (None: not reported)."""
 
     text: str
     logprob: float
     token_id: int | None = None
-    bytes: bytes | None = None
+    raw: bytes | None = None
 
 
 class TokenLogprob(Struct, frozen=True, gc=False):
@@ -23,7 +23,7 @@ class TokenLogprob(Struct, frozen=True, gc=False):
     text: str
     logprob: float | None
     token_id: int | None = None
-    bytes: bytes | None = None
+    raw: bytes | None = None
     top: tuple[TopLogprob, ...] = ()
 
 
