@@ -1,0 +1,118 @@
+"""Rules that join sections: names that must exist, names that must differ, and what is unsafe together."""
+
+from collections.abc import Collection, Iterator
+
+from gateway.config.faults import Location, did_you_mean
+from gateway.config.sections.local import LocalProvider
+from gateway.config.sections.models import Alias
+from gateway.config.sections.providers import RemoteProvider
+from gateway.config.sections.run_file import RunFile
+
+__all__ = ["cross_check"]
+
+_NEED_BASE_URL = frozenset({"openai-compatible", "openai-responses", "azure"})
+_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+Finding = tuple[Location, str]
+
+
+def cross_check(run: RunFile, *, provider_names: Collection[str], alias_names: Collection[str]) -> Iterator[Finding]:
+    """Where `run` contradicts itself, and what to say there.
+
+    `provider_names` and `alias_names` are all that the file has, also those that are off or wrong in themselves and
+    therefore not in `run`: a reference to one of them is not a second fault.
+    """
+    yield from _open_door(run)
+    yield from _keys(run)
+    for name in provider_names:
+        if not name or not set(name) <= _NAME_CHARS:
+            yield ("providers", name), "a provider's name is made of letters, digits, '.', '_' and '-'"
+    for name in alias_names:
+        if not name or any(char.isspace() for char in name):
+            yield ("models", name), "a public name must not be empty or hold blanks"
+    yield from _providers(run)
+    for name, alias in run.models.items():
+        yield from _targets(run, name, alias, provider_names=provider_names, alias_names=alias_names)
+
+
+def _open_door(run: RunFile) -> Iterator[Finding]:
+    if not run.server.is_loopback and not (run.auth and run.auth.asks):
+        why = "other machines can reach this address, so it needs keys under 'auth', or the host 127.0.0.1"
+        yield ("server", "host"), why
+
+
+def _keys(run: RunFile) -> Iterator[Finding]:
+    ids: dict[str, int] = {}
+    secrets: dict[str, int] = {}
+    for index, key in enumerate(run.auth.keys if run.auth else ()):
+        at: Location = ("auth", "keys", index)
+        if key.id in ids:
+            yield (*at, "id"), f"duplicate id '{key.id}', first given in auth.keys[{ids[key.id]}]"
+        ids.setdefault(key.id, index)
+        secret = key.secret.get_secret_value()
+        if not secret:
+            yield (*at, "secret"), "expected text that is not empty"
+        elif secret in secrets:
+            yield (*at, "secret"), f"the same secret as auth.keys[{secrets[secret]}]"
+        secrets.setdefault(secret, index)
+
+
+def _providers(run: RunFile) -> Iterator[Finding]:
+    locals_ = [name for name, provider in run.providers.items() if isinstance(provider, LocalProvider)]
+    for name in locals_[1:]:
+        yield ("providers", name), f"a second local provider, expected one; put its models under '{locals_[0]}'"
+    for name, provider in run.providers.items():
+        if isinstance(provider, LocalProvider):
+            if not provider.models:
+                yield ("providers", name, "models"), "expected at least one model"
+            for model in provider.models:
+                if not model or any(char.isspace() for char in model):
+                    yield ("providers", name, "models", model), "a model's name must not be empty or hold blanks"
+        elif provider.enabled is True:
+            yield from _remote(name, provider)
+
+
+def _remote(name: str, provider: RemoteProvider) -> Iterator[Finding]:
+    if provider.type in _NEED_BASE_URL and provider.base_url is None:
+        yield ("providers", name, "base_url"), f"the key is missing, a provider of type '{provider.type}' needs it"
+    if provider.key_is_empty:
+        why = "the key is empty; leave it out if none is needed, or switch the provider off with 'enabled: auto'"
+        yield ("providers", name, "api_key"), why
+
+
+def _targets(
+    run: RunFile, name: str, alias: Alias, *, provider_names: Collection[str], alias_names: Collection[str]
+) -> Iterator[Finding]:
+    at: Location = ("models", name)
+    uses: list[tuple[Location, str]] = [((*at, "targets", i, "use"), t.use) for i, t in enumerate(alias.targets)]
+    uses += [((*at, "on_failure", i), use) for i, use in enumerate(alias.on_failure)]
+    seen: set[str] = set()
+    for place, use in uses:
+        if use in seen:
+            yield place, f"'{use}' stands here twice, expected each target once"
+        seen.add(use)
+    for key, more in (
+        ("on_context_overflow", alias.on_context_overflow),
+        ("on_content_filter", alias.on_content_filter),
+    ):
+        uses += [((*at, key, i), use) for i, use in enumerate(more)]
+    if alias.shadow:
+        uses.append(((*at, "shadow", "use"), alias.shadow.use))
+    for place, use in uses:
+        provider, model = use.split("/", 1)
+        if use in alias_names:
+            yield place, f"'{use}' is itself a name under 'models', expected provider/model"
+        elif provider not in provider_names:
+            yield place, f"no provider is named '{provider}'{did_you_mean(provider, sorted(provider_names))}"
+        else:
+            yield from _local_model(run, place, provider, model)
+
+
+def _local_model(run: RunFile, place: Location, provider_name: str, model: str) -> Iterator[Finding]:
+    provider = run.providers.get(provider_name)
+    if not isinstance(provider, LocalProvider) or model in provider.models:
+        return
+    base, _, adapter = model.rpartition(":")
+    if base in provider.models and adapter in provider.models[base].adapters:
+        return
+    yield place, f"'{provider_name}' has no model '{model}'{did_you_mean(model, sorted(provider.models))}"

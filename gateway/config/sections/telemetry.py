@@ -1,0 +1,20 @@
+"""`telemetry:` and `prices:`: what is told about requests, and what they cost."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from gateway.config.sections.section import HttpUrl, LocalPath, Section
+
+__all__ = ["Prices", "Telemetry"]
+
+
+class Telemetry(Section):
+    log: Literal["json", "text"] = Field(default="json", description="Form of the log lines on stderr.")
+    prometheus: bool = Field(default=False, description="Serve /metrics.")
+    otlp: HttpUrl | None = Field(default=None, description="Address of an OpenTelemetry collector.")
+    content: Literal["off", "on"] = Field(default="off", description="Do traces hold prompts and answers?")
+
+
+class Prices(Section):
+    file: LocalPath = Field(description="YAML file of prices.")

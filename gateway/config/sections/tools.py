@@ -1,0 +1,61 @@
+"""`tools:`, `fetch:`, `guardrails:`: what the gateway does besides passing requests on."""
+
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from gateway.config.sections.section import FrozenMap, HttpUrl, Positive, Secret, Section, Text, empty_map
+
+__all__ = ["Fetch", "Guardrail", "McpServer", "Tools"]
+
+
+class McpServer(Section):
+    url: HttpUrl | None = Field(default=None, description="Address of the server.")
+    command: tuple[Text, ...] | None = Field(default=None, min_length=1, description="Or the command that starts it.")
+    headers: FrozenMap[Secret] = Field(default_factory=empty_map, description="Headers of every call.")
+    approval: Literal["always", "never"] = Field(default="always", description="Does a call need approval?")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "McpServer":
+        if (self.url is None) == (self.command is None):
+            raise ValueError("expected either 'url' or 'command'")
+        return self
+
+
+class Tools(Section):
+    mcp: FrozenMap[McpServer] = Field(default_factory=empty_map, description="MCP servers by name.")
+    web_search: Text | None = Field(default=None, description="What searches the web: mcp:NAME.")
+    from_request: bool = Field(default=False, description="May a request name MCP servers of its own?")
+
+
+class Fetch(Section):
+    schemes: tuple[Literal["https", "http", "data"], ...] = Field(
+        default=("https", "data"), description="Schemes of addresses in requests that are fetched."
+    )
+    private_addresses: bool = Field(default=False, description="May they lead to private networks?")
+    allow_hosts: tuple[Text, ...] = Field(default=(), description="Hosts that are allowed whatever they resolve to.")
+    max_mb: Positive = Field(default=20, description="Largest file, in MiB.")
+
+
+class Guardrail(Section):
+    regex: Text | None = Field(default=None, description="Text that is looked for.")
+    replace: str | None = Field(default=None, description="What stands in its place; default: the request is refused.")
+    webhook: HttpUrl | None = Field(default=None, description="Or an address that judges the text.")
+    on: tuple[Literal["input", "output"], ...] = Field(default=("input", "output"), min_length=1)
+
+    @field_validator("regex")
+    @classmethod
+    def _compiles(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise ValueError(f"not a regular expression: {error}") from None
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "Guardrail":
+        if (self.regex is None) == (self.webhook is None):
+            raise ValueError("expected either 'regex' or 'webhook'")
+        return self

@@ -1,0 +1,191 @@
+"""Plain values -> `RunFile`, with pydantic's errors put into our words and our places."""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from gateway.config.document import parse_scalar
+from gateway.config.faults import Fault, Location, did_you_mean
+from gateway.config.resolve import Resolved
+from gateway.config.sections.run_file import RunFile
+
+__all__ = ["in_file", "validate"]
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "model_type": "a mapping ({{}} for an empty one)",
+    "model_attributes_type": "a mapping ({{}} for an empty one)",
+    "dict_type": "a mapping ({{}} for an empty one)",
+    "mapping_type": "a mapping ({{}} for an empty one)",
+    "tuple_type": "a list",
+    "too_short": "at least one entry",
+    "string_too_short": "text that is not empty",
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than": "less than {lt:g}",
+    "less_than_equal": "at most {le:g}",
+    "literal_error": "{expected}",
+    "string_too_long": "at most {max_length} characters",
+}
+_PATTERNS = {
+    r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "letters, digits, '.', '_' and '-', beginning with a letter or digit",
+    r"^[^/\s]+/\S.*$": "provider/model",
+}
+
+
+def validate(
+    resolved: Resolved, *, provider_types: Collection[str], folder: Path
+) -> tuple[RunFile | None, list[Fault], Resolved]:
+    """The validated file or None, what is wrong, and the values with every lone `${V}` in the type of its field."""
+    context = {"provider_types": provider_types, "folder": folder}
+    try:
+        return RunFile.model_validate(resolved.value, context=context), [], resolved
+    except ValidationError as error:
+        first = error
+    retyped = _retype(resolved, first)
+    if retyped is None:
+        return None, list(_faults(first, resolved)), resolved
+    try:
+        return RunFile.model_validate(retyped.value, context=context), [], retyped
+    except ValidationError as error:
+        return None, list(_faults(error, retyped)), retyped
+
+
+def _retype(resolved: Resolved, error: ValidationError) -> Resolved | None:
+    """The values with those lone `${V}` that were refused as text read as a YAML scalar; None if there are none."""
+    refused = {
+        in_file(details["loc"], resolved.value) for details in error.errors(include_url=False, include_input=False)
+    }
+    changes = {at: parse_scalar(text) for at, text in resolved.lone.items() if at in refused}
+    if not any(not isinstance(value, str) for value in changes.values()):
+        return None
+    return Resolved(
+        _replace(resolved.value, changes, ()),
+        resolved.lines,
+        resolved.substituted,
+        resolved.lone,
+        resolved.missing,
+        resolved.malformed,
+    )
+
+
+def _replace(value: object, changes: Mapping[Location, object], at: Location) -> object:
+    if at in changes:
+        return changes[at]
+    if isinstance(value, Mapping):
+        return {key: _replace(child, changes, (*at, key)) for key, child in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_replace(child, changes, (*at, index)) for index, child in enumerate(value))
+    return value
+
+
+def _faults(error: ValidationError, resolved: Resolved) -> Iterator[Fault]:
+    """One fault for each place; the branches of a union are told together."""
+    by_place: dict[Location, list[ErrorDetails]] = {}
+    all_errors = error.errors(include_url=False)
+    for details in all_errors:
+        location = details["loc"]
+        if details["type"] == "too_short" and any(
+            location == other["loc"][: len(location)] != other["loc"] for other in all_errors
+        ):
+            continue  # its entries are wrong, not missing
+        place = in_file(details["loc"], resolved.value)
+        if details["type"] == "missing":
+            place = (*place, details["loc"][-1])
+        by_place.setdefault(place, []).append(details)
+    for place, all_details in by_place.items():
+        yield Fault(place, resolved.line(place), _message(place, all_details, resolved))
+
+
+def _message(place: Location, all_details: list[ErrorDetails], resolved: Resolved) -> str:
+    first = all_details[0]
+    match first["type"]:
+        case "extra_forbidden":
+            return f"unknown key '{place[-1]}'{did_you_mean(str(place[-1]), _known_keys(first['loc'][:-1]))}"
+        case "missing":
+            return "the key is missing"
+        case "value_error":
+            return str(first.get("ctx", {}).get("error", first["msg"]))
+    expected = list(dict.fromkeys(_expectation(details) for details in all_details))
+    return f"expected {' or '.join(expected)}, got {_got(place, all_details, resolved)}"
+
+
+def _expectation(details: ErrorDetails) -> str:
+    context = details.get("ctx", {})
+    if details["type"] == "string_pattern_mismatch":
+        return _PATTERNS[context["pattern"]]
+    if details["type"] in _EXPECTED:
+        return _EXPECTED[details["type"]].format_map(context)
+    if details["type"] == "value_error":
+        return str(context["error"]).removeprefix("expected ")
+    return details["msg"]
+
+
+def _got(place: Location, all_details: list[ErrorDetails], resolved: Resolved) -> str:
+    """What stood there: its value if it is a word or number of the file that can't be a secret, else its kind."""
+    value = all_details[0]["input"]
+    kinds = {bool: "true or false", str: "text", int: "a number", float: "a number", type(None): "nothing"}
+    if place in resolved.substituted:
+        return "a substituted value"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, tuple):
+        return "a list"
+    may_be_secret = any(details["type"] == "string_type" for details in all_details)
+    if value is None or value == "" or may_be_secret or len(str(value)) > 60:
+        return "nothing" if value is None or value == "" else kinds.get(type(value), "something else")
+    return repr(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def in_file(location: Location, value: object) -> Location:
+    """pydantic's location without the names of union branches and without what a short form left out."""
+    place: Location = ()
+    for step in location:
+        match value:
+            case Mapping() if step in value:
+                value = value[step]
+            case tuple() if isinstance(step, int) and step < len(value):
+                value = value[step]
+            case _:
+                continue
+        place = (*place, step)
+    return place
+
+
+def _known_keys(location: Location) -> list[str]:
+    """The keys that may stand at `location` (pydantic's, with the names of union branches), from the JSON Schema."""
+    schema = RunFile.model_json_schema()
+    definitions = schema.get("$defs", {})
+    here = _branches(schema, definitions)
+    for step in location:
+        named = [branch for branch in here if branch.get("title") == step]
+        below = [child for branch in here for child in _children(branch, step)]
+        here = [leaf for child in below for leaf in _branches(child, definitions)] if below else named or here
+    properties = [found for branch in here if isinstance(found := branch.get("properties"), dict)]
+    return sorted({key for found in properties for key in found})
+
+
+def _children(schema: dict[str, object], step: str | int) -> Iterator[dict[str, object]]:
+    properties = schema.get("properties")
+    if isinstance(properties, dict) and step in properties:
+        yield properties[step]
+    elif isinstance(child := schema.get("items" if isinstance(step, int) else "additionalProperties"), dict):
+        yield child
+
+
+def _branches(schema: dict[str, object], definitions: dict[str, dict[str, object]]) -> list[dict[str, object]]:
+    """The schema itself, or every schema that it may stand for."""
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        return _branches(definitions[reference.rsplit("/", 1)[-1]], definitions)
+    options = schema.get("anyOf", schema.get("oneOf"))
+    if not isinstance(options, list):
+        return [schema]
+    return [leaf for option in options for leaf in _branches(option, definitions)]
