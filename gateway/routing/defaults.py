@@ -1,0 +1,79 @@
+"""`defaults:` of an alias: fields of a request that apply where the client left them out."""
+
+from collections.abc import Mapping
+from typing import get_type_hints
+
+import msgspec
+from msgspec.structs import replace
+
+from adapters.canonical.request import ReasoningOptions, Request, Sampling
+
+__all__ = ["Defaults", "DefaultsError"]
+
+_TOP = (
+    "best_of",
+    "logprobs",
+    "max_tokens",
+    "max_tool_calls",
+    "modalities",
+    "n",
+    "parallel_tool_calls",
+    "priority",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "truncate_prompt_tokens",
+    "user",
+    "verbosity",
+)
+_TYPES = {name: get_type_hints(Request)[name] for name in _TOP}
+_SAMPLING_TYPES = get_type_hints(Sampling)
+_REASONING_TYPES = {f"reasoning.{name}": hint for name, hint in get_type_hints(ReasoningOptions).items()}
+
+
+class DefaultsError(ValueError):
+    """A default that names no field, or has the wrong type."""
+
+
+class Defaults:
+    """Checked when built; raises DefaultsError. Names are those of `adapters.canonical.request.set_fields`."""
+
+    __slots__ = ("_reasoning", "_sampling", "_top")
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self._top: dict[str, object] = {}
+        self._sampling: dict[str, object] = {}
+        self._reasoning: dict[str, object] = {}
+        for name, value in values.items():
+            if name in _TYPES:
+                self._top[name] = _typed(name, value, _TYPES[name])
+            elif name in _SAMPLING_TYPES:
+                self._sampling[name] = _typed(name, value, _SAMPLING_TYPES[name])
+            elif name in _REASONING_TYPES:
+                self._reasoning[name.removeprefix("reasoning.")] = _typed(name, value, _REASONING_TYPES[name])
+            else:
+                raise DefaultsError(f"defaults.{name}: no such field of a request")
+
+    def apply(self, request: Request) -> Request:
+        """The request with the fields set that it lacks."""
+        changed = _missing(request, self._top)
+        if sampling := _missing(request.sampling, self._sampling):
+            changed["sampling"] = replace(request.sampling, **sampling)
+        reasoning = request.reasoning or ReasoningOptions()
+        if missing := _missing(reasoning, self._reasoning):
+            changed["reasoning"] = replace(reasoning, **missing)
+        return replace(request, **changed) if changed else request
+
+
+def _typed(name: str, value: object, hint: object) -> object:
+    try:
+        converted: object = msgspec.convert(value, hint)
+    except msgspec.ValidationError as error:
+        raise DefaultsError(f"defaults.{name}: {error}") from error
+    return converted
+
+
+def _missing(struct: msgspec.Struct, values: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in values.items() if getattr(struct, name) is None}

@@ -1,0 +1,54 @@
+"""Watches that a stream ends as laws 3 and 4 say: one finish for every choice, nothing of a choice after its finish."""
+
+from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated
+from adapters.canonical.events import (
+    ChoiceFinished,
+    PromptReported,
+    ProviderReported,
+    Started,
+    ToolCallFinished,
+    UsageReported,
+)
+from adapters.canonical.usage import Usage
+from providers.base import Batch
+
+__all__ = ["FinishGuard"]
+
+_FREE = (Started, UsageReported, ProviderReported, PromptReported, ToolCallFinished)
+"""What may come after a choice's finish."""
+
+
+class FinishGuard:
+    """Sees every batch of one try. Costs one type comparison an event until the first finish."""
+
+    __slots__ = ("_finished", "_num_choices", "usage")
+
+    def __init__(self, num_choices: int) -> None:
+        self._num_choices = num_choices
+        self._finished: set[int] = set()
+        self.usage: Usage | None = None
+        """The last report."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every choice that was asked for has its finish."""
+        return len(self._finished) >= self._num_choices
+
+    def see(self, batch: Batch) -> None:
+        """Raises BadUpstreamResponse on a second finish, or on output after the finish."""
+        finished = self._finished
+        for event in batch:
+            if type(event) is ChoiceFinished:
+                if event.choice in finished:
+                    raise BadUpstreamResponse(f"the upstream finished choice {event.choice} twice")
+                finished.add(event.choice)
+            elif type(event) is UsageReported:
+                self.usage = event.usage
+            elif finished and not isinstance(event, _FREE) and event.choice in finished:
+                raise BadUpstreamResponse(f"the upstream went on with choice {event.choice} after its finish")
+
+    def close(self) -> None:
+        """At the end of the stream. Raises StreamTruncated for a choice without a finish."""
+        if not self.complete:
+            missing = next(index for index in range(self._num_choices) if index not in self._finished)
+            raise StreamTruncated(f"the upstream's answer ended before choice {missing} was finished")

@@ -1,0 +1,167 @@
+"""Whether a target can express a request (law 8). The only place that decides what is refused, dropped or converted.
+
+Nothing is dropped in silence: a field that the target does not declare is refused by the client's own name for it, or,
+where run.yaml says `unsupported_params: drop`, dropped and listed. What a message says (its parts) is never dropped.
+"""
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from adapters.canonical.errors import UnsupportedParameter
+from adapters.canonical.messages import USER, Message, Part, ProviderData, Text, ToolResult
+from adapters.canonical.request import AUTO, OutputFormat, Request, Tool, ToolChoice, set_fields, without_fields
+from providers.base import Capabilities
+
+__all__ = ["Fitted", "Spelling", "fit"]
+
+Spelling = Callable[[str], str]
+"""From a canonical field name to the client's."""
+
+_NEUTRAL: Mapping[str, tuple[object, ...]] = {
+    # Values that ask for nothing: a target that lacks the field does it anyway. They are unset without a word.
+    "n": (1,),
+    "best_of": (1,),
+    "echo": (False,),
+    "store": (False,),
+    "parallel_tool_calls": (True,),
+    "tool_choice": (ToolChoice(mode=AUTO),),
+    "output_format": (OutputFormat(kind="text"),),
+    "modalities": (("text",),),
+    "service_tier": ("auto",),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "return_context_logits": (False,),
+    "detokenize": (True,),
+    "include_obfuscation": (False,),
+    "sampling.top_p": (1.0,),
+    "sampling.top_k": (0, -1),
+    "sampling.min_p": (0.0,),
+    "sampling.typical_p": (1.0,),
+    "sampling.repetition_penalty": (1.0,),
+    "sampling.presence_penalty": (0.0,),
+    "sampling.frequency_penalty": (0.0,),
+    "sampling.logit_bias": ({},),
+    "sampling.stop": ((),),
+    "sampling.stop_token_ids": ((),),
+    "sampling.bad_words": ((),),
+    "sampling.include_stop": (False,),
+    "sampling.ignore_eos": (False,),
+    "sampling.min_tokens": (0,),
+    "sampling.use_beam_search": (False,),
+    "sampling.skip_special_tokens": (True,),
+    "sampling.spaces_between_special_tokens": (True,),
+}
+_VALUES = {path.rpartition(".")[2]: (attrgetter(path), neutral) for path, neutral in _NEUTRAL.items()}
+_FORMS = ("messages", "prompts")  # compared by Capabilities.messages and .prompts
+
+
+class Fitted(Struct, frozen=True):
+    """A request as the target gets it, and the client's names of what was left out."""
+
+    request: Request
+    dropped: tuple[str, ...] = ()
+
+
+def fit(
+    request: Request, capabilities: Capabilities, spell: Spelling, *, drop: bool, completions_as_chat: bool
+) -> Fitted:
+    """The request without what the target cannot express. Raises UnsupportedParameter, naming the client's field."""
+    request = _in_form(request, capabilities, spell, completions_as_chat)
+    _check_parts(request.messages, capabilities, spell("messages"))
+    dropped: list[str] = []
+    unsupported = [name for name in set_fields(request) if name not in capabilities.fields and name not in _FORMS]
+    if unsupported:
+        dropped += [spell(name) for name in unsupported if not _asks_nothing(request, name)]
+        request = without_fields(request, unsupported)
+    if request.extras and request.dialect not in capabilities.forwards:
+        dropped += request.extras
+        request = replace(request, extras={})
+    if request.tools is not None:
+        request = _fit_tools(request, request.tools, capabilities, dropped, spell)
+    if request.messages is not None:
+        request = _fit_message_extras(request, request.messages, capabilities, dropped, spell)
+    if dropped and not drop:
+        raise UnsupportedParameter(
+            f"{', '.join(dropped)}: not supported by the model '{request.model}'", param=dropped[0]
+        )
+    return Fitted(request, tuple(dropped))
+
+
+def _asks_nothing(request: Request, name: str) -> bool:
+    known = _VALUES.get(name)
+    return known is not None and known[0](request) in known[1]
+
+
+def _in_form(request: Request, capabilities: Capabilities, spell: Spelling, completions_as_chat: bool) -> Request:
+    """Messages for a target that takes messages, prompts for one that takes prompts."""
+    if request.prompts is None:
+        if not capabilities.messages:
+            param = spell("messages")
+            raise UnsupportedParameter(f"{param}: the model '{request.model}' takes plain prompts only", param=param)
+        return request
+    if capabilities.prompts:
+        return request
+    param = spell("prompts")
+    if not completions_as_chat:
+        raise UnsupportedParameter(f"{param}: the model '{request.model}' takes chat messages only", param=param)
+    if len(request.prompts) != 1 or not isinstance(request.prompts[0], str):
+        raise UnsupportedParameter(
+            f"{param}: the model '{request.model}' takes chat messages only, so expected one text", param=param
+        )
+    message = Message(role=USER, parts=(Text(text=request.prompts[0]),))
+    return replace(request, prompts=None, messages=(message,))
+
+
+def _check_parts(messages: tuple[Message, ...] | None, capabilities: Capabilities, name: str) -> None:
+    for index, message in enumerate(messages or ()):
+        for part in message.parts:
+            _check_part(part, capabilities, f"{name}[{index}]")
+
+
+def _check_part(part: Part, capabilities: Capabilities, path: str) -> None:
+    if type(part) not in capabilities.parts:
+        kind = type(part).__name__.lower()
+        raise UnsupportedParameter(f"{path}: the model does not take {kind} parts", param=path)
+    if type(part) is ToolResult:
+        for inner in part.parts:
+            _check_part(inner, capabilities, path)
+
+
+def _fit_tools(
+    request: Request, tools: tuple[Tool, ...], capabilities: Capabilities, dropped: list[str], spell: Spelling
+) -> Request:
+    kept: list[Tool] = []
+    for index, tool in enumerate(tools):
+        path = f"{spell('tools')}[{index}]"
+        if tool.kind not in capabilities.tool_kinds:
+            dropped.append(path)
+            continue
+        foreign = _foreign(tool.extras, capabilities)
+        dropped += [f"{path}.{name}" for name in foreign]
+        kept.append(replace(tool, extras=None) if foreign else tool)
+    if kept == list(tools):
+        return request
+    return replace(request, tools=tuple(kept)) if kept else replace(request, tools=None, tool_choice=None)
+
+
+def _fit_message_extras(
+    request: Request, messages: tuple[Message, ...], capabilities: Capabilities, dropped: list[str], spell: Spelling
+) -> Request:
+    fitted: list[Message] = []
+    changed = False
+    for index, message in enumerate(messages):
+        foreign = _foreign(message.extras, capabilities) if message.extras is not None else ()
+        if foreign:
+            changed = True
+            dropped += [f"{spell('messages')}[{index}].{name}" for name in foreign]
+            message = replace(message, extras=None)
+        fitted.append(message)
+    return replace(request, messages=tuple(fitted)) if changed else request
+
+
+def _foreign(data: ProviderData | None, capabilities: Capabilities) -> tuple[str, ...]:
+    """The names of unmapped fields of a dialect that the target does not speak."""
+    return () if data is None or data.origin in capabilities.forwards else tuple(data.fields)
