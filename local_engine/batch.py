@@ -1,0 +1,110 @@
+"""One step's chunks as tensors: tokens, positions, where keys go, and which rows need logits.
+
+The only module that turns block lists into slots.
+"""
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from local_engine.block_allocator import PADDING_BLOCK
+from local_engine.layers.attention import AttentionGroup, AttentionPlan
+from local_engine.scheduler import Chunk
+
+__all__ = ["Batch", "build_batch"]
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """T rows over all chunks, in the order of `chunks`, with first_row[i] the first row of chunks[i].
+
+    token_ids, positions: [T] int64. Decoding chunks come first, those of similar length side by side.
+    """
+
+    chunks: tuple[Chunk, ...]
+    first_row: tuple[int, ...]
+    token_ids: Tensor
+    positions: Tensor
+    plan: AttentionPlan
+
+
+def build_batch(chunks: SequenceOf[Chunk], *, block_size: int, device: torch.device, dtype: torch.dtype) -> Batch:
+    """The tensors of one step, on `device`; attention masks in `dtype`."""
+    decodes = sorted((c for c in chunks if c.stop - c.start == 1), key=lambda chunk: chunk.stop)
+    prefills = [c for c in chunks if c.stop - c.start > 1]
+    ordered = (*decodes, *prefills)
+    first_row: list[int] = []
+    tokens: list[int] = []
+    for chunk in ordered:
+        first_row.append(len(tokens))
+        tokens += chunk.sequence.tokens[chunk.start : chunk.stop]
+    positions = np.concatenate([np.arange(chunk.start, chunk.stop) for chunk in ordered])
+    write_slots = np.concatenate([_slots(chunk, block_size)[chunk.start :] for chunk in ordered])
+
+    groups: list[AttentionGroup] = []
+    row = 0
+    for _, alike in groupby(decodes, key=lambda chunk: _length_class(chunk.stop)):
+        members = list(alike)
+        slots, visible = _decode_slots(members, block_size)
+        mask = None if visible is None else visible[:, None, None, :]
+        groups.append(_group(row, len(members), slots, mask, device=device, dtype=dtype))
+        row += len(members)
+    for chunk in prefills:
+        causal = np.arange(chunk.stop) <= np.arange(chunk.start, chunk.stop)[:, None]
+        groups.append(_group(row, 1, _slots(chunk, block_size), causal[None, None], device=device, dtype=dtype))
+        row += chunk.stop - chunk.start
+    return Batch(
+        chunks=ordered,
+        first_row=tuple(first_row),
+        token_ids=torch.tensor(tokens, device=device),
+        positions=torch.from_numpy(positions).to(device),
+        plan=AttentionPlan(torch.from_numpy(write_slots).to(device), tuple(groups)),
+    )
+
+
+def _group(
+    row: int,
+    num_sequences: int,
+    slots: Indices,
+    visible: npt.NDArray[np.bool_] | None,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> AttentionGroup:
+    mask = None
+    num_rows = num_sequences
+    if visible is not None:
+        shown = torch.from_numpy(visible).to(device)
+        mask = torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill_(~shown, -torch.inf)
+        num_rows = num_sequences * visible.shape[2]
+    return AttentionGroup(row, row + num_rows, num_sequences, torch.from_numpy(slots.reshape(-1)).to(device), mask)
+
+
+def _length_class(length: int) -> int:
+    """Equal for lengths within a factor of two, so that padding a group at most doubles its work."""
+    return ((length - 1) // 64).bit_length()
+
+
+def _slots(chunk: Chunk, block_size: int) -> Indices:
+    """The slot of each position from 0 to the chunk's end: [S]."""
+    table = np.asarray(chunk.sequence.blocks, dtype=np.int64)
+    return (table[:, None] * block_size + np.arange(block_size)).reshape(-1)[: chunk.stop]
+
+
+def _decode_slots(chunks: list[Chunk], block_size: int) -> tuple[Indices, npt.NDArray[np.bool_] | None]:
+    """Slots of all sequences padded to the longest: [B, S]; and which are real, None if all are."""
+    longest = max(chunk.stop for chunk in chunks)
+    slots = np.full((len(chunks), longest), PADDING_BLOCK * block_size, dtype=np.int64)
+    for row, chunk in enumerate(chunks):
+        slots[row, : chunk.stop] = _slots(chunk, block_size)
+    lengths = np.asarray([chunk.stop for chunk in chunks])
+    if int(lengths.min()) == longest:
+        return slots, None
+    return slots, np.arange(longest) < lengths[:, None]

@@ -1,0 +1,81 @@
+"""The errors of the engine. Facts are attributes, so no caller reads a message.
+
+EngineError
+├── InvalidInput        one parameter of a request is out of its range; `param` names it
+├── ContextOverflow     the prompt, or prompt and answer, do not fit the window
+├── QueueFull           as many requests as the engine holds are unfinished already
+├── EngineClosed        the engine stopped, or is stopping
+├── GenerationFailed    this one request failed while it ran; others went on
+└── ModelLoadError      a file cannot be served as a model; one line naming file and reason
+"""
+
+from pathlib import Path
+
+__all__ = [
+    "ContextOverflow",
+    "EngineClosed",
+    "EngineError",
+    "GenerationFailed",
+    "InvalidInput",
+    "ModelLoadError",
+    "QueueFull",
+]
+
+
+class EngineError(Exception):
+    """Root of everything the engine raises on purpose."""
+
+
+class InvalidInput(EngineError):
+    """A value outside its range. `param` is the field's name in SamplingParams or GenerationRequest."""
+
+    def __init__(self, param: str, reason: str) -> None:
+        super().__init__(f"{param}: {reason}")
+        self.param = param
+        self.reason = reason
+
+
+class ContextOverflow(EngineError):
+    """The request needs more positions than the window has.
+
+    `max_tokens` is None when the prompt alone is too long, else the explicit answer length that does not fit.
+    """
+
+    def __init__(self, *, prompt_tokens: int, limit: int, max_tokens: int | None = None) -> None:
+        if max_tokens is None:
+            message = f"the prompt has {prompt_tokens} tokens, which leaves no room in a window of {limit}"
+        else:
+            message = (
+                f"{prompt_tokens} prompt tokens and {max_tokens} tokens to generate are "
+                f"{prompt_tokens + max_tokens}, the window holds {limit}"
+            )
+        super().__init__(message)
+        self.prompt_tokens = prompt_tokens
+        self.limit = limit
+        self.max_tokens = max_tokens
+
+
+class QueueFull(EngineError):
+    """The bound on unfinished requests is reached. `retry_after_s` estimates when one of them will have ended."""
+
+    def __init__(self, *, limit: int, retry_after_s: float) -> None:
+        super().__init__(f"{limit} requests are running or waiting; try again in {retry_after_s:.0f} s")
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+
+
+class EngineClosed(EngineError):
+    """No further requests are taken."""
+
+
+class GenerationFailed(EngineError):
+    """A running request that cannot go on, such as one whose logits are not numbers."""
+
+
+class ModelLoadError(EngineError):
+    """A model that cannot be loaded. The message is one line: the file's name, then the reason."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path.name}: {reason}")
+        self.path = path
+        self.reason = reason

@@ -1,0 +1,105 @@
+"""What goes into a generator of tokens and what comes out, and the protocol that one satisfies.
+
+Plain frozen data and no torch, so an engine may live in another process, and a scripted one can stand in for it.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from local_engine.sampling import SamplingParams
+
+__all__ = ["EngineStats", "FinishReason", "GenerationRequest", "Generator", "StepOutput", "TokenOutput"]
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One prompt to continue.
+
+    request_id: for the caller's records; it need not be unique.
+    priority: lower runs first, among equals the earlier. Strict: a steady flow of lower numbers holds back higher ones.
+    adapter: name of a LoRA adapter; this engine has none and refuses it.
+    cache_salt: keeps this request's KV blocks from being shared with requests of another salt.
+    """
+
+    request_id: str
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    priority: int = 0
+    adapter: str | None = None
+    cache_salt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenOutput:
+    """A token with its log-probability (natural logarithm).
+
+    logprob is None when it was not asked for. `top` holds exactly the number of likeliest tokens asked for as
+    (token id, logprob), best first; the token itself is among them only if it is one of the likeliest.
+    """
+
+    token_id: int
+    logprob: float | None
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What is new of one sequence since its last output; several steps when the reader was busy.
+
+    finish: set on the last output and on no other. "abort" when the engine closed under the request.
+    stop_token_id: the token that ended the sequence. It is not among `tokens` and is not counted.
+    prompt_logprobs: once, when asked for: an entry a prompt token, the first with logprob None.
+    cached_tokens: prompt tokens whose KV came from the prefix cache.
+    """
+
+    tokens: tuple[TokenOutput, ...]
+    finish: FinishReason | None
+    stop_token_id: int | None
+    prompt_logprobs: tuple[TokenOutput, ...] | None
+    prompt_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """A moment of the engine. Counts of requests now, KV blocks, and totals since the start."""
+
+    running: int
+    waiting: int
+    paused: int
+    blocks_used: int
+    blocks_total: int
+    prompt_tokens: int
+    generated_tokens: int
+    preemptions: int
+    finished: int
+    failed: int
+    aborted: int
+
+
+class Generator(Protocol):
+    """Turns prompts into tokens. Satisfied by AsyncEngine, and by scripted engines in tests of other packages."""
+
+    @property
+    def max_context(self) -> int:
+        """Positions one sequence may use, prompt and answer together."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids run from 0 to this, exclusive."""
+
+    def generate(self, request: GenerationRequest) -> AsyncIterator[StepOutput]:
+        """The answer, output by output, until one has `finish` set. Raises at its first step what admission refuses.
+
+        Raises InvalidInput, ContextOverflow, QueueFull or EngineClosed before the first output, GenerationFailed at
+        any point. Cancelling it, or closing the iterator, frees what the request held.
+        """
+
+    def stats(self) -> EngineStats:
+        """The present state; cheap, from any thread."""
+
+    async def aclose(self, *, drain: bool = False) -> None:
+        """Takes no more requests, ends the running ones (or lets them end, with `drain`) and frees everything."""

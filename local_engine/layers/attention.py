@@ -1,0 +1,79 @@
+"""Causal attention over a paged KV cache, and the plan of one step's rows that all layers share.
+
+The cache of a layer is keys and values [slots, K, D]; a slot is block * block_size + offset. Slot 0, of the padding
+block, stays zero: padding reads it and nothing else does, so what a failed sequence left in freed blocks (NaN, say)
+can never reach another one.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+__all__ = ["AttentionGroup", "AttentionPlan", "LayerCache", "PagedAttention", "paged_attention"]
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionGroup:
+    """Rows start to stop of a step: B sequences with Q query tokens each, over S slots each.
+
+    slots: [B * S] int64, slots of padding are 0. mask: [B, 1, Q, S] added to the scores (0 or -inf), or None when
+    every query sees every slot.
+    """
+
+    start: int
+    stop: int
+    num_sequences: int
+    slots: Tensor
+    mask: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPlan:
+    """write_slots: [T] int64, where each row's key and value go. groups: cover rows 0 to T in order."""
+
+    write_slots: Tensor
+    groups: tuple[AttentionGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCache:
+    """One layer's keys and values, each [slots, K, D]. A tensor a layer: one stacked over layers is slower to write."""
+
+    keys: Tensor
+    values: Tensor
+
+
+class PagedAttention(Protocol):
+    """Writes the new keys and values to the cache, then attends from each row to its sequence's past and itself."""
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, cache: LayerCache, plan: AttentionPlan) -> Tensor:
+        """q [T, H, D], k and v [T, K, D] -> [T, H * D]. Scores are scaled by 1 / sqrt(D)."""
+
+
+def paged_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache, plan: AttentionPlan) -> Tensor:
+    """The reference: gathers each group's slots and calls torch's scaled dot product attention once a group."""
+    num_heads, head_dim, num_kv_heads = q.shape[1], q.shape[2], k.shape[1]
+    cache.keys.index_copy_(0, plan.write_slots, k)
+    cache.values.index_copy_(0, plan.write_slots, v)
+    outputs = []
+    for group in plan.groups:
+        # The query heads that share a kv head become rows of one matrix: no copy of keys or values per query head.
+        rows = q[group.start : group.stop].view(
+            group.num_sequences, -1, num_kv_heads, num_heads // num_kv_heads, head_dim
+        )
+        batch, num_queries, _, share, _ = rows.shape
+        queries = rows.permute(0, 2, 3, 1, 4).reshape(batch, num_kv_heads, share * num_queries, head_dim)
+        keys, values = (
+            side.index_select(0, group.slots).view(batch, -1, num_kv_heads, head_dim).transpose(1, 2)
+            for side in (cache.keys, cache.values)
+        )
+        mask = group.mask
+        if mask is not None and num_queries > 1:
+            mask = mask.repeat(1, 1, share, 1)
+        attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        attended = attended.view(batch, num_kv_heads, share, num_queries, head_dim).permute(0, 3, 1, 2, 4)
+        outputs.append(attended.reshape(batch * num_queries, num_heads * head_dim))
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)

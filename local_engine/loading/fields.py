@@ -1,0 +1,81 @@
+"""Typed reading of a model file's configuration, whose every value may be absent or of another type."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from local_engine.errors import ModelLoadError
+
+__all__ = ["FieldReader"]
+
+
+class FieldReader:
+    """Values by name. A missing one without default, or one of another type, is a ModelLoadError naming it."""
+
+    def __init__(self, path: Path, values: Mapping[str, object]) -> None:
+        self._path = path
+        self._values = values
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        value = self._get(name, default)
+        if type(value) is not int:
+            self.refuse(f"{name} is {_kind(value)}, expected an integer")
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        value = self._get(name, default)
+        if type(value) is not int and type(value) is not float:
+            self.refuse(f"{name} is {_kind(value)}, expected a number")
+        return float(value)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._get(name, default)
+        if not isinstance(value, str):
+            self.refuse(f"{name} is {_kind(value)}, expected a string")
+        return value
+
+    def boolean(self, name: str, default: bool) -> bool:
+        value = self._get(name, default)
+        if not isinstance(value, bool):
+            self.refuse(f"{name} is {_kind(value)}, expected true or false")
+        return value
+
+    def table(self, name: str) -> "FieldReader | None":
+        """The object under `name`, or None where it is absent or null."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            self.refuse(f"{name} is {_kind(value)}, expected an object")
+        return FieldReader(self._path, value)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """One integer or a list of them; empty where absent or null."""
+        value = self._values.get(name)
+        items = [] if value is None else value if isinstance(value, list) else [value]
+        for item in items:
+            if type(item) is not int:
+                self.refuse(f"{name} holds {_kind(item)}, expected integers")
+        return tuple(items)
+
+    def optional_number(self, name: str) -> float | None:
+        return None if self._values.get(name) is None else self.number(name)
+
+    def optional_integer(self, name: str) -> int | None:
+        return None if self._values.get(name) is None else self.integer(name)
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raises ModelLoadError about this file."""
+        raise ModelLoadError(self._path, reason)
+
+    def _get(self, name: str, default: object) -> object:
+        value = self._values.get(name)
+        if value is None:
+            if default is None:
+                self.refuse(f"{name} is missing")
+            return default
+        return value
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

@@ -1,0 +1,122 @@
+"""From a path to a model that can run, with what its files say about how to use it."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from local_engine.config import EngineConfig, ModelConfig
+from local_engine.errors import ModelLoadError
+from local_engine.layers.ops import REFERENCE
+from local_engine.loading.fields import FieldReader
+from local_engine.loading.gguf import GgufFile, GgufSource, MetadataValue
+from local_engine.loading.safetensors import SafetensorsSource, read_json
+from local_engine.loading.weights import Progress, TensorSource, Weights
+from local_engine.models.model import Model
+from local_engine.models.registry import ARCHITECTURES, Architecture, by_gguf_name, by_hf_name
+from local_engine.sampling import SamplingDefaults
+
+__all__ = ["LoadedModel", "ModelInfo", "load_model"]
+
+_GGUF_STOP_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a model's files say about it. stop_token_ids: every token that ends an answer, not the first alone."""
+
+    path: Path
+    config: ModelConfig
+    stop_token_ids: tuple[int, ...]
+    defaults: SamplingDefaults
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model with its weights in memory, and its facts."""
+
+    model: Model
+    info: ModelInfo
+
+
+def load_model(path: Path, config: EngineConfig, *, progress: Progress | None = None) -> LoadedModel:
+    """Reads a GGUF file, or a folder of safetensors with config.json, into `config.device` as `config.dtype`.
+
+    Blocks: run it in a thread. `progress` is called from that thread with (bytes done, bytes in all). Raises
+    ModelLoadError.
+    """
+    if path.is_dir():
+        return _load_folder(path, config, progress)
+    return _load_gguf(path, config, progress)
+
+
+def _load_gguf(path: Path, config: EngineConfig, progress: Progress | None) -> LoadedModel:
+    with GgufFile(path) as file:
+        fields = FieldReader(path, file.metadata)
+        if fields.integer("split.count", 1) > 1:
+            fields.refuse("one part of a split GGUF; merge the parts into one file first")
+        architecture = _known(path, by_gguf_name(name := fields.text("general.architecture")), name)
+        shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+        shape = _checked(path, architecture.gguf_config(fields, shapes))
+        info = ModelInfo(path, shape, _gguf_stop_ids(file.metadata, shape), SamplingDefaults())
+        return LoadedModel(
+            _build(architecture, GgufSource(file, architecture.gguf_names(shape)), info, config, progress), info
+        )
+
+
+def _load_folder(folder: Path, config: EngineConfig, progress: Progress | None) -> LoadedModel:
+    file = folder / "config.json"
+    values = read_json(file)
+    fields = FieldReader(file, values)
+    named = values.get("architectures")
+    name = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else "none"
+    architecture = _known(file, by_hf_name(name), name)
+    shape = _checked(file, architecture.hf_config(fields))
+    generation_file = folder / "generation_config.json"
+    generation = FieldReader(generation_file, read_json(generation_file) if generation_file.is_file() else {})
+    stop_ids = generation.integers("eos_token_id") or fields.integers("eos_token_id")
+    defaults = SamplingDefaults(
+        temperature=generation.optional_number("temperature"),
+        top_p=generation.optional_number("top_p"),
+        top_k=generation.optional_integer("top_k"),
+        min_p=generation.optional_number("min_p"),
+        repetition_penalty=generation.optional_number("repetition_penalty"),
+    )
+    info = ModelInfo(folder, shape, _in_vocabulary(stop_ids, shape), defaults)
+    with contextlib.closing(SafetensorsSource(folder)) as source:
+        return LoadedModel(_build(architecture, source, info, config, progress), info)
+
+
+def _build(
+    architecture: Architecture, source: TensorSource, info: ModelInfo, config: EngineConfig, progress: Progress | None
+) -> Model:
+    weights = Weights(source, device=torch.device(config.device), dtype=getattr(torch, config.dtype), progress=progress)
+    with torch.inference_mode():
+        model = architecture.build(info.config, weights, REFERENCE)
+    weights.finish()
+    return model
+
+
+def _known(path: Path, architecture: Architecture | None, name: str) -> Architecture:
+    if architecture is None:
+        supported = ", ".join(f"{row.gguf_name} ({', '.join(row.hf_names)})" for row in ARCHITECTURES)
+        raise ModelLoadError(path, f"architecture {name!r} is not supported; supported are {supported}")
+    return architecture
+
+
+def _checked(path: Path, config: ModelConfig) -> ModelConfig:
+    if problem := config.problem():
+        raise ModelLoadError(path, problem)
+    return config
+
+
+def _gguf_stop_ids(metadata: Mapping[str, MetadataValue], config: ModelConfig) -> tuple[int, ...]:
+    values = [metadata.get(f"tokenizer.ggml.{key}") for key in _GGUF_STOP_KEYS]
+    return _in_vocabulary([value for value in values if type(value) is int], config)
+
+
+def _in_vocabulary(token_ids: "list[int] | tuple[int, ...]", config: ModelConfig) -> tuple[int, ...]:
+    """Without repeats, in order; ids that the model cannot produce (padding values such as -1) are left out."""
+    return tuple(dict.fromkeys(token_id for token_id in token_ids if 0 <= token_id < config.vocab_size))

@@ -1,0 +1,103 @@
+"""Named tensors of a file, read straight into the matrices that a model computes with.
+
+A model asks by name and shape; what a file lacks, has in another shape or has left over is one ModelLoadError.
+Shapes are held against the file before memory is taken, so no number in a header can ask for more than the file has.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from local_engine.errors import ModelLoadError
+
+__all__ = ["GgufName", "Progress", "TensorSource", "Weights"]
+
+# Called with bytes read so far and bytes in all, as the file counts them.
+Progress = Callable[[int, int], None]
+
+
+class GgufName(NamedTuple):
+    """A tensor's name in a GGUF; interleaved_heads is how many heads its rows hold pair by pair, 0 for none."""
+
+    name: str
+    interleaved_heads: int = 0
+
+
+class TensorSource(Protocol):
+    """An open file of tensors under our names."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Every tensor, with its shape as torch has it."""
+
+    def num_bytes(self, name: str) -> int:
+        """Bytes that the tensor takes in the file."""
+
+    def read_into(self, name: str, out: Tensor) -> None:
+        """Fills `out`, of the tensor's shape, converting to its dtype a piece at a time. Raises ModelLoadError."""
+
+
+class Weights:
+    """What a model's constructor reads from. Call `finish` when it has all."""
+
+    def __init__(
+        self, source: TensorSource, *, device: torch.device, dtype: torch.dtype, progress: Progress | None = None
+    ) -> None:
+        self._source = source
+        self._device = device
+        self._dtype = dtype
+        self._progress = progress
+        self._unread = set(source.shapes)
+        self._total_bytes = sum(map(source.num_bytes, source.shapes))
+        self._done_bytes = 0
+
+    def has(self, name: str) -> bool:
+        return name in self._source.shapes
+
+    def stacked(self, names: Sequence[str], rows: Sequence[int], columns: int) -> Tensor:
+        """Matrices [rows[i], columns] one under the other: [sum of rows, columns]."""
+        return self._read(names, [(count, columns) for count in rows])
+
+    def joined(self, names: Sequence[str], sizes: Sequence[int]) -> Tensor:
+        """Vectors one after the other: [sum of sizes]."""
+        return self._read(names, [(size,) for size in sizes])
+
+    def skip(self, name: str) -> None:
+        """A tensor that files may carry and this model has no use for."""
+        self._unread.discard(name)
+
+    def finish(self) -> None:
+        """Raises ModelLoadError naming a tensor that nobody asked for: the model would not be what the file says."""
+        if self._unread:
+            names = sorted(self._unread)
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise ModelLoadError(self._source.path, f"tensor {names[0]!r}{more} has no place in this architecture")
+        if self._progress is not None:
+            self._progress(self._total_bytes, self._total_bytes)
+
+    def _read(self, names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> Tensor:
+        for name, expected in zip(names, shapes, strict=True):
+            shape = self._source.shapes.get(name)
+            if shape is None:
+                raise ModelLoadError(self._source.path, f"tensor {name!r} is missing")
+            if shape != expected:
+                raise ModelLoadError(
+                    self._source.path, f"tensor {name!r} has shape {list(shape)}, expected {list(expected)}"
+                )
+        total = sum(shape[0] for shape in shapes)
+        out = torch.empty((total, *shapes[0][1:]), dtype=self._dtype, device=self._device)
+        row = 0
+        for name, shape in zip(names, shapes, strict=True):
+            self._source.read_into(name, out[row : row + shape[0]])
+            row += shape[0]
+            self._unread.discard(name)
+            self._done_bytes += self._source.num_bytes(name)
+            if self._progress is not None:
+                self._progress(self._done_bytes, self._total_bytes)
+        return out

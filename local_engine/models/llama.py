@@ -1,0 +1,222 @@
+"""The Llama decoder (Touvron et al. 2023; Llama 3.1 rope scaling), and how both file formats describe it.
+
+SmolLM2, Llama 2 and 3, TinyLlama and Mistral-shaped checkpoints saved as LlamaForCausalLM are all this architecture.
+Q, K and V run as one matrix, gate and up as another.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from local_engine.config import ModelConfig, RopeConfig
+from local_engine.layers.attention import AttentionPlan, LayerCache
+from local_engine.layers.linear import Linear
+from local_engine.layers.ops import Ops
+from local_engine.layers.rope import inverse_frequencies, rope_tables
+from local_engine.loading.fields import FieldReader
+from local_engine.loading.weights import GgufName, Weights
+
+__all__ = ["Llama", "build_llama", "gguf_config", "gguf_names", "hf_config"]
+
+ROPE_FACTORS = "rope_factors"
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    attention_norm: Tensor
+    qkv: Linear
+    output: Linear
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+class Llama:
+    """Implements `Model`. Weights are shared and never written, so any number of engines may hold one."""
+
+    def __init__(self, config: ModelConfig, weights: Weights, ops: Ops) -> None:
+        self._config = config
+        self._ops = ops
+        hidden, heads, kv_heads, head_dim = config.hidden_size, config.num_heads, config.num_kv_heads, config.head_dim
+        query_rows, kv_rows = heads * head_dim, kv_heads * head_dim
+
+        def linear(parts: Mapping[str, int], inputs: int, *, bias: bool) -> Linear:
+            weight = weights.stacked([f"{name}.weight" for name in parts], list(parts.values()), inputs)
+            offsets = weights.joined([f"{name}.bias" for name in parts], list(parts.values())) if bias else None
+            return ops.linear(weight, offsets)
+
+        self._embedding = weights.stacked(["model.embed_tokens.weight"], [config.vocab_size], hidden)
+        self._layers: list[_Layer] = []
+        for index in range(config.num_layers):
+            layer, attention, mlp = (f"model.layers.{index}{part}" for part in ("", ".self_attn", ".mlp"))
+            qkv = {f"{attention}.q_proj": query_rows, f"{attention}.k_proj": kv_rows, f"{attention}.v_proj": kv_rows}
+            weights.skip(f"{attention}.rotary_emb.inv_freq")
+            gate_up = {f"{mlp}.gate_proj": config.intermediate_size, f"{mlp}.up_proj": config.intermediate_size}
+            self._layers.append(
+                _Layer(
+                    attention_norm=weights.joined([f"{layer}.input_layernorm.weight"], [hidden]),
+                    qkv=linear(qkv, hidden, bias=config.attention_bias),
+                    output=linear({f"{attention}.o_proj": hidden}, query_rows, bias=config.attention_bias),
+                    mlp_norm=weights.joined([f"{layer}.post_attention_layernorm.weight"], [hidden]),
+                    gate_up=linear(gate_up, hidden, bias=config.mlp_bias),
+                    down=linear({f"{mlp}.down_proj": hidden}, config.intermediate_size, bias=config.mlp_bias),
+                )
+            )
+        self._norm = weights.joined(["model.norm.weight"], [hidden])
+        if config.tie_embeddings:
+            weights.skip("lm_head.weight")
+            self._head = ops.linear(self._embedding, None)
+        else:
+            self._head = ops.linear(weights.stacked(["lm_head.weight"], [config.vocab_size], hidden), None)
+        frequencies = inverse_frequencies(config.rope, head_dim)
+        if weights.has(ROPE_FACTORS):
+            frequencies = frequencies / weights.joined([ROPE_FACTORS], [head_dim // 2]).to("cpu", torch.float32)
+        self._frequencies = frequencies.to(self._embedding.device)
+
+    @property
+    def config(self) -> ModelConfig:
+        return self._config
+
+    def forward(self, token_ids: Tensor, positions: Tensor, caches: list[LayerCache], plan: AttentionPlan) -> Tensor:
+        """See `Model.forward`. Residuals are added in place: two fewer copies of [T, hidden] a layer."""
+        config, ops = self._config, self._ops
+        num_rows, head_dim, eps = token_ids.shape[0], config.head_dim, config.rms_norm_eps
+        rotated_heads, width = config.num_heads + config.num_kv_heads, config.intermediate_size
+        hidden = F.embedding(token_ids, self._embedding)
+        cos, sin = rope_tables(positions, self._frequencies, hidden.dtype)
+        for layer, cache in zip(self._layers, caches, strict=True):
+            normed = ops.rms_norm(hidden, layer.attention_norm, eps)
+            qkv = layer.qkv(normed).view(num_rows, -1, head_dim)
+            rotated = ops.apply_rope(qkv[:, :rotated_heads], cos, sin)
+            queries, keys = rotated[:, : config.num_heads], rotated[:, config.num_heads :]
+            attended = ops.paged_attention(queries, keys, qkv[:, rotated_heads:], cache, plan)
+            hidden += layer.output(attended)
+            gate_up = layer.gate_up(ops.rms_norm(hidden, layer.mlp_norm, eps))
+            hidden += layer.down(F.silu(gate_up[:, :width]).mul_(gate_up[:, width:]))
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See `Model.logits`."""
+        return self._head(self._ops.rms_norm(hidden, self._norm, self._config.rms_norm_eps)).float()
+
+
+def build_llama(config: ModelConfig, weights: Weights, ops: Ops) -> Llama:
+    """A model with all its weights read. Raises ModelLoadError naming a missing or misshapen tensor."""
+    return Llama(config, weights, ops)
+
+
+def hf_config(fields: FieldReader) -> ModelConfig:
+    """config.json of LlamaForCausalLM. Raises ModelLoadError for a missing key or a rope scaling it does not know."""
+    heads = fields.integer("num_attention_heads")
+    hidden = fields.integer("hidden_size")
+    activation = fields.text("hidden_act", "silu")
+    if activation not in ("silu", "swish"):
+        fields.refuse(f"hidden_act {activation!r}, expected 'silu'")
+    return ModelConfig(
+        architecture="llama",
+        vocab_size=fields.integer("vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=fields.integer("intermediate_size"),
+        num_layers=fields.integer("num_hidden_layers"),
+        num_heads=heads,
+        num_kv_heads=fields.integer("num_key_value_heads", heads),
+        head_dim=fields.integer("head_dim", hidden // max(heads, 1)),
+        max_context=fields.integer("max_position_embeddings", 2048),
+        rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
+        rope=_hf_rope(fields),
+        tie_embeddings=fields.boolean("tie_word_embeddings", False),
+        attention_bias=fields.boolean("attention_bias", False),
+        mlp_bias=fields.boolean("mlp_bias", False),
+    )
+
+
+def _hf_rope(fields: FieldReader) -> RopeConfig:
+    # transformers 5 writes rope_parameters, theta included; older ones rope_scaling beside rope_theta.
+    scaling = fields.table("rope_parameters") or fields.table("rope_scaling")
+    theta = fields.number("rope_theta", 10000.0)
+    if scaling is None:
+        return RopeConfig(theta=theta)
+    theta = scaling.number("rope_theta", theta)
+    kind = scaling.text("rope_type", scaling.text("type", "default"))
+    if kind == "default":
+        return RopeConfig(theta=theta)
+    if kind == "linear":
+        return RopeConfig(theta=theta, scaling="linear", factor=scaling.number("factor"))
+    if kind != "llama3":
+        fields.refuse(f"rope scaling {kind!r}, supported are default, linear and llama3")
+    return RopeConfig(
+        theta=theta,
+        scaling="llama3",
+        factor=scaling.number("factor"),
+        low_freq_factor=scaling.number("low_freq_factor"),
+        high_freq_factor=scaling.number("high_freq_factor"),
+        original_max_context=scaling.integer("original_max_position_embeddings"),
+    )
+
+
+def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
+    """Metadata of a GGUF whose general.architecture is llama. The vocabulary's size is the embedding's."""
+    heads = fields.integer("llama.attention.head_count")
+    hidden = fields.integer("llama.embedding_length")
+    head_dim = fields.integer("llama.attention.key_length", hidden // max(heads, 1))
+    rotated = fields.integer("llama.rope.dimension_count", head_dim)
+    if rotated != head_dim:
+        fields.refuse(f"llama.rope.dimension_count {rotated}, expected the head size, {head_dim}")
+    if fields.integer("llama.attention.value_length", head_dim) != head_dim:
+        fields.refuse("llama.attention.value_length differs from key_length")
+    if fields.integer("llama.expert_count", 0):
+        fields.refuse("llama.expert_count: mixtures of experts are not this architecture")
+    scaling = fields.text("llama.rope.scaling.type", "none")
+    if scaling not in ("none", "linear"):
+        fields.refuse(f"llama.rope.scaling.type {scaling!r}, supported are none and linear")
+    factor = fields.number("llama.rope.scaling.factor", 1.0) if scaling == "linear" else 1.0
+    shape = tensor_shapes.get("token_embd.weight", (0,))
+    return ModelConfig(
+        architecture="llama",
+        vocab_size=shape[0],
+        hidden_size=hidden,
+        intermediate_size=fields.integer("llama.feed_forward_length"),
+        num_layers=fields.integer("llama.block_count"),
+        num_heads=heads,
+        num_kv_heads=fields.integer("llama.attention.head_count_kv", heads),
+        head_dim=head_dim,
+        max_context=fields.integer("llama.context_length"),
+        rms_norm_eps=fields.number("llama.attention.layer_norm_rms_epsilon"),
+        rope=RopeConfig(
+            theta=fields.number("llama.rope.freq_base", 10000.0),
+            scaling="none" if factor == 1.0 else "linear",
+            factor=factor,
+        ),
+        tie_embeddings="output.weight" not in tensor_shapes,
+        attention_bias="blk.0.attn_q.bias" in tensor_shapes,
+        mlp_bias="blk.0.ffn_gate.bias" in tensor_shapes,
+    )
+
+
+def gguf_names(config: ModelConfig) -> dict[str, GgufName]:
+    """Our tensor names to those of a GGUF. Its Q and K rows are stored for interleaved rope, pair by pair."""
+    names = {
+        "model.embed_tokens.weight": GgufName("token_embd.weight"),
+        "model.norm.weight": GgufName("output_norm.weight"),
+        "lm_head.weight": GgufName("output.weight"),
+        ROPE_FACTORS: GgufName("rope_freqs.weight"),
+    }
+    parts = {
+        "input_layernorm": ("attn_norm", 0),
+        "self_attn.q_proj": ("attn_q", config.num_heads),
+        "self_attn.k_proj": ("attn_k", config.num_kv_heads),
+        "self_attn.v_proj": ("attn_v", 0),
+        "self_attn.o_proj": ("attn_output", 0),
+        "post_attention_layernorm": ("ffn_norm", 0),
+        "mlp.gate_proj": ("ffn_gate", 0),
+        "mlp.up_proj": ("ffn_up", 0),
+        "mlp.down_proj": ("ffn_down", 0),
+    }
+    for index in range(config.num_layers):
+        for ours, (theirs, heads) in parts.items():
+            for kind in ("weight", "bias"):
+                names[f"model.layers.{index}.{ours}.{kind}"] = GgufName(f"blk.{index}.{theirs}.{kind}", heads)
+    return names

@@ -1,0 +1,24 @@
+"""What the runner asks of a model: hidden states from tokens, and logits from hidden states."""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from local_engine.config import ModelConfig
+from local_engine.layers.attention import AttentionPlan, LayerCache
+
+__all__ = ["Model"]
+
+
+class Model(Protocol):
+    """A decoder over a paged KV cache. Rows of one step may belong to any sequences; the plan says which to which."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """The shape, which also sizes the KV cache."""
+
+    def forward(self, token_ids: Tensor, positions: Tensor, caches: list[LayerCache], plan: AttentionPlan) -> Tensor:
+        """token_ids, positions [T] int64 -> hidden states [T, hidden_size], before the last norm."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[R, hidden_size] -> [R, V] float32."""

@@ -1,0 +1,47 @@
+"""The supported architectures, as rows: adding one is a file beside this one and a row here."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from local_engine.config import ModelConfig
+from local_engine.layers.ops import Ops
+from local_engine.loading.fields import FieldReader
+from local_engine.loading.weights import GgufName, Weights
+from local_engine.models import llama
+from local_engine.models.model import Model
+
+__all__ = ["ARCHITECTURES", "Architecture", "by_gguf_name", "by_hf_name"]
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """One decoder: the names that files know it by, how its configuration reads, and how it is built."""
+
+    gguf_name: str
+    hf_names: tuple[str, ...]
+    hf_config: Callable[[FieldReader], ModelConfig]
+    gguf_config: Callable[[FieldReader, Mapping[str, tuple[int, ...]]], ModelConfig]
+    gguf_names: Callable[[ModelConfig], dict[str, GgufName]]
+    build: Callable[[ModelConfig, Weights, Ops], Model]
+
+
+ARCHITECTURES = (
+    Architecture(
+        gguf_name="llama",
+        hf_names=("LlamaForCausalLM",),
+        hf_config=llama.hf_config,
+        gguf_config=llama.gguf_config,
+        gguf_names=llama.gguf_names,
+        build=llama.build_llama,
+    ),
+)
+
+
+def by_gguf_name(name: str) -> Architecture | None:
+    """The architecture that a GGUF calls `name`, or None."""
+    return next((row for row in ARCHITECTURES if row.gguf_name == name), None)
+
+
+def by_hf_name(name: str) -> Architecture | None:
+    """The architecture that config.json calls `name`, or None."""
+    return next((row for row in ARCHITECTURES if name in row.hf_names), None)
