@@ -7,11 +7,16 @@ SentencePiece pieces with scores) and the special tokens beside them. Knows no f
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
+from numpy import ndarray
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-__all__ = ["GgufVocabulary", "TokenizerError", "build_tokenizer", "read_vocabulary"]
+__all__ = ["GgufVocabulary", "TokenizerError", "build_tokenizer", "read_metadata", "read_vocabulary"]
+
+
+_V = TypeVar("_V")
 
 
 class TokenizerError(Exception):
@@ -135,41 +140,62 @@ class GgufVocabulary:
     adds_space_prefix: bool
 
 
+def read_metadata(path: Path) -> dict[str, Any]:
+    """The key-value part of a GGUF file. Raises the loader's ModelLoadError for a file that is damaged."""
+    from local_engine.loading.gguf import GgufFile  # brings torch, which a tokenizer from the cache does not need
+
+    with GgufFile(path) as file:
+        return {key: value.tolist() if isinstance(value, ndarray) else value for key, value in file.metadata.items()}
+
+
 def read_vocabulary(metadata: Mapping[str, Any]) -> GgufVocabulary:
     """The vocabulary in a GGUF file's metadata. Raises TokenizerError where a key is missing or contradicts another."""
 
-    def get(name: str, default: Any = None) -> Any:
-        return metadata.get(f"tokenizer.ggml.{name}", default)
+    def get(name: str, kind: type[_V], default: _V | None = None) -> Any:
+        value = metadata.get(f"tokenizer.ggml.{name}", default)
+        if value is not None and type(value) is not kind:
+            raise TokenizerError(f"tokenizer.ggml.{name} is of type {type(value).__name__}, expected {kind.__name__}")
+        return value
 
-    tokens: Sequence[str] = get("tokens") or ()
+    tokens: list[str] = get("tokens", list)
     if not tokens:
         raise TokenizerError("the file has no tokenizer (tokenizer.ggml.tokens is missing)")
-    types: Sequence[int] = get("token_type") or [TokenType.NORMAL] * len(tokens)
-    scores: Sequence[float] = get("scores") or [0.0] * len(tokens)
+    types: list[int] = get("token_type", list) or [TokenType.NORMAL] * len(tokens)
+    scores: list[float] = get("scores", list) or [0.0] * len(tokens)
+    merges: list[str] = get("merges", list, [])
     for name, values in (("token_type", types), ("scores", scores)):
         if len(values) != len(tokens):
             raise TokenizerError(f"tokenizer.ggml.{name} has {len(values)} entries for {len(tokens)} tokens")
-    ids = {name: get(f"{name}_token_id") for name in ("bos", "eos", "eot", "eom", "unknown")}
+    for name, texts in (("tokens", tokens), ("merges", merges)):
+        _check_texts(name, texts)
+    ids = {name: get(f"{name}_token_id", int) for name in ("bos", "eos", "eot", "eom", "unknown")}
     for name, token_id in ids.items():
         if token_id is not None and not 0 <= token_id < len(tokens):
             raise TokenizerError(f"tokenizer.ggml.{name}_token_id is {token_id}, outside the {len(tokens)} tokens")
     ends = {ids[name] for name in ("eos", "eot", "eom") if ids[name] is not None}
     ends |= {i for i, text in enumerate(tokens) if types[i] == TokenType.CONTROL and text in _END_OF_TURN_TEXTS}
     return GgufVocabulary(
-        model=get("model", ""),
-        pre=get("pre", "default"),
+        model=get("model", str, ""),
+        pre=get("pre", str, "default"),
         tokens=tokens,
         types=types,
         scores=scores,
-        merges=get("merges") or (),
+        merges=merges,
         bos_id=ids["bos"],
         eos_id=ids["eos"],
         eos_ids=frozenset(ends),
         unknown_id=ids["unknown"],
-        adds_bos=get("add_bos_token"),
-        adds_eos=bool(get("add_eos_token", False)),
-        adds_space_prefix=bool(get("add_space_prefix", True)),
+        adds_bos=get("add_bos_token", bool),
+        adds_eos=get("add_eos_token", bool, False),
+        adds_space_prefix=get("add_space_prefix", bool, True),
     )
+
+
+def _check_texts(name: str, texts: list[str]) -> None:
+    try:
+        "".join(texts).encode()
+    except (TypeError, UnicodeEncodeError) as error:
+        raise TokenizerError(f"tokenizer.ggml.{name} holds something else than UTF-8 strings") from error
 
 
 def build_tokenizer(vocabulary: GgufVocabulary) -> Tokenizer:

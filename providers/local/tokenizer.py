@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import tokenizers
 
-from providers.local.gguf_tokenizer import TokenizerError, build_tokenizer, read_vocabulary
+from providers.local.gguf_tokenizer import TokenizerError, build_tokenizer, read_metadata, read_vocabulary
 from providers.local.model_source import cache_folder
 
 __all__ = ["FastTokenizer", "SpecialTokens", "Tokenizer", "TokenizerError", "load_tokenizer"]
@@ -141,7 +141,9 @@ def _is_byte_level(backend: tokenizers.Tokenizer) -> bool:
 
 
 def load_tokenizer(path: Path, *, cache: Path | None = None) -> FastTokenizer:
-    """The tokenizer of a .gguf file or of a folder with tokenizer.json. Blocks; raises TokenizerError.
+    """The tokenizer of a .gguf file or of a folder with tokenizer.json. Blocks.
+
+    Raises TokenizerError, or the loader's ModelLoadError for a damaged file.
 
     What is built from a GGUF file is kept under `cache` (None: the user's cache folder), so that the next start takes
     a fraction of a second.
@@ -206,8 +208,12 @@ def _load_gguf(path: Path, cache: Path) -> FastTokenizer:
     stored = _read_entry(entry)
     if stored is not None:
         return stored
-    vocabulary = read_vocabulary(_gguf_metadata(path))
-    backend = build_tokenizer(vocabulary)
+    metadata = read_metadata(path)
+    try:
+        vocabulary = read_vocabulary(metadata)
+        backend = build_tokenizer(vocabulary)
+    except TokenizerError as error:
+        raise TokenizerError(f"{path}: {error}") from error
     special = SpecialTokens(
         bos_id=vocabulary.bos_id,
         bos_token="" if vocabulary.bos_id is None else vocabulary.tokens[vocabulary.bos_id],
@@ -219,12 +225,6 @@ def _load_gguf(path: Path, cache: Path) -> FastTokenizer:
     except OSError as error:
         logging.getLogger(__name__).warning("the tokenizer of %s is not cached: %s", path, error)
     return FastTokenizer(backend, special)
-
-
-def _gguf_metadata(path: Path) -> dict[str, Any]:
-    from gguf import GGUFReader
-
-    return {name: field.contents() for name, field in GGUFReader(path).fields.items()}
 
 
 def _entry(path: Path, cache: Path) -> Path:

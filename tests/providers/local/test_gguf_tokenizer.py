@@ -150,6 +150,9 @@ def test_every_token_that_ends_a_turn_is_an_end_of_the_answer() -> None:
         (byte_level("qwen2", token_type=[1]), r"token_type has 1 entries for 260 tokens"),
         (byte_level("qwen2", eos_token_id=999), r"eos_token_id is 999, outside the 260 tokens"),
         (byte_level("qwen2", merges=["th"]), r"merges has 'th'"),
+        (byte_level("qwen2", tokens=5), r"tokens is of type int, expected list"),
+        (byte_level("qwen2", tokens=[1], token_type=[1]), r"tokens holds something else than UTF-8"),
+        (byte_level("qwen2", merges=["\udcff b"]), r"merges holds something else than UTF-8"),
     ],
 )
 def test_metadata_that_makes_no_tokenizer_is_refused_by_key(metadata: dict[str, Any], complaint: str) -> None:
