@@ -76,7 +76,7 @@ def parse_document(text: str) -> tuple[Node | None, list[Fault]]:
         return None, [Fault((), line, f"not valid YAML: {_describe(error)}{_hint(text, line)}")]
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        return None, [Fault((), line, f"not valid YAML: the character {error.character!r} is not allowed")]
+        return None, [Fault((), line, f"not valid YAML: the character {chr(error.character)!r} is not allowed")]
     except _Refused as refused:
         return None, [refused.fault]
 

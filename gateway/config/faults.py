@@ -1,11 +1,12 @@
 """What is wrong with a run.yaml, and where. Owns the one form in which it is said: `file:line: path: what`."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-__all__ = ["ConfigError", "Fault", "Location", "did_you_mean", "render_location"]
+__all__ = ["ConfigError", "Fault", "Location", "did_you_mean", "hide_quoted", "render_location"]
 
 Location = tuple[str | int, ...]
 """The way to a value: keys and list positions."""
@@ -45,6 +46,11 @@ def render_location(location: Location) -> str:
     for step in location:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
     return text
+
+
+def hide_quoted(message: str) -> str:
+    """The message without what it quotes: for a place whose value came from a `${...}`."""
+    return re.sub(r"'[^']*'", "'***'", message)
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """run.yaml -> `Config`. The only door: reads the file, and raises one ConfigError with everything that is wrong."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -8,10 +8,10 @@ from types import MappingProxyType
 from gateway.config.availability import find_unavailable
 from gateway.config.cross_checks import cross_check
 from gateway.config.document import parse_document
-from gateway.config.faults import ConfigError, Fault, Location
+from gateway.config.faults import ConfigError, Fault, Location, hide_quoted
 from gateway.config.redaction import Redactor
 from gateway.config.resolve import Resolved, resolve
-from gateway.config.secrets import collect_secrets
+from gateway.config.secrets import collect_secrets, is_telling
 from gateway.config.sections.auth import Auth
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.models import Alias
@@ -103,29 +103,21 @@ def parse_config(
     run, schema_faults, resolved = validate(resolved, provider_types=provider_types, folder=folder)
     off = _off(resolved)
     unknown = {fault.location for fault in (*resolved.missing, *resolved.malformed)}
+    invalid = unknown | {fault.location for fault in schema_faults}
     faults += resolved.malformed
     faults += [fault for fault in resolved.missing if not _belongs(fault, off)]
-    faults += [fault for fault in schema_faults if not _inside(fault.location, unknown)]
-    invalid = {fault.location for fault in schema_faults} | unknown
-    unavailable = [(at, why) for at, why in find_unavailable(resolved.value) if at not in invalid]
-    faults += [Fault(at, resolved.line(at), why) for at, why in unavailable]
+    faults += schema_faults
+    faults += [Fault(at, resolved.line(at), why) for at, why in find_unavailable(resolved.value) if at not in invalid]
     if run is None:
         # What is left without the wrong entries still has to agree with itself, so that all faults are told at once.
         left = Resolved(_without(resolved.value, {at[:2] for at in invalid}))
         run, _, _ = validate(left, provider_types=provider_types, folder=folder)
     if run is not None:
-        names = {section: _names(resolved.value, section) for section in ("providers", "models")}
-        findings = cross_check(run, provider_names=names["providers"], alias_names=names["models"])
-        told = {fault.location[:2] for fault in faults}
-        faults += [
-            Fault(_as_written(at, resolved.value), resolved.line(at), message)
-            for at, message in findings
-            if not (at == ("server", "host") and (("auth",) in {place[:1] for place in told} or at in told))
-        ]
+        faults += _contradictions(run, resolved, faults)
     if faults or run is None:
-        redact = Redactor(value for values in resolved.substituted.values() for value in values)
+        redact = Redactor(value for values in resolved.substituted.values() for value in values if is_telling(value))
         raise ConfigError(path, [Fault(f.location, f.line, redact(f.message)) for f in faults])
-    off = {**off, **dict(_off_by_choice(run))}
+    off = _off_by_choice(run) | off
     return Config(
         path=path,
         run=run,
@@ -134,6 +126,18 @@ def parse_config(
         secrets=collect_secrets(run, resolved.substituted),
         substituted=frozenset(resolved.substituted),
     )
+
+
+def _contradictions(run: RunFile, resolved: Resolved, faults: Sequence[Fault]) -> Iterator[Fault]:
+    """What the cross-checks find, less what only follows from a fault that is told already."""
+    told = {step for fault in faults for step in (fault.location[:1], fault.location[:2])}
+    names = {section: _names(resolved.value, section) for section in ("providers", "models")}
+    for at, message in cross_check(run, provider_names=names["providers"], alias_names=names["models"]):
+        if at == ("server", "host") and not told.isdisjoint({("auth",), at}):
+            continue
+        written = _as_written(at, resolved.value)
+        hidden = _inside(written, resolved.substituted)
+        yield Fault(written, resolved.line(at), hide_quoted(message) if hidden else message)
 
 
 def _off(resolved: Resolved) -> dict[str, str]:
@@ -149,25 +153,27 @@ def _off(resolved: Resolved) -> dict[str, str]:
     return off
 
 
-def _off_by_choice(run: RunFile) -> Iterator[tuple[str, str]]:
+def _off_by_choice(run: RunFile) -> dict[str, str]:
+    off = {name: "enabled: false" for name, provider in run.providers.items() if provider.enabled is False}
     for name, provider in run.providers.items():
-        if provider.enabled is False:
-            yield name, "enabled: false"
-        elif provider.enabled == "auto" and isinstance(provider, RemoteProvider) and provider.key_is_empty:
-            yield name, "its api_key is empty"
+        if provider.enabled == "auto" and isinstance(provider, RemoteProvider) and provider.key_is_empty:
+            off[name] = "its api_key is empty"
+    return off
 
 
 def _as_written(location: Location, value: object) -> Location:
-    """`location` without what a short form left out; a key that is missing where it should be stays."""
+    """`location` without what a short form left out; a key that is missing from a mapping stays."""
     written = in_file(location, value)
-    return location if len(location) - len(written) == 1 else written
+    for step in written:
+        value = value[step]  # type: ignore[index]  # in_file has been there
+    return location if isinstance(value, Mapping) and len(location) == len(written) + 1 else written
 
 
 def _belongs(fault: Fault, off: Mapping[str, str]) -> bool:
     return fault.location[:1] == ("providers",) and fault.location[1:2] != () and fault.location[1] in off
 
 
-def _inside(location: Location, places: Collection[Location]) -> bool:
+def _inside(location: Location, places: Iterable[Location]) -> bool:
     return any(location[: len(place)] == place for place in places)
 
 

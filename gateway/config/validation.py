@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config.document import parse_scalar
-from gateway.config.faults import Fault, Location, did_you_mean
+from gateway.config.faults import Fault, Location, did_you_mean, hide_quoted
 from gateway.config.resolve import Resolved
 from gateway.config.sections.run_file import RunFile
 
@@ -89,6 +89,7 @@ def _replace(value: object, changes: Mapping[Location, object], at: Location) ->
 def _faults(error: ValidationError, resolved: Resolved) -> Iterator[Fault]:
     """One fault for each place; the branches of a union are told together."""
     by_place: dict[Location, list[ErrorDetails]] = {}
+    unknown = {fault.location for fault in (*resolved.missing, *resolved.malformed)}
     all_errors = error.errors(include_url=False)
     for details in all_errors:
         location = details["loc"]
@@ -97,6 +98,8 @@ def _faults(error: ValidationError, resolved: Resolved) -> Iterator[Fault]:
         ):
             continue  # its entries are wrong, not missing
         place = in_file(details["loc"], resolved.value)
+        if details["type"] != "extra_forbidden" and place in unknown:
+            continue  # only a placeholder stands there
         if details["type"] == "missing":
             place = (*place, details["loc"][-1])
         by_place.setdefault(place, []).append(details)
@@ -112,7 +115,8 @@ def _message(place: Location, all_details: list[ErrorDetails], resolved: Resolve
         case "missing":
             return "the key is missing"
         case "value_error":
-            return str(first.get("ctx", {}).get("error", first["msg"]))
+            message = str(first["ctx"]["error"])
+            return hide_quoted(message) if place in resolved.substituted else message
     expected = list(dict.fromkeys(_expectation(details) for details in all_details))
     return f"expected {' or '.join(expected)}, got {_got(place, all_details, resolved)}"
 

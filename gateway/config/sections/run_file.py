@@ -1,8 +1,8 @@
 """The whole of run.yaml."""
 
-from typing import Literal
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from gateway.config.sections.auth import Auth
 from gateway.config.sections.models import Models
@@ -17,10 +17,19 @@ from gateway.config.sections.tools import Fetch, Guardrail, Tools
 __all__ = ["RunFile"]
 
 
+def _only_one(value: int) -> int:
+    if value != 1:
+        raise ValueError("expected 1, the only version there is")
+    return value
+
+
+Version = Annotated[int, AfterValidator(_only_one), WithJsonSchema({"const": 1})]
+
+
 class RunFile(Section):
     """Configuration of the gateway."""
 
-    version: Literal[1] = Field(description="Version of this format.")
+    version: Version = Field(description="Version of this format.")
     server: Server = Field(default_factory=Server, description="Address and limits of the server.")
     auth: Auth | None = Field(default=None, description="Who may call.")
     providers: Providers = Field(default_factory=empty_map, description="Where models are; an entry switches it on.")

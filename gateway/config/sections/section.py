@@ -8,7 +8,16 @@ from types import MappingProxyType
 from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    ValidationInfo,
+)
 
 __all__ = [
     "Amount",
@@ -45,7 +54,7 @@ def _freeze(mapping: Mapping[str, T]) -> Mapping[str, T]:
     return MappingProxyType(dict(mapping))
 
 
-FrozenMap = Annotated[Mapping[str, T], AfterValidator(_freeze)]
+FrozenMap = Annotated[Mapping[str, T], AfterValidator(_freeze), PlainSerializer(dict, return_type=dict)]
 
 
 def empty_map() -> Mapping[str, T]:

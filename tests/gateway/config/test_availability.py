@@ -1,0 +1,126 @@
+from pathlib import Path
+
+import pytest
+
+from gateway.config.availability import NOT_AVAILABLE, PROVIDER_TYPES_TO_COME
+from gateway.config.sections.run_file import RunFile
+from gateway.config.validation import in_file
+from tests.gateway.config.loading import BASE, fault, faults, load
+from tests.gateway.config.test_sections import ENV, EVERYTHING
+
+
+def test_the_whole_format_is_known_and_only_what_is_missing_is_refused() -> None:
+    lines = faults(EVERYTHING, {**ENV, "GEMINI_API_KEY": "x"}, Path("run.yaml"))
+    missing = [line for line in lines if "not available in this version" not in line]
+    assert missing == [
+        "run.yaml:17: providers.claude.api_key: the file '/nowhere/anthropic' cannot be read: No such file or directory"
+    ]
+    assert len(lines) > 35
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("server: {workers: 2}", "server.workers"),
+        ("server: {admin_port: 9090}", "server.admin_port"),
+        ("server: {dialect: open_responses}", "server.dialect"),
+        ("server: {cors: ['*']}", "server.cors"),
+        ("server: {tls: {cert: a, key: b}}", "server.tls"),
+        ("server: {request_templates: true}", "server.request_templates"),
+        ("auth: {jwt: {issuer: 'https://a', audience: b}}", "auth.jwt"),
+        ("auth: {pass_through: true}", "auth.pass_through"),
+        ("auth: {hash_secret: pepper}", "auth.hash_secret"),
+        ("auth: {keys: [{id: a, secret: s, limits: {rpm: 1}}]}", "auth.keys[0].limits"),
+        ("auth: {keys: [{id: a, secret: s, budget: {usd: 1}}]}", "auth.keys[0].budget"),
+        ("  openai: {reasoning_format: think}", "providers.openai.reasoning_format"),
+        ("  openai: {tool_format: hermes}", "providers.openai.tool_format"),
+        ("models: {a: {targets: [local/tiny], strategy: weighted}}", "models.a.strategy"),
+        ("models: {a: {targets: [local/tiny], strategy: sticky}}", "models.a.strategy"),
+        ("models: {a: {targets: [{use: local/tiny, weight: 2}]}}", "models.a.targets[0].weight"),
+        ("models: {a: {targets: [{use: local/tiny, tags: [x]}]}}", "models.a.targets[0].tags"),
+        ("models: {a: {targets: [local/tiny], shadow: {use: local/tiny, percent: 5}}}", "models.a.shadow"),
+        ("models: {a: {targets: [local/tiny], hedge_s: 0.5}}", "models.a.hedge_s"),
+        ("models: {a: {targets: [local/tiny], on_context_overflow: [local/tiny]}}", "models.a.on_context_overflow"),
+        ("models: {a: {targets: [local/tiny], on_content_filter: [local/tiny]}}", "models.a.on_content_filter"),
+        ("reliability: {breaker: {failures: 6}}", "reliability.breaker.failures"),
+        ("responses: {ttl_days: 1}", "responses"),
+        ("responses: {}", "responses"),
+        ("storage: {url: memory}", "storage"),
+        ("shared: {url: 'redis://x'}", "shared"),
+        ("cache: {}", "cache"),
+        ("tools: {from_request: false}", "tools"),
+        ("fetch: {max_mb: 1}", "fetch"),
+        ("guardrails: [{regex: x}]", "guardrails"),
+        ("telemetry: {prometheus: true}", "telemetry.prometheus"),
+        ("telemetry: {otlp: 'http://x'}", "telemetry.otlp"),
+        ("telemetry: {content: on}", "telemetry.content"),
+        ("prices: {file: x}", "prices"),
+    ],
+)
+def test_what_this_version_lacks_is_refused_and_never_ignored(text: str, place: str) -> None:
+    assert f"{place}: not available in this version" in fault(BASE + text)
+
+
+@pytest.mark.parametrize(
+    ("entry", "place"),
+    [
+        ("model: m, tensor_parallel: 2", "tensor_parallel"),
+        ("model: m, deterministic: true", "deterministic"),
+        ("model: m, kv_cache: {dtype: fp8}", "kv_cache.dtype"),
+        ("model: m, kv_cache: {prefix_cache: true}", "kv_cache.prefix_cache"),
+        ("models: {m: {adapters: {a: ./a}}}", "models.m.adapters"),
+        ("models: {m: {speculative: {}}}", "models.m.speculative"),
+        ("models: {m: {weights: int8}}", "models.m.weights"),
+        ("models: {m: {reasoning_format: think}}", "models.m.reasoning_format"),
+        ("models: {m: {tool_format: hermes}}", "models.m.tool_format"),
+    ],
+)
+def test_what_the_engine_lacks_is_refused(entry: str, place: str) -> None:
+    assert f"providers.local.{place}: not available in this version" in fault(
+        f"version: 1\nproviders: {{local: {{{entry}}}}}"
+    )
+
+
+@pytest.mark.parametrize("kind", sorted(PROVIDER_TYPES_TO_COME))
+def test_a_provider_type_to_come_is_refused_by_name(kind: str) -> None:
+    expected = f"the provider type '{kind}' is not available in this version"
+    assert expected in fault(BASE + f"  {kind}: {{}}")
+    assert expected in fault(BASE + f"  other: {{type: {kind}}}")
+
+
+def test_a_value_that_asks_for_nothing_is_taken() -> None:
+    load(
+        """
+        version: 1
+        server: {workers: 1, admin_port: , dialect: openai, cors: [], tls: , request_templates: false}
+        auth: {pass_through: false, jwt: }
+        providers:
+          local: {tensor_parallel: 1, deterministic: false, kv_cache: {dtype: auto, prefix_cache: false},
+                  models: {tiny: {weights: auto, adapters: {}, speculative: }}}
+        models: {a: {targets: [{use: local/tiny, weight: 1, tags: []}], strategy: ordered, hedge_s: 0, shadow: ,
+                     on_context_overflow: [], on_content_filter: []}}
+        reliability: {breaker: {failures: 5, window_s: 30, open_s: 15}}
+        guardrails: []
+        telemetry: {prometheus: false, content: off}
+        responses:
+        """
+    )
+
+
+def test_a_substituted_value_is_refused_as_well() -> None:
+    assert "server.workers: not available" in fault(BASE + "server: {workers: '${W}'}", {"W": "4"})
+
+
+def test_every_row_names_a_place_of_the_format() -> None:
+    schema = RunFile.model_json_schema()
+    for path in NOT_AVAILABLE:
+        assert path.split(".")[0] in schema["properties"]
+        assert f'"{path.split(".")[-1]}"' in str(schema).replace("'", '"')
+
+
+def test_the_place_of_a_fault_leaves_out_the_names_of_branches() -> None:
+    assert in_file(("providers", "a", "RemoteProvider", "type"), {"providers": {"a": {"type": 1}}}) == (
+        "providers",
+        "a",
+        "type",
+    )

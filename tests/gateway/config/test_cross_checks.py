@@ -1,0 +1,110 @@
+import pytest
+
+from tests.gateway.config.loading import BASE, fault, faults, load
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_loopback_needs_no_keys(host: str) -> None:
+    assert load(BASE + f"server: {{host: '{host}'}}").server.is_loopback
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "gateway.example.com"])
+def test_another_address_without_keys_refuses_and_says_why(host: str) -> None:
+    line = fault(BASE + f"server: {{host: '{host}'}}")
+    assert line.startswith("run.yaml:4: server.host: other machines can reach this address, so it needs keys")
+    assert "server.host" in fault(BASE + f"server: {{host: '{host}'}}\nauth: {{keys: []}}")
+    assert load(BASE + f"server: {{host: '{host}'}}\nauth: {{keys: [{{id: a, secret: s}}]}}").auth
+
+
+def test_a_misspelt_auth_section_does_not_open_the_door() -> None:
+    lines = faults(BASE + "server: {host: 0.0.0.0}\nauht: {keys: [{id: a, secret: s}]}")
+    assert len(lines) == 2
+    assert "did you mean 'auth'?" in lines[1]
+
+
+@pytest.mark.parametrize("host", ["", "[::1]", "a b", "http://x"])
+def test_a_host_is_an_address_or_a_name(host: str) -> None:
+    assert "expected an IP address or a host name" in fault(BASE + f"server: {{host: '{host}'}}")
+
+
+def test_two_keys_have_different_ids_and_secrets() -> None:
+    lines = faults(
+        BASE + "auth:\n  keys:\n  - {id: a, secret: hunter}\n  - {id: a, secret: hunter}\n  - {id: c, secret: ''}"
+    )
+    assert lines == [
+        "run.yaml:7: auth.keys[1].id: duplicate id 'a', first given in auth.keys[0]",
+        "run.yaml:7: auth.keys[1].secret: the same secret as auth.keys[0]",
+        "run.yaml:8: auth.keys[2].secret: expected text that is not empty",
+    ]
+
+
+@pytest.mark.parametrize("name", ["a/b", "a b", "a:b", "''", "é"])
+def test_a_providers_name_holds_no_slash_blank_or_colon(name: str) -> None:
+    assert "a provider's name is made of letters" in fault(BASE + f"  {name}: {{type: openai}}")
+
+
+@pytest.mark.parametrize("name", ["a b", "''"])
+def test_a_public_name_is_not_empty_and_holds_no_blank(name: str) -> None:
+    assert "must not be empty or hold blanks" in fault(BASE + f"models: {{{name}: local/tiny}}")
+
+
+def test_a_public_name_may_hold_slashes_and_colons() -> None:
+    assert list(load(BASE + "models: {'org/name:tag': local/tiny}").models) == ["org/name:tag"]
+
+
+@pytest.mark.parametrize(
+    ("alias", "expected"),
+    [
+        ("lokal/tiny", "models.a: no provider is named 'lokal', did you mean 'local'?"),
+        ("{targets: [zz/x]}", "models.a.targets[0]: no provider is named 'zz', expected one of: local"),
+        ("{targets: [{use: zz/x}]}", "models.a.targets[0].use: no provider is named 'zz', expected one of: local"),
+        ("{targets: [local/tiny], on_failure: [zz/x]}", "models.a.on_failure[0]: no provider is named 'zz'"),
+        ("local/tinny", "models.a: 'local' has no model 'tinny', did you mean 'tiny'?"),
+        ("local/tiny:sql", "models.a: 'local' has no model 'tiny:sql'"),
+        ("tiny", "models.a: expected provider/model, got 'tiny'"),
+        ("{targets: [local/tiny, local/tiny]}", "models.a.targets[1]: 'local/tiny' stands here twice"),
+        ("{targets: [local/tiny], on_failure: [local/tiny]}", "models.a.on_failure[0]: 'local/tiny' stands here twice"),
+        ("{targets: []}", "models.a.targets: expected at least one entry, got a list"),
+        ("{}", "models.a.targets: the key is missing"),
+    ],
+)
+def test_a_target_names_a_provider_and_a_model(alias: str, expected: str) -> None:
+    assert expected in fault(BASE + f"models: {{a: {alias}}}")
+
+
+def test_names_that_lead_to_each_other_in_a_circle_are_refused() -> None:
+    lines = faults(BASE + "models:\n  a: b\n  b: a\n  c/c: d/d\n  d/d: c/c\n")
+    assert lines == [
+        "run.yaml:5: models.a: expected provider/model, got 'b'",
+        "run.yaml:6: models.b: expected provider/model, got 'a'",
+        "run.yaml:7: models.c/c: 'd/d' is itself a name under 'models', expected provider/model",
+        "run.yaml:8: models.d/d: 'c/c' is itself a name under 'models', expected provider/model",
+    ]
+
+
+def test_a_local_model_may_hold_slashes_and_colons() -> None:
+    load("version: 1\nproviders: {local: {models: {'org/m:1b': {}}}}\nmodels: {a: 'local/org/m:1b'}")
+
+
+def test_a_provider_without_a_default_address_needs_one() -> None:
+    line = fault(BASE + "  v: {type: openai-compatible}")
+    assert (
+        line == "run.yaml:4: providers.v.base_url: the key is missing, a provider of type 'openai-compatible' needs it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("{}", "names no model, expected 'model' or 'models'"),
+        ("{model: a, models: {b: {}}}", "'model' and 'models' are both given"),
+        ("{models: {}}", "providers.local.models: expected at least one model"),
+        ("{models: {'a b': {}}}", "a model's name must not be empty or hold blanks"),
+    ],
+)
+def test_the_local_provider_names_its_models(entry: str, expected: str) -> None:
+    assert expected in fault(f"version: 1\nproviders: {{local: {entry}}}")
+
+
+def test_there_is_one_local_provider() -> None:
+    assert "a second local provider" in fault(BASE + "  other: {type: local, model: x}")

@@ -1,0 +1,147 @@
+"""Case: a misspelt key or a wrong value is never ignored, at any level."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gateway.config.faults import Location, render_location
+from tests.gateway.config.loading import BASE, fault, faults
+
+EVERYTHING = Path(__file__).with_name("everything.yaml").read_text(encoding="utf-8")
+ENV = {
+    name: f"{name}-secret"
+    for name in ("TEAM_A_KEY", "KEY_PEPPER", "OPENAI_API_KEY", "AZURE_KEY", "RESP_KEY", "SEAL_KEY", "MCP_TOKEN")
+}
+FREE = ("params", "headers", "defaults")  # their keys are the user's own
+
+
+def mappings(value: object, at: Location = ()) -> Iterator[Location]:
+    """Where the mappings of the format stand that have fixed keys."""
+    if isinstance(value, dict):
+        if not at or (at[-1] not in (*FREE, "adapters", "mcp", "models", "providers")):
+            yield at
+        for key, child in value.items():
+            yield from mappings(child, (*at, key))
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from mappings(child, (*at, index))
+
+
+LEVELS = sorted(mappings(yaml.safe_load(EVERYTHING)), key=str)
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=render_location)
+def test_an_unknown_key_is_refused_at_every_level(level: Location) -> None:
+    document = yaml.safe_load(EVERYTHING.replace("on:", "'on':").replace("content: off", "content: 'off'"))
+    inner = document
+    for step in level:
+        inner = inner[step]
+    inner["unknwon_key"] = 1
+    place = render_location((*level, "unknwon_key"))
+    lines = faults(yaml.safe_dump(document), ENV)
+    assert any(f"{place}: unknown key 'unknwon_key'" in line for line in lines), lines
+
+
+def test_there_are_many_levels() -> None:
+    assert len(LEVELS) > 40
+
+
+def test_the_case_of_the_misspelt_section() -> None:
+    lines = faults("general_setting:\n  master_key: env:KEY\nmodels: []\n")
+    assert lines[0] == "run.yaml:1: version: the key is missing"
+    assert lines[1].startswith(
+        "run.yaml:1: general_setting: unknown key 'general_setting', expected one of: auth, cache"
+    )
+    assert lines[2] == "run.yaml:3: models: expected a mapping ({} for an empty one), got a list"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("severs: {}", "severs: unknown key 'severs', did you mean 'server'?"),
+        ("server: {prot: 1}", "server.prot: unknown key 'prot', did you mean 'port'?"),
+        ("auth: {keyes: []}", "auth.keyes: unknown key 'keyes', did you mean 'keys'?"),
+        ("  openai: {apikey: x}", "providers.openai.apikey: unknown key 'apikey', did you mean 'api_key'?"),
+        ("  openai: {model: x}", "providers.openai.model: unknown key 'model', expected one of: api_key, base_url"),
+        ("models: {a: {target: []}}", "models.a.target: unknown key 'target', did you mean 'targets'?"),
+        (
+            "models: {a: {targets: [{user: local/tiny}]}}",
+            "models.a.targets[0].user: unknown key 'user', did you mean 'use'?",
+        ),
+        (
+            "reliability: {retry: {attempt: 1}}",
+            "reliability.retry.attempt: unknown key 'attempt', did you mean 'attempts'?",
+        ),
+    ],
+)
+def test_an_unknown_key_gets_the_nearest_name_of_its_level(text: str, expected: str) -> None:
+    assert any(expected in line for line in faults(BASE + text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("server: {port: '8080'}", "server.port: expected a whole number, got '8080'"),
+        ("server: {port: 80.5}", "server.port: expected a whole number, got 80.5"),
+        ("server: {port: true}", "server.port: expected a whole number, got true"),
+        ("server: {port: 65536}", "server.port: expected at most 65535, got 65536"),
+        ("server: {port: }", "server.port: expected a whole number, got nothing"),
+        ("server: {port: [1]}", "server.port: expected a whole number, got a list"),
+        ("server: {completions_as_chat: yes}", "server.completions_as_chat: expected true or false, got 'yes'"),
+        ("server: {completions_as_chat: 1}", "server.completions_as_chat: expected true or false, got 1"),
+        ("server: {drain_s: .inf}", "server.drain_s: expected a number, got '.inf'"),
+        ("server: {drain_s: -1}", "server.drain_s: expected at least 0, got -1"),
+        ("server: {drain_s: 1e999}", "server.drain_s: expected"),
+        ("server: {keepalive_s: 0}", "server.keepalive_s: expected more than 0, got 0"),
+        ("server: {unsupported_params: ignore}", "server.unsupported_params: expected 'error' or 'drop', got 'ignore'"),
+        ("server: []", "server: expected a mapping ({} for an empty one), got a list"),
+        ("server: ", "server: expected a mapping ({} for an empty one), got nothing"),
+        ("auth: {keys: {id: a, secret: s}}", "auth.keys: expected a list, got a mapping"),
+        ("auth: {keys: [{id: a}]}", "auth.keys[0].secret: the key is missing"),
+        ("auth: {keys: [{id: 1, secret: s}]}", "auth.keys[0].id: expected text, got a number"),
+        ("auth: {keys: [{id: 'a b', secret: s}]}", "auth.keys[0].id: expected letters, digits"),
+        ('auth: {keys: [{id: a, secret: "s\\n"}]}', "auth.keys[0].secret: expected printable ASCII without blanks"),
+        ("  openai: {api_key: 123}", "providers.openai.api_key: expected text, got a number"),
+        ("  openai: {base_url: localhost:80}", "providers.openai.base_url: expected an http:// or https:// address"),
+        ("  openai: {base_url: 'http://u:p@h/'}", "an address must not hold a user name or a password"),
+        ("  openai: {base_url: 'http://h/?key=1'}", "an address must not hold a query or a fragment"),
+        ("  openai: {base_url: 'http://h:99999/'}", "expected an http:// or https:// address"),
+        ("  openai: {proxy: 'socks://h'}", "providers.openai.proxy: expected an http:// or https:// address"),
+        ("  openai: {headers: {a: 1}}", "providers.openai.headers.a: expected text, got a number"),
+        ("  openai: {enabled: maybe}", "providers.openai.enabled: expected true or false or 'auto', got 'maybe'"),
+        ("  openai: {max_connections: 0}", "providers.openai.max_connections: expected at least 1, got 0"),
+        ("  openai: ", "providers.openai: expected a mapping ({} for an empty one), got nothing"),
+        ("  foo: {base_url: 'http://h'}", "providers.foo.type: the key is missing"),
+        ("  foo: {type: opnai}", "providers.foo.type: unknown provider type 'opnai', did you mean 'openai'?"),
+        ("models: {a: {targets: [local/tiny], strategy: rendom}}", "models.a.strategy: expected 'ordered', 'weighted'"),
+        ("models: {a: 3}", "models.a: expected a mapping"),
+        ("reliability: {timeouts: {gap_s: 0}}", "reliability.timeouts.gap_s: expected more than 0, got 0"),
+        ("reliability: {retry: {attempts: 0}}", "reliability.retry.attempts: expected at least 1, got 0"),
+        ("telemetry: {log: xml}", "telemetry.log: expected 'json' or 'text', got 'xml'"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_was_expected(text: str, expected: str) -> None:
+    assert expected in fault(BASE + text)
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("device: gpu", "providers.local.device: expected 'auto', 'cpu' or 'cuda', got 'gpu'"),
+        ("threads: 0", "providers.local.threads: expected at least 1 or 'auto', got 0"),
+        ("threads: many", "providers.local.threads: expected a whole number or 'auto', got 'many'"),
+        ("kv_cache: {memory: lots}", 'providers.local.kv_cache.memory: expected a size such as "2GiB"'),
+        ("kv_cache: {block_size: 0}", "providers.local.kv_cache.block_size: expected at least 1, got 0"),
+        ("scheduler: {queue: none}", "providers.local.scheduler.queue: expected a whole number, got 'none'"),
+        ("api_key: x", "providers.local.api_key: unknown key 'api_key'"),
+    ],
+)
+def test_a_wrong_value_of_the_local_provider_is_refused(entry: str, expected: str) -> None:
+    assert expected in fault(f"version: 1\nproviders: {{local: {{model: m, {entry}}}}}")
+
+
+@pytest.mark.parametrize("version", ["2", "'1'", "", "1.0", "true"])
+def test_another_version_is_refused(version: str) -> None:
+    assert fault(f"version: {version}\n").startswith("run.yaml:1: version: expected ")
