@@ -5,7 +5,7 @@ Knows no HTTP and no dialect.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from adapters.canonical.errors import (
     GatewayError,
     InvalidRequest,
+    NotReady,
     UnsupportedParameter,
     UpstreamError,
     UpstreamTimeout,
@@ -67,10 +68,12 @@ class Router:
         self._rules = rules
         self._random = random
 
-    async def stream(self, request: Request, progress: Progress, spell: Spelling) -> AsyncIterator[Batch]:
+    async def stream(self, request: Request, progress: Progress, spell: Spelling) -> AsyncGenerator[Batch, None]:
         """The answer's events. The first batch brings the first output; before it a GatewayError means that nothing
         was said. Closing the iterator, or cancelling the task that waits on it, stops the provider."""
         route = await self.names.resolve(request.model)
+        if not route.targets:
+            raise NotReady(f"no provider of the model '{request.model}' is switched on")
         if route.defaults is not None:
             request = route.defaults.apply(request)
         deadline = Deadline(self._rules.total_s)

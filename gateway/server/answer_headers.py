@@ -1,0 +1,64 @@
+"""The headers that answers carry: an allow-list (law 17). Nothing of an upstream's headers passes unnamed."""
+
+import math
+import re
+from urllib.parse import quote
+
+from aiohttp import web
+
+from adapters.canonical.errors import GatewayError, NotReady
+from gateway.routing.router import Progress
+
+__all__ = ["JSON", "answer_headers", "client_request_id", "error_headers", "stream_headers"]
+
+JSON = "application/json"
+_SANE_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_MAX_VALUE = 2000
+
+
+def client_request_id(request: web.BaseRequest) -> str | None:
+    """The client's X-Request-Id, where it is short and printable."""
+    value = request.headers.get("X-Request-Id")
+    return value if value is not None and _SANE_ID.fullmatch(value) else None
+
+
+def answer_headers(request_id: str, progress: Progress | None, upstream_request_id: str | None) -> dict[str, str]:
+    """What is said about an answer beside its body."""
+    headers = {"Content-Type": JSON, "Server": "gateway", "x-request-id": request_id}
+    target = progress.target if progress is not None else None
+    if progress is not None and target is not None:
+        headers["x-gateway-provider"] = target.provider.name
+        headers["x-gateway-upstream-model"] = _printable(target.model)
+        if upstream_request_id is not None:
+            headers["x-gateway-upstream-request-id"] = _printable(upstream_request_id)
+        if progress.dropped:
+            headers["x-gateway-dropped-params"] = ", ".join(map(_printable, progress.dropped))[:_MAX_VALUE]
+    return headers
+
+
+def stream_headers(headers: dict[str, str], content_type: str) -> dict[str, str]:
+    """The same for a stream of events, which nobody on the way may cache or gather."""
+    headers["Content-Type"] = content_type
+    headers["Cache-Control"] = "no-cache"
+    headers["X-Accel-Buffering"] = "no"
+    return headers
+
+
+def error_headers(headers: dict[str, str], error: GatewayError) -> dict[str, str]:
+    """With what a client needs to decide whether, and when, it tries again."""
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(math.ceil(error.retry_after_s))
+        headers["retry-after-ms"] = str(math.ceil(error.retry_after_s * 1000))
+    should_retry = error.should_retry
+    if should_retry is None and (error.status == 409 or error.status >= 500) and not error.retryable:
+        # SDKs would try again. A model that is still loading is worth it.
+        should_retry = None if isinstance(error, NotReady) else False
+    if should_retry is not None:
+        headers["x-should-retry"] = "true" if should_retry else "false"
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return headers
+
+
+def _printable(value: str) -> str:
+    return value if value.isascii() and value.isprintable() else quote(value, safe=" /:,.[]")

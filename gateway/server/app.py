@@ -1,0 +1,234 @@
+"""The composition root: a configuration becomes providers, routes, the door and the service.
+
+Clock, ids, randomness and the log's output are passed in. Nothing is opened before `start`.
+"""
+
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO
+
+from adapters.front import Front
+from adapters.openai.chat.front import ChatFront
+from adapters.openai.completions.front import CompletionsFront
+from gateway.config import Config, ProviderConfig, Redactor
+from gateway.config.sections.local import LocalProvider
+from gateway.config.sections.models import Alias
+from gateway.routing.defaults import Defaults, DefaultsError
+from gateway.routing.names import ModelLists, Names, ProviderRules
+from gateway.routing.route import Route, Target
+from gateway.routing.router import Router, RoutingRules
+from gateway.server.body import BodyReader, HeldBytes
+from gateway.server.catalogue import Catalogue
+from gateway.server.connections import Connections
+from gateway.server.door import ClientKey, Door, KeyDoor, LoopbackDoor
+from gateway.server.generation import Generation
+from gateway.server.log import Log
+from gateway.server.service import Service
+from providers.base import Limits, Provider, ProviderSettings
+from providers.registry import build as build_provider
+
+__all__ = ["FRONTS", "App", "Surroundings", "build_app", "build_providers"]
+
+FRONTS: Mapping[str, Front] = {"/v1/chat/completions": ChatFront(), "/v1/completions": CompletionsFront()}
+_HELD_BODIES = 8
+"""So many of the largest bodies may be in memory at one time."""
+
+
+def _token() -> str:
+    return os.urandom(12).hex()
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the gateway takes from the world around it."""
+
+    clock: Callable[[], float] = time.monotonic
+    """Seconds of any origin."""
+    now: Callable[[], float] = time.time
+    """Unix seconds."""
+    random: Callable[[], float] = random.random
+    """From 0 to 1."""
+    token: Callable[[], str] = _token
+    """The random part of an id."""
+    log: BinaryIO = field(default_factory=lambda: sys.stderr.buffer)
+
+
+class App:
+    """The gateway without its sockets. `connections` is the protocol factory for them."""
+
+    def __init__(self, providers: Mapping[str, Provider], lists: ModelLists, service: Service, log: Log) -> None:
+        self._providers = providers
+        self._lists = lists
+        self._log = log
+        self.service = service
+        self.connections = Connections(service)
+
+    async def start(self) -> None:
+        """Tells the providers to start; what they load, they load in the background."""
+        for provider in self._providers.values():
+            await provider.start()
+        self.service.started = True
+
+    async def drain(self, seconds: float) -> None:
+        """Serves what runs, at most so long, and nothing new."""
+        await self.service.drain(seconds)
+
+    async def aclose(self) -> None:
+        """Closes connections and providers. Requests that still run fail."""
+        await self.connections.shutdown(0)
+        await self._lists.aclose()
+        for provider in self._providers.values():
+            await provider.aclose()
+        self._log.flush()
+
+
+def build_app(
+    config: Config,
+    *,
+    providers: Mapping[str, Provider] | None = None,
+    fronts: Mapping[str, Front] = FRONTS,
+    around: Surroundings | None = None,
+) -> App:
+    """The gateway for a configuration; call it inside the event loop that will run it.
+
+    `providers` are those to use in place of the configured ones; `fronts` are the dialects by path. Raises ValueError
+    on settings that can't work, and ImportError where an extra is missing.
+    """
+    around = around or Surroundings()
+    if providers is None:
+        providers = build_providers(config)
+    redact = Redactor(config.secrets)
+    log = Log(around.log, form=config.telemetry.log, now=around.now, redact=redact)
+    lists = ModelLists(providers, around.clock)
+    names = _names(config, providers, lists)
+    router = Router(names, _routing_rules(config), around.random)
+    max_bytes = int(config.server.max_body_mb * 2**20)
+    held = HeldBytes(_HELD_BODIES * max_bytes)
+    bodies = BodyReader(max_bytes, held)
+    generations = {
+        path: Generation(
+            front,
+            router,
+            bodies,
+            now=around.now,
+            max_depth=config.server.max_depth,
+            keepalive_s=config.server.keepalive_s,
+        )
+        for path, front in fronts.items()
+    }
+    local_first = sorted(providers, key=lambda name: not isinstance(config.providers.get(name), LocalProvider))
+    catalogue = Catalogue(
+        names,
+        lists,
+        {name: providers[name] for name in local_first},
+        local=_loaded_at_start(config, providers),
+        started_at=int(around.now()),
+    )
+    service = Service(
+        generations,
+        catalogue,
+        _door(config),
+        log,
+        held=held,
+        clock=around.clock,
+        token=around.token,
+        redact=redact,
+    )
+    return App(providers, lists, service, log)
+
+
+def build_providers(config: Config) -> dict[str, Provider]:
+    """The configured providers, not started. Raises ValueError or ImportError, naming the provider."""
+    timeouts = config.reliability.timeouts
+    limits = Limits(
+        connect_s=timeouts.connect_s,
+        first_token_s=timeouts.first_token_s,
+        gap_s=timeouts.gap_s,
+        total_s=timeouts.total_s,
+    )
+    return {name: build_provider(_settings(name, entry, limits)) for name, entry in config.providers.items()}
+
+
+def _settings(name: str, entry: ProviderConfig, limits: Limits) -> ProviderSettings:
+    if isinstance(entry, LocalProvider):
+        general = {"type", "enabled", "params", "unsupported_params", "model"}
+        return ProviderSettings(
+            name=name, type=entry.type, params=entry.params, limits=limits, options=entry.model_dump(exclude=general)
+        )
+    general = {"type", "enabled", "base_url", "api_key", "headers", "proxy", "ca_file", "max_connections", "params"}
+    return ProviderSettings(
+        name=name,
+        type=entry.type,
+        base_url=entry.base_url,
+        api_key=entry.api_key.get_secret_value() if entry.api_key is not None else None,
+        headers={header: value.get_secret_value() for header, value in entry.headers.items()},
+        proxy=entry.proxy.get_secret_value() if entry.proxy is not None else None,
+        ca_file=entry.ca_file,
+        max_connections=entry.max_connections,
+        params=entry.params,
+        limits=limits,
+        options=entry.model_dump(exclude={*general, "unsupported_params"}, exclude_none=True),
+    )
+
+
+def _names(config: Config, providers: Mapping[str, Provider], lists: ModelLists) -> Names:
+    rules: dict[str, ProviderRules] = {}
+    for name, provider in providers.items():
+        entry = config.providers.get(name)
+        nearest = (entry.unsupported_params if entry is not None else None) or config.server.unsupported_params
+        rules[name] = ProviderRules(provider, drops_unsupported=nearest == "drop")
+    return Names(rules, {name: _route(name, alias, config, rules) for name, alias in config.models.items()}, lists)
+
+
+def _route(name: str, alias: Alias, config: Config, rules: Mapping[str, ProviderRules]) -> Route:
+    """The alias's targets; those of providers that are off are left out."""
+    targets: list[Target] = []
+    for use in (*(target.use for target in alias.targets), *alias.on_failure):
+        provider, _, model = use.partition("/")
+        if provider not in rules:
+            continue
+        target = rules[provider].target(*_without_adapter(config.providers.get(provider), model))
+        if alias.unsupported_params is not None:
+            target = replace(target, drops_unsupported=alias.unsupported_params == "drop")
+        targets.append(target)
+    try:
+        return Route(tuple(targets), Defaults(alias.defaults) if alias.defaults else None)
+    except DefaultsError as error:
+        raise ValueError(f"models.{name}.{error}") from error
+
+
+def _without_adapter(entry: ProviderConfig | None, model: str) -> tuple[str, str | None]:
+    """A local model's name and the adapter after its last colon, where that is one."""
+    base, _, adapter = model.rpartition(":")
+    if isinstance(entry, LocalProvider) and base in entry.models and adapter in entry.models[base].adapters:
+        return base, adapter
+    return model, None
+
+
+def _routing_rules(config: Config) -> RoutingRules:
+    return RoutingRules(
+        attempts=config.reliability.retry.attempts,
+        max_wait_s=config.reliability.retry.max_wait_s,
+        total_s=config.reliability.timeouts.total_s,
+        completions_as_chat=config.server.completions_as_chat,
+    )
+
+
+def _loaded_at_start(config: Config, providers: Mapping[str, Provider]) -> list[tuple[str, str]]:
+    return [
+        (name, model)
+        for name, entry in config.providers.items()
+        if isinstance(entry, LocalProvider) and name in providers
+        for model, row in entry.models.items()
+        if row.load == "start"
+    ]
+
+
+def _door(config: Config) -> Door:
+    if config.auth is None:
+        return LoopbackDoor()
+    return KeyDoor([ClientKey(key.id, key.secret.get_secret_value(), tuple(key.models)) for key in config.auth.keys])

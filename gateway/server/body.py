@@ -1,0 +1,116 @@
+"""Request bodies: type, size and pace are checked here, before anything is parsed.
+
+The size is decided from Content-Length where there is one, and while reading (chunked, or inflated from gzip). All
+bodies that are held at one time are bounded together.
+"""
+
+import asyncio
+
+from aiohttp import hdrs, web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from adapters.canonical.errors import BodyTooLarge, InvalidRequest, NotReady, WrongMediaType
+
+__all__ = ["BodyReader", "HeldBytes"]
+
+_IDLE_S = 30.0
+"""The longest silence inside a body."""
+_TOTAL_S = 600.0
+
+
+class HeldBytes:
+    """How many bytes of request bodies are in memory, against a limit."""
+
+    __slots__ = ("_held", "_limit")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held = 0
+
+    @property
+    def held(self) -> int:
+        return self._held
+
+    def take(self, size: int) -> None:
+        """Raises NotReady when the limit would be passed."""
+        if self._held + size > self._limit:
+            raise NotReady(
+                "too many bytes of requests are in flight, try again soon", code="overloaded", retry_after_s=1
+            )
+        self._held += size
+
+    def give(self, size: int) -> None:
+        self._held -= size
+
+
+class BodyReader:
+    """Reads JSON bodies of at most `max_bytes`. What it returns was taken from `held`: give it back when done."""
+
+    def __init__(self, max_bytes: int, held: HeldBytes) -> None:
+        self._max_bytes = max_bytes
+        self.held = held
+
+    async def read(self, request: web.BaseRequest) -> bytes:
+        """Raises WrongMediaType, BodyTooLarge, NotReady, or InvalidRequest for a body that is broken or too slow."""
+        _check_type(request.headers.get(hdrs.CONTENT_TYPE, ""))
+        length = request.content_length
+        if length is not None and length > self._max_bytes:
+            raise self._too_large()
+        if hdrs.EXPECT in request.headers:
+            await _expect(request)
+        content = request.content
+        try:
+            if content.is_eof():  # the whole body came with the headers, as small ones do
+                body = content.read_nowait(-1)
+                if len(body) > self._max_bytes:
+                    raise self._too_large()
+                self.held.take(len(body))
+                return body
+            return await self._read_slowly(request)
+        except web.RequestPayloadError as error:
+            raise InvalidRequest("the body is broken: it does not match its encoding or its length") from error
+        except HttpProcessingError as error:
+            raise InvalidRequest("the body is broken: it does not match its encoding") from error
+        except TimeoutError as error:
+            raise InvalidRequest("the body did not arrive in time", code="body_timeout") from error
+
+    async def _read_slowly(self, request: web.BaseRequest) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        deadline = asyncio.get_running_loop().time() + _TOTAL_S
+        try:
+            while True:
+                async with asyncio.timeout_at(min(deadline, asyncio.get_running_loop().time() + _IDLE_S)):
+                    piece = await request.content.readany()
+                if not piece:
+                    return b"".join(pieces)
+                if size + len(piece) > self._max_bytes:
+                    raise self._too_large()
+                self.held.take(len(piece))
+                size += len(piece)
+                pieces.append(piece)
+        except BaseException:
+            self.held.give(size)
+            raise
+
+    def _too_large(self) -> BodyTooLarge:
+        return BodyTooLarge(f"the body is larger than the limit of {self._max_bytes} bytes (server.max_body_mb)")
+
+
+def _check_type(content_type: str) -> None:
+    if content_type == "application/json":
+        return
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type != "application/json" and not (
+        media_type.startswith("application/") and media_type.endswith("+json")
+    ):
+        raise WrongMediaType("expected the content type application/json")
+
+
+async def _expect(request: web.BaseRequest) -> None:
+    """Tells a client that waits before it sends its body to go on."""
+    if request.headers[hdrs.EXPECT].lower() != "100-continue":
+        raise InvalidRequest("Expect: only 100-continue is known")
+    if not request.content.is_eof():
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer itself has not begun

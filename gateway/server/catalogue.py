@@ -1,0 +1,90 @@
+"""What can be called, and whether it can answer now: GET /v1/models and the reasons behind /readyz."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import orjson
+
+from adapters.canonical.errors import ModelNotFound
+from gateway.routing.names import ModelLists, Names
+from gateway.routing.route import Target
+from gateway.server.door import ClientKey
+from providers.base import ModelEntry, Provider, ReadinessState
+
+__all__ = ["Catalogue"]
+
+
+class Catalogue:
+    """`local` are the models of this process that load at start; `providers` stand in the order of their listing."""
+
+    def __init__(
+        self,
+        names: Names,
+        lists: ModelLists,
+        providers: Mapping[str, Provider],
+        *,
+        local: Sequence[tuple[str, str]],
+        started_at: int,
+    ) -> None:
+        self._names = names
+        self._lists = lists
+        self._providers = providers
+        self._local = local
+        self._started_at = started_at
+
+    async def list_models(self, key: ClientKey | None) -> bytes:
+        """The aliases, then `provider/model` of every list that can be fetched; only what the key may use."""
+        rows = [_row(ModelEntry(id=alias), alias, "gateway", self._started_at) for alias in self._names.aliases]
+        lists = await self._lists.all()
+        for provider in self._providers:
+            for entry in (lists[provider] or {}).values():
+                rows.append(_row(entry, f"{provider}/{entry.id}", provider, self._started_at))
+        shown = [row for row in rows if key is None or key.may_use(str(row["id"]))]
+        return orjson.dumps({"object": "list", "data": shown})
+
+    async def show_model(self, name: str, key: ClientKey | None) -> bytes:
+        """One model by any name that a request may use. Raises ModelNotFound."""
+        public = await self._names.public_name(name)
+        if key is not None and not key.may_use(name, public):
+            raise ModelNotFound(f"the model '{name}' does not exist, or you have no access to it", param="model")
+        if public in self._names.aliases:
+            return orjson.dumps(_row(ModelEntry(id=name), name, "gateway", self._started_at))
+        provider, _, model = public.partition("/")
+        listed = await self._lists.of(provider)
+        if listed is not None and model not in listed:
+            raise ModelNotFound(f"the model '{name}' does not exist, or you have no access to it", param="model")
+        entry = listed[model] if listed is not None else ModelEntry(id=model)
+        return orjson.dumps(_row(entry, name, provider, self._started_at))
+
+    def obstacles(self) -> list[str]:
+        """Why the gateway is not ready: the aliases (without aliases: the local models) that no target can answer."""
+        if self._names.aliases:
+            found = ((name, _obstacle(route.targets)) for name, route in self._names.aliases.items())
+        else:
+            found = (
+                (f"{provider}/{model}", _obstacle((Target(self._providers[provider], model),)))
+                for provider, model in self._local
+            )
+        return [f"{name}: {why}" for name, why in found if why is not None]
+
+
+def _obstacle(targets: Iterable[Target]) -> str | None:
+    """Why none of the targets can answer, None where one can."""
+    reasons: list[str] = []
+    for target in targets:
+        readiness = target.provider.readiness(target.model)
+        if readiness.state is ReadinessState.READY:
+            return None
+        reasons.append(readiness.reason or readiness.state.value)
+    return "; ".join(reasons) or "its providers are off"
+
+
+def _row(entry: ModelEntry, public: str, owner: str, created: int) -> dict[str, object]:
+    row: dict[str, object] = {
+        "id": public,
+        "object": "model",
+        "created": entry.created if entry.created is not None else created,
+        "owned_by": entry.owned_by or owner,
+    }
+    if entry.context is not None:
+        row["context_window"] = entry.context
+    return row

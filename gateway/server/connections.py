@@ -1,0 +1,63 @@
+"""HTTP connections: aiohttp's low-level server with this gateway's limits and its words for broken requests."""
+
+import logging
+from collections.abc import Callable
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from gateway.server.service import Service
+
+__all__ = ["Connections"]
+
+_KEEPALIVE_S = 75.0
+"""An idle connection is closed after this; headers that do not arrive whole in this time are not waited for."""
+_MAX_LINE = 8190
+_MAX_FIELD = 16_384
+_MAX_HEADERS = 100
+_silent = logging.getLogger("gateway.http")
+_silent.addHandler(logging.NullHandler())
+_silent.propagate = False  # aiohttp would log requests and tracebacks in full; the service logs them its own way
+
+
+class _Connection(RequestHandler):
+    """One connection. What cannot be read as HTTP gets an error body like any other."""
+
+    __slots__ = ("_refuse",)
+
+    def __init__(
+        self, manager: web.Server, refuse: Callable[[web.BaseRequest, int, BaseException | None], web.StreamResponse]
+    ) -> None:
+        super().__init__(
+            manager,
+            loop=manager._loop,
+            keepalive_timeout=_KEEPALIVE_S,
+            logger=_silent,
+            access_log=None,  # type: ignore[arg-type]  # aiohttp takes None for: no access log
+            max_line_size=_MAX_LINE,
+            max_field_size=_MAX_FIELD,
+            max_headers=_MAX_HEADERS,
+        )
+        self._refuse = refuse
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has begun, so there is no room for another one")
+        return self._refuse(request, status, exc)
+
+
+class Connections(web.Server):
+    """A protocol factory for `loop.create_server` and its kin. A client that leaves cancels its request."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service.handle, handler_cancellation=True)
+        self._refuse = service.refuse
+
+    def __call__(self) -> RequestHandler:
+        return _Connection(self, self._refuse)

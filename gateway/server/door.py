@@ -1,0 +1,107 @@
+"""Who may come in: keys, and without keys only programs of this machine.
+
+A gateway on loopback that asks for no key must still be out of reach of web pages: a page could call it through a name
+that resolves to loopback (so a foreign Host is refused) or straight from a browser (so a foreign Origin is).
+"""
+
+import hmac
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from urllib.parse import urlsplit
+
+from adapters.canonical.errors import AuthenticationFailed, PermissionDenied
+
+__all__ = ["ClientKey", "Door", "KeyDoor", "LoopbackDoor"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientKey:
+    """A key that clients may show. In `models`, `*` stands for any text."""
+
+    id: str
+    secret: str
+    models: tuple[str, ...] = ("*",)
+
+    def may_use(self, *names: str) -> bool:
+        """Whether one of the names of a model is on the key's list."""
+        return "*" in self.models or any(_pattern(self.models).fullmatch(name) for name in names)
+
+
+class KeyDoor:
+    """Lets in who shows a key: `Authorization: Bearer ...`, `x-api-key` or `api-key`."""
+
+    def __init__(self, keys: Sequence[ClientKey]) -> None:
+        # Found by digest, so that the time of the search tells nothing about a secret.
+        self._keys = {sha256(key.secret.encode()).digest(): key for key in keys}
+
+    def admit(self, headers: Mapping[str, str]) -> ClientKey | None:
+        """The client's key. Raises AuthenticationFailed."""
+        shown = _shown_key(headers)
+        if shown is None:
+            raise AuthenticationFailed(
+                "no API key: send it as 'Authorization: Bearer KEY' or in the header x-api-key", code="missing_api_key"
+            )
+        data = shown.encode("utf-8", "surrogateescape")
+        key = self._keys.get(sha256(data).digest())
+        if key is None or not hmac.compare_digest(key.secret.encode(), data):
+            raise AuthenticationFailed("the API key is not known")
+        return key
+
+
+class LoopbackDoor:
+    """Lets in programs of this machine, and pages that it serves itself; asks for no key."""
+
+    def admit(self, headers: Mapping[str, str]) -> ClientKey | None:
+        """None: there are no keys. Raises PermissionDenied."""
+        if not _is_local_host(headers.get("Host", "")):
+            raise PermissionDenied("without keys only requests to a loopback host name are served", code="foreign_host")
+        origin = headers.get("Origin")
+        if origin is None:
+            if headers.get("Sec-Fetch-Site") == "cross-site":
+                raise PermissionDenied("requests from web pages are not served", code="foreign_origin")
+        elif not _is_local_origin(origin):
+            raise PermissionDenied("requests from web pages are not served", code="foreign_origin")
+        return None
+
+
+Door = KeyDoor | LoopbackDoor
+
+
+def _shown_key(headers: Mapping[str, str]) -> str | None:
+    authorization = headers.get("Authorization")
+    if authorization is not None:
+        scheme, _, value = authorization.partition(" ")
+        if scheme.lower() == "bearer" and value.strip():
+            return value.strip()
+    return headers.get("x-api-key") or headers.get("api-key")
+
+
+@lru_cache(maxsize=1024)
+def _pattern(globs: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(".*".join(map(re.escape, glob.split("*"))) for glob in globs), re.DOTALL)
+
+
+@lru_cache(maxsize=256)
+def _is_local_host(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:
+        return False
+    if name is None:
+        return False
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=256)
+def _is_local_origin(origin: str) -> bool:
+    scheme, found, host = origin.partition("://")
+    return bool(found) and scheme in ("http", "https") and _is_local_host(host)

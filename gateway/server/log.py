@@ -1,0 +1,102 @@
+"""Log lines on stderr, as JSON or as text: one a request, and one for what goes wrong. Never a prompt, never an answer.
+
+Lines are written together, a few times a second. Values that came from outside are redacted by value.
+"""
+
+import asyncio
+import traceback
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import BinaryIO, Literal
+
+import orjson
+
+__all__ = ["Log"]
+
+_FLUSH_S = 0.05
+_MAX_PENDING = 10_000
+"""Lines that wait to be written; more are counted and left out."""
+_MAX_TEXT = 300
+
+
+class Log:
+    """Writes events to `out`. `now` gives Unix seconds, `redact` hides secrets in a text."""
+
+    def __init__(
+        self,
+        out: BinaryIO,
+        *,
+        form: Literal["json", "text"],
+        now: Callable[[], float],
+        redact: Callable[[str], str],
+    ) -> None:
+        self._out = out
+        self._render = _json_line if form == "json" else _text_line
+        self._now = now
+        self._outside = lru_cache(maxsize=1024)(lambda text: redact(text[:_MAX_TEXT]))
+        self._pending: list[bytes] = []
+        self._lost = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def outside(self, text: str) -> str:
+        """A text that a client chose, short and without secrets."""
+        return self._outside(text)
+
+    def write(self, event: str, fields: Mapping[str, object]) -> None:
+        """Adds a line. Fields that are None are left out."""
+        if len(self._pending) >= _MAX_PENDING:
+            self._lost += 1
+            return
+        self._pending.append(self._render(self._now(), event, fields))
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_FLUSH_S, self.flush)
+
+    def fault(self, error: BaseException, **fields: object) -> None:
+        """A fault of the gateway: where it happened, and the types of exceptions; their texts may quote a prompt."""
+        self.write("internal_error", {**fields, "error": _trace(error)})
+
+    def flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._lost:
+            self._pending.append(self._render(self._now(), "log_lines_lost", {"count": self._lost}))
+            self._lost = 0
+        lines, self._pending = self._pending, []
+        if lines:
+            self._out.write(b"".join(lines))
+            self._out.flush()
+
+
+def _json_line(time_s: float, event: str, fields: Mapping[str, object]) -> bytes:
+    line: dict[str, object] = {"time": round(time_s, 3), "event": event}
+    for name, value in fields.items():
+        if value is not None:
+            line[name] = value
+    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _text_line(time_s: float, event: str, fields: Mapping[str, object]) -> bytes:
+    stamp = datetime.fromtimestamp(time_s, UTC).strftime("%H:%M:%S")
+    values = " ".join(f"{name}={_word(value)}" for name, value in fields.items() if value is not None)
+    return f"{stamp} {event} {values}\n".encode("utf-8", "backslashreplace")
+
+
+def _word(value: object) -> str:
+    text = str(value)
+    return text if text.isprintable() and text and " " not in text else repr(text)
+
+
+def _trace(error: BaseException) -> str:
+    """The frames and the type of an exception and of what caused it, without their texts."""
+    parts: list[str] = []
+    current: BaseException | None = error
+    while current is not None and len(parts) < 5:
+        frames = traceback.extract_tb(current.__traceback__)[-8:]
+        where = " < ".join(
+            f"{frame.filename.rpartition('/')[2]}:{frame.lineno}:{frame.name}" for frame in reversed(frames)
+        )
+        parts.append(f"{type(current).__name__} at {where}")
+        current = current.__cause__ or current.__context__
+    return "; caused by ".join(parts)

@@ -1,0 +1,107 @@
+"""`gateway serve`: binds, serves, and stops in order. Owns sockets and signals."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from gateway.config import Config, Redactor
+from gateway.server.app import App, build_app
+
+__all__ = ["serve"]
+
+_BACKLOG = 1024
+
+
+def serve(config: Config, *, config_path: Path) -> int:
+    """Serves until SIGTERM or SIGINT; gives the exit status. A failure to start is one line on stderr.
+
+    The port is bound first and /healthz answers at once; models load meanwhile. A signal stops accepting and drains;
+    a second one ends the process at once.
+    """
+    try:
+        listening = _bind(config.server.host, config.server.port)
+    except OSError as error:
+        why = error.strerror or str(error)
+        print(f"gateway: cannot listen on {config.server.host}:{config.server.port}: {why}", file=sys.stderr)
+        return 1
+    try:
+        return _run(config, listening, config_path)
+    except (ValueError, ImportError) as error:
+        print(f"gateway: {config_path}: {Redactor(config.secrets)(str(error))}", file=sys.stderr)
+        return 1
+    finally:
+        listening.close()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    bound.setblocking(False)
+    return bound
+
+
+def _run(config: Config, listening: socket.socket, config_path: Path) -> int:
+    if sys.platform == "win32":
+        return asyncio.run(_serve(config, listening, config_path))
+    import uvloop
+
+    return int(uvloop.run(_serve(config, listening, config_path)))
+
+
+async def _serve(config: Config, listening: socket.socket, config_path: Path) -> int:
+    app = build_app(config)
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    _on_signals(stop)
+    server = await loop.create_server(app.connections, sock=listening, backlog=_BACKLOG)
+    host, port = listening.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    print(f"gateway: serving {config_path} on http://{shown}:{port}/v1", file=sys.stderr, flush=True)
+    try:
+        await _until_stopped(app, stop)
+        server.close()
+        await app.drain(config.server.drain_s)
+    finally:
+        server.close()
+        await app.aclose()
+    return 0
+
+
+async def _until_stopped(app: App, stop: asyncio.Event) -> None:
+    """Starts the providers, and waits for a signal, which may come before they are started."""
+    start = asyncio.ensure_future(app.start())
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((start, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if start.done():
+            start.result()
+            await stopped
+    finally:
+        start.cancel()
+        stopped.cancel()
+        await asyncio.gather(start, stopped, return_exceptions=True)
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    def asked() -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+
+    if sys.platform == "win32":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: asked())
+        return
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked)

@@ -1,0 +1,209 @@
+"""The request edge: finds the route of a request, lets it in, and turns whatever happens into one answer.
+
+One of the two places that catch everything. Every answer of the gateway, on every path, is made or passed on here.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import unquote
+
+import orjson
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from adapters.canonical.errors import (
+    BodyTooLarge,
+    ClientClosed,
+    GatewayError,
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    NotReady,
+)
+from adapters.openai.errors import render_error
+from gateway.server.answer_headers import client_request_id, error_headers
+from gateway.server.body import HeldBytes
+from gateway.server.catalogue import Catalogue
+from gateway.server.door import Door
+from gateway.server.exchange import Exchange
+from gateway.server.generation import Generation
+from gateway.server.log import Log
+
+__all__ = ["Service"]
+
+Handler = Callable[[Exchange], Awaitable[web.StreamResponse]]
+_MODELS = "/v1/models"
+_OPEN = frozenset(("/healthz", "/readyz"))
+"""Paths that need no key."""
+
+
+class Service:
+    """`clock` gives seconds of any origin, `token` the random part of ids, `redact` hides secrets in a text."""
+
+    def __init__(
+        self,
+        generations: Mapping[str, Generation],
+        catalogue: Catalogue,
+        door: Door,
+        log: Log,
+        *,
+        held: HeldBytes,
+        clock: Callable[[], float],
+        token: Callable[[], str],
+        redact: Callable[[str], str],
+    ) -> None:
+        self._routes: dict[str, dict[str, Handler]] = {
+            **{path: {"POST": generation.serve} for path, generation in generations.items()},
+            _MODELS: {"GET": self._list_models},
+            "/healthz": {"GET": self._health},
+            "/readyz": {"GET": self._ready},
+        }
+        self._model_routes: dict[str, Handler] = {"GET": self._show_model}
+        self._catalogue = catalogue
+        self._door = door
+        self._log = log
+        self._held = held
+        self._clock = clock
+        self._token = token
+        self._redact = redact
+        self._active: set[Exchange] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.started = False
+        """Whether the providers were told to start."""
+        self.draining = False
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer to any request. Raises nothing but the cancellation of a client that left."""
+        token = self._token()
+        exchange = Exchange(
+            request, token=token, request_id=client_request_id(request) or f"req_{token}", clock=self._clock
+        )
+        path = _path_of(request)
+        self._active.add(exchange)
+        self._idle.clear()
+        try:
+            response = await self._handler(exchange, path)(exchange)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not exchange.evicted or task is None or task.uncancel() > 0:
+                exchange.status, exchange.error = 499, ClientClosed("the client left")
+                raise
+            response = await self._fail(exchange, NotReady("the gateway is shutting down", code="shutting_down"))
+        except GatewayError as error:
+            response = await self._fail(exchange, error)
+        except Exception as error:
+            if isinstance(error, ConnectionError) and request.transport is None:
+                exchange.status, exchange.error = 499, ClientClosed("the client left")
+                raise asyncio.CancelledError from error
+            self._log.fault(error, request_id=exchange.request_id)
+            response = await self._fail(exchange, _internal_error(exchange.request_id))
+        finally:
+            self._held.give(exchange.held_bytes)
+            self._active.discard(exchange)
+            if not self._active:
+                self._idle.set()
+            if path not in _OPEN:
+                exchange.log(self._log, path if path in self._routes else self._log.outside(path))
+        if self.draining:
+            response.force_close()
+        return response
+
+    def refuse(self, request: web.BaseRequest, status: int, fault: BaseException | None) -> web.StreamResponse:
+        """The answer to what is no readable HTTP request, or to a fault outside `handle`."""
+        request_id = f"req_{self._token()}"
+        error: GatewayError
+        if status < 500:
+            what = fault.message if isinstance(fault, HttpProcessingError) else "the request could not be read"
+            error = InvalidRequest(f"not a valid HTTP request: {what.splitlines()[0][:200] if what else ''}")
+        else:
+            if fault is not None:
+                self._log.fault(fault, request_id=request_id)
+            error = _internal_error(request_id)
+        headers = {"Content-Type": "application/json", "Server": "gateway", "x-request-id": request_id}
+        response = web.Response(status=error.status, body=render_error(error), headers=error_headers(headers, error))
+        response.force_close()
+        return response
+
+    async def drain(self, seconds: float) -> None:
+        """Waits until no request runs, at most so long; then cancels the rest, telling their clients."""
+        self.draining = True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            for exchange in list(self._active):
+                exchange.evict()
+            await self._idle.wait()
+
+    def _handler(self, exchange: Exchange, path: str) -> Handler:
+        """What serves this request. Raises what the door, or a wrong path or method, calls for."""
+        request = exchange.request
+        if path not in _OPEN:
+            exchange.key = self._door.admit(request.headers)
+        methods = self._routes.get(path)
+        if methods is None:
+            if not path.startswith(_MODELS + "/") or len(path) == len(_MODELS) + 1:
+                raise NotFound(f"there is no {self._redact(unquote(path))[:200]}", code="unknown_url")
+            methods = self._model_routes
+        handler = methods.get("GET" if request.method == "HEAD" else request.method)
+        if handler is None:
+            raise MethodNotAllowed(f"{request.method} is not allowed here, expected {' or '.join(methods)}")
+        if self.draining and "POST" in methods:
+            raise NotReady("the gateway is shutting down", code="shutting_down")
+        return handler
+
+    async def _fail(self, exchange: Exchange, error: GatewayError) -> web.StreamResponse:
+        """An error as the answer: with its status while nothing was sent, in band after that."""
+        exchange.error = error
+        error.message = self._redact(error.message)
+        stream = exchange.stream
+        if stream is not None and stream.response is not None and exchange.renderer is not None:
+            try:
+                return await stream.end(exchange.renderer.fail(error))
+            except ConnectionError:
+                return stream.response
+        exchange.status = error.status
+        body = exchange.front.render_error(error) if exchange.front is not None else render_error(error)
+        headers = error_headers(exchange.headers(), error)
+        if isinstance(error, MethodNotAllowed):
+            headers["Allow"] = ", ".join(self._routes.get(_path_of(exchange.request), self._model_routes))
+        response = web.Response(status=error.status, body=body, headers=headers)
+        if isinstance(error, BodyTooLarge):
+            response.force_close()
+        return response
+
+    async def _list_models(self, exchange: Exchange) -> web.StreamResponse:
+        return _json(exchange, await self._catalogue.list_models(exchange.key))
+
+    async def _show_model(self, exchange: Exchange) -> web.StreamResponse:
+        name = unquote(_path_of(exchange.request)[len(_MODELS) + 1 :])
+        return _json(exchange, await self._catalogue.show_model(name, exchange.key))
+
+    async def _health(self, exchange: Exchange) -> web.StreamResponse:
+        return _json(exchange, b'{"status":"ok"}')
+
+    async def _ready(self, exchange: Exchange) -> web.StreamResponse:
+        reasons = [] if self.started else ["the providers are starting"]
+        reasons += ["the gateway is shutting down"] if self.draining else []
+        reasons = reasons or self._catalogue.obstacles()
+        if not reasons:
+            return _json(exchange, b'{"status":"ready"}')
+        told = [self._redact(reason) for reason in reasons]
+        return _json(exchange, orjson.dumps({"status": "not ready", "reasons": told}), status=503)
+
+
+def _path_of(request: web.BaseRequest) -> str:
+    """The path as it was sent, still percent-encoded, without the query."""
+    raw = request.raw_path
+    return raw.partition("?")[0] if raw.startswith("/") else request.rel_url.raw_path
+
+
+def _json(exchange: Exchange, body: bytes, *, status: int = 200) -> web.Response:
+    exchange.status = status
+    return web.Response(status=status, body=body, headers=exchange.headers())
+
+
+def _internal_error(request_id: str) -> InternalError:
+    return InternalError(f"an internal error happened; the gateway's log tells more under {request_id}")
