@@ -67,6 +67,11 @@ class JsonObject:
         value = bytes(raw)
         return None if value == _NULL else value
 
+    def peek_raw(self, name: str) -> bytes | None:
+        """The field as it came, left in place."""
+        raw = self._fields.get(name)
+        return None if raw is None else bytes(raw)
+
     def take_object(self, name: str) -> "JsonObject | None":
         fields = self.take(name, _OBJECT)
         return None if fields is None else JsonObject(fields, self.at(name))
@@ -78,6 +83,10 @@ class JsonObject:
             return None
         path = self.at(name)
         return [JsonObject(row, f"{path}[{i}]") for i, row in enumerate(rows)]
+
+    def names(self) -> list[str]:
+        """The names of the fields that nobody took yet."""
+        return list(self._fields)
 
     def __contains__(self, name: str) -> bool:
         return name in self._fields

@@ -1,7 +1,7 @@
 """Server-sent events: bytes to the data of each event, incremental and cut-independent. No sockets.
 
 Source: the WHATWG HTML standard, section "Server-sent events" (2026-11). Lines end in LF, CRLF or CR; a BOM at the
-start is skipped; comments and unknown fields are ignored; several data lines join with LF. The event name is not given out:
+start is skipped; comments and unknown fields are ignored; several data lines join with LF. The event name is not given:
 every dialect here repeats it inside the data.
 """
 

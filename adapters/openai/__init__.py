@@ -1,0 +1,1 @@
+"""OpenAI's dialect: chat completions and legacy completions, towards clients and towards providers."""

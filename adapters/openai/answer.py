@@ -1,0 +1,174 @@
+"""What chat and completions answers share: the envelope of a chunk or body, the books of finished choices, the framing.
+
+A surface brings a reader for what stands inside a choice. A whole answer is read like a stream of one chunk (law 1).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+import orjson
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated, UpstreamError
+from adapters.canonical.events import Event, ProviderReported, Started, UsageReported
+from adapters.canonical.stop_reason import StopReason
+from adapters.openai.errors import error_from_object
+from adapters.openai.unmapped import decode_known
+from adapters.openai.usage import WireUsage, parse_usage
+from adapters.openai.vocabulary import STOP_REASONS
+from adapters.sse import SseDecoder
+
+__all__ = ["Answer", "AnswerParser", "ChoiceReader", "FinishBooks", "WireChunk", "parse_whole"]
+
+_DONE = b"[DONE]"
+
+
+class WireChunk(msgspec.Struct, forbid_unknown_fields=True):
+    """The envelope of a chunk, and of a whole answer. A surface adds its `choices`."""
+
+    id: str | None = None
+    object: str | None = None
+    created: int | float | None = None
+    model: str | None = None
+    usage: WireUsage | None = None
+    error: Any = None
+    system_fingerprint: str | None = None
+    service_tier: str | None = None
+
+
+class FinishBooks:
+    """Which choices are done. An answer is complete when each expected one is (laws 3 and 4)."""
+
+    __slots__ = ("_done", "_expected")
+
+    def __init__(self, expected: int) -> None:
+        self._expected = expected
+        self._done: set[int] = set()
+
+    @property
+    def complete(self) -> bool:
+        return len(self._done) == self._expected
+
+    def is_open(self, index: int, *, has_output: bool) -> bool:
+        """Whether the choice still takes output; what comes after its finish is refused unless it is empty."""
+        if not 0 <= index < self._expected:
+            raise BadUpstreamResponse(f"the upstream sent choice {index}, asked for {self._expected}")
+        if index not in self._done:
+            return True
+        if has_output:
+            raise BadUpstreamResponse(f"the upstream sent output for choice {index} after its finish")
+        return False
+
+    def finish(self, index: int, word: str) -> StopReason:
+        """Books the upstream's own word; a choice that it gave up is an error, never a finish."""
+        reason = STOP_REASONS.get(word, StopReason.OTHER)
+        if reason is StopReason.ERROR or reason is StopReason.CANCELLED:
+            raise UpstreamError(f"the upstream gave up the answer ({word})")
+        self._done.add(index)
+        return reason
+
+
+class ChoiceReader(Protocol):
+    """Reads the choices of one answer into events."""
+
+    books: FinishBooks
+
+    def feed(self, found: Any, out: list[Event]) -> None: ...
+
+
+class Answer:
+    """The state of one answer; payloads in, events out. `decoder` is of a WireChunk with `choices`."""
+
+    def __init__(self, reader: ChoiceReader, decoder: Decoder[Any], dialect: str) -> None:
+        self._reader = reader
+        self._decoder = decoder
+        self._decode = decoder.decode
+        self._dialect = dialect
+        self._started = False
+        self._fingerprint: str | None = None
+        self._service_tier: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self._reader.books.complete
+
+    def feed(self, payload: bytes, out: list[Event]) -> None:
+        try:
+            chunk: Any = self._decode(payload)
+        except msgspec.ValidationError:
+            chunk, unmapped = decode_known(payload, self._decoder)
+            for position, fields in unmapped:
+                index = None if position is None else chunk.choices[position].index
+                out.append(ProviderReported(fields, self._dialect, index))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadUpstreamResponse("the upstream sent something that is not valid JSON") from error
+        if chunk.error is not None:
+            raise error_from_object(chunk.error)
+        if not self._started:
+            self._started = True
+            created = None if chunk.created is None else int(chunk.created)
+            out.append(Started(chunk.id or None, created, chunk.model or None))
+        if chunk.system_fingerprint != self._fingerprint or chunk.service_tier != self._service_tier:
+            self._report_head(chunk, out)
+        if chunk.choices:
+            read = self._reader.feed
+            for found in chunk.choices:
+                read(found, out)
+        if chunk.usage is not None:
+            out.append(UsageReported(parse_usage(chunk.usage)))
+
+    def _report_head(self, chunk: WireChunk, out: list[Event]) -> None:
+        """Fields that OpenAI repeats on every chunk, when they change."""
+        fields: dict[str, bytes] = {}
+        if chunk.system_fingerprint is not None and chunk.system_fingerprint != self._fingerprint:
+            self._fingerprint = chunk.system_fingerprint
+            fields["system_fingerprint"] = orjson.dumps(chunk.system_fingerprint)
+        if chunk.service_tier is not None and chunk.service_tier != self._service_tier:
+            self._service_tier = chunk.service_tier
+            fields["service_tier"] = orjson.dumps(chunk.service_tier)
+        if fields:
+            out.append(ProviderReported(fields, self._dialect))
+
+
+class AnswerParser:
+    """The events of one streamed answer, from bytes cut anywhere (`adapters.upstream.StreamParser`)."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._sse = SseDecoder()
+        self._answer = answer
+
+    @property
+    def finished(self) -> bool:
+        return self._answer.complete
+
+    def feed(self, data: bytes) -> list[Event]:
+        out: list[Event] = []
+        feed = self._answer.feed
+        for payload in self._sse.feed(data):
+            if payload != _DONE:
+                feed(payload, out)
+        return out
+
+    def close(self) -> Sequence[Event]:
+        """An event that the stream's end cut off counts if it parses."""
+        out: list[Event] = []
+        for payload in self._sse.close():
+            if payload != _DONE:
+                try:
+                    self._answer.feed(payload, out)
+                except BadUpstreamResponse as error:
+                    if not self._answer.complete:
+                        raise StreamTruncated("the upstream's stream ended inside an event") from error
+        if not self._answer.complete:
+            raise StreamTruncated("the upstream's stream ended without a finish reason")
+        return out
+
+
+def parse_whole(answer: Answer, body: bytes) -> list[Event]:
+    """The events of a body that was not streamed."""
+    out: list[Event] = []
+    answer.feed(body, out)
+    if not answer.complete:
+        raise BadUpstreamResponse("the upstream's answer has a choice without a finish reason, or no choice at all")
+    return out

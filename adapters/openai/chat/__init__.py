@@ -1,0 +1,1 @@
+"""Chat completions: `front` towards clients, `upstream` towards providers."""

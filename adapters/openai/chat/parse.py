@@ -1,0 +1,85 @@
+"""A chat completions body as a Request."""
+
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.canonical.request import OutputFormat, Request
+from adapters.json_fields import JsonObject, parse_object
+from adapters.openai.content import parse_messages
+from adapters.openai.request_fields import build_request, take_model, take_shared
+from adapters.openai.tools import parse_tool_choice, parse_tools
+from adapters.openai.vocabulary import BOOL, CHAT, CHAT_FIELDS, POSITIVE, TEXT
+
+__all__ = ["parse_chat"]
+
+_TOP_LOGPROBS = Decoder(Annotated[int, Meta(ge=0, le=20)])
+_LEGACY = {"functions": "tools", "function_call": "tool_choice"}
+
+
+def parse_chat(raw: bytes, *, max_depth: int) -> Request:
+    """Raises InvalidRequest, naming the path."""
+    body = parse_object(raw, max_depth=max_depth)
+    for old, new in _LEGACY.items():
+        if body.take_raw(old) is not None:
+            raise UnsupportedParameter(f"{old}: this legacy field is not taken; use {new}", param=old)
+    model = take_model(body)
+    messages = parse_messages(body)
+    tools = parse_tools(body)
+    tool_choice = parse_tool_choice(body, tools)
+    older, newer = body.take("max_tokens", POSITIVE), body.take("max_completion_tokens", POSITIVE)
+    logprobs = _take_logprobs(body)
+    output_format = _take_output_format(body)
+    groups = take_shared(body, CHAT_FIELDS)
+    return build_request(
+        body,
+        CHAT,
+        groups,
+        model=model,
+        messages=messages,
+        tools=tools,
+        tool_choice=tool_choice,
+        max_tokens=newer if newer is not None else older,
+        logprobs=logprobs,
+        output_format=output_format,
+    )
+
+
+def _take_logprobs(body: JsonObject) -> int | None:
+    wanted = body.take("logprobs", BOOL)
+    top = body.take("top_logprobs", _TOP_LOGPROBS)
+    if not wanted:
+        if top is not None:
+            raise InvalidRequest("top_logprobs: allowed only with logprobs: true", param="top_logprobs")
+        return None
+    return top or 0
+
+
+def _take_output_format(body: JsonObject) -> OutputFormat | None:
+    """`{"type": "text"}` is what every model does, so it asks for nothing."""
+    raw = body.peek_raw("response_format")
+    found = body.take_object("response_format")
+    if found is None or raw is None:
+        return None
+    kind = found.require("type", TEXT)
+    if kind == "text":
+        return None
+    if kind != "json_schema":
+        return OutputFormat(kind=kind, raw=raw)
+    schema = found.take_object("json_schema")
+    if schema is None:
+        raise InvalidRequest("response_format.json_schema: this field is required", param="response_format.json_schema")
+    body_of_schema = schema.take_raw("schema")
+    if body_of_schema is not None and not body_of_schema.startswith(b"{"):
+        path = schema.at("schema")
+        raise InvalidRequest(f"{path}: expected object", param=path)
+    return OutputFormat(
+        kind=kind,
+        name=schema.require("name", TEXT),
+        description=schema.take("description", TEXT),
+        schema=body_of_schema,
+        strict=schema.take("strict", BOOL),
+        raw=raw,
+    )

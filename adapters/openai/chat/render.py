@@ -1,0 +1,282 @@
+"""Chat completions to the client: events as chunks, a result as one object."""
+
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+import orjson
+
+from adapters.canonical.errors import GatewayError
+from adapters.canonical.events import (
+    AnnotationAdded,
+    ChoiceFinished,
+    Event,
+    HostedToolEvent,
+    MediaDelta,
+    PromptReported,
+    ProviderReported,
+    ReasoningDelta,
+    ReasoningFinished,
+    RefusalDelta,
+    Started,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    UsageReported,
+)
+from adapters.canonical.messages import Audio, Part, Reasoning, Refusal, Text, ToolCall
+from adapters.canonical.request import Request
+from adapters.canonical.result import Choice, Result
+from adapters.front import AnswerHead
+from adapters.openai.content import REASONING_DETAILS
+from adapters.openai.finish import finish_fields, finish_word
+from adapters.openai.frames import Frames
+from adapters.openai.logprobs import chat_logprobs_object
+from adapters.openai.usage import usage_object
+from adapters.openai.vocabulary import CHAT, CUSTOM
+
+__all__ = ["ChatStreamRenderer", "render_chat_result"]
+
+_DELTA = "delta."
+
+
+class _OpenChoice:
+    """One choice of a stream: whether its role went out, its calls by part, and its ready-made text chunk."""
+
+    __slots__ = ("calls", "index", "pending", "text_head", "text_tail")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.calls: dict[int, tuple[int, str]] = {}
+        self.pending: dict[str, bytes] = {}
+        self.text_head = b""
+        self.text_tail = b""
+
+
+class ChatStreamRenderer:
+    """Each delta becomes one chunk; the role goes first, once a choice (PROTOCOL, chat streaming 1 to 20)."""
+
+    def __init__(self, request: Request, head: AnswerHead) -> None:
+        self._request = request
+        self._frames = Frames(
+            head,
+            "chat.completion.chunk",
+            include_usage=request.include_usage,
+            continuous=request.continuous_usage,
+        )
+        self._choices: dict[int, _OpenChoice] = {}
+        self._early_fields: dict[int, dict[str, bytes]] = {}
+        self._prompt_fields: dict[str, Any] = {}
+
+    def feed(self, events: Sequence[Event]) -> bytes:
+        out: list[bytes] = []
+        choices = self._choices
+        for event in events:
+            if type(event) is TextDelta:
+                choice = choices.get(event.choice) or self._open(event.choice, out, content="")
+                if event.logprobs or event.token_ids or choice.pending:
+                    out.append(self._token_chunk(choice, event))
+                elif event.text:
+                    out += (choice.text_head, orjson.dumps(event.text), choice.text_tail)
+            else:
+                self._feed_other(event, out)
+        return b"".join(out)
+
+    def finish(self) -> bytes:
+        return self._frames.finish()
+
+    def fail(self, error: GatewayError) -> bytes:
+        return self._frames.fail(error)
+
+    def _feed_other(self, event: Event, out: list[bytes]) -> None:
+        match event:
+            case ReasoningDelta():
+                self._delta(event.choice, {"reasoning_content": event.text}, out)
+            case ReasoningFinished():
+                details = (event.fields or {}).get(REASONING_DETAILS)
+                if details is not None:
+                    self._delta(event.choice, {REASONING_DETAILS: orjson.Fragment(details)}, out)
+            case RefusalDelta():
+                logprobs = chat_logprobs_object(None, event.logprobs) if event.logprobs else None
+                self._delta(event.choice, {"refusal": event.text}, out, logprobs)
+            case ToolCallStarted():
+                self._start_call(event, out)
+            case ToolArgumentsDelta():
+                index, kind = self._choice(event.choice, out).calls[event.part]
+                inner = {"input": event.text} if kind == CUSTOM else {"arguments": event.text}
+                self._delta(event.choice, {"tool_calls": [{"index": index, kind: inner}]}, out)
+            case MediaDelta():
+                audio = {"id": event.id, "data": event.data, "transcript": event.transcript}
+                known: dict[str, Any] = {name: value for name, value in audio.items() if value}
+                if event.expires_at is not None:
+                    known["expires_at"] = event.expires_at
+                self._delta(event.choice, {event.media: known}, out)
+            case AnnotationAdded():
+                if event.origin == CHAT:
+                    self._delta(event.choice, {"annotations": [orjson.Fragment(event.annotation)]}, out)
+            case ChoiceFinished():
+                self._finish_choice(event, out)
+            case UsageReported():
+                if self._frames.set_usage(event.usage):
+                    self._rebuild()
+            case ProviderReported():
+                self._report(event)
+            case PromptReported():
+                if event.token_ids is not None:
+                    self._prompt_fields["prompt_token_ids"] = event.token_ids
+            case TextDelta() | Started() | ToolCallFinished() | HostedToolEvent():
+                pass  # text is rendered above; the others have no word in this dialect
+            case _:
+                assert_never(event)
+
+    def _choice(self, index: int, out: list[bytes]) -> _OpenChoice:
+        return self._choices.get(index) or self._open(index, out, content=None)
+
+    def _open(self, index: int, out: list[bytes], *, content: str | None) -> _OpenChoice:
+        """Sends the role, with empty text when text follows and null when something else does."""
+        choice = self._choices[index] = _OpenChoice(index)
+        choice.pending = self._early_fields.pop(index, {})
+        self._build_text(choice)
+        out.append(self._chunk(choice, {"role": "assistant", "content": content}))
+        return choice
+
+    def _rebuild(self) -> None:
+        for choice in self._choices.values():
+            self._build_text(choice)
+
+    def _build_text(self, choice: _OpenChoice) -> None:
+        frames = self._frames
+        choice.text_head = b'%b,"choices":[{"index":%d,"delta":{"content":' % (frames.head, choice.index)
+        choice.text_tail = b'},"logprobs":null,"finish_reason":null}]' + frames.tail
+
+    def _chunk(
+        self, choice: _OpenChoice, delta: dict[str, Any], logprobs: Any = None, finish: dict[str, Any] | None = None
+    ) -> bytes:
+        body: dict[str, Any] = {"index": choice.index, "delta": delta, "logprobs": logprobs, "finish_reason": None}
+        if finish is not None:
+            body.update(finish)
+        if choice.pending:
+            _place(choice.pending, body, delta)
+            choice.pending = {}
+        if self._prompt_fields:
+            body.update(self._prompt_fields)
+            self._prompt_fields = {}
+        return self._frames.chunk(body)
+
+    def _delta(self, index: int, delta: dict[str, Any], out: list[bytes], logprobs: Any = None) -> None:
+        out.append(self._chunk(self._choice(index, out), delta, logprobs))
+
+    def _token_chunk(self, choice: _OpenChoice, event: TextDelta) -> bytes:
+        logprobs = chat_logprobs_object(event.logprobs) if event.logprobs else None
+        extra = {"token_ids": event.token_ids} if event.token_ids else None
+        return self._chunk(choice, {"content": event.text}, logprobs, extra)
+
+    def _start_call(self, event: ToolCallStarted, out: list[bytes]) -> None:
+        choice = self._choice(event.choice, out)
+        kind = CUSTOM if event.kind == CUSTOM else "function"
+        index = len(choice.calls)
+        choice.calls[event.part] = (index, kind)
+        inner = {"name": event.name, "input" if kind == CUSTOM else "arguments": ""}
+        call: dict[str, Any] = {"index": index, "id": event.id, "type": kind, kind: inner}
+        _place(event.fields or {}, call, call)
+        out.append(self._chunk(choice, {"tool_calls": [call]}))
+
+    def _finish_choice(self, event: ChoiceFinished, out: list[bytes]) -> None:
+        choice = self._choice(event.choice, out)
+        word = finish_word(self._request, event)
+        out.append(self._chunk(choice, {}, None, {"finish_reason": word, **finish_fields(event)}))
+
+    def _report(self, event: ProviderReported) -> None:
+        if event.origin != CHAT:
+            return
+        if event.choice is None:
+            if self._frames.set_fields(event.fields):
+                self._rebuild()
+        elif event.choice in self._choices:
+            self._choices[event.choice].pending.update(event.fields)
+        else:
+            self._early_fields.setdefault(event.choice, {}).update(event.fields)
+
+
+def _place(fields: Any, body: dict[str, Any], delta: dict[str, Any]) -> None:
+    """Unmapped fields of a choice; `delta.` in a name says that it stood inside the delta (or message)."""
+    for name, raw in fields.items():
+        inner = name.removeprefix(_DELTA)
+        (body if inner == name else delta).setdefault(inner, orjson.Fragment(raw))
+
+
+def render_chat_result(request: Request, result: Result, head: AnswerHead) -> bytes:
+    fields = result.provider_fields if result.provider_origin == CHAT else {}
+    body: dict[str, Any] = {
+        "id": head.id,
+        "object": "chat.completion",
+        "created": head.created,
+        "model": head.model,
+        "choices": [_choice_object(request, choice, result.provider_origin) for choice in result.choices],
+        "usage": None if result.usage is None else usage_object(result.usage),
+    }
+    for prompt in result.prompts:
+        if prompt.token_ids is not None:
+            body["prompt_token_ids"] = prompt.token_ids
+    for name, raw in fields.items():
+        body.setdefault(name, orjson.Fragment(raw))
+    return orjson.dumps(body)
+
+
+def _choice_object(request: Request, choice: Choice, origin: str | None) -> dict[str, Any]:
+    message = _message_object(choice.parts)
+    logprobs = None
+    if choice.logprobs or choice.refusal_logprobs:
+        logprobs = chat_logprobs_object(choice.logprobs or None, choice.refusal_logprobs or None)
+    body: dict[str, Any] = {
+        "index": choice.index,
+        "message": message,
+        "logprobs": logprobs,
+        "finish_reason": finish_word(request, choice.finish),
+        **finish_fields(choice.finish),
+    }
+    if choice.token_ids:
+        body["token_ids"] = choice.token_ids
+    if origin == CHAT:
+        _place(choice.provider_fields, body, message)
+    return body
+
+
+def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
+    texts = [part for part in parts if isinstance(part, Text)]
+    refusals = [part.text for part in parts if isinstance(part, Refusal)]
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": "".join([part.text for part in texts]) if texts else None,
+        "refusal": "".join(refusals) if refusals else None,
+    }
+    reasoning = [part for part in parts if isinstance(part, Reasoning)]
+    if reasoning:
+        message["reasoning_content"] = "".join([part.text or "".join(part.summary) for part in reasoning])
+        for data in [part.provider_data for part in reasoning if part.provider_data is not None]:
+            if REASONING_DETAILS in data.fields:
+                message[REASONING_DETAILS] = orjson.Fragment(data.fields[REASONING_DETAILS])
+    annotations = [orjson.Fragment(raw) for part in texts for raw in part.annotations]
+    if annotations:
+        message["annotations"] = annotations
+    for part in parts:
+        if isinstance(part, Audio):
+            message["audio"] = {
+                "id": part.id or "",
+                "data": part.source.data or "",
+                "transcript": part.transcript or "",
+                "expires_at": part.expires_at or 0,
+            }
+    calls = [_call_object(part) for part in parts if isinstance(part, ToolCall)]
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _call_object(part: ToolCall) -> dict[str, Any]:
+    kind = CUSTOM if part.kind == CUSTOM else "function"
+    inner = {"name": part.name, "input" if kind == CUSTOM else "arguments": part.arguments}
+    call: dict[str, Any] = {"id": part.id, "type": kind, kind: inner}
+    if part.provider_data is not None:
+        _place(part.provider_data.fields, call, call)
+    return call

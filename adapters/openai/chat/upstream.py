@@ -1,0 +1,258 @@
+"""Chat completions as an upstream: the request body out, chunks and whole answers in.
+
+A whole answer is read by the same state machine as a stream: its message is one delta.
+"""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import GatewayError
+from adapters.canonical.events import (
+    AnnotationAdded,
+    ChoiceFinished,
+    Event,
+    MediaDelta,
+    ReasoningDelta,
+    ReasoningFinished,
+    RefusalDelta,
+    TextDelta,
+)
+from adapters.canonical.messages import DEVELOPER, SYSTEM
+from adapters.canonical.request import Request
+from adapters.canonical.stop_reason import StopReason
+from adapters.openai.answer import Answer, AnswerParser, FinishBooks, WireChunk, parse_whole
+from adapters.openai.chat.calls import CallDelta, Calls
+from adapters.openai.content import REASONING_DETAILS, message_object
+from adapters.openai.errors import error_from_object, parse_error
+from adapters.openai.logprobs import WireChatLogprobs, parse_chat_logprobs
+from adapters.openai.quirks import Quirks
+from adapters.openai.request_fields import field_values, stop_and_bias, stream_options
+from adapters.openai.tools import tool_choice_object, tool_object
+from adapters.openai.vocabulary import CHAT, CHAT_FIELDS
+
+__all__ = ["ChatUpstream"]
+
+_UNSENT = Raw()
+
+
+class _Audio(Struct):
+    id: str | None = None
+    data: str | None = None
+    transcript: str | None = None
+    expires_at: int | None = None
+
+
+class _Delta(Struct, forbid_unknown_fields=True):
+    """`delta` of a chunk and `message` of a body."""
+
+    role: str | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: Raw = _UNSENT
+    refusal: str | None = None
+    tool_calls: list[CallDelta] | None = None
+    audio: _Audio | None = None
+    annotations: list[Raw] | None = None
+    function_call: Any = None
+
+
+class _Choice(Struct, forbid_unknown_fields=True):
+    index: int = 0
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+    logprobs: WireChatLogprobs | None = None
+    stop_reason: str | int | None = None  # vLLM
+    matched_stop: str | int | None = None  # SGLang
+    token_ids: list[int] | None = None
+    native_finish_reason: str | None = None  # OpenRouter
+    error: Any = None
+
+
+class _Chunk(WireChunk, forbid_unknown_fields=True):
+    choices: list[_Choice] | None = None
+
+
+_CHUNK = Decoder(_Chunk)
+
+
+class ChatUpstream:
+    """POST {base}/chat/completions of one vendor. `new_id` mints ids for calls that come without one."""
+
+    path = "/chat/completions"
+
+    def __init__(self, quirks: Quirks | None = None, new_id: Callable[[], str] | None = None) -> None:
+        self._quirks = quirks or Quirks()
+        self._new_id = new_id or _new_call_id
+
+    def render_request(self, request: Request) -> bytes:
+        quirks = self._quirks
+        body: dict[str, Any] = {"model": request.model, "messages": self._messages(request)}
+        if request.stream:
+            body["stream"] = True
+            if quirks.stream_options:
+                body["stream_options"] = stream_options(request)
+        body.update(field_values(request, CHAT_FIELDS, quirks.names))
+        body.update(stop_and_bias(request))
+        if request.max_tokens is not None:
+            body[quirks.limit_field] = request.max_tokens
+        if request.logprobs is not None:
+            body["logprobs"] = True
+            if request.logprobs:
+                body["top_logprobs"] = request.logprobs
+        if request.tools is not None:
+            body["tools"] = [
+                orjson.Fragment(tool.raw) if tool.raw is not None else tool_object(tool) for tool in request.tools
+            ]
+        if request.tool_choice is not None:
+            body["tool_choice"] = tool_choice_object(request.tool_choice)
+        if request.output_format is not None:
+            body["response_format"] = orjson.Fragment(request.output_format.raw or b"null")
+        for name, raw in request.extras.items():
+            body.setdefault(name, orjson.Fragment(raw))
+        for name, raw in quirks.defaults.items():
+            body.setdefault(name, orjson.Fragment(raw))
+        return orjson.dumps(body)
+
+    def _messages(self, request: Request) -> list[dict[str, Any]]:
+        messages = [found for message in request.messages or () for found in message_object(message)]
+        if not self._quirks.developer_role:
+            for message in messages:
+                if message["role"] == DEVELOPER:
+                    message["role"] = SYSTEM
+        return messages
+
+    def stream_parser(self, request: Request) -> AnswerParser:
+        return AnswerParser(self._answer(request))
+
+    def parse_body(self, request: Request, body: bytes) -> list[Event]:
+        return parse_whole(self._answer(request), body)
+
+    def _answer(self, request: Request) -> Answer:
+        return Answer(_ChoiceReader(request, self._new_id), _CHUNK, CHAT)
+
+    def parse_error(self, status: int, body: bytes) -> GatewayError:
+        return parse_error(status, body)
+
+
+class _OpenChoice:
+    """One choice: its parts so far, in order, and its calls."""
+
+    __slots__ = ("calls", "index", "kind", "part", "parts")
+
+    def __init__(self, index: int, calls: Calls) -> None:
+        self.index = index
+        self.calls = calls
+        self.parts = 0
+        self.part = -1
+        self.kind = ""
+
+    def part_of(self, kind: str) -> int:
+        """The number of the open part of this kind; a change of kind begins a new part."""
+        if kind != self.kind:
+            self.kind = kind
+            self.part = self.next_part()
+        return self.part
+
+    def next_part(self) -> int:
+        self.parts += 1
+        return self.parts - 1
+
+    def next_call_part(self) -> int:
+        self.kind = "call"
+        return self.next_part()
+
+
+class _ChoiceReader:
+    """Deltas of all choices to events."""
+
+    def __init__(self, request: Request, new_id: Callable[[], str]) -> None:
+        self.books = FinishBooks(request.num_choices)
+        self._new_id = new_id
+        self._only_first_call = request.parallel_tool_calls is False
+        self._choices: dict[int, _OpenChoice] = {}
+
+    def feed(self, found: _Choice, out: list[Event]) -> None:
+        index = found.index
+        delta = found.delta if found.delta is not None else found.message
+        if found.error is not None:
+            raise error_from_object(found.error)
+        has_output = delta is not None and bool(delta.content or delta.tool_calls)
+        if not self.books.is_open(index, has_output=has_output):
+            return
+        choice = self._choices.get(index)
+        if choice is None:
+            calls = Calls(index, self._new_id, only_first=self._only_first_call)
+            choice = self._choices[index] = _OpenChoice(index, calls)
+        if delta is not None:
+            self._feed_delta(choice, delta, found, out)
+        if found.finish_reason:
+            self._finish(choice, found, found.finish_reason, out)
+
+    def _feed_delta(self, choice: _OpenChoice, delta: _Delta, found: _Choice, out: list[Event]) -> None:
+        index = choice.index
+        reasoning = delta.reasoning_content or delta.reasoning
+        if reasoning:
+            out.append(ReasoningDelta(index, choice.part_of("reasoning"), reasoning))
+        if delta.reasoning_details is not _UNSENT and bytes(delta.reasoning_details) != b"null":
+            fields = {REASONING_DETAILS: bytes(delta.reasoning_details)}
+            out.append(ReasoningFinished(index, choice.part_of("reasoning"), fields=fields))
+        if found.logprobs is not None or found.token_ids:
+            self._feed_tokens(choice, delta, found, out)
+        else:
+            if delta.content:
+                out.append(TextDelta(index, choice.part_of("text"), delta.content))
+            if delta.refusal:
+                out.append(RefusalDelta(index, choice.part_of("refusal"), delta.refusal))
+        if delta.annotations:
+            part = choice.part_of("text")
+            out += [AnnotationAdded(index, part, bytes(raw), CHAT) for raw in delta.annotations]
+        if delta.audio is not None:
+            audio = delta.audio
+            out.append(
+                MediaDelta(
+                    index,
+                    choice.part_of("audio"),
+                    "audio",
+                    data=audio.data or "",
+                    transcript=audio.transcript or "",
+                    id=audio.id,
+                    expires_at=audio.expires_at,
+                )
+            )
+        if delta.tool_calls:
+            whole = found.message is not None
+            for position, call in enumerate(delta.tool_calls):
+                if whole and call.index is None:
+                    call.index = position
+                choice.calls.feed(call, choice.next_call_part, out)
+
+    def _feed_tokens(self, choice: _OpenChoice, delta: _Delta, found: _Choice, out: list[Event]) -> None:
+        """Text with its token data; a delta may bring token data alone."""
+        content, refusal = parse_chat_logprobs(found.logprobs) if found.logprobs is not None else ((), ())
+        ids = tuple(found.token_ids or ())
+        if delta.content or content or ids:
+            out.append(TextDelta(choice.index, choice.part_of("text"), delta.content or "", content, ids))
+        if delta.refusal or refusal:
+            out.append(RefusalDelta(choice.index, choice.part_of("refusal"), delta.refusal or "", refusal))
+
+    def _finish(self, choice: _OpenChoice, found: _Choice, word: str, out: list[Event]) -> None:
+        """The reason follows from what was emitted and the upstream's word (law 5)."""
+        reason = self.books.finish(choice.index, word)
+        choice.calls.finish(out)
+        if reason is StopReason.STOP and len(choice.calls):
+            reason = StopReason.TOOL_CALLS
+        elif reason is StopReason.TOOL_CALLS and not len(choice.calls):
+            reason = StopReason.STOP
+        stop = found.stop_reason if found.stop_reason is not None else found.matched_stop
+        out.append(ChoiceFinished(choice.index, reason, found.native_finish_reason or word, stop))
+
+
+def _new_call_id() -> str:
+    return f"call_{uuid.uuid4().hex[:24]}"

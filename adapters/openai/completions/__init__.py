@@ -1,0 +1,1 @@
+"""Legacy completions: `front` towards clients, `upstream` towards providers."""

@@ -1,0 +1,264 @@
+"""Chat messages and their content parts, both ways: JSON <-> canonical messages.
+
+Unmapped fields stay with the message or part that they came with, as raw JSON, and go back only to OpenAI's dialect.
+"""
+
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+import orjson
+from msgspec import Raw
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.canonical.messages import (
+    ASSISTANT,
+    TOOL,
+    Audio,
+    Document,
+    File,
+    Image,
+    MediaSource,
+    Message,
+    Opaque,
+    Part,
+    ProviderData,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    Video,
+)
+from adapters.json_fields import JsonObject, decode_at
+from adapters.openai.vocabulary import CHAT, CUSTOM, FUNCTION, TEXT
+
+__all__ = ["REASONING_DETAILS", "message_object", "parse_messages"]
+
+REASONING_DETAILS = "reasoning_details"
+
+_OBJECT = Decoder(dict[str, Raw])
+_CONTENT = Decoder(str | list[Raw])
+_ROLE = Decoder(str)
+
+
+def parse_messages(body: JsonObject) -> tuple[Message, ...]:
+    rows = body.take_objects("messages")
+    if rows is None:
+        raise InvalidRequest("messages: this field is required", param="messages")
+    if not rows:
+        raise InvalidRequest("messages: the list must not be empty", param="messages")
+    return tuple([_parse_message(row) for row in rows])
+
+
+def _parse_message(row: JsonObject) -> Message:
+    role = row.require("role", _ROLE)
+    if role == "function" or "function_call" in row:
+        path = row.at("role") if role == "function" else row.at("function_call")
+        raise UnsupportedParameter(f"{path}: the legacy function form is not taken; use tool calls", param=path)
+    parts: list[Part] = []
+    if role == ASSISTANT:
+        _parse_reasoning(row, parts)
+    content = row.take("content", _CONTENT)
+    name = row.take("name", TEXT)
+    if content is None:
+        pass
+    elif isinstance(content, str):
+        if content or role != ASSISTANT:
+            parts.append(Text(text=content))
+    else:
+        path = row.at("content")
+        parts.extend([_parse_part(bytes(raw), f"{path}[{i}]") for i, raw in enumerate(content)])
+    if role == TOOL:
+        parts = [ToolResult(call_id=row.require("tool_call_id", TEXT), parts=tuple(parts))]
+    elif role == ASSISTANT:
+        _parse_assistant(row, parts)
+    extras = row.rest()
+    return Message(role=role, parts=tuple(parts), name=name, extras=ProviderData(CHAT, extras) if extras else None)
+
+
+def _parse_reasoning(row: JsonObject, parts: list[Part]) -> None:
+    """`reasoning_content` and `reasoning` are two spellings of one field; details are opaque."""
+    text = row.take("reasoning_content", TEXT)
+    other = row.take("reasoning", TEXT)
+    details = row.take_raw(REASONING_DETAILS)
+    text = text or other
+    if text or details:
+        data = None if details is None else ProviderData(CHAT, {REASONING_DETAILS: details})
+        parts.append(Reasoning(text=text or "", provider_data=data))
+
+
+def _parse_assistant(row: JsonObject, parts: list[Part]) -> None:
+    refusal = row.take("refusal", TEXT)
+    if refusal:
+        parts.append(Refusal(text=refusal))
+    audio = row.take_object("audio")
+    if audio is not None:
+        parts.append(Audio(source=MediaSource(), id=audio.require("id", TEXT), provider_data=_rest(audio)))
+    for call in row.take_objects("tool_calls") or ():
+        parts.append(_parse_call(call))
+
+
+def _parse_call(call: JsonObject) -> ToolCall:
+    call_id = call.require("id", TEXT)
+    kind = call.take("type", TEXT) or FUNCTION
+    if kind not in (FUNCTION, CUSTOM):
+        raise InvalidRequest(f"{call.at('type')}: expected {FUNCTION} or {CUSTOM}, got {kind}", param=call.at("type"))
+    inner = call.take_object(kind)
+    if inner is None:
+        raise InvalidRequest(f"{call.at(kind)}: this field is required", param=call.at(kind))
+    return ToolCall(
+        id=call_id,
+        name=inner.require("name", TEXT),
+        arguments=inner.take("input" if kind == CUSTOM else "arguments", TEXT) or "",
+        kind=kind,
+        provider_data=_rest(call),
+    )
+
+
+def _parse_part(raw: bytes, path: str) -> Part:
+    part = JsonObject(decode_at(raw, _OBJECT, path), path)
+    kind = part.require("type", TEXT)
+    match kind:
+        case "text":
+            return Text(text=part.require("text", TEXT), provider_data=_rest(part))
+        case "refusal":
+            return Refusal(text=part.require("refusal", TEXT), provider_data=_rest(part))
+        case "image_url":
+            image = _inner(part, kind)
+            source = MediaSource(url=image.require("url", TEXT))
+            return Image(source=source, detail=image.take("detail", TEXT), provider_data=_rest(part, image))
+        case "video_url":
+            video = _inner(part, kind)
+            return Video(source=MediaSource(url=video.require("url", TEXT)), provider_data=_rest(part, video))
+        case "input_audio":
+            audio = _inner(part, kind)
+            source = MediaSource(data=audio.require("data", TEXT))
+            return Audio(source=source, format=audio.take("format", TEXT), provider_data=_rest(part, audio))
+        case "file":
+            file = _inner(part, kind)
+            source = MediaSource(data=file.take("file_data", TEXT), file_id=file.take("file_id", TEXT))
+            return File(source=source, filename=file.take("filename", TEXT), provider_data=_rest(part, file))
+        case _:
+            return Opaque(type=kind, raw=raw, origin=CHAT)
+
+
+def _inner(part: JsonObject, kind: str) -> JsonObject:
+    inner = part.take_object(kind)
+    if inner is None:
+        raise InvalidRequest(f"{part.at(kind)}: this field is required", param=part.at(kind))
+    return inner
+
+
+def _rest(part: JsonObject, inner: JsonObject | None = None) -> ProviderData | None:
+    fields = part.rest()
+    if inner is not None:
+        kind = inner.path.rpartition(".")[2]
+        fields.update({f"{kind}.{name}": raw for name, raw in inner.rest().items()})
+    return ProviderData(CHAT, fields) if fields else None
+
+
+def message_object(message: Message) -> list[dict[str, Any]]:
+    """The message as OpenAI's JSON: one object, or one for each tool result."""
+    if message.role == TOOL:
+        return [_tool_message(part) for part in message.parts if isinstance(part, ToolResult)]
+    found: dict[str, Any] = {"role": message.role}
+    content: list[Part] = []
+    calls = []
+    for part in message.parts:
+        match part:
+            case ToolCall():
+                calls.append(_call_object(part))
+            case Reasoning():
+                if part.text:
+                    found["reasoning_content"] = part.text
+                _add_fields(found, part.provider_data)
+            case Refusal() if message.role == ASSISTANT:
+                found["refusal"] = part.text
+            case Audio() if part.id is not None:
+                found["audio"] = {"id": part.id}
+            case _:
+                content.append(part)
+    found["content"] = _content(content, empty=None if message.role == ASSISTANT else "")
+    if message.name is not None:
+        found["name"] = message.name
+    if calls:
+        found["tool_calls"] = calls
+    _add_fields(found, message.extras)
+    return [found]
+
+
+def _tool_message(result: ToolResult) -> dict[str, Any]:
+    return {"role": TOOL, "tool_call_id": result.call_id, "content": _content(result.parts, empty="")}
+
+
+def _content(parts: Sequence[Part], *, empty: str | None) -> Any:
+    """One plain text is a string, as the oldest servers expect; anything else a list of parts."""
+    if not parts:
+        return empty
+    if len(parts) == 1:
+        only = parts[0]
+        if isinstance(only, Text) and only.provider_data is None:
+            return only.text
+    return [_part_object(part) for part in parts]
+
+
+def _part_object(part: Part) -> Any:
+    found: dict[str, Any]
+    match part:
+        case Text():
+            found = {"type": "text", "text": part.text}
+        case Refusal():
+            found = {"type": "refusal", "refusal": part.text}
+        case Image():
+            image = {"url": _url(part.source, "image/png")}
+            found = {"type": "image_url", "image_url": image}
+            if part.detail is not None:
+                image["detail"] = part.detail
+        case Video():
+            found = {"type": "video_url", "video_url": {"url": _url(part.source, "video/mp4")}}
+        case Audio():
+            audio = {"data": part.source.data, "format": part.format}
+            found = {"type": "input_audio", "input_audio": {k: v for k, v in audio.items() if v is not None}}
+        case File():
+            file = {"file_id": part.source.file_id, "file_data": part.source.data, "filename": part.filename}
+            found = {"type": "file", "file": {k: v for k, v in file.items() if v is not None}}
+        case Document() if part.text is not None:
+            found = {"type": "text", "text": part.text}
+        case Opaque():
+            return orjson.Fragment(part.raw)
+        case Document() | Reasoning() | ToolCall() | ToolResult():
+            raise UnsupportedParameter(f"a part of kind {type(part).__name__} cannot stand in chat content")
+        case _:
+            assert_never(part)
+    _add_fields(found, part.provider_data)
+    return found
+
+
+def _url(source: MediaSource, media_type: str) -> str:
+    if source.url is not None:
+        return source.url
+    return f"data:{source.media_type or media_type};base64,{source.data or ''}"
+
+
+def _call_object(call: ToolCall) -> dict[str, Any]:
+    argument_field = "input" if call.kind == CUSTOM else "arguments"
+    found: dict[str, Any] = {
+        "id": call.id,
+        "type": call.kind,
+        call.kind: {"name": call.name, argument_field: call.arguments},
+    }
+    _add_fields(found, call.provider_data)
+    return found
+
+
+def _add_fields(found: dict[str, Any], data: ProviderData | None) -> None:
+    """Puts unmapped fields back where they stood; a dotted name belongs to the object of that name."""
+    if data is None or data.origin != CHAT:
+        return
+    for name, raw in data.fields.items():
+        outer, _, inner = name.partition(".")
+        if inner and isinstance(found.get(outer), dict):
+            found[outer][inner] = orjson.Fragment(raw)
+        else:
+            found[name] = orjson.Fragment(raw)

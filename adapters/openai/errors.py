@@ -1,0 +1,141 @@
+"""OpenAI's error object, both ways: `{"error": {"message", "type", "param", "code"}}`; a flat one is understood too.
+
+Which error an upstream's status and code mean is stated here, once, for every OpenAI-shaped provider.
+"""
+
+from typing import Any
+
+import orjson
+from msgspec import DecodeError, Struct, convert
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import (
+    ContentRefused,
+    ContextOverflow,
+    GatewayError,
+    InvalidRequest,
+    ModelNotFound,
+    Unprocessable,
+    UpstreamAuth,
+    UpstreamConflict,
+    UpstreamError,
+    UpstreamInternal,
+    UpstreamOverloaded,
+    UpstreamQuota,
+    UpstreamRateLimited,
+    UpstreamTimeout,
+)
+
+__all__ = ["error_from_object", "error_object", "parse_error", "render_error"]
+
+_CODES: dict[str, type[GatewayError]] = {
+    # The upstream's own code is more specific than its status.
+    "context_length_exceeded": ContextOverflow,
+    "exceed_context_size_error": ContextOverflow,  # llama.cpp puts it into type
+    "content_filter": ContentRefused,
+    "content_policy_violation": ContentRefused,
+    "insufficient_quota": UpstreamQuota,
+    "billing_hard_limit_reached": UpstreamQuota,
+    "billing_not_active": UpstreamQuota,
+    "invalid_api_key": UpstreamAuth,
+    "model_not_found": ModelNotFound,
+    "overloaded_error": UpstreamOverloaded,
+}
+_STATUSES: dict[int, type[GatewayError]] = {
+    400: InvalidRequest,
+    401: UpstreamAuth,
+    402: UpstreamQuota,
+    403: UpstreamAuth,
+    404: ModelNotFound,
+    408: UpstreamTimeout,
+    409: UpstreamConflict,
+    413: InvalidRequest,
+    422: Unprocessable,
+    425: UpstreamRateLimited,
+    429: UpstreamRateLimited,
+    500: UpstreamInternal,
+    503: UpstreamOverloaded,
+    504: UpstreamTimeout,
+    529: UpstreamOverloaded,
+}
+_PRIVATE: dict[type[GatewayError], str] = {
+    # What concerns the gateway's own account is not the client's to read.
+    UpstreamAuth: "the provider refused the gateway's credentials",
+    UpstreamQuota: "the gateway's quota at the provider is exhausted",
+}
+_MAX_MESSAGE = 2000
+
+
+class _ErrorObject(Struct):
+    message: Any = None
+    type: Any = None
+    param: Any = None
+    code: Any = None
+    detail: Any = None
+
+
+class _ErrorBody(_ErrorObject):
+    error: Any = None
+
+
+_decode_body = Decoder(_ErrorBody).decode
+
+
+def error_object(error: GatewayError) -> dict[str, Any]:
+    return {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+
+
+def render_error(error: GatewayError) -> bytes:
+    """The JSON body of an error answer, and the data of an error frame inside a stream."""
+    return orjson.dumps({"error": error_object(error)})
+
+
+def parse_error(status: int, body: bytes) -> GatewayError:
+    """The error that an upstream answered with this HTTP status and JSON body."""
+    try:
+        found = _decode_body(body)
+    except DecodeError:
+        return _status_class(status)(f"the upstream answered {status} without a readable error body")
+    return _build(status, found if found.error is None else _error_object(found.error))
+
+
+def error_from_object(value: Any) -> GatewayError:
+    """The error in an error object that came inside a 200 (a body, or an event of a stream).
+
+    A numeric code from 400 to 599 is its status; anything else counts as a fault of the upstream.
+    """
+    found = _error_object(value)
+    code = found.code
+    if isinstance(code, str) and code.isascii() and code.isdigit():
+        code = int(code)
+    status = code if isinstance(code, int) and not isinstance(code, bool) and 400 <= code <= 599 else 502
+    return _build(status, found)
+
+
+def _error_object(value: Any) -> _ErrorObject:
+    """The decoded value of an `error` field: an object, or a bare string."""
+    if isinstance(value, dict):
+        return convert({name: value.get(name) for name in _ErrorObject.__struct_fields__}, _ErrorObject)
+    return _ErrorObject(message=value)
+
+
+def _status_class(status: int) -> type[GatewayError]:
+    found = _STATUSES.get(status)
+    if found is not None:
+        return found
+    return InvalidRequest if 400 <= status < 500 else UpstreamError
+
+
+def _build(status: int, found: _ErrorObject) -> GatewayError:
+    code = found.code if isinstance(found.code, str) and not found.code.isdigit() else None
+    kind = found.type if isinstance(found.type, str) else None
+    by_code = _CODES.get(code or "") or _CODES.get(kind or "")
+    error_class = by_code or _status_class(status)
+    text = found.message if found.message is not None else found.detail
+    message = text if isinstance(text, str) and text else f"the upstream answered {status}"
+    param = found.param if isinstance(found.param, str) else None
+    if issubclass(error_class, (UpstreamAuth, UpstreamQuota)):
+        return error_class(_PRIVATE[error_class], upstream_status=status)
+    if issubclass(error_class, UpstreamError):
+        return error_class(message[:_MAX_MESSAGE], param=param, code=code, upstream_status=status)
+    return error_class(message[:_MAX_MESSAGE], param=param, code=code)

@@ -1,0 +1,32 @@
+"""The finish_reason that a client reads, and what else OpenAI-shaped choices say about their end."""
+
+from typing import Any
+
+from adapters.canonical.errors import UpstreamError
+from adapters.canonical.events import ChoiceFinished
+from adapters.canonical.request import Request
+from adapters.canonical.stop_reason import StopReason
+from adapters.openai.vocabulary import FINISH_WORDS
+
+__all__ = ["finish_fields", "finish_word"]
+
+
+def finish_word(request: Request, finish: ChoiceFinished) -> str:
+    """A call that the client itself named ends in `stop`, as OpenAI's does; a failed choice has no word."""
+    reason = finish.reason
+    if reason is StopReason.TOOL_CALLS and request.tool_choice is not None and request.tool_choice.name is not None:
+        return FINISH_WORDS[StopReason.STOP]
+    word = FINISH_WORDS.get(reason)
+    if word is None:
+        raise UpstreamError(f"the upstream gave up the answer ({finish.raw or reason.value})")
+    return word
+
+
+def finish_fields(finish: ChoiceFinished) -> dict[str, Any]:
+    """Extensions: `stop_reason`, which stop string or token id hit (vLLM), and the raw word where ours is a guess."""
+    found: dict[str, Any] = {}
+    if finish.stop is not None:
+        found["stop_reason"] = finish.stop
+    if finish.reason is StopReason.OTHER:
+        found["native_finish_reason"] = finish.raw
+    return found

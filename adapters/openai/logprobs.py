@@ -1,0 +1,145 @@
+"""Token logprobs in OpenAI's two forms: chat (a list of entries) and legacy completions (parallel lists)."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from adapters.canonical.errors import BadUpstreamResponse
+from adapters.canonical.usage import TokenLogprob, TopLogprob, floor_logprob
+
+__all__ = [
+    "LegacyLogprobs",
+    "WireChatLogprobs",
+    "WireLegacyLogprobs",
+    "chat_logprobs_object",
+    "parse_chat_logprobs",
+    "parse_legacy_logprobs",
+]
+
+
+Byte = Annotated[int, Meta(ge=0, le=255)]
+
+
+class _Top(Struct):
+    token: str
+    logprob: float
+    bytes: list[Byte] | None = None
+
+
+class _Entry(Struct):
+    token: str
+    logprob: float | None = None
+    bytes: list[Byte] | None = None
+    top_logprobs: list[_Top] | None = None
+
+
+class WireChatLogprobs(Struct):
+    content: list[_Entry] | None = None
+    refusal: list[_Entry] | None = None
+
+
+class WireLegacyLogprobs(Struct):
+    tokens: list[str] | None = None
+    token_logprobs: list[float | None] | None = None
+    top_logprobs: list[dict[str, float] | None] | None = None
+
+
+def parse_chat_logprobs(found: WireChatLogprobs) -> tuple[tuple[TokenLogprob, ...], tuple[TokenLogprob, ...]]:
+    """The entries of the content and of the refusal."""
+    return tuple(map(_entry, found.content or ())), tuple(map(_entry, found.refusal or ()))
+
+
+def _entry(entry: _Entry) -> TokenLogprob:
+    return TokenLogprob(
+        text=entry.token,
+        logprob=None if entry.logprob is None else floor_logprob(entry.logprob),
+        raw=None if entry.bytes is None else bytes(entry.bytes),
+        top=tuple(
+            [
+                TopLogprob(top.token, floor_logprob(top.logprob), raw=None if top.bytes is None else bytes(top.bytes))
+                for top in entry.top_logprobs or ()
+            ]
+        ),
+    )
+
+
+def parse_legacy_logprobs(found: WireLegacyLogprobs) -> tuple[TokenLogprob, ...]:
+    tokens = found.tokens or []
+    logprobs = found.token_logprobs or [None] * len(tokens)
+    tops = found.top_logprobs or [None] * len(tokens)
+    if not len(tokens) == len(logprobs) == len(tops):
+        raise BadUpstreamResponse("the upstream's logprobs lists differ in length")
+    return tuple(
+        [
+            TokenLogprob(
+                text=token,
+                logprob=None if logprob is None else floor_logprob(logprob),
+                top=tuple([TopLogprob(text, floor_logprob(value)) for text, value in (top or {}).items()]),
+            )
+            for token, logprob, top in zip(tokens, logprobs, tops, strict=True)
+        ]
+    )
+
+
+def chat_logprobs_object(
+    content: tuple[TokenLogprob, ...] | None, refusal: tuple[TokenLogprob, ...] | None = None
+) -> dict[str, Any]:
+    """The `logprobs` object of a choice; None stands for a list that the answer does not have."""
+    return {
+        "content": None if content is None else [_entry_object(entry) for entry in content],
+        "refusal": None if refusal is None else [_entry_object(entry) for entry in refusal],
+    }
+
+
+def _entry_object(entry: TokenLogprob) -> dict[str, Any]:
+    return {
+        "token": entry.text,
+        "logprob": 0.0 if entry.logprob is None else floor_logprob(entry.logprob),
+        "bytes": _byte_list(entry.raw, entry.text),
+        "top_logprobs": [
+            {"token": top.text, "logprob": floor_logprob(top.logprob), "bytes": _byte_list(top.raw, top.text)}
+            for top in entry.top
+        ],
+    }
+
+
+def _byte_list(raw: bytes | None, text: str) -> list[int]:
+    return list(text.encode() if raw is None else raw)
+
+
+class LegacyLogprobs:
+    """Renders the parallel lists of one completions choice; keeps the character offset over a stream's chunks."""
+
+    __slots__ = ("_offset",)
+
+    def __init__(self) -> None:
+        self._offset = 0
+
+    def object(self, entries: tuple[TokenLogprob, ...]) -> dict[str, Any]:
+        """`text_offset` counts characters from the start of the choice's text (of the prompt with echo)."""
+        offsets = []
+        for entry in entries:
+            offsets.append(self._offset)
+            self._offset += _characters(entry)
+        return {
+            "tokens": [entry.text for entry in entries],
+            "token_logprobs": [None if entry.logprob is None else floor_logprob(entry.logprob) for entry in entries],
+            "top_logprobs": [_alternatives(entry) for entry in entries],
+            "text_offset": offsets,
+        }
+
+
+def _characters(entry: TokenLogprob) -> int:
+    """How many characters begin in this token: a UTF-8 continuation byte begins none."""
+    if entry.raw is None:
+        return len(entry.text)
+    return sum(1 for byte in entry.raw if byte & 0xC0 != 0x80)
+
+
+def _alternatives(entry: TokenLogprob) -> dict[str, float] | None:
+    """The asked alternatives and always the chosen token, so up to k + 1 entries; None for a prompt's first token."""
+    if entry.logprob is None:
+        return None
+    found = {top.text: floor_logprob(top.logprob) for top in entry.top}
+    found.setdefault(entry.text, floor_logprob(entry.logprob))
+    return found

@@ -1,0 +1,150 @@
+"""What both OpenAI surfaces share in a request body: the field table, stop, logit_bias, stream_options, extras."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+import orjson
+from msgspec import Meta
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.request import (
+    ReasoningOptions,
+    Request,
+    Sampling,
+    TemplateOptions,
+    set_fields,
+)
+from adapters.json_fields import JsonObject
+from adapters.openai.vocabulary import BOOL, SPELLINGS, TEXT, FieldTable
+
+__all__ = [
+    "build_request",
+    "client_field",
+    "field_values",
+    "stop_and_bias",
+    "stream_options",
+    "take_model",
+    "take_shared",
+]
+
+_STOP = Decoder(str | Annotated[list[str], Meta(max_length=64)])
+_LOGIT_BIAS = Decoder(dict[int, Annotated[float, Meta(ge=-100, le=100)]])
+_SAMPLING_DEFAULT = Sampling()
+
+
+def take_model(body: JsonObject) -> str:
+    model = body.require("model", TEXT)
+    if not model:
+        raise InvalidRequest("model: the name must not be empty", param="model")
+    return model
+
+
+def take_shared(body: JsonObject, table: FieldTable) -> dict[str, dict[str, Any]]:
+    """The values of all fields in the table, by group; "" holds fields of the request itself."""
+    groups: dict[str, dict[str, Any]] = {"": {}, "sampling": {}, "reasoning": {}, "template": {}}
+    by_wire = table.by_wire
+    for wire in body.names():
+        field = by_wire.get(wire)
+        if field is not None:
+            value = body.take(wire, field.decoder)
+            if value is not None:
+                groups[field.group][field.name] = _frozen(value)
+    _take_stop(body, groups["sampling"])
+    bias = body.take("logit_bias", _LOGIT_BIAS)
+    if bias:
+        groups["sampling"]["logit_bias"] = bias
+    _take_stream_options(body, groups[""])
+    return groups
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    return bytes(value) if isinstance(value, msgspec.Raw) else value
+
+
+def _take_stop(body: JsonObject, sampling: dict[str, Any]) -> None:
+    stop = body.take("stop", _STOP)
+    if stop is None:
+        return
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    if "" in stops:
+        raise InvalidRequest("stop: a stop string must not be empty", param="stop")
+    if stops:
+        sampling["stop"] = stops
+
+
+def _take_stream_options(body: JsonObject, values: dict[str, Any]) -> None:
+    stream = body.take("stream", BOOL) or False
+    values["stream"] = stream
+    options = body.take_object("stream_options")
+    if options is None:
+        return
+    if not stream:
+        raise InvalidRequest("stream_options: allowed only with stream: true", param="stream_options")
+    values["include_usage"] = options.take("include_usage", BOOL) or False
+    values["continuous_usage"] = options.take("continuous_usage_stats", BOOL) or False
+    if options.take("include_obfuscation", BOOL):
+        values["include_obfuscation"] = True
+    if values["continuous_usage"] and not values["include_usage"]:
+        path = "stream_options.continuous_usage_stats"
+        raise InvalidRequest(f"{path}: allowed only with include_usage: true", param=path)
+    for name in options.rest():
+        raise InvalidRequest(f"stream_options.{name}: unknown field", param=f"stream_options.{name}")
+
+
+def build_request(body: JsonObject, dialect: str, groups: dict[str, dict[str, Any]], **values: Any) -> Request:
+    """The Request of all that was taken; what is left of the body are its extras."""
+    sampling, reasoning, template = groups["sampling"], groups["reasoning"], groups["template"]
+    return Request(
+        dialect=dialect,
+        sampling=Sampling(**sampling) if sampling else _SAMPLING_DEFAULT,
+        reasoning=ReasoningOptions(**reasoning) if reasoning else None,
+        template=TemplateOptions(**template) if template else None,
+        extras=body.rest(),
+        **groups[""],
+        **values,
+    )
+
+
+def field_values(request: Request, table: FieldTable, names: Mapping[str, str]) -> dict[str, Any]:
+    """The set fields of the table as JSON values by wire name; `names` overrides wire names by canonical name."""
+    found: dict[str, Any] = {}
+    for name in set_fields(request):
+        field = table.by_name.get(name)
+        if field is None:
+            continue
+        holder = getattr(request, field.group) if field.group else request
+        value = getattr(holder, field.name)
+        wire = names.get(name, field.wire)
+        found[wire] = orjson.Fragment(value) if isinstance(value, bytes) else value
+    return found
+
+
+def client_field(name: str, table: FieldTable) -> str:
+    """OpenAI's spelling of a canonical field name."""
+    field = table.by_name.get(name)
+    return field.wire if field is not None else SPELLINGS.get(name, name)
+
+
+def stop_and_bias(request: Request) -> dict[str, Any]:
+    """The stop strings and the logit bias as JSON values; JSON has text keys only."""
+    found: dict[str, Any] = {}
+    sampling = request.sampling
+    if sampling.stop is not None:
+        found["stop"] = sampling.stop
+    if sampling.logit_bias is not None:
+        found["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
+    return found
+
+
+def stream_options(request: Request) -> dict[str, Any]:
+    """What is asked of an upstream's stream: usage always, for the gateway's own books."""
+    options: dict[str, Any] = {"include_usage": True}
+    if request.continuous_usage:
+        options["continuous_usage_stats"] = True
+    if request.include_obfuscation:
+        options["include_obfuscation"] = True
+    return options

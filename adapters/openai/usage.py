@@ -1,0 +1,89 @@
+"""OpenAI's usage object, both ways."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from adapters.canonical.usage import Usage
+
+__all__ = ["WireUsage", "parse_usage", "usage_object"]
+
+
+class _PromptDetails(Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    audio_tokens: int | None = None
+    image_tokens: int | None = None
+    text_tokens: int | None = None
+
+
+class _CompletionDetails(Struct):
+    reasoning_tokens: int | None = None
+    audio_tokens: int | None = None
+    text_tokens: int | None = None
+    accepted_prediction_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
+
+
+class WireUsage(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+    prompt_cache_hit_tokens: int | None = None  # DeepSeek
+    reasoning_tokens: int | None = None  # SGLang
+
+
+_NO_PROMPT_DETAILS = _PromptDetails()
+_NO_COMPLETION_DETAILS = _CompletionDetails()
+
+
+def parse_usage(found: WireUsage) -> Usage:
+    prompt = found.prompt_tokens_details or _NO_PROMPT_DETAILS
+    completion = found.completion_tokens_details or _NO_COMPLETION_DETAILS
+    return Usage(
+        prompt_tokens=found.prompt_tokens,
+        completion_tokens=found.completion_tokens,
+        cached_tokens=prompt.cached_tokens if prompt.cached_tokens is not None else found.prompt_cache_hit_tokens,
+        cache_write_tokens=prompt.cache_write_tokens,
+        prompt_audio_tokens=prompt.audio_tokens,
+        prompt_image_tokens=prompt.image_tokens,
+        prompt_text_tokens=prompt.text_tokens,
+        reasoning_tokens=(
+            completion.reasoning_tokens if completion.reasoning_tokens is not None else found.reasoning_tokens
+        ),
+        completion_audio_tokens=completion.audio_tokens,
+        completion_text_tokens=completion.text_tokens,
+        accepted_prediction_tokens=completion.accepted_prediction_tokens,
+        rejected_prediction_tokens=completion.rejected_prediction_tokens,
+    )
+
+
+def usage_object(usage: Usage) -> dict[str, Any]:
+    """Totals are always numbers (OpenAI's type demands it); details appear where something is known."""
+    found: dict[str, Any] = {
+        "prompt_tokens": usage.prompt_tokens or 0,
+        "completion_tokens": usage.completion_tokens or 0,
+        "total_tokens": usage.total_tokens or 0,
+    }
+    prompt = {
+        "cached_tokens": usage.cached_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "audio_tokens": usage.prompt_audio_tokens,
+        "image_tokens": usage.prompt_image_tokens,
+        "text_tokens": usage.prompt_text_tokens,
+    }
+    completion = {
+        "reasoning_tokens": usage.reasoning_tokens,
+        "audio_tokens": usage.completion_audio_tokens,
+        "text_tokens": usage.completion_text_tokens,
+        "accepted_prediction_tokens": usage.accepted_prediction_tokens,
+        "rejected_prediction_tokens": usage.rejected_prediction_tokens,
+    }
+    for name, details in (("prompt_tokens_details", prompt), ("completion_tokens_details", completion)):
+        known = {key: value for key, value in details.items() if value is not None}
+        if known:
+            found[name] = known
+    if usage.estimated:
+        found["estimated"] = True
+    return found

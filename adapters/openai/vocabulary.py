@@ -1,0 +1,181 @@
+"""OpenAI's words: dialect names, finish reasons, and one table of request fields that parse and render share.
+
+Sources: the openai SDK 3.57 types and OpenAI's API description of 2026-08; the engine extras are spelled as vLLM 0.33
+does, with other servers' spellings as aliases.
+"""
+
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta, Raw
+from msgspec.json import Decoder
+
+from adapters.canonical.stop_reason import StopReason
+
+__all__ = [
+    "BOOL",
+    "CHAT",
+    "CHAT_FIELDS",
+    "COMPLETIONS",
+    "COMPLETION_FIELDS",
+    "CUSTOM",
+    "FINISH_WORDS",
+    "FUNCTION",
+    "STOP_REASONS",
+    "FieldTable",
+    "SPELLINGS",
+    "RequestField",
+]
+
+CHAT = "openai.chat"
+COMPLETIONS = "openai.completions"
+
+FUNCTION = "function"
+CUSTOM = "custom"
+
+KEEPALIVE = b": keepalive\n\n"
+DONE = b"data: [DONE]\n\n"
+
+STOP_REASONS = {
+    "stop": StopReason.STOP,
+    "eos": StopReason.STOP,  # Together
+    "length": StopReason.LENGTH,
+    "max_tokens": StopReason.LENGTH,
+    "tool_calls": StopReason.TOOL_CALLS,
+    "function_call": StopReason.TOOL_CALLS,
+    "content_filter": StopReason.CONTENT_FILTER,
+    "abort": StopReason.CANCELLED,  # SGLang, vLLM
+    "error": StopReason.ERROR,  # OpenRouter
+}
+"""Upstream's finish_reason to ours; an unknown word is OTHER and is kept raw."""
+
+FINISH_WORDS = {
+    StopReason.STOP: "stop",
+    StopReason.LENGTH: "length",
+    StopReason.TOOL_CALLS: "tool_calls",
+    StopReason.CONTENT_FILTER: "content_filter",
+    StopReason.PAUSED: "stop",
+    StopReason.OTHER: "stop",
+}
+"""Ours to the client's finish_reason. ERROR and CANCELLED are never a finish word but an error."""
+
+_INT64 = 2**63 - 1
+BOOL = Decoder(bool)
+TEXT = Decoder(str)
+RAW = Decoder(Raw)
+COUNT = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
+POSITIVE = Decoder(Annotated[int, Meta(ge=1, le=2**31 - 1)])
+PENALTY = Decoder(Annotated[float, Meta(ge=-2, le=2)])
+FRACTION = Decoder(Annotated[float, Meta(ge=0, le=1)])
+SHORT_TEXT = Decoder(Annotated[str, Meta(max_length=512)])
+TEXTS = Decoder(list[str])
+TOKEN_IDS = Decoder(list[Annotated[int, Meta(ge=0, le=2**31 - 1)]])
+
+
+class RequestField(NamedTuple):
+    """One field of a body: where it goes in the canonical request (`group` "" is the request itself), and its type."""
+
+    wire: str
+    group: str
+    name: str
+    decoder: Decoder[Any]
+
+
+def _top(name: str, decoder: Decoder[Any], wire: str | None = None) -> RequestField:
+    return RequestField(wire or name, "", name, decoder)
+
+
+def _sampling(name: str, decoder: Decoder[Any], wire: str | None = None) -> RequestField:
+    return RequestField(wire or name, "sampling", name, decoder)
+
+
+_STANDARD = (
+    _sampling("temperature", Decoder(Annotated[float, Meta(ge=0, le=2)])),
+    _sampling("top_p", FRACTION),
+    _sampling("presence_penalty", PENALTY),
+    _sampling("frequency_penalty", PENALTY),
+    _sampling("seed", Decoder(Annotated[int, Meta(ge=-_INT64 - 1, le=_INT64)])),
+    _top("n", Decoder(Annotated[int, Meta(ge=1, le=128)])),
+    _top("user", SHORT_TEXT),
+)
+_ENGINE = (
+    _sampling("top_k", Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)])),
+    _sampling("min_p", FRACTION),
+    _sampling("top_p_min", FRACTION),
+    _sampling("typical_p", FRACTION),
+    _sampling("repetition_penalty", Decoder(Annotated[float, Meta(gt=0, le=10)])),
+    _sampling("stop_token_ids", TOKEN_IDS),
+    _sampling("include_stop", BOOL, "include_stop_str_in_output"),
+    _sampling("ignore_eos", BOOL),
+    _sampling("min_tokens", COUNT),
+    _sampling("bad_words", TEXTS),
+    _sampling("allowed_token_ids", TOKEN_IDS),
+    _sampling("use_beam_search", BOOL),
+    _sampling("length_penalty", Decoder(Annotated[float, Meta(ge=-10, le=10)])),
+    _sampling("early_stopping", BOOL),
+    _sampling("skip_special_tokens", BOOL),
+    _sampling("spaces_between_special_tokens", BOOL),
+    _top("echo", BOOL),
+    _top("best_of", Decoder(Annotated[int, Meta(ge=1, le=128)])),
+    _top("truncate_prompt_tokens", POSITIVE),
+    _top("prompt_logprobs", Decoder(Annotated[int, Meta(ge=0, le=20)])),
+    _top("return_token_ids", BOOL),
+    _top("return_tokens_as_token_ids", BOOL),
+    _top("return_context_logits", BOOL),
+    _top("detokenize", BOOL),
+    _top("priority", Decoder(Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)])),
+    _top("cache_salt", SHORT_TEXT),
+    _top("request_id", SHORT_TEXT),
+    _top("session_id", SHORT_TEXT),
+    RequestField("add_special_tokens", "template", "add_special_tokens", BOOL),
+)
+
+
+class FieldTable:
+    """Fields of one surface that map one to one, by wire name and by canonical name (as `set_fields` gives it)."""
+
+    def __init__(self, *fields: RequestField) -> None:
+        self.by_wire = {field.wire: field for field in fields}
+        self.by_name = {
+            f"{field.group}.{field.name}" if field.group in ("reasoning", "template") else field.name: field
+            for field in fields
+        }
+
+
+CHAT_FIELDS = FieldTable(
+    *_STANDARD,
+    _top("parallel_tool_calls", BOOL),
+    _top("modalities", TEXTS),
+    _top("audio", RAW),
+    _top("prediction", RAW),
+    _top("web_search_options", RAW),
+    _top("moderation", RAW),
+    _top("metadata", RAW),
+    _top("verbosity", SHORT_TEXT),
+    _top("store", BOOL),
+    _top("service_tier", SHORT_TEXT),
+    _top("safety_identifier", SHORT_TEXT),
+    _top("prompt_cache_key", SHORT_TEXT),
+    _top("prompt_cache_retention", SHORT_TEXT),
+    _top("prompt_cache_options", RAW),
+    RequestField("reasoning_effort", "reasoning", "effort", SHORT_TEXT),
+    *_ENGINE,
+    RequestField("include_reasoning", "reasoning", "include", BOOL),
+    RequestField("thinking_token_budget", "reasoning", "budget_tokens", COUNT),
+    RequestField("chat_template", "template", "chat_template", TEXT),
+    RequestField("chat_template_kwargs", "template", "kwargs", RAW),
+    RequestField("add_generation_prompt", "template", "add_generation_prompt", BOOL),
+    RequestField("continue_final_message", "template", "continue_final_message", BOOL),
+    RequestField("documents", "template", "documents", RAW),
+)
+"""Fields of chat completions that map one to one. Parsed apart: model, messages, the token limits, stop, logit_bias,
+logprobs, tools, tool_choice, response_format, stream, stream_options, functions, function_call."""
+
+COMPLETION_FIELDS = FieldTable(*_STANDARD, _top("suffix", TEXT), *_ENGINE)
+"""The same for legacy completions. Parsed apart: model, prompt, max_tokens, stop, logit_bias, logprobs, stream."""
+
+SPELLINGS = {
+    "output_format": "response_format",
+    "prompts": "prompt",
+    "include_obfuscation": "stream_options.include_obfuscation",
+}
+"""Canonical field names to OpenAI's where no table row tells."""
