@@ -1,16 +1,18 @@
 """The table of operations that a model is built with."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from local_engine.layers.attention import PagedAttention, paged_attention
 from local_engine.layers.linear import DenseLinear, Linear
+from local_engine.layers.packed_linear import PackedLinear
 from local_engine.layers.rms_norm import rms_norm
 from local_engine.layers.rope import apply_rope
 
-__all__ = ["REFERENCE", "Ops"]
+__all__ = ["CPU_FLOAT32", "REFERENCE", "Ops", "best_ops"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +26,11 @@ class Ops:
 
 
 REFERENCE = Ops(rms_norm=rms_norm, apply_rope=apply_rope, linear=DenseLinear, paged_attention=paged_attention)
+CPU_FLOAT32 = replace(REFERENCE, linear=PackedLinear)
+
+
+def best_ops(device: torch.device, dtype: torch.dtype) -> Ops:
+    """The fastest row that runs here."""
+    if device.type == "cpu" and dtype == torch.float32 and torch._C._has_mkldnn:
+        return CPU_FLOAT32
+    return REFERENCE

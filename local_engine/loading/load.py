@@ -9,7 +9,7 @@ import torch
 
 from local_engine.config import EngineConfig, ModelConfig
 from local_engine.errors import ModelLoadError
-from local_engine.layers.ops import REFERENCE
+from local_engine.layers.ops import best_ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.gguf import GgufFile, GgufSource, MetadataValue
 from local_engine.loading.safetensors import SafetensorsSource, read_json
@@ -92,9 +92,10 @@ def _load_folder(folder: Path, config: EngineConfig, progress: Progress | None) 
 def _build(
     architecture: Architecture, source: TensorSource, info: ModelInfo, config: EngineConfig, progress: Progress | None
 ) -> Model:
-    weights = Weights(source, device=torch.device(config.device), dtype=getattr(torch, config.dtype), progress=progress)
+    device, dtype = torch.device(config.device), getattr(torch, config.dtype)
+    weights = Weights(source, device=device, dtype=dtype, progress=progress)
     with torch.inference_mode():
-        model = architecture.build(info.config, weights, REFERENCE)
+        model = architecture.build(info.config, weights, best_ops(device, dtype))
     weights.finish()
     return model
 
