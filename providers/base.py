@@ -91,6 +91,8 @@ class ProviderSettings:
     proxy: str | None = None
     ca_file: str | None = None
     max_connections: int = 512
+    user_agent: str = "llm-protocol-gateway"
+    """What an upstream is told; the gateway adds its version."""
     params: Mapping[str, object] = field(default_factory=dict)
     limits: Limits = Limits()
     options: Mapping[str, object] = field(default_factory=dict)

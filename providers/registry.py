@@ -1,0 +1,62 @@
+"""Provider types by name: the built-in ones, and those of other packages (entry-point group `llm_gateway.providers`).
+
+Names are cheap to list; a type's code is imported when one is built. Builds from settings and knows no configuration.
+"""
+
+import difflib
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+
+from providers.base import Provider, ProviderSettings
+from providers.remote.vendors import VENDORS
+
+__all__ = ["ENTRY_POINT_GROUP", "UnknownProviderType", "build", "provider_types"]
+
+ENTRY_POINT_GROUP = "llm_gateway.providers"
+
+Factory = Callable[[ProviderSettings], Provider]
+"""A class or a function. Opens nothing; raises ValueError on settings that can't work."""
+
+_BUILT_IN = dict.fromkeys(VENDORS, "providers.remote.openai_compatible:build") | {
+    "local": "providers.local.provider:LocalProvider",
+}
+
+
+class UnknownProviderType(ValueError):
+    """No provider has this type name; the message names the nearest ones."""
+
+
+def provider_types() -> frozenset[str]:
+    """Every type name that `build` takes. Reads package metadata, imports nothing."""
+    return frozenset(_BUILT_IN) | frozenset(_entry_points())
+
+
+def build(settings: ProviderSettings) -> Provider:
+    """The provider for these settings. Nothing is opened or fetched yet.
+
+    Raises UnknownProviderType, or ValueError on settings that can't work, or ImportError where an extra is missing.
+    """
+    return _factory(settings.type)(settings)
+
+
+def _factory(type_name: str) -> Factory:
+    target = _BUILT_IN.get(type_name)
+    if target is not None:
+        module, _, attribute = target.partition(":")
+        factory: Factory = getattr(import_module(module), attribute)
+        return factory
+    found = _entry_points().get(type_name)
+    if found is not None:
+        loaded: Factory = found.load()
+        return loaded
+    nearest = difflib.get_close_matches(type_name, provider_types(), n=3)
+    hint = (
+        f"did you mean {' or '.join(nearest)}?" if nearest else "the types are " + ", ".join(sorted(provider_types()))
+    )
+    raise UnknownProviderType(f"unknown provider type {type_name!r}; {hint}")
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    """Third parties' types; the built-in names are taken."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name not in _BUILT_IN}

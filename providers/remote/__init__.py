@@ -1,0 +1,1 @@
+"""Providers that ask another server over HTTP."""

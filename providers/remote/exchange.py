@@ -1,0 +1,111 @@
+"""One call of one upstream endpoint: a canonical request in, batches of events out.
+
+Joins a dialect (`adapters.upstream.Upstream`) with HTTP, for every remote provider. One read of the socket is one
+`feed` of the parser and one batch. Owns what only the two together show: that a 200 is what was asked for (law 14),
+and whether a broken connection came after the end. Never retries.
+"""
+
+from collections.abc import AsyncGenerator
+
+from adapters.canonical.errors import GatewayError, UpstreamError
+from adapters.canonical.events import Event, Started
+from adapters.canonical.request import Request
+from adapters.upstream import StreamParser, Upstream
+from providers.base import Batch
+from providers.remote.failure import complete, error_page, wrong_content
+from providers.remote.http import MAX_ERROR_BYTES, Answer, HttpClient
+
+__all__ = ["exchange", "failure_of"]
+
+_AFTER_FINISH_S = 5.0
+"""How long usage and the end of the body may take once every choice is finished."""
+_SSE = "text/event-stream"
+_UNTYPED = ("", "text/plain", "application/octet-stream", "binary/octet-stream")
+"""What servers send that do not know their own content: taken for what was asked."""
+_SSE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
+
+
+async def exchange(
+    client: HttpClient, upstream: Upstream, request: Request, request_id_header: str = "x-request-id"
+) -> AsyncGenerator[Batch, None]:
+    """The events of the answer. Closing the iterator closes the connection at once."""
+    body = upstream.render_request(request)
+    with await client.post(upstream.path, body, stream=request.stream, request_id=request.request_id) as answer:
+        if not 200 <= answer.status < 300:
+            raise await failure_of(client.provider, upstream, answer)
+        request_id = answer.headers.get(request_id_header)
+        try:
+            if not (request.stream and _may_be_stream(answer.content_type)):
+                batch = await _whole(client.provider, upstream, request, answer)
+                _note_request_id(batch, request_id)
+                yield batch
+                return
+            parser = upstream.stream_parser(request)
+            started = False
+            while data := await _read(answer, parser):
+                batch = parser.feed(data)
+                if not batch:
+                    continue
+                if not started:
+                    started = True
+                    answer.started()
+                    _note_request_id(batch, request_id)
+                if parser.finished:
+                    answer.started(_AFTER_FINISH_S)
+                yield batch
+            batch = list(parser.close())
+            if batch:
+                yield batch
+        except GatewayError as error:
+            complete(error, answer.status, answer.headers)
+            raise
+
+
+async def _read(answer: Answer, parser: StreamParser) -> bytes:
+    """The next bytes, empty at the end. A connection that breaks after everything was said has ended well."""
+    try:
+        return await answer.read()
+    except UpstreamError:
+        if parser.finished:
+            return b""
+        raise
+
+
+async def _whole(provider: str, upstream: Upstream, request: Request, answer: Answer) -> list[Event]:
+    """The events of a body that did not stream, or that is not what was asked for and still an answer."""
+    content_type = answer.content_type
+    if not (_is_json(content_type) or _may_be_stream(content_type)):
+        raise wrong_content(provider, answer.status, content_type, await answer.error_body())
+    body = await answer.body()
+    if body.lstrip().startswith(_SSE_STARTS):
+        parser = upstream.stream_parser(request)
+        return [*parser.feed(body), *parser.close()]
+    return upstream.parse_body(request, body)
+
+
+async def failure_of(provider: str, upstream: Upstream, answer: Answer) -> GatewayError:
+    """The error that an answer with an error status (or a redirect) stands for."""
+    body = await answer.error_body()
+    if body.lstrip()[:1] == b"{" and len(body) < MAX_ERROR_BYTES:
+        error = upstream.parse_error(answer.status, body)
+    else:
+        error = error_page(provider, upstream.parse_error(answer.status, b"{}"), answer.status, body)
+    return complete(error, answer.status, answer.headers)
+
+
+def _is_json(content_type: str) -> bool:
+    return content_type in ("application/json", "text/json") or content_type.endswith("+json")
+
+
+def _may_be_stream(content_type: str) -> bool:
+    return content_type == _SSE or content_type in _UNTYPED
+
+
+def _note_request_id(batch: Batch, request_id: str | None) -> None:
+    """Puts the id that the answer's head carried into its Started."""
+    if request_id is None:
+        return
+    for place, event in enumerate(batch):
+        if type(event) is Started:
+            batch[place] = Started(event.id, event.created, event.model, request_id[:512])
+            return

@@ -1,0 +1,281 @@
+"""One provider's HTTP: the connection pool, the headers that leave, the limits, and bytes as they arrive.
+
+Owns sockets and time. Knows no dialect, no JSON and no vendor. Every exception that leaves is a GatewayError.
+
+Leaving early is closing: an Answer that is closed or abandoned before its end takes its connection down at once; only
+an answer that was read to its end gives the connection back to the pool. Nothing is drained in the background.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from adapters.canonical.errors import BadUpstreamResponse, UpstreamError
+from providers.base import Limits, ProviderSettings
+from providers.remote.failure import broken_answer, no_answer
+
+__all__ = ["MAX_BODY_BYTES", "MAX_ERROR_BYTES", "Answer", "HttpClient"]
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+"""Of a whole answer, decompressed."""
+MAX_ERROR_BYTES = 64 * 1024
+_ERROR_BODY_S = 5.0
+_KEEP_ALIVE_S = 30.0
+_READ_BUFFER_BYTES = 64 * 1024  # two of these wait in memory for a slow reader, then the socket is paused
+_FOREIGN = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # aiohttp's RuntimeError: "Connection closed."
+_OURS = frozenset(
+    # Of the framing and the content: whoever sets these from outside breaks the request.
+    (
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "cookie",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "x-request-id",
+    )
+)
+
+
+class HttpClient:
+    """The pool of one provider. Opens no socket before the first call; belongs to the event loop of that call."""
+
+    def __init__(self, settings: ProviderSettings, base_url: str, auth: Mapping[str, str]) -> None:
+        """`auth` are the headers that carry the key. Raises ValueError on settings that can't work."""
+        self.provider = settings.name
+        self.limits: Limits = settings.limits
+        self._base = _checked_base(settings.name, base_url)
+        self._urls: dict[str, URL] = {}
+        self._headers = _outgoing_headers(settings, auth)
+        self._ssl = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None
+        self._proxy = settings.proxy
+        self._max_connections = settings.max_connections
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    async def get(self, path: str) -> "Answer":
+        """The answer to a GET. Its body counts against the first-token limit."""
+        return await self._send("GET", path, None, {}, self.limits.first_token_s)
+
+    async def post(self, path: str, body: bytes, *, stream: bool, request_id: str | None = None) -> "Answer":
+        """The answer to a JSON body, as soon as its head came. `stream`: server-sent events are wanted."""
+        headers = {"content-type": "application/json"}
+        if stream:
+            headers["accept"] = "text/event-stream"
+            headers["accept-encoding"] = "identity"  # a compressor in between would hold tokens back
+        if request_id is not None and len(request_id) <= 512 and request_id.isascii() and request_id.isprintable():
+            headers["x-request-id"] = request_id
+        limit_s = self.limits.first_token_s if stream else self.limits.total_s
+        return await self._send("POST", path, body, headers, limit_s)
+
+    async def _send(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], limit_s: float
+    ) -> "Answer":
+        url = self._urls.get(path)
+        if url is None:
+            url = self._urls[path] = URL(self._base + path, encoded=True)
+        merged = self._headers.copy()
+        merged.update(headers)
+        deadline = asyncio.get_running_loop().time() + limit_s
+        try:
+            async with asyncio.timeout_at(deadline):
+                response = await self._open_session().request(
+                    method, url, data=body, headers=merged, proxy=self._proxy, allow_redirects=False
+                )
+        except _FOREIGN as error:
+            raise no_answer(self.provider, error) from error
+        return Answer(self.provider, response, deadline, self.limits)
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        session = self._session
+        if session is None:
+            if self._closed:
+                raise UpstreamError(f"{self.provider}: the provider is closed")
+            session = self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=self._max_connections,
+                    keepalive_timeout=_KEEP_ALIVE_S,
+                    ttl_dns_cache=60,
+                    ssl=self._ssl if self._ssl is not None else True,
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect_s),
+                read_bufsize=_READ_BUFFER_BYTES,
+                skip_auto_headers=("user-agent",),
+                trust_env=False,
+            )
+        return session
+
+    async def aclose(self) -> None:
+        """Closes every connection, also those in use. May be called again."""
+        self._closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+class Answer:
+    """One answer whose head has come. Read it to its end or close it: use it as a context manager.
+
+    A stream is read with `read`, under the first-token limit until `started` is called and under the gap limit after
+    it; time that the reader spends elsewhere does not count. A whole body is read with `body`.
+    """
+
+    __slots__ = (
+        "_content",
+        "_due",
+        "_failure",
+        "_first_deadline",
+        "_gap_s",
+        "_limits",
+        "_loop",
+        "_provider",
+        "_response",
+        "_timer",
+        "headers",
+        "status",
+    )
+
+    def __init__(self, provider: str, response: aiohttp.ClientResponse, deadline: float, limits: Limits) -> None:
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self._provider = provider
+        self._response = response
+        self._content = response.content
+        self._limits = limits
+        self._gap_s = limits.gap_s
+        self._first_deadline: float | None = deadline
+        self._loop = asyncio.get_running_loop()
+        self._due: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._failure: Exception | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def content_type(self) -> str:
+        """Without parameters, in lower case; empty where none was sent."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    async def read(self) -> bytes:
+        """What has arrived since the last read, at least one byte; empty at the end of the body."""
+        if self._failure is not None:
+            raise broken_answer(self._provider, self._failure) from self._failure
+        now = self._loop.time()
+        self._due = now + self._gap_s if self._first_deadline is None else self._first_deadline
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._due, self._check_silence)
+        try:
+            return await self._content.readany()
+        except _FOREIGN as error:
+            self._failure = error
+            arrived = self._left_in_buffer()
+            if arrived:
+                return arrived
+            raise broken_answer(self._provider, error) from error
+        finally:
+            self._due = None
+
+    def started(self, gap_s: float | None = None) -> None:
+        """From here on silence is measured by the gap limit (or by a shorter one)."""
+        self._first_deadline = None
+        self._gap_s = self._limits.gap_s if gap_s is None else min(gap_s, self._limits.gap_s)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check_silence(self) -> None:
+        """One timer serves the whole stream: it looks at when silence is due, and comes again if that is later."""
+        now = self._loop.time()
+        if self._due is None:
+            self._timer = self._loop.call_at(now + self._gap_s, self._check_silence)
+        elif now < self._due:
+            self._timer = self._loop.call_at(self._due, self._check_silence)
+        else:
+            self._content.set_exception(TimeoutError())
+
+    def _left_in_buffer(self) -> bytes:
+        """Bytes that came before the connection broke; aiohttp raises its exception ahead of them."""
+        self._content.set_exception(None)  # type: ignore[arg-type]
+        return self._content.read_nowait()
+
+    async def body(self, limit_bytes: int = MAX_BODY_BYTES) -> bytes:
+        """The whole body. Raises BadUpstreamResponse when it is larger, StreamTruncated when it is cut short."""
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._limits.total_s):
+                while piece := await self._content.readany():
+                    size += len(piece)
+                    if size > limit_bytes:
+                        raise BadUpstreamResponse(f"{self._provider}: the answer is larger than {limit_bytes} bytes")
+                    pieces.append(piece)
+        except _FOREIGN as error:
+            raise broken_answer(self._provider, error) from error
+        finally:
+            self.close()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def error_body(self) -> bytes:
+        """What can be had of an error's body: the status counts, so a cut or slow body is no second failure."""
+        pieces: list[bytes] = []
+        try:
+            async with asyncio.timeout(_ERROR_BODY_S):
+                while sum(map(len, pieces)) < MAX_ERROR_BYTES and (piece := await self._content.readany()):
+                    pieces.append(piece)
+        except _FOREIGN:
+            pass  # the part that came is still worth reading
+        finally:
+            self.close()
+        return b"".join(pieces)[:MAX_ERROR_BYTES]
+
+    def close(self) -> None:
+        """Closes the connection at once unless the body was read to its end. May be called again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        connection = self._response.connection
+        if connection is not None and not self._content.is_eof() and connection.transport is not None:
+            connection.transport.abort()  # close() would first send what is left of the request
+        self._response.close()
+
+
+def _checked_base(provider: str, base_url: str) -> str:
+    try:
+        url = URL(base_url)
+    except ValueError as error:
+        raise ValueError(f"providers.{provider}.base_url: not a URL") from error
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ValueError(f"providers.{provider}.base_url: must start with http:// or https:// and name a host")
+    if url.user is not None or url.query_string or url.fragment:
+        raise ValueError(f"providers.{provider}.base_url: no user, query or fragment is allowed here")
+    return str(url).rstrip("/")
+
+
+def _outgoing_headers(settings: ProviderSettings, auth: Mapping[str, str]) -> CIMultiDict[str]:
+    """Everything that every request carries; what is not built here does not leave."""
+    headers = CIMultiDict({"accept": "application/json", "accept-encoding": "gzip, deflate"})
+    headers["user-agent"] = settings.user_agent
+    headers.update(auth)
+    for name, value in settings.headers.items():
+        if name.lower() in _OURS:
+            raise ValueError(f"providers.{settings.name}.headers: {name} is set by the gateway itself")
+        headers[name] = value
+    return headers

@@ -1,0 +1,143 @@
+"""The provider for every OpenAI-shaped server: chat completions and legacy completions over HTTP.
+
+Joins a vendor's row, the dialect and HTTP. Owns no wire words, no sockets and no retries.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+
+import msgspec
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import BadUpstreamResponse
+from adapters.canonical.request import Request
+from adapters.openai.chat.upstream import ChatUpstream
+from adapters.openai.completions.upstream import CompletionsUpstream
+from adapters.openai.quirks import Quirks
+from adapters.upstream import Upstream
+from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
+from providers.choices import fan_out
+from providers.remote.exchange import exchange, failure_of
+from providers.remote.http import HttpClient
+from providers.remote.vendors import VENDORS, Vendor
+
+__all__ = ["OpenAICompatible", "build"]
+
+_MODELS_KEPT_S = 60.0
+_MAX_LIST_BYTES = 8 * 1024 * 1024
+_READY = Readiness(ReadinessState.READY)
+_NO_DEFAULTS = frozenset(("model", "messages", "prompt", "stream", "n"))
+_LIMITS = ("max_tokens", "max_completion_tokens")
+
+
+class _ModelRow(Struct):
+    """A row of GET /models. The window has a name in each house: vLLM and SGLang, OpenRouter and Together, Groq."""
+
+    id: str
+    created: float | None = None
+    owned_by: str | None = None
+    max_model_len: int | None = None
+    context_length: int | None = None
+    context_window: int | None = None
+
+
+class _ModelList(Struct):
+    data: list[_ModelRow]
+
+
+_decode_models = Decoder(_ModelList | list[_ModelRow], strict=False).decode
+
+
+class OpenAICompatible:
+    """One configured OpenAI-shaped server; satisfies `providers.base.Provider`."""
+
+    def __init__(self, settings: ProviderSettings, vendor: Vendor) -> None:
+        """Opens no connection. Raises ValueError on settings that can't work."""
+        base_url = settings.base_url or vendor.base_url
+        if base_url is None:
+            raise ValueError(f"providers.{settings.name}.base_url: required for the type {vendor.name}")
+        auth = {vendor.key_header: vendor.key_prefix + settings.api_key} if settings.api_key else {}
+        quirks = _with_defaults(vendor.quirks, settings)
+        self._name = settings.name
+        self._vendor = vendor
+        self._client = HttpClient(settings, base_url, auth)
+        self._chat: Upstream = ChatUpstream(quirks)
+        self._completions: Upstream = CompletionsUpstream(quirks)
+        self._capabilities = Capabilities(
+            fields=vendor.fields,
+            forwards=vendor.forwards,
+            parts=vendor.parts,
+            tool_kinds=vendor.tool_kinds,
+            prompts="prompts" in vendor.fields,
+            native_choices=vendor.native_choices,
+        )
+        self._models: Sequence[ModelEntry] = ()
+        self._models_until = 0.0
+        self._models_lock = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def start(self) -> None:
+        """Nothing runs in the background; the first call opens the first connection."""
+
+    def capabilities(self, model: str) -> Capabilities:
+        return self._capabilities
+
+    def readiness(self, model: str) -> Readiness:
+        return _READY
+
+    async def models(self) -> Sequence[ModelEntry]:
+        """GET /models, kept for a minute; several callers at once make one call."""
+        async with self._models_lock:
+            if time.monotonic() >= self._models_until:
+                self._models = await self._fetch_models()
+                self._models_until = time.monotonic() + _MODELS_KEPT_S
+            return self._models
+
+    async def _fetch_models(self) -> Sequence[ModelEntry]:
+        with await self._client.get("/models") as answer:
+            if answer.status != 200:
+                raise await failure_of(self._name, self._chat, answer)
+            body = await answer.body(_MAX_LIST_BYTES)
+        try:
+            found = _decode_models(body)
+        except msgspec.DecodeError as error:
+            raise BadUpstreamResponse(f"{self._name}: GET /models is not a model list") from error
+        return tuple([_entry(row) for row in (found.data if isinstance(found, _ModelList) else found)])
+
+    def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
+        if request.num_choices > 1 and not self._vendor.native_choices:
+            return fan_out(self._call, request)
+        return self._call(request)
+
+    def _call(self, request: Request) -> AsyncGenerator[Batch, None]:
+        upstream = self._chat if request.prompts is None else self._completions
+        return exchange(self._client, upstream, request, self._vendor.request_id_header)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+def build(settings: ProviderSettings) -> OpenAICompatible:
+    """The provider for a type that is a vendor's name."""
+    return OpenAICompatible(settings, VENDORS[settings.type])
+
+
+def _with_defaults(quirks: Quirks, settings: ProviderSettings) -> Quirks:
+    """The vendor's quirks with the provider's own default fields (`params:`) in them."""
+    defaults: dict[str, bytes] = dict(quirks.defaults)
+    for name, value in settings.params.items():
+        if name in _NO_DEFAULTS:
+            raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
+        defaults[quirks.limit_field if name in _LIMITS else name] = msgspec.json.encode(value)
+    return msgspec.structs.replace(quirks, defaults=defaults)
+
+
+def _entry(row: _ModelRow) -> ModelEntry:
+    context = row.max_model_len or row.context_length or row.context_window
+    created = None if row.created is None else int(row.created)
+    return ModelEntry(id=row.id, created=created, owned_by=row.owned_by, context=context)

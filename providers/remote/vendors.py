@@ -1,0 +1,223 @@
+"""OpenAI-shaped vendors as rows of data: where they are, how they take the key, and what they do not take.
+
+A new vendor whose differences are all of these kinds is a new row and nothing else. Facts are from the vendors' API
+references as of 2026-11; a row says only what is known, and what is not known counts as OpenAI's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from adapters.canonical.messages import (
+    Audio,
+    File,
+    Image,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    Video,
+)
+from adapters.openai.quirks import Quirks
+from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, COMPLETION_FIELDS, COMPLETIONS, CUSTOM, FUNCTION
+
+__all__ = ["OPENAI_COMPATIBLE", "VENDORS", "Vendor"]
+
+_BASIC = frozenset(
+    # What every chat server takes.
+    (
+        "messages",
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "stop",
+        "seed",
+        "presence_penalty",
+        "frequency_penalty",
+        "tools",
+        "tool_choice",
+        "output_format",
+    )
+)
+_OPENAI = _BASIC | frozenset(
+    (
+        "prompts",
+        "suffix",
+        "echo",
+        "n",
+        "best_of",
+        "logprobs",
+        "logit_bias",
+        "user",
+        "parallel_tool_calls",
+        "modalities",
+        "audio",
+        "prediction",
+        "web_search_options",
+        "moderation",
+        "metadata",
+        "verbosity",
+        "store",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "prompt_cache_options",
+        "reasoning.effort",
+        "include_obfuscation",
+    )
+)
+_ALL = _OPENAI | CHAT_FIELDS.by_name.keys() | COMPLETION_FIELDS.by_name.keys()
+"""Everything that the dialect can spell: for servers of which nothing else is known."""
+_SAMPLERS = frozenset(("top_k", "min_p", "repetition_penalty"))
+_ENGINE = _SAMPLERS | frozenset(
+    (
+        "stop_token_ids",
+        "include_stop",
+        "ignore_eos",
+        "min_tokens",
+        "skip_special_tokens",
+        "return_token_ids",
+        "priority",
+    )
+)
+_PLAIN = Quirks()
+_TEXT_PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, ToolCall, ToolResult))
+_TEXT_AND_IMAGES: frozenset[type[Part]] = _TEXT_PARTS | frozenset((Image,))
+_TEXT_AND_REASONING: frozenset[type[Part]] = _TEXT_PARTS | frozenset((Reasoning,))
+_OPENAI_PARTS: frozenset[type[Part]] = _TEXT_AND_IMAGES | frozenset((Audio, File))
+_ALL_PARTS: frozenset[type[Part]] = _OPENAI_PARTS | frozenset((Video, Reasoning, Opaque))
+_ENGINE_OPENAI = _OPENAI - {"modalities", "audio", "prediction", "web_search_options", "moderation"}
+"""What the open engines take of OpenAI's fields."""
+_OWN_DIALECT = frozenset((CHAT, COMPLETIONS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vendor:
+    """One OpenAI-shaped API.
+
+    `base_url` None: run.yaml must name it. `key_header` carries the key, after `key_prefix`. `fields` are canonical
+    names (`adapters.canonical.request.EXPRESSIBLE_FIELDS`), `forwards` the dialects whose unmapped fields it takes.
+    """
+
+    name: str
+    base_url: str | None = None
+    key_header: str = "authorization"
+    key_prefix: str = "Bearer "
+    quirks: Quirks = _PLAIN
+    fields: frozenset[str] = _OPENAI
+    forwards: frozenset[str] = _OWN_DIALECT
+    parts: frozenset[type[Part]] = _OPENAI_PARTS
+    tool_kinds: frozenset[str] = frozenset((FUNCTION,))
+    native_choices: bool = True
+    request_id_header: str = "x-request-id"
+
+
+OPENAI_COMPATIBLE = Vendor(
+    name="openai-compatible",
+    fields=_ALL,
+    parts=_ALL_PARTS,
+    tool_kinds=frozenset((FUNCTION, CUSTOM)),
+)
+"""The server of which only the dialect is known."""
+
+_ROWS = (
+    OPENAI_COMPATIBLE,
+    Vendor(
+        name="openai",
+        base_url="https://api.openai.com/v1",
+        quirks=Quirks(limit_field="max_completion_tokens"),
+        tool_kinds=frozenset((FUNCTION, CUSTOM)),
+    ),
+    Vendor(
+        name="azure",
+        key_header="api-key",
+        key_prefix="",
+        quirks=Quirks(limit_field="max_completion_tokens"),
+        tool_kinds=frozenset((FUNCTION, CUSTOM)),
+    ),
+    Vendor(
+        name="vllm",
+        base_url="http://localhost:8000/v1",
+        fields=(_ALL - (_OPENAI - _ENGINE_OPENAI))
+        - {"top_p_min", "typical_p", "early_stopping", "return_context_logits", "detokenize", "suffix"},
+        parts=_ALL_PARTS,
+    ),
+    Vendor(
+        name="sglang",
+        base_url="http://localhost:30000/v1",
+        quirks=Quirks(names={"include_stop": "no_stop_trim"}),
+        fields=(_ENGINE_OPENAI | _ENGINE | {"cache_salt", "template.kwargs", "template.continue_final_message"})
+        - {"best_of"},
+        parts=_ALL_PARTS,
+    ),
+    Vendor(
+        name="llama.cpp",
+        base_url="http://localhost:8080/v1",
+        quirks=Quirks(
+            names={
+                "repetition_penalty": "repeat_penalty",
+                "reasoning.budget_tokens": "reasoning_budget_tokens",
+            }
+        ),
+        fields=(_ENGINE_OPENAI - {"echo", "best_of", "suffix"})
+        | _SAMPLERS
+        | {"typical_p", "ignore_eos", "reasoning.budget_tokens", "template.kwargs"}
+        | {"template.continue_final_message", "template.add_generation_prompt"},
+        parts=_ALL_PARTS,
+    ),
+    Vendor(
+        name="lm-studio",
+        base_url="http://localhost:1234/v1",
+        quirks=Quirks(names={"repetition_penalty": "repeat_penalty"}),
+        fields=_BASIC | {"prompts", "n", "logit_bias", "top_k", "repetition_penalty"},
+        parts=_ALL_PARTS,
+        native_choices=False,
+    ),
+    Vendor(
+        name="openrouter",
+        base_url="https://openrouter.ai/api/v1",
+        fields=(_OPENAI | _SAMPLERS) - {"suffix", "echo", "best_of"},
+        parts=_ALL_PARTS,
+        native_choices=False,
+    ),
+    Vendor(
+        name="groq",
+        base_url="https://api.groq.com/openai/v1",
+        quirks=Quirks(limit_field="max_completion_tokens"),
+        fields=_BASIC | {"n", "user", "parallel_tool_calls", "reasoning.effort", "service_tier"},
+        parts=_TEXT_AND_IMAGES,
+        native_choices=False,
+    ),
+    Vendor(
+        name="together",
+        base_url="https://api.together.xyz/v1",
+        fields=_BASIC | _SAMPLERS | {"prompts", "n", "echo", "logit_bias", "reasoning.effort"},
+        parts=_ALL_PARTS,
+    ),
+    Vendor(
+        name="fireworks",
+        base_url="https://api.fireworks.ai/inference/v1",
+        fields=_BASIC | _SAMPLERS | {"prompts", "n", "echo", "logit_bias", "logprobs", "user", "reasoning.effort"},
+        parts=_ALL_PARTS,
+    ),
+    Vendor(
+        name="deepseek",
+        base_url="https://api.deepseek.com/v1",
+        quirks=Quirks(developer_role=False),
+        fields=(_BASIC | {"n", "logprobs", "reasoning.effort"}) - {"seed"},
+        parts=_TEXT_AND_REASONING,
+        native_choices=False,
+    ),
+    Vendor(
+        name="mistral",
+        base_url="https://api.mistral.ai/v1",
+        quirks=Quirks(names={"seed": "random_seed"}, stream_options=False, developer_role=False),
+        fields=_BASIC | {"n", "parallel_tool_calls", "prediction"},
+        parts=_TEXT_AND_IMAGES,
+    ),
+)
+
+VENDORS: Mapping[str, Vendor] = {row.name: row for row in _ROWS}
