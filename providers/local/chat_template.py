@@ -30,9 +30,15 @@ class TemplateRefusal(InvalidRequest):
     What the template itself said is chained for the log and never part of the message.
     """
 
-    def __init__(self, message: str, *, index: int | None) -> None:
-        super().__init__(message, param="messages" if index is None else f"messages[{index}]", code="chat_template")
+    def __init__(self, reason: str, *, index: int | None) -> None:
+        where = "messages" if index is None else f"messages[{index}]"
+        super().__init__(f"{where}: {reason}", param=where, code="chat_template")
+        self.reason = reason
         self.index = index
+
+    def at(self, index: int) -> "TemplateRefusal":
+        """The same, of another index: the one that the message has in the client's list."""
+        return TemplateRefusal(self.reason, index=index)
 
 
 class ChatTemplate:
@@ -153,10 +159,10 @@ def _is_content(expression: nodes.Node, names: frozenset[str] | set[str]) -> boo
 
 def _refusal(messages: Sequence[Mapping[str, Any]], index: int | None) -> str:
     if index is None:
-        return "the model's chat template needs at least one message"
+        return "the model's chat template takes no empty conversation"
     role = messages[index].get("role")
     before = f" after {messages[index - 1].get('role')}" if index else " as the first message"
-    return f"messages[{index}]: the model's chat template does not take this {role} message{before}"
+    return f"the model's chat template does not take this {role} message{before}"
 
 
 def load_chat_template(
