@@ -1,0 +1,77 @@
+"""`Gateway` and `AsyncGateway`: OpenAI's clients whose address and key come from arguments, environment, or defaults.
+
+client = Gateway()                           # LLM_GATEWAY_URL, or http://127.0.0.1:8080/v1
+client = Gateway.embedded("run.yaml")        # the gateway in this process; close() ends it
+client.chat.completions.create(model="fast", messages=[...])
+"""
+
+import os
+from typing import Any, BinaryIO
+
+import openai
+
+from gateway.client.embedded import EmbeddedGateway, read_config
+from gateway.client.transport import AsyncPipeTransport, PipeTransport, http
+from gateway.config import Config
+
+__all__ = ["AsyncGateway", "Gateway"]
+
+_DEFAULT_URL = "http://127.0.0.1:8080/v1"
+_EMBEDDED_URL = "http://localhost/v1"
+_NO_KEY = "none"
+"""What stands in for a key where the gateway asks for none; openai's client must have one."""
+_TIMEOUT_S = 600.0
+
+
+def _url(given: object) -> Any:
+    return given or os.environ.get("LLM_GATEWAY_URL") or _DEFAULT_URL
+
+
+def _key(given: object) -> Any:
+    return given or os.environ.get("LLM_GATEWAY_API_KEY") or _NO_KEY
+
+
+def _embedded_key(config: Config) -> str:
+    """Whoever runs the gateway in this process holds its keys: the first one, where it asks for one."""
+    keys = config.auth.keys if config.auth is not None else ()
+    return keys[0].secret.get_secret_value() if keys else _NO_KEY
+
+
+class Gateway(openai.OpenAI):
+    """An openai.OpenAI that speaks to a gateway. `options` are OpenAI's own."""
+
+    def __init__(self, *, base_url: object = None, api_key: object = None, **options: Any) -> None:
+        super().__init__(base_url=_url(base_url), api_key=_key(api_key), **options)
+
+    @classmethod
+    def embedded(
+        cls, config: str | os.PathLike[str], *, api_key: object = None, log: BinaryIO | None = None, **options: Any
+    ) -> "Gateway":
+        """A client with the gateway of this run.yaml inside; `close` ends both. Log lines go to `log`.
+
+        Raises ConfigError, or ValueError or ImportError where a provider can't be built.
+        """
+        read = read_config(config)
+        transport = PipeTransport(EmbeddedGateway.from_config(read, log))
+        inside = http.Client(transport=transport, timeout=_TIMEOUT_S)
+        return cls(base_url=_EMBEDDED_URL, api_key=api_key or _embedded_key(read), http_client=inside, **options)
+
+
+class AsyncGateway(openai.AsyncOpenAI):
+    """The same for asyncio."""
+
+    def __init__(self, *, base_url: object = None, api_key: object = None, **options: Any) -> None:
+        super().__init__(base_url=_url(base_url), api_key=_key(api_key), **options)
+
+    @classmethod
+    def embedded(
+        cls, config: str | os.PathLike[str], *, api_key: object = None, log: BinaryIO | None = None, **options: Any
+    ) -> "AsyncGateway":
+        """A client with the gateway of this run.yaml inside; `await close()` ends both. Log lines go to `log`.
+
+        Raises ConfigError, or ValueError or ImportError where a provider can't be built.
+        """
+        read = read_config(config)
+        transport = AsyncPipeTransport(EmbeddedGateway.from_config(read, log))
+        inside = http.AsyncClient(transport=transport, timeout=_TIMEOUT_S)
+        return cls(base_url=_EMBEDDED_URL, api_key=api_key or _embedded_key(read), http_client=inside, **options)
