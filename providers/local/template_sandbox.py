@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from jinja2 import Template, nodes
+from jinja2 import Template, nodes, pass_context
 from jinja2.exceptions import TemplateRuntimeError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -20,14 +20,16 @@ from jinja2.visitor import NodeTransformer
 
 __all__ = ["RunawayTemplate", "TemplateRaised", "TemplateSandbox", "rendered"]
 
-MAX_STEPS = 2_000_000
-"""Loop iterations of one rendering: some seconds."""
+MAX_STEPS = 1_000_000
+"""Loop iterations of one rendering: about a second."""
 MAX_CHARS = 64 * 1024 * 1024
 """Of the output, and of any string or list that an operator makes. A request's body is not larger by default."""
 MAX_POWER = 4096
 
 _BUDGET = "\0budget"
-"""Where the counter lies among the variables: a name that no template can write."""
+"""Where the counter lies among the variables; like the next two, a name that no template can write."""
+_STEP = "\0step"
+_JOIN = "\0join"
 
 
 class RunawayTemplate(TemplateRuntimeError):
@@ -55,21 +57,46 @@ class _GenerationBlock(Extension):
 
 
 class _Counted(NodeTransformer):
-    """Puts a step at the head of every loop's body, and lets `~` go through a bounded join."""
+    """Puts a step at the head of every loop's body and condition, and lets `~` go through a bounded join.
+
+    Both are filters: the compiled template calls those directly, while a call takes the sandbox's longer way.
+    """
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - the visitor's naming
         self.generic_visit(node)
-        step = _environment_call("count_step", [nodes.ContextReference()])
+        step = nodes.Filter(nodes.Const(1), _STEP, [], [], None, None)
         node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
+        if node.test is not None:
+            node.test = nodes.And(nodes.Not(step), node.test)
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        return _environment_call("bounded_join", node.nodes)
+        first, *others = node.nodes
+        return nodes.Filter(first, _JOIN, others, [], None, None)
 
 
-def _environment_call(method: str, arguments: list[nodes.Expr]) -> nodes.Call:
-    return nodes.Call(nodes.EnvironmentAttribute(method), arguments, [], None, None)
+@pass_context
+def _count_step(context: Context, steps: int) -> None:
+    budget: _Budget = context.parent[_BUDGET]
+    budget.steps -= steps
+    if budget.steps < 0:
+        raise RunawayTemplate(f"more than {MAX_STEPS} loop steps")
+
+
+@pass_context
+def _counted_range(context: Context, *arguments: int) -> range:
+    """A range costs its length, since filters walk over it unseen."""
+    numbers = range(*arguments)
+    _count_step(context, len(numbers))
+    return numbers
+
+
+def _bounded_join(*values: Any) -> str:
+    """What `~` gives."""
+    texts = [str(value) for value in values]
+    _bound(sum(map(len, texts)))
+    return "".join(texts)
 
 
 class TemplateSandbox(ImmutableSandboxedEnvironment):
@@ -80,6 +107,9 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     def __init__(self, clock: Callable[[], datetime]) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, loopcontrols])
         self.filters["tojson"] = _to_json
+        self.filters[_STEP] = _count_step
+        self.filters[_JOIN] = _bounded_join
+        self.globals["range"] = _counted_range
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = lambda format: clock().strftime(format)
         del self.globals["lipsum"]
@@ -97,19 +127,6 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         if operator == "*" and isinstance(left, int) != isinstance(right, int):
             _bound(_length(left) * right if isinstance(right, int) else _length(right) * left)
         return super().call_binop(context, operator, left, right)
-
-    def bounded_join(self, *values: Any) -> str:
-        """What `~` gives."""
-        texts = [str(value) for value in values]
-        _bound(sum(map(len, texts)))
-        return "".join(texts)
-
-    def count_step(self, context: Context) -> None:
-        """Called once an iteration of any loop."""
-        budget: _Budget = context.parent[_BUDGET]
-        budget.steps -= 1
-        if budget.steps < 0:
-            raise RunawayTemplate(f"more than {MAX_STEPS} loop steps")
 
 
 def rendered(template: Template, variables: Mapping[str, Any]) -> str:

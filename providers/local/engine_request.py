@@ -1,0 +1,105 @@
+"""A canonical request for one choice as the engine takes it: token ids and sampling numbers.
+
+The request's own values go first, then the model's recommendations, then the API's defaults. The engine's refusals are
+translated here, in one table.
+"""
+
+from typing import Final, TypeVar
+
+from adapters.canonical.errors import (
+    ContextOverflow,
+    GatewayError,
+    InternalError,
+    InvalidRequest,
+    NotReady,
+    QueueFull,
+    UnsupportedParameter,
+)
+from adapters.canonical.request import AUTO, NONE, Request
+from local_engine import errors as engine_errors
+from local_engine.sampling import SamplingParams
+from providers.local.local_model import LocalModel
+from providers.local.template_messages import render_prompt
+
+__all__ = ["COMPLETION_MAX_TOKENS", "gateway_error", "prompt_ids", "sampling_params"]
+
+T = TypeVar("T")
+
+COMPLETION_MAX_TOKENS: Final = 16
+"""What OpenAI's legacy completions default to; chat goes on to the end of the window."""
+
+
+def prompt_ids(model: LocalModel, request: Request) -> tuple[int, ...]:
+    """The prompt's token ids. Renders and tokenizes, so run it in a thread when the text may be long."""
+    if request.messages is not None:
+        if model.template is None:
+            raise UnsupportedParameter(
+                f"messages: the model '{model.name}' has no chat template; use completions", param="messages"
+            )
+        _check_tool_choice(request)
+        text = render_prompt(model.template, request.messages, request.tools, request.template)
+        return tuple(model.tokenizer.encode(text, add_special_tokens=False))
+    (prompt,) = request.prompts or ("",)
+    if isinstance(prompt, tuple):
+        return prompt
+    special = request.template.add_special_tokens if request.template is not None else None
+    return tuple(model.tokenizer.encode(prompt, add_special_tokens=special is not False))
+
+
+def _check_tool_choice(request: Request) -> None:
+    """A call cannot be enforced; whether the model makes one is its own choice."""
+    choice = request.tool_choice
+    if choice is not None and (choice.mode not in (AUTO, NONE) or choice.allowed is not None):
+        raise UnsupportedParameter("tool_choice: this model takes auto and none only", param="tool_choice")
+
+
+def sampling_params(model: LocalModel, request: Request) -> SamplingParams:
+    """Raises the engine's InvalidInput for a number out of range."""
+    sampling, defaults = request.sampling, model.defaults
+    max_tokens = request.max_tokens
+    if max_tokens is None and request.prompts is not None:
+        max_tokens = COMPLETION_MAX_TOKENS
+    top_p = _first(sampling.top_p, defaults.top_p, 1.0)
+    top_k = max(0, _first(sampling.top_k, defaults.top_k, 0))
+    scores_prompt = request.logprobs is not None and bool(request.echo)
+    return SamplingParams(
+        max_tokens=max_tokens,
+        min_tokens=sampling.min_tokens or 0,
+        temperature=_first(sampling.temperature, defaults.temperature, 1.0),
+        top_p=top_p or 1.0,
+        top_k=top_k if top_p else 1,  # a top_p of 0 leaves the likeliest token
+        min_p=_first(sampling.min_p, defaults.min_p, 0.0),
+        repetition_penalty=_first(sampling.repetition_penalty, defaults.repetition_penalty, 1.0),
+        presence_penalty=sampling.presence_penalty or 0.0,
+        frequency_penalty=sampling.frequency_penalty or 0.0,
+        logit_bias=sampling.logit_bias or {},
+        allowed_token_ids=sampling.allowed_token_ids,
+        seed=sampling.seed,
+        stop_token_ids=sampling.stop_token_ids or (),
+        ignore_eos=sampling.ignore_eos or False,
+        logprobs=request.logprobs,
+        prompt_logprobs=request.logprobs if scores_prompt else None,
+    )
+
+
+def _first(value: T | None, other: T | None, default: T) -> T:
+    if value is not None:
+        return value
+    return other if other is not None else default
+
+
+def gateway_error(error: engine_errors.EngineError, request: Request) -> GatewayError:
+    """The engine's error as the client is told of it."""
+    match error:
+        case engine_errors.ContextOverflow():
+            limit_named = error.max_tokens is not None
+            param = "max_tokens" if limit_named else ("messages" if request.messages is not None else "prompt")
+            return ContextOverflow(f"{param}: {error}", param=param)
+        case engine_errors.InvalidInput():
+            return InvalidRequest(str(error), param=error.param)
+        case engine_errors.QueueFull():
+            return QueueFull(str(error), retry_after_s=error.retry_after_s)
+        case engine_errors.EngineClosed():
+            return NotReady("the model is being stopped", retry_after_s=1)
+        case _:
+            return InternalError("the local engine could not finish this answer", code="generation_failed")

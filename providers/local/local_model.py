@@ -1,0 +1,95 @@
+"""One model of this machine, ready to answer: its engine, tokenizer, chat template and what its files recommend.
+
+The only place that brings a model's text side and its tensors together; the rest of the provider sees this object.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from local_engine.generation import Generator
+from local_engine.sampling import SamplingDefaults
+from providers.local.chat_template import ChatTemplate, load_chat_template
+from providers.local.model_source import fetch
+from providers.local.settings import LocalModelSettings, LocalSettings
+from providers.local.tokenizer import Tokenizer, load_tokenizer
+
+__all__ = ["LoadProgress", "LocalModel", "load_local_model"]
+
+LoadProgress = Callable[[str, int, int | None], None]
+"""Called from the loading thread with what is being done, bytes done, and bytes in all (None: unknown)."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalModel:
+    """`stop_token_ids`: every token that ends an answer. `template` None: the model takes plain prompts only."""
+
+    name: str
+    engine: Generator
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    stop_token_ids: frozenset[int]
+    defaults: SamplingDefaults = SamplingDefaults()
+
+
+def load_local_model(
+    name: str, settings: LocalModelSettings, shared: LocalSettings, progress: LoadProgress
+) -> LocalModel:
+    """Fetches the files if need be, reads them and starts the engine. Blocks: run it in a thread.
+
+    Raises FetchError, TokenizerError, InvalidRequest (a template that is none) or the engine's ModelLoadError; each
+    message is one line that names the file and the reason.
+    """
+    path = fetch(settings.source or name, progress=progress)
+    tokenizer = load_tokenizer(path)
+    template = _template(path, settings, tokenizer)
+    engine, stop_token_ids, defaults = _start_engine(path, settings, shared, progress)
+    return LocalModel(
+        name=name,
+        engine=engine,
+        tokenizer=tokenizer,
+        template=template,
+        stop_token_ids=stop_token_ids | tokenizer.eos_ids,
+        defaults=defaults,
+    )
+
+
+def _template(path: Path, settings: LocalModelSettings, tokenizer: Tokenizer) -> ChatTemplate | None:
+    if settings.chat_template is not None:
+        source = Path(settings.chat_template).read_text(encoding="utf-8")
+        return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
+    return load_chat_template(path, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
+
+
+def _start_engine(
+    path: Path, settings: LocalModelSettings, shared: LocalSettings, progress: LoadProgress
+) -> tuple[Generator, frozenset[int], SamplingDefaults]:
+    """The tensor side; torch is imported here and not before."""
+    import torch
+
+    from local_engine.async_engine import AsyncEngine
+    from local_engine.config import EngineConfig
+    from local_engine.loading.load import load_model
+
+    device = shared.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    kv_cache, scheduler = shared.kv_cache, shared.scheduler
+    base = EngineConfig()
+    config = EngineConfig(
+        device=device,
+        dtype="float32" if settings.dtype == "auto" else settings.dtype,
+        threads=None if shared.threads == "auto" else shared.threads,
+        block_size=kv_cache.block_size,
+        kv_bytes=base.kv_bytes if kv_cache.memory == "auto" else kv_cache.memory,
+        max_batch_tokens=scheduler.max_batch_tokens or base.max_batch_tokens,
+        max_sequences=scheduler.max_sequences,
+        queue=scheduler.queue,
+        max_context=settings.context,
+    )
+    loaded = load_model(path, config, progress=lambda done, total: progress("loading", done, total))
+    _logger.info("loaded %s on %s", path.name, device)
+    return AsyncEngine(loaded, config), frozenset(loaded.info.stop_token_ids), loaded.info.defaults

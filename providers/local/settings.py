@@ -1,0 +1,52 @@
+"""The local provider's part of run.yaml, as the provider reads it. Defaults that depend on the machine are chosen here."""
+
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from providers.base import ProviderSettings
+
+__all__ = ["KvCacheSettings", "LocalModelSettings", "LocalSettings", "SchedulerSettings", "read_settings"]
+
+
+class LocalModelSettings(Struct, frozen=True, kw_only=True):
+    """`source` None: the model's own name. `context` and `chat_template` None: as the model's files say."""
+
+    source: str | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    context: int | None = None
+    chat_template: str | None = None
+    load: Literal["start", "on_demand"] = "start"
+
+
+class KvCacheSettings(Struct, frozen=True, kw_only=True):
+    """`memory` in bytes, a model; auto: 1 GiB on the CPU."""
+
+    memory: int | Literal["auto"] = "auto"
+    block_size: int = 16
+
+
+class SchedulerSettings(Struct, frozen=True, kw_only=True):
+    """`max_batch_tokens` None: the engine's own choice for the device."""
+
+    max_batch_tokens: int | None = None
+    max_sequences: int = 256
+    queue: int = 1024
+
+
+class LocalSettings(Struct, frozen=True, kw_only=True):
+    models: dict[str, LocalModelSettings]
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: int | Literal["auto"] = "auto"
+    kv_cache: KvCacheSettings = KvCacheSettings()
+    scheduler: SchedulerSettings = SchedulerSettings()
+
+
+def read_settings(settings: ProviderSettings) -> LocalSettings:
+    """Raises ValueError, naming what is wrong."""
+    options = {name: settings.options[name] for name in LocalSettings.__struct_fields__ if name in settings.options}
+    try:
+        return msgspec.convert(options, LocalSettings)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"providers.{settings.name}: {error}") from error
