@@ -21,18 +21,19 @@ _FREE = (Started, UsageReported, ProviderReported, PromptReported, ToolCallFinis
 class FinishGuard:
     """Sees every batch of one try. Costs one type comparison an event until the first finish."""
 
-    __slots__ = ("_finished", "_num_choices", "usage")
+    __slots__ = ("_broken", "_finished", "_num_choices", "usage")
 
     def __init__(self, num_choices: int) -> None:
         self._num_choices = num_choices
+        self._broken = False
         self._finished: set[int] = set()
         self.usage: Usage | None = None
         """The last report."""
 
     @property
     def complete(self) -> bool:
-        """Whether every choice that was asked for has its finish."""
-        return len(self._finished) >= self._num_choices
+        """Whether every choice that was asked for has its finish, and nothing after it."""
+        return not self._broken and len(self._finished) >= self._num_choices
 
     def see(self, batch: Batch) -> None:
         """Raises BadUpstreamResponse on a second finish, or on output after the finish."""
@@ -40,11 +41,13 @@ class FinishGuard:
         for event in batch:
             if type(event) is ChoiceFinished:
                 if event.choice in finished:
+                    self._broken = True
                     raise BadUpstreamResponse(f"the upstream finished choice {event.choice} twice")
                 finished.add(event.choice)
             elif type(event) is UsageReported:
                 self.usage = event.usage
             elif finished and not isinstance(event, _FREE) and event.choice in finished:
+                self._broken = True
                 raise BadUpstreamResponse(f"the upstream went on with choice {event.choice} after its finish")
 
     def close(self) -> None:

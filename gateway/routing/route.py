@@ -1,12 +1,9 @@
 """What a name stands for: an ordered list of targets, and the fields that an alias sets."""
 
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import cast
 
-from adapters.canonical.request import Request
 from gateway.routing.defaults import Defaults
-from providers.base import Batch, Provider
+from providers.base import Provider
 
 __all__ = ["Route", "Target"]
 
@@ -20,10 +17,6 @@ class Target:
     adapter: str | None = None
     drops_unsupported: bool = False
     """Fields that it cannot express are dropped and listed, where otherwise they are refused by name."""
-
-    def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
-        """The provider's stream, which is a generator by its contract, so that it can be closed."""
-        return cast(AsyncGenerator[Batch, None], self.provider.stream(request))
 
     @property
     def label(self) -> str:

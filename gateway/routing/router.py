@@ -94,7 +94,7 @@ class Router:
                     committed = False
                     progress.guard = guard = FinishGuard(fitted.request.num_choices)
                     try:
-                        async with aclosing(target.stream(fitted.request)) as batches:
+                        async with aclosing(target.provider.stream(fitted.request)) as batches:
                             while (batch := await deadline.wait(anext(batches, None))) is not None:
                                 guard.see(batch)
                                 if committed:

@@ -63,7 +63,7 @@ class App:
     def __init__(self, providers: Mapping[str, Provider], lists: ModelLists, service: Service, log: Log) -> None:
         self._providers = providers
         self._lists = lists
-        self._log = log
+        self.log = log
         self.service = service
         self.connections = Connections(service)
 
@@ -83,7 +83,7 @@ class App:
         await self._lists.aclose()
         for provider in self._providers.values():
             await provider.aclose()
-        self._log.flush()
+        self.log.flush()
 
 
 def build_app(

@@ -1,0 +1,188 @@
+"""Law 8: a field that a target lacks is refused by the client's name, or dropped and listed; never in silence."""
+
+import msgspec
+import pytest
+from msgspec.structs import fields as struct_fields
+
+from adapters.canonical.errors import UnsupportedParameter
+from adapters.canonical.messages import Image, MediaSource, Message, Part, ProviderData, Text, ToolResult
+from adapters.canonical.request import (
+    EXPRESSIBLE_FIELDS,
+    LoraAdapter,
+    OutputFormat,
+    ReasoningOptions,
+    Request,
+    Sampling,
+    TemplateOptions,
+    Tool,
+    ToolChoice,
+    set_fields,
+)
+from gateway.routing.requirements import Fitted, fit
+from providers.base import Capabilities
+
+NOTHING = Capabilities(fields=frozenset())
+EVERYTHING = Capabilities(fields=EXPRESSIBLE_FIELDS)
+USER = (Message(role="user", parts=(Text(text="hi"),)),)
+SPECIAL: dict[str, object] = {
+    "tools": (Tool(kind="function", name="f"),),
+    "tool_choice": ToolChoice(mode="required"),
+    "output_format": OutputFormat(kind="json_object"),
+    "logit_bias": {1: 1.0},
+    "modalities": ("audio",),
+    "adapter": LoraAdapter(name="a"),
+    "detokenize": False,
+    "parallel_tool_calls": False,
+    "skip_special_tokens": False,
+    "spaces_between_special_tokens": False,
+}
+GROUPS: dict[str, tuple[str, type[msgspec.Struct]]] = {
+    "sampling": ("", Sampling),
+    "reasoning": ("reasoning.", ReasoningOptions),
+    "template": ("template.", TemplateOptions),
+}
+
+
+def request(**fields: object) -> Request:
+    return Request(**{"model": "m", "dialect": "chat", "messages": USER, **fields})  # type: ignore[arg-type]
+
+
+def with_field(name: str) -> Request:
+    """A request that asks for this field, with a value that means something."""
+    for group, (prefix, type_) in GROUPS.items():
+        member = name.removeprefix(prefix)
+        hints = {field.name: field.type for field in struct_fields(type_)}
+        if name.startswith(prefix) and member in hints:
+            return request(
+                **{group: type_(**{member: SPECIAL.get(name) if name in SPECIAL else value_for(hints[member])})}
+            )
+    hints = {field.name: field.type for field in struct_fields(Request)}
+    return request(**{name: SPECIAL[name] if name in SPECIAL else value_for(hints[name])})
+
+
+def value_for(hint: object) -> object:
+    wanted = str(hint)
+    for word, value in (("bytes", b"{}"), ("tuple[int", (7,)), ("tuple[str", ("x",)), ("bool", True), ("int", 5)):
+        if word in wanted:
+            return value
+    return 0.5 if "float" in wanted else "x"
+
+
+def spell(name: str) -> str:
+    return f"their_{name}"
+
+
+def fitted(asked: Request, capabilities: Capabilities, *, drop: bool = False, as_chat: bool = False) -> Fitted:
+    return fit(asked, capabilities, spell, drop=drop, completions_as_chat=as_chat)
+
+
+FIELDS = sorted(EXPRESSIBLE_FIELDS - {"messages", "prompts"})
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_field_that_a_target_lacks_is_refused_by_the_clients_name(name: str) -> None:
+    asked = with_field(name)
+    assert name in set_fields(asked)
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(asked, NOTHING)
+    assert caught.value.param == spell(name)
+    assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_field_that_a_target_lacks_is_dropped_and_listed_where_that_is_allowed(name: str) -> None:
+    found = fitted(with_field(name), NOTHING, drop=True)
+    assert found.dropped == (spell(name),)
+    assert name not in set_fields(found.request)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_field_that_a_target_declares_passes_unchanged(name: str) -> None:
+    asked = with_field(name)
+    assert fitted(asked, EVERYTHING) == Fitted(asked)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        request(n=1),
+        request(parallel_tool_calls=True),
+        request(output_format=OutputFormat(kind="text")),
+        request(tool_choice=ToolChoice(mode="auto")),
+        request(sampling=Sampling(top_p=1.0, frequency_penalty=0, stop=())),
+    ],
+)
+def test_a_value_that_asks_for_nothing_is_no_reason_to_refuse(asked: Request) -> None:
+    found = fitted(asked, NOTHING)
+    assert found.dropped == ()
+    assert set_fields(found.request) == ["messages"]
+
+
+def test_unmapped_fields_pass_to_a_target_of_the_same_dialect() -> None:
+    asked = request(extras={"brand_new": b"1"})
+    assert fitted(asked, Capabilities(fields=frozenset(), forwards=frozenset({"chat"}))).request is asked
+
+
+def test_unmapped_fields_are_refused_by_name_elsewhere() -> None:
+    with pytest.raises(UnsupportedParameter, match="brand_new"):
+        fitted(request(extras={"brand_new": b"1"}), EVERYTHING)
+
+
+def test_unmapped_fields_of_a_message_are_named_with_their_place() -> None:
+    extras = ProviderData("chat", {"weight": b"0"})
+    asked = request(messages=(*USER, Message(role="user", parts=USER[0].parts, extras=extras)))
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(asked, EVERYTHING)
+    assert caught.value.param == "their_messages[1].weight"
+    dropped = fitted(asked, EVERYTHING, drop=True)
+    assert dropped.dropped == ("their_messages[1].weight",)
+    assert dropped.request.messages is not None
+    assert dropped.request.messages[1].extras is None
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_part_that_the_target_cannot_take_is_never_dropped(inside: bool) -> None:
+    image = Image(source=MediaSource(url="https://example.com/x.png"))
+    part: Part = ToolResult(call_id="c", parts=(image,)) if inside else image
+    asked = request(messages=(*USER, Message(role="tool" if inside else "user", parts=(part,))))
+    with pytest.raises(UnsupportedParameter, match="image") as caught:
+        fitted(asked, EVERYTHING, drop=True)
+    assert caught.value.param == "their_messages[1]"
+
+
+def test_a_kind_of_tool_that_the_target_lacks_is_named_by_its_place() -> None:
+    tools = (Tool(kind="function", name="f"), Tool(kind="custom", name="c"))
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(request(tools=tools), EVERYTHING)
+    assert caught.value.param == "their_tools[1]"
+    found = fitted(request(tools=tools), EVERYTHING, drop=True)
+    assert found.request.tools == tools[:1]
+    assert found.dropped == ("their_tools[1]",)
+
+
+def test_a_tool_choice_does_not_outlive_the_last_tool() -> None:
+    asked = request(tools=(Tool(kind="custom", name="c"),), tool_choice=ToolChoice(mode="required"))
+    found = fitted(asked, EVERYTHING, drop=True)
+    assert (found.request.tools, found.request.tool_choice) == (None, None)
+
+
+def test_a_prompt_for_a_chat_model_is_refused_by_name_unless_the_operator_allows_it() -> None:
+    asked = request(messages=None, prompts=("once upon",))
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(asked, EVERYTHING)
+    assert caught.value.param == "their_prompts"
+    converted = fitted(asked, EVERYTHING, as_chat=True).request
+    assert converted.prompts is None
+    assert converted.messages == (Message(role="user", parts=(Text(text="once upon"),)),)
+
+
+@pytest.mark.parametrize("prompts", [((1, 2),), ("a", "b")])
+def test_token_ids_and_several_prompts_do_not_become_a_message(prompts: tuple[object, ...]) -> None:
+    with pytest.raises(UnsupportedParameter):
+        fitted(request(messages=None, prompts=prompts), EVERYTHING, as_chat=True)
+
+
+def test_messages_for_a_model_without_chat_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(request(), Capabilities(fields=EXPRESSIBLE_FIELDS, messages=False, prompts=True))
+    assert caught.value.param == "their_messages"
