@@ -17,7 +17,16 @@ class StreamParser(Protocol):
     """The events in one streamed answer. Bytes may be cut anywhere (law 2)."""
 
     def feed(self, data: bytes) -> list[Event]:
-        """What became known with these bytes; may be empty. Raises GatewayError on an error object or broken data."""
+        """What became known with these bytes; may be empty. Raises GatewayError on an error object or broken data.
+
+        An error that stands behind events in the same bytes is not raised but kept in `failure`, so that it does not
+        depend on the cut whether the events arrive.
+        """
+        ...
+
+    @property
+    def failure(self) -> GatewayError | None:
+        """To be raised by the caller once it gave out what `feed` returned."""
         ...
 
     def close(self) -> Sequence[Event]:

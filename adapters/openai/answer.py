@@ -10,7 +10,7 @@ import msgspec
 import orjson
 from msgspec.json import Decoder
 
-from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated, UpstreamError
+from adapters.canonical.errors import BadUpstreamResponse, GatewayError, StreamTruncated, UpstreamError
 from adapters.canonical.events import Event, ProviderReported, Started, UsageReported
 from adapters.canonical.stop_reason import StopReason
 from adapters.openai.errors import error_from_object
@@ -94,13 +94,11 @@ class Answer:
         return self._reader.books.complete
 
     def feed(self, payload: bytes, out: list[Event]) -> None:
+        unmapped: list[tuple[int | None, dict[str, bytes]]] = []
         try:
             chunk: Any = self._decode(payload)
         except msgspec.ValidationError:
             chunk, unmapped = decode_known(payload, self._decoder)
-            for position, fields in unmapped:
-                index = None if position is None else chunk.choices[position].index
-                out.append(ProviderReported(fields, self._dialect, index))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadUpstreamResponse("the upstream sent something that is not valid JSON") from error
         if chunk.error is not None:
@@ -109,6 +107,9 @@ class Answer:
             self._started = True
             created = None if chunk.created is None else int(chunk.created)
             out.append(Started(chunk.id or None, created, chunk.model or None))
+        for position, fields in unmapped:
+            index = None if position is None else chunk.choices[position].index
+            out.append(ProviderReported(fields, self._dialect, index))
         if chunk.system_fingerprint != self._fingerprint or chunk.service_tier != self._service_tier:
             self._report_head(chunk, out)
         if chunk.choices:
@@ -137,6 +138,7 @@ class AnswerParser:
     def __init__(self, answer: Answer) -> None:
         self._sse = SseDecoder()
         self._answer = answer
+        self.failure: GatewayError | None = None
 
     @property
     def finished(self) -> bool:
@@ -145,9 +147,14 @@ class AnswerParser:
     def feed(self, data: bytes) -> list[Event]:
         out: list[Event] = []
         feed = self._answer.feed
-        for payload in self._sse.feed(data):
-            if payload != _DONE:
-                feed(payload, out)
+        try:
+            for payload in self._sse.feed(data):
+                if payload != _DONE:
+                    feed(payload, out)
+        except GatewayError as error:
+            if not out:
+                raise
+            self.failure = error  # after the events that came with it
         return out
 
     def close(self) -> Sequence[Event]:
