@@ -53,6 +53,8 @@ async def exchange(
                 if parser.finished:
                     answer.started(_AFTER_FINISH_S)
                 yield batch
+                if parser.failure is not None:
+                    raise parser.failure
             batch = list(parser.close())
             if batch:
                 yield batch
@@ -79,7 +81,10 @@ async def _whole(provider: str, upstream: Upstream, request: Request, answer: An
     body = await answer.body()
     if body.lstrip().startswith(_SSE_STARTS):
         parser = upstream.stream_parser(request)
-        return [*parser.feed(body), *parser.close()]
+        events = parser.feed(body)
+        if parser.failure is not None:
+            raise parser.failure
+        return [*events, *parser.close()]
     return upstream.parse_body(request, body)
 
 

@@ -9,6 +9,7 @@ an answer that was read to its end gives the connection back to the pool. Nothin
 import asyncio
 import ssl
 from collections.abc import Mapping
+from io import BytesIO
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +29,7 @@ MAX_ERROR_BYTES = 64 * 1024
 _ERROR_BODY_S = 5.0
 _KEEP_ALIVE_S = 30.0
 _READ_BUFFER_BYTES = 64 * 1024  # two of these wait in memory for a slow reader, then the socket is paused
+_ONE_WRITE_BYTES = 1 << 20
 _FOREIGN = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # aiohttp's RuntimeError: "Connection closed."
 _OURS = frozenset(
     # Of the framing and the content: whoever sets these from outside breaks the request.
@@ -88,10 +90,11 @@ class HttpClient:
         merged = self._headers.copy()
         merged.update(headers)
         deadline = asyncio.get_running_loop().time() + limit_s
+        data = body if body is None or len(body) <= _ONE_WRITE_BYTES else BytesIO(body)  # in pieces, as the peer reads
         try:
             async with asyncio.timeout_at(deadline):
                 response = await self._open_session().request(
-                    method, url, data=body, headers=merged, proxy=self._proxy, allow_redirects=False
+                    method, url, data=data, headers=merged, proxy=self._proxy, allow_redirects=False
                 )
         except _FOREIGN as error:
             raise no_answer(self.provider, error) from error

@@ -20,6 +20,7 @@ from adapters.canonical.messages import (
     ToolResult,
     Video,
 )
+from adapters.canonical.request import EXPRESSIBLE_FIELDS
 from adapters.openai.quirks import Quirks
 from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, COMPLETION_FIELDS, COMPLETIONS, CUSTOM, FUNCTION
 
@@ -69,7 +70,7 @@ _OPENAI = _BASIC | frozenset(
         "include_obfuscation",
     )
 )
-_ALL = _OPENAI | CHAT_FIELDS.by_name.keys() | COMPLETION_FIELDS.by_name.keys()
+_ALL = _OPENAI | (EXPRESSIBLE_FIELDS & (CHAT_FIELDS.by_name.keys() | COMPLETION_FIELDS.by_name.keys()))
 """Everything that the dialect can spell: for servers of which nothing else is known."""
 _SAMPLERS = frozenset(("top_k", "min_p", "repetition_penalty"))
 _ENGINE = _SAMPLERS | frozenset(

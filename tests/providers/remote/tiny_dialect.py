@@ -41,6 +41,7 @@ class TinyParser:
         self._sse = SseDecoder()
         self._started = False
         self.finished = False
+        self.failure: GatewayError | None = None
 
     def feed(self, data: bytes) -> list[Event]:
         events: list[Event] = []

@@ -1,0 +1,438 @@
+"""OpenAI-shaped servers over a real socket: the provider's contract, its error table, and what it sends."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from adapters.canonical.errors import (
+    BadUpstreamResponse,
+    ContentRefused,
+    ContextOverflow,
+    GatewayError,
+    InvalidRequest,
+    ModelNotFound,
+    StreamTruncated,
+    UpstreamAuth,
+    UpstreamConflict,
+    UpstreamError,
+    UpstreamInternal,
+    UpstreamOverloaded,
+    UpstreamQuota,
+    UpstreamRateLimited,
+    UpstreamTimeout,
+)
+from adapters.canonical.events import ChoiceFinished, Event, ProviderReported, Started, TextDelta, UsageReported
+from adapters.canonical.messages import USER, Message, Text, ToolCall
+from adapters.canonical.request import Request, Sampling
+from adapters.canonical.result import fold
+from adapters.canonical.stop_reason import StopReason
+from providers.base import ProviderSettings
+from providers.registry import build
+from providers.remote.openai_compatible import OpenAICompatible
+from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
+from tests.mock_upstream import Answer, MockUpstream
+
+pytestmark = pytest.mark.timeout(20)
+HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+DONE = b"data: [DONE]\n\n"
+
+
+def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, index: int = 0, **more: Any) -> bytes:
+    choices = [] if delta is None else [{"index": index, "delta": delta, "finish_reason": finish}]
+    return b"data: " + json.dumps({**HEAD, "choices": choices, **more}).encode() + b"\n\n"
+
+
+def whole(message: dict[str, Any], finish: str = "stop", **more: Any) -> Answer:
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
+    body = {**HEAD, "object": "chat.completion", "choices": [choice], "usage": USAGE, **more}
+    return Answer.json(json.dumps(body).encode())
+
+
+FIRST = chunk({"role": "assistant", "content": TEXT[:3]})
+LAST = chunk({"content": TEXT[3:]})
+STREAM = Answer.sse([FIRST, LAST, chunk({}, "stop"), chunk(usage=USAGE), DONE])
+
+
+def request(*, stream: bool = True, **changes: Any) -> Request:
+    values: dict[str, Any] = {"messages": (Message(role=USER, parts=(Text(text="hi"),)),), **changes}
+    return Request(model="m", dialect="openai.chat", stream=stream, **values)
+
+
+def provider_for(base_url: str, **changes: Any) -> OpenAICompatible:
+    values = {"name": "up", "type": "openai-compatible", "base_url": base_url, "api_key": "secret-key", **changes}
+    provider = build(ProviderSettings(**values))
+    assert isinstance(provider, OpenAICompatible)
+    return provider
+
+
+@asynccontextmanager
+async def connected(*answers: Answer, **changes: Any) -> AsyncIterator[tuple[MockUpstream, OpenAICompatible]]:
+    async with MockUpstream(*answers) as upstream:
+        provider = provider_for(upstream.base_url, **changes)
+        try:
+            yield upstream, provider
+        finally:
+            await provider.aclose()
+
+
+async def collect(provider: OpenAICompatible, asked: Request) -> list[Event]:
+    async with aclosing(provider.stream(asked)) as batches:
+        return [event async for batch in batches for event in batch]
+
+
+async def failure(provider: OpenAICompatible, asked: Request) -> GatewayError:
+    with pytest.raises(GatewayError) as caught:
+        await collect(provider, asked)
+    return caught.value
+
+
+def texts(events: list[Event]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for event in events:
+        if isinstance(event, TextDelta):
+            found[event.choice] = found.get(event.choice, "") + event.text
+    return found
+
+
+def body_of(upstream: MockUpstream, number: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(upstream.requests[number].body)
+    return found
+
+
+def _call(index: int, **function: str) -> dict[str, Any]:
+    return {"tool_calls": [{"index": index, "id": "", "type": "function", "function": function}]}
+
+
+class OpenAIStage:
+    """The provider, and an upstream that plays scenes in chat completions' words."""
+
+    def __init__(self, upstream: MockUpstream, provider: OpenAICompatible) -> None:
+        self.provider = provider
+        self._upstream = upstream
+        self._scene = Scene.TEXT
+        self._seen = 0
+
+    def set(self, scene: Scene) -> None:
+        self._scene = scene
+        self._seen = len(self._upstream.requests)
+
+    def request(self, *, stream: bool) -> Request:
+        self._upstream.script(self._streamed() if stream else self._whole())
+        return request(stream=stream)
+
+    def _streamed(self) -> Answer:
+        match self._scene:
+            case Scene.TEXT:
+                return STREAM
+            case Scene.LENGTH:
+                return Answer.sse([FIRST, LAST, chunk({}, "length"), chunk(usage=USAGE), DONE])
+            case Scene.TOOLS:
+                pieces = []
+                for index, (name, arguments) in enumerate(TOOL_CALLS):
+                    start = _call(index, name=name, arguments="")
+                    start["tool_calls"][0]["id"] = f"call_{index}"
+                    pieces += [chunk(start), chunk(_call(index, arguments=arguments[:5]))]
+                    pieces += [chunk(_call(index, arguments=arguments[5:]))]
+                return Answer.sse([*pieces, chunk({}, "tool_calls"), chunk(usage=USAGE), DONE])
+            case Scene.BROKEN:
+                return Answer.sse([FIRST], then="reset")
+            case Scene.STALLED:
+                return Answer.sse([FIRST], then="hang")
+            case Scene.REFUSED | Scene.SILENT:
+                return self._whole()
+
+    def _whole(self) -> Answer:
+        match self._scene:
+            case Scene.TEXT:
+                return whole({"content": TEXT})
+            case Scene.LENGTH:
+                return whole({"content": TEXT}, "length")
+            case Scene.TOOLS:
+                calls = [
+                    {"id": f"call_{i}", "type": "function", "function": {"name": name, "arguments": arguments}}
+                    for i, (name, arguments) in enumerate(TOOL_CALLS)
+                ]
+                return whole({"content": None, "tool_calls": calls}, "tool_calls")
+            case Scene.REFUSED:
+                return Answer.json(b'{"error": {"message": "busy", "code": "overloaded"}}', 503)
+            case Scene.SILENT:
+                return Answer(silent=True, then="hang")
+            case Scene.BROKEN | Scene.STALLED:
+                raise AssertionError("only streams break in the middle")
+
+    async def reached(self) -> None:
+        await self._upstream.seen(self._seen + 1)
+
+    async def freed(self) -> None:
+        await self._upstream.idle(within_s=1)
+
+
+class TestContract(ProviderContract):
+    @pytest_asyncio.fixture
+    async def stage(self) -> AsyncIterator[OpenAIStage]:
+        async with connected(STREAM) as (upstream, provider):
+            yield OpenAIStage(upstream, provider)
+
+
+ERRORS: list[tuple[int, dict[str, Any], type[GatewayError], int]] = [
+    (400, {"code": "invalid_value"}, InvalidRequest, 400),
+    (400, {"code": "context_length_exceeded"}, ContextOverflow, 400),
+    (400, {"code": "content_filter"}, ContentRefused, 400),
+    (401, {"code": "invalid_api_key"}, UpstreamAuth, 502),
+    (403, {}, UpstreamAuth, 502),
+    (402, {}, UpstreamQuota, 502),
+    (429, {"code": "insufficient_quota"}, UpstreamQuota, 502),
+    (404, {"code": "model_not_found"}, ModelNotFound, 404),
+    (408, {}, UpstreamTimeout, 504),
+    (409, {}, UpstreamConflict, 409),
+    (429, {"code": "rate_limit_exceeded"}, UpstreamRateLimited, 429),
+    (500, {}, UpstreamInternal, 500),
+    (502, {}, UpstreamError, 502),
+    (503, {}, UpstreamOverloaded, 503),
+    (504, {}, UpstreamTimeout, 504),
+    (529, {}, UpstreamOverloaded, 503),
+]
+
+
+class TestErrors:
+    @pytest.mark.parametrize(("status", "fields", "kind", "ours"), ERRORS)
+    @pytest.mark.parametrize("stream", [True, False])
+    async def test_every_row_of_the_error_table(
+        self, status: int, fields: dict[str, Any], kind: type[GatewayError], ours: int, stream: bool
+    ) -> None:
+        answer = Answer.json(json.dumps({"error": {"message": "no", "type": "x", **fields}}).encode(), status)
+        async with connected(answer) as (_, provider):
+            error = await failure(provider, request(stream=stream))
+        assert type(error) is kind
+        assert error.status == ours
+        if isinstance(error, UpstreamError):
+            assert error.upstream_status == status
+
+    @pytest.mark.parametrize(("status", "kind"), [(row[0], row[2]) for row in ERRORS if row[1] == {}])
+    async def test_a_page_in_place_of_json_keeps_the_class_of_its_status(
+        self, status: int, kind: type[GatewayError]
+    ) -> None:
+        page = b"<html><head><title>x</title></head><body>cf</body></html>"
+        async with connected(Answer(status=status, headers={"content-type": "text/html"}, pieces=[page])) as (_, up):
+            error = await failure(up, request())
+        assert type(error) is kind
+        assert "<" not in error.message
+        assert error.code == (kind.default_code if kind in (UpstreamAuth, UpstreamQuota) else "bad_upstream_response")
+
+    async def test_the_key_is_in_no_error(self) -> None:
+        body = b'{"error": {"message": "Incorrect API key provided: secret-key", "code": "invalid_api_key"}}'
+        async with connected(Answer.json(body, 401)) as (_, provider):
+            error = await failure(provider, request())
+        assert "secret-key" not in repr(error)
+        assert error.should_retry is False
+
+    @pytest.mark.parametrize("stream", [True, False])
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {"id": "g1", "error": {"code": 429, "message": "provider limit"}, "user_id": "u"},
+            {**HEAD, "choices": [{"index": 0, "error": {"code": 429, "message": "provider limit"}}]},
+        ],
+    )
+    async def test_an_error_in_a_200_counts_as_its_own_status(self, body: dict[str, Any], stream: bool) -> None:
+        answer = Answer.json(json.dumps(body).encode(), headers={"retry-after": "30", "x-should-retry": "true"})
+        async with connected(answer) as (_, provider):
+            error = await failure(provider, request(stream=stream))
+        assert type(error) is UpstreamRateLimited
+        assert (error.retry_after_s, error.should_retry) == (30, True)
+
+    @pytest.mark.parametrize("body", [b"", b"null", b"{}", b'{"choices": []}', b"[1, 2]", b'{"choices": [{"index"'])
+    async def test_a_200_without_an_answer_is_a_bad_response(self, body: bytes) -> None:
+        async with connected(Answer.json(body)) as (_, provider):
+            error = await failure(provider, request(stream=False))
+        assert type(error) is BadUpstreamResponse
+
+    @pytest.mark.parametrize("pieces", [[], [DONE], [FIRST], [FIRST, DONE], [FIRST, chunk(usage=USAGE), DONE]])
+    async def test_a_stream_without_a_finish_reason_is_truncated(self, pieces: list[bytes]) -> None:
+        async with connected(Answer.sse(pieces)) as (_, provider):
+            error = await failure(provider, request())
+        assert type(error) is StreamTruncated
+
+    async def test_a_stream_without_done_after_its_finish_is_whole(self) -> None:
+        async with connected(Answer.sse([FIRST, LAST, chunk({}, "stop")])) as (_, provider):
+            assert texts(await collect(provider, request())) == {0: TEXT}
+
+
+class TestRequests:
+    async def test_chat_goes_to_chat_completions_and_prompts_go_to_completions(self) -> None:
+        completion = {"id": "c", "object": "text_completion", "created": 1, "model": "m"}
+        choice = {"index": 0, "text": "abc", "finish_reason": "stop", "logprobs": None}
+        answer = Answer.json(json.dumps({**completion, "choices": [choice], "usage": USAGE}).encode())
+        async with connected(whole({"content": TEXT}), answer) as (upstream, provider):
+            await collect(provider, request(stream=False))
+            events = await collect(
+                provider, Request(model="m", dialect="openai.completions", prompts=("say abc",), stream=False)
+            )
+        assert [seen.path for seen in upstream.requests] == ["/v1/chat/completions", "/v1/completions"]
+        assert texts(events) == {0: "abc"}
+        assert body_of(upstream, 1)["prompt"] in ("say abc", ["say abc"])
+
+    async def test_a_plain_request_does_not_stream_upstream(self) -> None:
+        async with connected(whole({"content": TEXT}), STREAM) as (upstream, provider):
+            await collect(provider, request(stream=False))
+            await collect(provider, request(stream=True))
+        assert not body_of(upstream, 0).get("stream")
+        assert body_of(upstream, 1)["stream"] is True
+        assert body_of(upstream, 1)["stream_options"]["include_usage"] is True
+
+    async def test_params_fill_in_what_the_request_leaves_open(self) -> None:
+        params = {"temperature": 0.5, "top_p": 0.9, "max_completion_tokens": 100, "nested": {"a": 1}}
+        async with connected(STREAM, params=params) as (upstream, provider):
+            await collect(provider, request(sampling=Sampling(top_p=0.1)))
+            await collect(provider, request(max_tokens=5))
+        assert body_of(upstream)["temperature"] == 0.5
+        assert body_of(upstream)["top_p"] == 0.1
+        assert body_of(upstream)["max_tokens"] == 100
+        assert body_of(upstream)["nested"] == {"a": 1}
+        assert body_of(upstream, 1)["max_tokens"] == 5
+        assert "max_completion_tokens" not in body_of(upstream, 1)
+
+    def test_params_cannot_name_what_is_no_default(self) -> None:
+        with pytest.raises(ValueError, match=r"providers\.up\.params\.model"):
+            provider_for("http://127.0.0.1:9/v1", params={"model": "x"})
+
+    async def test_one_limit_field_goes_out_under_the_vendors_name(self) -> None:
+        async with connected(STREAM, type="openai") as (upstream, provider):
+            await collect(provider, request(max_tokens=30))
+        sent = body_of(upstream)
+        assert {name: value for name, value in sent.items() if name.startswith("max_")} == {"max_completion_tokens": 30}
+
+    async def test_a_vendors_key_header_carries_the_key(self) -> None:
+        async with connected(STREAM, type="azure") as (upstream, provider):
+            await collect(provider, request())
+        assert upstream.requests[0].headers["api-key"] == "secret-key"
+        assert "authorization" not in upstream.requests[0].headers
+
+    async def test_without_a_key_no_key_header_leaves(self) -> None:
+        async with connected(STREAM, api_key=None) as (upstream, provider):
+            await collect(provider, request())
+        assert "authorization" not in upstream.requests[0].headers
+
+    def test_a_vendor_without_an_address_needs_one(self) -> None:
+        with pytest.raises(ValueError, match=r"providers\.up\.base_url: required"):
+            build(ProviderSettings(name="up", type="openai-compatible"))
+
+    async def test_a_photo_of_three_mebibytes_passes_unchanged(self) -> None:
+        photo = "data:image/png;base64," + "A" * (3 << 20)
+        asked = request(messages=(Message(role=USER, parts=(Text(text=photo),)),))
+        async with connected(STREAM) as (upstream, provider):
+            await collect(provider, asked)
+        assert body_of(upstream)["messages"][0]["content"] == photo
+
+
+class TestChoices:
+    async def test_a_vendor_with_n_is_asked_once(self) -> None:
+        pieces = [chunk({"content": "a"}, index=1), chunk({"content": "b"}, index=0)]
+        ends = [chunk({}, "stop", index=0), chunk({}, "length", index=1), DONE]
+        async with connected(Answer.sse([*pieces, *ends])) as (upstream, provider):
+            events = await collect(provider, request(n=2))
+        assert texts(events) == {0: "b", 1: "a"}
+        assert len(upstream.requests) == 1
+        assert body_of(upstream)["n"] == 2
+
+    async def test_a_vendor_without_n_is_asked_once_for_each_choice(self) -> None:
+        async with connected(STREAM, type="lm-studio") as (upstream, provider):
+            events = await collect(provider, request(n=3, sampling=Sampling(seed=1)))
+        result = fold(events)
+        assert texts(events) == {0: TEXT, 1: TEXT, 2: TEXT}
+        assert sum(isinstance(event, Started) for event in events) == 1
+        assert sorted(event.choice for event in events if isinstance(event, ChoiceFinished)) == [0, 1, 2]
+        assert result.usage is not None
+        assert (result.usage.prompt_tokens, result.usage.completion_tokens) == (3, 12)
+        assert len(upstream.requests) == 3
+        assert all("n" not in body_of(upstream, number) for number in range(3))
+        assert len({body_of(upstream, number)["seed"] for number in range(3)}) == 3
+
+
+class TestStreams:
+    async def test_an_empty_id_on_later_deltas_of_a_call_means_absent(self) -> None:
+        first = _call(0, name="get_weather", arguments="")
+        first["tool_calls"][0]["id"] = "call_7"
+        pieces = [chunk(first), chunk(_call(0, arguments='{"city":')), chunk(_call(0, arguments='"Oslo"}'))]
+        async with connected(Answer.sse([*pieces, chunk({}, "tool_calls"), DONE])) as (_, provider):
+            result = fold(await collect(provider, request()))
+        assert result.choices[0].parts == (ToolCall(id="call_7", name="get_weather", arguments='{"city":"Oslo"}'),)
+        assert result.choices[0].finish.reason is StopReason.TOOL_CALLS
+
+    @pytest.mark.parametrize("line_end", [b"\r\n", b"\r"])
+    async def test_other_line_ends_are_the_same_stream(self, line_end: bytes) -> None:
+        pieces = [piece.replace(b"\n", line_end) for piece in STREAM.pieces]
+        async with connected(Answer.sse(pieces)) as (_, provider):
+            assert texts(await collect(provider, request())) == {0: TEXT}
+
+    async def test_characters_cut_between_reads_stay_whole(self) -> None:
+        data = b"".join(STREAM.pieces)
+        cuts = [data.index("ü".encode()) + 1] if "ü".encode() in data else [50]
+        pieces = [data[: cuts[0]], data[cuts[0] :]]
+        async with connected(Answer.sse(pieces)) as (_, provider):
+            assert texts(await collect(provider, request())) == {0: TEXT}
+
+    async def test_usage_that_comes_after_the_finish_is_delivered(self) -> None:
+        async with connected(STREAM) as (_, provider):
+            events = await collect(provider, request())
+        assert isinstance(events[-1], UsageReported)
+
+    async def test_an_unmapped_field_of_the_first_chunk_comes_after_started(self) -> None:
+        answer = Answer.sse([chunk({"content": TEXT}, "stop", x_vendor={"id": "v"})], headers={"x-request-id": "r"})
+        async with connected(answer) as (_, provider):
+            events = await collect(provider, request())
+        assert events[0] == Started("c1", 1, "m", "r")
+        assert isinstance(events[1], ProviderReported)
+        assert events[1].fields == {"x_vendor": b'{"id": "v"}'}
+
+    async def test_text_that_came_in_one_read_with_an_error_is_delivered_before_it(self) -> None:
+        error = b'data: {"error":{"message":"engine overloaded","type":"server_error","code":529}}\n\n'
+        async with (
+            connected(Answer.sse([FIRST + error])) as (_, provider),
+            aclosing(provider.stream(request())) as batches,
+        ):
+            assert texts(await anext(batches)) == {0: TEXT[:3]}
+            with pytest.raises(UpstreamOverloaded):
+                await anext(batches)
+
+
+class TestModels:
+    LIST = Answer.json(
+        b'{"object": "list", "data": [{"id": "org/a", "object": "model", "created": 5, "owned_by": "me"},'
+        b' {"id": "b", "max_model_len": 4096}, {"id": "c", "context_length": 8192}]}'
+    )
+
+    async def test_the_list_is_fetched_once_and_kept(self) -> None:
+        async with connected(self.LIST) as (upstream, provider):
+            found = await provider.models()
+            assert await provider.models() is found
+        assert [(entry.id, entry.created, entry.owned_by, entry.context) for entry in found] == [
+            ("org/a", 5, "me", None),
+            ("b", None, None, 4096),
+            ("c", None, None, 8192),
+        ]
+        assert [(seen.method, seen.path) for seen in upstream.requests] == [("GET", "/v1/models")]
+        assert upstream.requests[0].headers["authorization"] == "Bearer secret-key"
+
+    @pytest.mark.parametrize(
+        ("answer", "kind"),
+        [
+            (Answer.json(b'{"error": {"message": "no"}}', 401), UpstreamAuth),
+            (Answer.json(b"<html>"), BadUpstreamResponse),
+            (Answer.json(b'{"data": 1}'), BadUpstreamResponse),
+            (Answer(status=404), ModelNotFound),
+        ],
+    )
+    async def test_a_list_that_cannot_be_had_is_an_error_and_is_asked_for_again(
+        self, answer: Answer, kind: type[GatewayError]
+    ) -> None:
+        async with connected(answer, self.LIST) as (_, provider):
+            with pytest.raises(GatewayError) as caught:
+                await provider.models()
+            assert type(caught.value) is kind
+            assert len(await provider.models()) == 3
