@@ -3,7 +3,7 @@
 Plain frozen data and no torch, so an engine may live in another process, and a scripted one can stand in for it.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -91,7 +91,7 @@ class Generator(Protocol):
     def vocab_size(self) -> int:
         """Token ids run from 0 to this, exclusive."""
 
-    def generate(self, request: GenerationRequest) -> AsyncIterator[StepOutput]:
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[StepOutput, None]:
         """The answer, output by output, until one has `finish` set. Raises at its first step what admission refuses.
 
         Raises InvalidInput, ContextOverflow, QueueFull or EngineClosed before the first output, GenerationFailed at

@@ -31,6 +31,6 @@ CPU_FLOAT32 = replace(REFERENCE, linear=PackedLinear)
 
 def best_ops(device: torch.device, dtype: torch.dtype) -> Ops:
     """The fastest row that runs here."""
-    if device.type == "cpu" and dtype == torch.float32 and torch._C._has_mkldnn:
+    if device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return CPU_FLOAT32
     return REFERENCE

@@ -6,12 +6,15 @@ DenseLinear within 1e-5 of the sum of absolute products.
 """
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 __all__ = ["PackedLinear"]
 
 # The number of rows that the layout is chosen for; measured from 1 to 256, this one is good for all.
 _LAYOUT_ROWS = 16
+# oneDNN multiplies 1 or 2 rows by another kernel, which reads 540 MB of weights in 23 ms; 4 rows take 17 ms.
+_LEAST_ROWS = 4
 
 
 class PackedLinear:
@@ -22,5 +25,8 @@ class PackedLinear:
         self._bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
+        missing = _LEAST_ROWS - x.shape[0]
+        if missing > 0:
+            x = F.pad(x, (0, 0, 0, missing))
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
-        return y
+        return y[:-missing] if missing > 0 else y

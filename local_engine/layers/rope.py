@@ -42,6 +42,4 @@ def rope_tables(positions: Tensor, frequencies: Tensor, dtype: torch.dtype) -> t
 
 def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x [T, heads, D] turned by the angles of `rope_tables`."""
-    half = x.shape[-1] // 2
-    swapped = torch.cat((x[..., half:], x[..., :half]), -1)
-    return torch.addcmul(x * cos, swapped, sin)
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)

@@ -11,7 +11,8 @@ from local_engine.config import EngineConfig, ModelConfig
 from local_engine.errors import ModelLoadError
 from local_engine.layers.ops import best_ops
 from local_engine.loading.fields import FieldReader
-from local_engine.loading.gguf import GgufFile, GgufSource, MetadataValue
+from local_engine.loading.gguf import GgufFile, MetadataValue
+from local_engine.loading.gguf_source import GgufSource
 from local_engine.loading.safetensors import SafetensorsSource, read_json
 from local_engine.loading.weights import Progress, TensorSource, Weights
 from local_engine.models.model import Model
