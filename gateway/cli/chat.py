@@ -1,0 +1,168 @@
+"""`gateway chat MODEL`: talk to a model in the terminal, or answer a prompt from a pipe."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.cli.configuration import address, client_key, load
+from gateway.cli.failure import CommandFailed
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+    from openai.types.chat import ChatCompletionMessageParam
+
+    from gateway.client import Gateway
+
+__all__ = ["EXAMPLE", "SUMMARY", "Conversation", "add_arguments", "run", "talk"]
+
+SUMMARY = "talk to a model in the terminal"
+EXAMPLE = "gateway chat local/smollm2-135m-instruct, or: echo 'Why is the sky blue?' | gateway chat fast"
+
+KEY_VARIABLE = "LLM_GATEWAY_API_KEY"
+_PROBE_TIMEOUT_S = 2.0
+_ANSWER_TIMEOUT_S = 600.0
+
+Write = Callable[[str], None]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a name of `models:`, or provider/model")
+    parser.add_argument(
+        "--url",
+        help=f"base URL of a running gateway (default: that of run.yaml); its key is taken from ${KEY_VARIABLE}",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with _client(arguments) as client:
+        conversation = Conversation(client, arguments.model)
+        if sys.stdin.isatty():
+            talk(conversation, input, _write)
+        else:
+            _answer_pipe(conversation)
+    return 0
+
+
+class Conversation:
+    """The turns so far. Only turns that were answered, at least in part, are kept."""
+
+    def __init__(self, client: "OpenAI", model: str) -> None:
+        self._client = client
+        self._model = model
+        self._messages: list[ChatCompletionMessageParam] = []
+
+    def ask(self, prompt: str, write: Write) -> bool:
+        """Writes the answer as it comes; False if the user stopped it with Ctrl-C.
+
+        Raises CommandFailed with one line if there is no whole answer; the turn is forgotten then.
+        """
+        from openai import OpenAIError
+
+        turn: ChatCompletionMessageParam = {"role": "user", "content": prompt}
+        parts: list[str] = []
+        whole = True
+        try:
+            with self._client.chat.completions.create(
+                model=self._model, messages=[*self._messages, turn], stream=True
+            ) as stream:
+                for chunk in stream:
+                    for choice in chunk.choices:
+                        if choice.delta.content:
+                            parts.append(choice.delta.content)
+                            write(choice.delta.content)
+        except KeyboardInterrupt:
+            whole = False
+        except OpenAIError as error:
+            raise CommandFailed(_one_line(error)) from None
+        if parts:
+            self._messages += [turn, {"role": "assistant", "content": "".join(parts)}]
+        return whole
+
+
+def talk(conversation: Conversation, read_line: Callable[[str], str], write: Write) -> None:
+    """Reads prompts and writes answers until `/exit` or the end of the input."""
+    write("Ctrl-C stops an answer, /exit or Ctrl-D ends.\n")
+    while True:
+        try:
+            prompt = read_line("> ").strip()
+        except KeyboardInterrupt:
+            write("\n")
+            continue
+        except EOFError:
+            write("\n")
+            return
+        if prompt == "/exit":
+            return
+        if not prompt:
+            continue
+        try:
+            whole = conversation.ask(prompt, write)
+            write("\n" if whole else "\n(stopped)\n")
+        except CommandFailed as failure:
+            write(f"\n{failure}\n")
+
+
+def _answer_pipe(conversation: Conversation) -> None:
+    prompt = sys.stdin.read().strip()
+    if not prompt:
+        raise CommandFailed("no prompt on stdin")
+    if not conversation.ask(prompt, _write):
+        raise KeyboardInterrupt
+    _write("\n")
+
+
+@contextmanager
+def _client(arguments: argparse.Namespace) -> Iterator["Gateway"]:
+    """A client of the gateway at --url, else of the one that run.yaml describes, else of one inside this process."""
+    if arguments.url is not None:
+        with _remote(arguments.url, os.environ.get(KEY_VARIABLE), trust_env=True) as client:
+            yield client
+        return
+    config = load(arguments.config)
+    url, key = address(config), client_key(config)
+    # No proxy of the environment stands between this process and a gateway on its own machine.
+    with _remote(url, key, trust_env=False) if _answers(url) else _embedded(arguments.config, key) as client:
+        yield client
+
+
+def _remote(url: str, key: str | None, *, trust_env: bool) -> "Gateway":
+    from openai import DefaultHttpxClient
+
+    from gateway.client import Gateway
+
+    http = DefaultHttpxClient(trust_env=trust_env, timeout=_ANSWER_TIMEOUT_S)
+    return Gateway(base_url=url, api_key=key, max_retries=0, http_client=http)
+
+
+def _embedded(config_path: Path, key: str | None) -> "Gateway":
+    if sys.stdin.isatty():
+        print("gateway: no gateway is running; starting one in this process", file=sys.stderr)
+    from gateway.client import Gateway
+
+    try:
+        return Gateway.embedded(config_path, api_key=key, max_retries=0)
+    except (ValueError, ImportError) as error:
+        raise CommandFailed(f"{config_path}: {error}") from None
+
+
+def _answers(url: str) -> bool:
+    """Whether a gateway is alive there."""
+    import httpx
+
+    try:
+        return httpx.get(url.removesuffix("/v1") + "/healthz", timeout=_PROBE_TIMEOUT_S, trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

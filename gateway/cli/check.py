@@ -1,0 +1,121 @@
+"""`gateway check`: is run.yaml right, and what would run? Calls no provider and loads no model."""
+
+import argparse
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.cli.configuration import load
+from gateway.cli.failure import CommandFailed
+from gateway.cli.table import print_table, render_bytes
+
+if TYPE_CHECKING:
+    from gateway.config import Config
+    from gateway.config.sections.local import LocalProvider
+
+__all__ = ["EXAMPLE", "SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "validate run.yaml and report what would run"
+EXAMPLE = "gateway check --config run.yaml"
+
+_LOCAL_NEEDS = ("torch", "gguf", "tokenizers", "jinja2", "safetensors")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Nothing but the configuration."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    config = load(arguments.config)
+    problems: list[str] = []
+    print_table("Providers", ("name", "type", "state", "address"), _providers(config))
+    print_table("Local models", ("name", "source", "state", "size", "load"), _local_models(config, problems))
+    print_table("Models", ("name", "targets", "then, on failure"), _aliases(config, problems))
+    if problems:
+        raise CommandFailed("\n".join(f"{arguments.config}: {problem}" for problem in problems))
+    print(f"{arguments.config} is valid")
+    return 0
+
+
+def _providers(config: "Config") -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for name, entry in config.run.providers.items():
+        state = f"off: {config.off[name]}" if name in config.off else "on"
+        rows.append((name, entry.type, state, _address(config, name)))
+    known = {row[0] for row in rows}
+    rows += [(name, "", f"off: {why}", "") for name, why in config.off.items() if name not in known]
+    return rows
+
+
+def _address(config: "Config", name: str) -> str:
+    entry = config.run.providers[name]
+    if entry.type == "local":
+        return "in this process"
+    if ("providers", name, "base_url") in config.substituted:
+        return "***"
+    return str(getattr(entry, "base_url", None) or "the vendor's own")
+
+
+def _local_models(config: "Config", problems: list[str]) -> list[tuple[str, ...]]:
+    from gateway.config.sections.local import LocalProvider
+
+    rows: list[tuple[str, ...]] = []
+    for name, provider in config.providers.items():
+        if isinstance(provider, LocalProvider):
+            missing = [package for package in _LOCAL_NEEDS if find_spec(package) is None]
+            if missing:
+                why = f"needs {', '.join(missing)}; install the gateway with its extra: llm-protocol-gateway[local]"
+                problems.append(f"providers.{name}: {why}")
+                continue
+            rows += _models_of(name, provider, problems)
+    return rows
+
+
+def _models_of(provider_name: str, provider: "LocalProvider", problems: list[str]) -> list[tuple[str, ...]]:
+    from providers.local.model_source import BuiltinModel, FetchError, cached, resolve
+
+    rows: list[tuple[str, ...]] = []
+    for name, model in provider.models.items():
+        source = model.source or name
+        state, size = "to be fetched", ""
+        try:
+            found = resolve(source)
+            if isinstance(found, BuiltinModel):
+                size = render_bytes(found.size_bytes)
+            path = cached(source)
+            if path is not None:
+                state, size = "on this machine", render_bytes(_size_bytes(path))
+        except FetchError as error:
+            state = "not to be had"
+            problems.append(f"providers.{provider_name}.models.{name}: {error}")
+        if model.chat_template is not None and not Path(model.chat_template).is_file():
+            problems.append(f"providers.{provider_name}.models.{name}.chat_template: no file {model.chat_template}")
+        rows.append((name, source, state, size, model.load))
+    return rows
+
+
+def _size_bytes(path: Path) -> int:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)
+
+
+def _aliases(config: "Config", problems: list[str]) -> list[tuple[str, ...]]:
+    from gateway.routing.defaults import Defaults, DefaultsError
+
+    for name, alias in config.models.items():
+        try:
+            Defaults(alias.defaults)
+        except DefaultsError as error:
+            problems.append(f"models.{name}.{error}")
+    return [
+        (
+            name,
+            ", ".join(_with_state(config, target.use) for target in alias.targets),
+            ", ".join(_with_state(config, use) for use in alias.on_failure),
+        )
+        for name, alias in config.models.items()
+    ]
+
+
+def _with_state(config: "Config", use: str) -> str:
+    return f"{use} (off)" if use.split("/", 1)[0] in config.off else use

@@ -1,0 +1,64 @@
+"""`gateway models`: what can be called, asked of the running gateway, or read from run.yaml if none answers."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from gateway.cli.configuration import address, client_key, load
+from gateway.cli.table import print_table
+
+if TYPE_CHECKING:
+    from gateway.config import Config
+
+__all__ = ["EXAMPLE", "SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "list what can be called"
+EXAMPLE = "gateway models --config run.yaml"
+
+_TIMEOUT_S = 5.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Nothing but the configuration."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    config = load(arguments.config)
+    url = address(config)
+    rows = _ask(f"{url}/models", client_key(config))
+    if rows is None:
+        print(f"gateway: no gateway answers at {url}; this is what {arguments.config} says", file=sys.stderr)
+        rows = _configured(config)
+    print_table("Models", ("name", "owner", "context"), rows)
+    if not rows:
+        print("gateway: no model can be called", file=sys.stderr)
+    return 0
+
+
+def _ask(url: str, key: str | None) -> list[tuple[str, ...]] | None:
+    """The rows of GET /v1/models; None if what answers is not a gateway that lets us in."""
+    import httpx
+
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    try:
+        answer = httpx.get(url, headers=headers, timeout=_TIMEOUT_S, trust_env=False)
+        answer.raise_for_status()
+        entries = answer.json()["data"]
+        return [
+            (str(entry["id"]), str(entry.get("owned_by", "")), str(entry.get("context_window", "")))
+            for entry in entries
+        ]
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _configured(config: "Config") -> list[tuple[str, ...]]:
+    """The public names, then the models of this process. Remote providers are not asked."""
+    from gateway.config.sections.local import LocalProvider
+
+    rows: list[tuple[str, ...]] = [(name, "gateway", "") for name in config.models]
+    for name, provider in config.providers.items():
+        if isinstance(provider, LocalProvider):
+            for model, entry in provider.models.items():
+                rows.append((f"{name}/{model}", name, str(entry.context or "")))
+    return rows

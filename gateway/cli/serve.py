@@ -1,0 +1,21 @@
+"""`gateway serve`: run the server."""
+
+import argparse
+
+from gateway.cli.configuration import load
+
+__all__ = ["EXAMPLE", "SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "run the server"
+EXAMPLE = "gateway serve --config run.yaml"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Nothing but the configuration."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    config = load(arguments.config)
+    from gateway.server.run import serve
+
+    return serve(config, config_path=arguments.config)

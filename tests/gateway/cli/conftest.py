@@ -1,0 +1,86 @@
+"""A folder with a run.yaml, and a server on loopback that answers as a gateway does."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+WriteConfig = Callable[[str], Path]
+
+
+@dataclass
+class FakeGateway:
+    """What it answers, and what it was asked."""
+
+    port: int = 0
+    words: list[str] = field(default_factory=lambda: ["Hello", " there"])
+    error: dict[str, object] | None = None
+    bodies: list[dict[str, object]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+
+def _chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
+
+
+@pytest.fixture
+def fake_gateway() -> Iterator[FakeGateway]:
+    state = FakeGateway()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            state.keys.append(self.headers.get("authorization", ""))
+            models = [{"id": "fast", "object": "model", "owned_by": "gateway", "context_window": 2048}]
+            self._send(200, json.dumps({"object": "list", "data": models}).encode())
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            state.keys.append(self.headers.get("authorization", ""))
+            state.bodies.append(body)
+            if state.error is not None:
+                self._send(404, json.dumps({"error": state.error}).encode())
+                return
+            frames = [_chunk({"role": "assistant"}), *(_chunk({"content": word}) for word in state.words)]
+            frames += [_chunk({}, "stop"), b"data: [DONE]\n\n"]
+            self._send(200, b"".join(frames), "text/event-stream")
+
+        def _send(self, status: int, body: bytes, kind: str = "application/json") -> None:
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        state.port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield state
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def write_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteConfig:
+    """Writes run.yaml into the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text: str) -> Path:
+        path = tmp_path / "run.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write

@@ -1,0 +1,129 @@
+import io
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from openai import OpenAI
+
+from gateway.cli import main
+from gateway.cli.chat import Conversation, talk
+from tests.gateway.cli.conftest import FakeGateway, WriteConfig
+
+
+@pytest.fixture
+def client(fake_gateway: FakeGateway) -> Iterator[OpenAI]:
+    with OpenAI(base_url=fake_gateway.url, api_key="k", max_retries=0) as client:
+        yield client
+
+
+def reader(*lines: str | type[BaseException]) -> Callable[[str], str]:
+    """Gives the lines in turn, raises the exceptions in turn, then is at its end."""
+    left = iter(lines)
+
+    def read_line(_: str) -> str:
+        line = next(left, EOFError)
+        if isinstance(line, str):
+            return line
+        raise line
+
+    return read_line
+
+
+def test_the_history_goes_with_each_prompt(client: OpenAI, fake_gateway: FakeGateway) -> None:
+    written: list[str] = []
+    talk(Conversation(client, "m"), reader("one", "  ", "two"), written.append)
+    assert fake_gateway.bodies[0]["messages"] == [{"role": "user", "content": "one"}]
+    assert fake_gateway.bodies[1]["messages"] == [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "Hello there"},
+        {"role": "user", "content": "two"},
+    ]
+    assert len(fake_gateway.bodies) == 2
+    assert written[1:4] == ["Hello", " there", "\n"]
+    assert fake_gateway.bodies[0]["stream"] is True
+
+
+def test_exit_ends_it(client: OpenAI, fake_gateway: FakeGateway) -> None:
+    talk(Conversation(client, "m"), reader("/exit", "never"), lambda _: None)
+    assert fake_gateway.bodies == []
+
+
+def test_ctrl_c_at_the_prompt_goes_on(client: OpenAI, fake_gateway: FakeGateway) -> None:
+    talk(Conversation(client, "m"), reader(KeyboardInterrupt, "one"), lambda _: None)
+    assert len(fake_gateway.bodies) == 1
+
+
+def test_ctrl_c_stops_the_answer_and_keeps_what_came(client: OpenAI, fake_gateway: FakeGateway) -> None:
+    written: list[str] = []
+
+    def write(text: str) -> None:
+        written.append(text)
+        if text == "Hello" and len(fake_gateway.bodies) == 1:
+            raise KeyboardInterrupt
+
+    talk(Conversation(client, "m"), reader("one", "two"), write)
+    assert "\n(stopped)\n" in written
+    messages = fake_gateway.bodies[1]["messages"]
+    assert isinstance(messages, list)
+    assert messages[1] == {"role": "assistant", "content": "Hello"}
+
+
+def test_an_error_is_one_line_and_its_turn_is_forgotten(client: OpenAI, fake_gateway: FakeGateway) -> None:
+    written: list[str] = []
+    fake_gateway.error = {"message": "the model\n'm' does not exist", "type": "invalid_request_error"}
+
+    def write(text: str) -> None:
+        written.append(text)
+        if "does not exist" in text:
+            fake_gateway.error = None
+
+    talk(Conversation(client, "m"), reader("one", "two"), write)
+    assert fake_gateway.bodies[-1]["messages"] == [{"role": "user", "content": "two"}]
+    assert written[1].count("\n") == 2
+
+
+def test_a_piped_prompt_is_answered_and_nothing_else_is_printed(
+    fake_gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Why?\nAnd how?\n"))
+    monkeypatch.setenv("LLM_GATEWAY_API_KEY", "from-env")
+    assert main(["chat", "m", "--url", fake_gateway.url]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("Hello there\n", "")
+    assert fake_gateway.bodies[0]["model"] == "m"
+    assert fake_gateway.bodies[0]["messages"] == [{"role": "user", "content": "Why?\nAnd how?"}]
+    assert fake_gateway.keys == ["Bearer from-env"]
+
+
+def test_the_gateway_of_the_file_is_called_with_its_own_key(
+    write_config: WriteConfig,
+    fake_gateway: FakeGateway,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_config(f"version: 1\nserver: {{port: {fake_gateway.port}}}\nauth: {{keys: [{{id: a, secret: mine}}]}}\n")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Why?"))
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    assert main(["chat", "m"]) == 0
+    assert capsys.readouterr().out == "Hello there\n"
+    assert fake_gateway.keys[-1] == "Bearer mine"
+
+
+def test_a_failed_answer_to_a_pipe_is_one_line_and_status_1(
+    fake_gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_gateway.error = {"message": "no such\nmodel", "type": "invalid_request_error"}
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Why?"))
+    assert main(["chat", "m", "--url", fake_gateway.url]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+    assert "no such" in captured.err
+
+
+def test_an_empty_pipe_is_one_line_and_status_1(
+    fake_gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    assert main(["chat", "m", "--url", fake_gateway.url]) == 1
+    assert capsys.readouterr().err == "gateway: no prompt on stdin\n"

@@ -1,0 +1,69 @@
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import main
+from tests.gateway.cli.conftest import WriteConfig
+
+
+def test_a_valid_file_is_reported_as_tables(
+    write_config: WriteConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LLM_GATEWAY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SOME_URL", "http://hidden.example.com/v1")
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    (tmp_path / "tiny.gguf").write_bytes(b"GGUF" + bytes(2044))
+    write_config(
+        """
+        version: 1
+        providers:
+          openai: {api_key: "${NO_SUCH_KEY}", enabled: auto}
+          mistral: {api_key: k}
+          vllm: {base_url: "${SOME_URL}"}
+          groq: {enabled: false}
+          local: {models: {smollm2-135m-instruct: {}, tiny: {source: ./tiny.gguf, load: on_demand}}}
+        models:
+          fast: {targets: [openai/gpt, mistral/m], on_failure: [local/tiny]}
+        """.replace("\n        ", "\n")
+    )
+    assert main(["check"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "openai openai off: the environment variable 'NO_SUCH_KEY' is not set the vendor's own" in lines
+    assert "mistral mistral on the vendor's own" in lines
+    assert "vllm vllm on ***" in lines
+    assert "groq groq off: enabled: false the vendor's own" in lines
+    assert "local local on in this process" in lines
+    assert "smollm2-135m-instruct smollm2-135m-instruct to be fetched 94 MiB start" in lines
+    assert f"tiny {tmp_path / 'tiny.gguf'} on this machine 2 KiB on_demand" in lines
+    assert "fast openai/gpt (off), mistral/m local/tiny" in lines
+    assert lines[-1] == "run.yaml is valid"
+
+
+def test_an_invalid_file_lists_every_fault(write_config: WriteConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    write_config("version: 1\nmodles: {}\nserver: {port: x}\nresponses: {}\n")
+    assert main(["check"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "gateway: run.yaml:2: modles: unknown key 'modles', did you mean 'models'?",
+        "gateway: run.yaml:3: server.port: expected a whole number, got 'x'",
+        "gateway: run.yaml:4: responses: not available in this version",
+    ]
+
+
+def test_a_model_or_a_default_that_cannot_work_fails_the_check(
+    write_config: WriteConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_config(
+        "version: 1\nproviders: {local: {models: {a: {source: ./none.gguf}, "
+        "smollm2-135m-instruct: {chat_template: none.jinja}}}}\n"
+        "models: {x: {targets: [local/a], defaults: {max_tokenz: 1}}}\n"
+    )
+    assert main(["check"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("gateway: run.yaml: providers.local.models.a: source ")
+    assert lines[1].startswith(
+        "gateway: run.yaml: providers.local.models.smollm2-135m-instruct.chat_template: no file "
+    )
+    assert lines[2].startswith("gateway: run.yaml: models.x.defaults.max_tokenz: ")
