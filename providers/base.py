@@ -3,7 +3,7 @@
 Generation has one door, `stream` (law 18). Other abilities are the optional protocols of `providers.abilities`.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -121,7 +121,7 @@ class Provider(Protocol):
         """What can be called, fetched anew or from a short-lived cache. Raises GatewayError when it can't be told."""
         ...
 
-    def stream(self, request: Request) -> AsyncIterator[Batch]:
+    def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
         """The answer's events. `request.model` is the provider's own name of the model.
 
         Ends after every choice's ChoiceFinished, or raises a GatewayError. Never retries. Closing the iterator, or

@@ -32,7 +32,7 @@ class LocalModel:
     tokenizer: Tokenizer
     template: ChatTemplate | None
     stop_token_ids: frozenset[int]
-    defaults: SamplingDefaults = SamplingDefaults()
+    defaults: SamplingDefaults
 
 
 def load_local_model(

@@ -1,4 +1,4 @@
-"""The local provider's part of run.yaml, as the provider reads it. Defaults that depend on the machine are chosen here."""
+"""The local provider's part of run.yaml, as the provider reads it."""
 
 from typing import Literal
 

@@ -97,7 +97,9 @@ def render_prompt(
         template = template.for_tools
     goes_on = bool(options.continue_final_message)
     if goes_on and options.add_generation_prompt:
-        raise InvalidRequest("add_generation_prompt and continue_final_message exclude each other")
+        raise InvalidRequest(
+            "continue_final_message: not together with add_generation_prompt", param="continue_final_message"
+        )
     declared = [_declared(tool, i) for i, tool in enumerate(tools or ())]
     turns = _spelled_out(_turns(messages, template), template)
     if declared and not template.knows_tools:
@@ -126,11 +128,16 @@ def _first_accepted(turns: Sequence[_Turn], render: Callable[[Sequence[_Turn]], 
             complaint = error if error.index is None else error.at(form[error.index].index)
             complaint.__cause__ = error.__cause__
             continue
-        lost = next((turn for turn in needed if any(text.strip() not in prompt for text in turn.texts)), None)
+        lost = next((turn for turn in needed if not all(_is_in(prompt, text.strip()) for text in turn.texts)), None)
         if lost is None:
             return prompt
         complaint = TemplateRefusal(f"the model's chat template leaves out this {lost.role} message", index=lost.index)
     raise complaint or InvalidRequest("messages: expected at least one")
+
+
+def _is_in(prompt: str, text: str) -> bool:
+    """Whether the text stands there, as it is or inside JSON."""
+    return text in prompt or json.dumps(text, ensure_ascii=False)[1:-1] in prompt
 
 
 def _forms(turns: Sequence[_Turn]) -> Iterator[Sequence[_Turn]]:

@@ -6,6 +6,7 @@ tokens back too. Knows no engine calls and no dialects.
 
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from adapters.canonical.events import ChoiceFinished, Event, TextDelta
 from adapters.canonical.request import Request
@@ -20,6 +21,14 @@ from providers.local.tokenizer import Tokenizer
 __all__ = ["TextAnswer", "token_logprob"]
 
 
+class _HeldToken(NamedTuple):
+    """A token and where its text lies, in characters of the whole answer. `end` None: inside a character."""
+
+    start: int
+    end: int | None
+    token: TokenOutput
+
+
 class TextAnswer:
     """The answer of one sequence as text part 0 of choice 0."""
 
@@ -32,7 +41,7 @@ class TextAnswer:
         self._min_tokens = sampling.min_tokens or 0
         self._logprobs = request.logprobs is not None
         self._ids = bool(request.return_token_ids)
-        self._held: deque[tuple[int, TokenOutput]] = deque()
+        self._held: deque[_HeldToken] = deque()
         self.completion_tokens = 0
         self.finished = False
 
@@ -45,7 +54,8 @@ class TextAnswer:
             text = self._detokenizer.feed((token.token_id,))
             pieces.append(self._stops.feed(text, match=self.completion_tokens > self._min_tokens))
             if self._logprobs or self._ids:
-                self._held.append((start, token))
+                end = None if self._detokenizer.holds_bytes else self._stops.total
+                self._held.append(_HeldToken(start, end, token))
             if self._stops.hit is not None:
                 return self._end("".join(pieces), StopReason.STOP, "stop", self._stops.hit)
         text = "".join(pieces)
@@ -64,20 +74,19 @@ class TextAnswer:
         """Tokens that lie wholly behind the end of the shown text are dropped with it."""
         self.finished = True
         if self._stops.hit is None:
-            shown = [token for _, token in self._held]
+            shown = [held.token for held in self._held]
         else:
-            shown = [token for start, token in self._held if start < self._stops.released]
+            shown = [held.token for held in self._held if held.start < self._stops.released]
         self._held.clear()
         return [*self._delta(text, shown), ChoiceFinished(0, reason, raw, stop)]
 
     def _shown(self) -> list[TokenOutput]:
-        """The held tokens whose text is out: those before the first one that begins where text is still held back."""
-        shown: list[TokenOutput] = []
-        held, released = self._held, self._stops.released
-        whole = released == self._stops.total and not self._detokenizer.holds_bytes
-        while held and (whole or held[0][0] < released) and (whole or len(held) > 1 and held[1][0] <= released):
-            shown.append(held.popleft()[1])
-        return shown
+        """The held tokens whose text is out. Tokens that share a character go out together."""
+        count = 0
+        for place, held in enumerate(self._held, 1):
+            if held.end is not None and held.end <= self._stops.released:
+                count = place
+        return [self._held.popleft().token for _ in range(count)]
 
     def _delta(self, text: str, tokens: Sequence[TokenOutput]) -> list[Event]:
         if not text and not tokens:

@@ -1,0 +1,95 @@
+"""Loading local models in the background: one at a time, each once, and what became of it.
+
+Knows no files and no engine: it is given a blocking function that makes a LocalModel.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from adapters.canonical.errors import GatewayError, NotReady
+from local_engine.errors import EngineError
+from providers.base import Readiness, ReadinessState
+from providers.local.gguf_tokenizer import TokenizerError
+from providers.local.local_model import LocalModel
+from providers.local.model_download import FetchError
+
+__all__ = ["ModelLoads"]
+
+_logger = logging.getLogger(__name__)
+
+_EXPECTED = (GatewayError, EngineError, TokenizerError, FetchError, OSError, MemoryError)
+"""What a model that cannot be served is told by; each message is one clear line. Anything else is a defect of ours."""
+
+
+class ModelLoads:
+    """`load` blocks and runs in a thread. A request waits `wait_s` seconds at most for a model that is loading."""
+
+    def __init__(self, load: Callable[[str], LocalModel], *, wait_s: float) -> None:
+        self._load = load
+        self._wait_s = wait_s
+        self._tasks: dict[str, asyncio.Task[LocalModel | None]] = {}
+        self._failures: dict[str, str] = {}
+        self._turn = asyncio.Lock()
+        self._closing = False
+
+    def begin(self, name: str) -> "asyncio.Task[LocalModel | None]":
+        """Starts the load, unless it was started before."""
+        task = self._tasks.get(name)
+        if task is None:
+            task = self._tasks[name] = asyncio.create_task(self._run(name), name=f"load {name}")
+        return task
+
+    async def ready(self, name: str) -> LocalModel:
+        """The model. Raises NotReady when it failed or takes too long."""
+        task = self.begin(name)
+        if not task.done():
+            try:
+                async with asyncio.timeout(self._wait_s):
+                    await asyncio.shield(task)
+            except TimeoutError:
+                raise NotReady(f"the model '{name}' is still loading", code="model_loading", retry_after_s=5) from None
+        model = None if task.cancelled() else task.result()
+        if model is None:
+            reason = self._failures.get(name, "it was stopped")
+            raise NotReady(f"the model '{name}' cannot be served: {reason}", code="model_failed", should_retry=False)
+        return model
+
+    def readiness(self, name: str) -> Readiness:
+        task = self._tasks.get(name)
+        if name in self._failures:
+            return Readiness(ReadinessState.FAILED, self._failures[name])
+        if task is None:
+            return Readiness(ReadinessState.READY, "loaded on demand")
+        if not task.done():
+            return Readiness(ReadinessState.LOADING, "still loading")
+        return Readiness(ReadinessState.READY)
+
+    def context(self, name: str) -> int | None:
+        """The window in tokens, once the model is loaded."""
+        task = self._tasks.get(name)
+        if task is None or not task.done() or task.cancelled():
+            return None
+        model = task.result()
+        return None if model is None else model.engine.max_context
+
+    async def aclose(self) -> None:
+        """Waits for a load that runs (a thread cannot be stopped) and closes the engines."""
+        self._closing = True
+        for model in await asyncio.gather(*self._tasks.values()):
+            if model is not None:
+                await model.engine.aclose()
+
+    async def _run(self, name: str) -> LocalModel | None:
+        async with self._turn:
+            if self._closing:
+                return None
+            try:
+                return await asyncio.to_thread(self._load, name)
+            except _EXPECTED as error:
+                self._failures[name] = str(error) or type(error).__name__
+            except Exception as error:  # a broken file may fail a library in any way; the other models serve
+                _logger.debug("loading %s failed", name, exc_info=True)
+                self._failures[name] = f"{type(error).__name__}: {error}"
+            _logger.error("model %s failed to load: %s", name, self._failures[name])
+            return None

@@ -1,0 +1,159 @@
+"""The local provider: models that run in this process, behind the same protocol as any remote API.
+
+Owns loading (in the background, one model after another), readiness, and the way of one choice from the prompt to its
+events. What n and several prompts mean is `providers.choices`' business.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from adapters.canonical.errors import InternalError, ModelNotFound, NotReady
+from adapters.canonical.events import Event, PromptReported, Started, TextDelta, UsageReported
+from adapters.canonical.messages import Reasoning, Refusal, Text, ToolCall, ToolResult
+from adapters.canonical.request import Request
+from adapters.canonical.usage import Usage
+from local_engine.errors import EngineError
+from local_engine.generation import GenerationRequest, StepOutput
+from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness
+from providers.choices import fan_out
+from providers.local.engine_request import gateway_error, prompt_ids, sampling_params
+from providers.local.load_progress import load_progress
+from providers.local.loading import ModelLoads
+from providers.local.local_model import LocalModel, load_local_model
+from providers.local.settings import read_settings
+from providers.local.text_answer import TextAnswer, token_logprob
+
+__all__ = ["LocalProvider"]
+
+_FIELDS = frozenset(
+    (
+        # Generation.
+        "tools", "tool_choice", "max_tokens", "n", "logprobs", "echo", "priority", "cache_salt", "return_token_ids",
+        "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+        "logit_bias", "seed", "stop", "stop_token_ids", "include_stop", "ignore_eos", "min_tokens",
+        "allowed_token_ids", "skip_special_tokens",
+        "template.kwargs", "template.add_generation_prompt", "template.continue_final_message",
+        "template.add_special_tokens", "template.documents",
+        # Labels and hints, which change nothing about the answer.
+        "user", "safety_identifier", "metadata", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
+    )
+)  # fmt: skip
+_CAPABILITIES = Capabilities(
+    fields=_FIELDS,
+    parts=frozenset((Text, Refusal, Reasoning, ToolCall, ToolResult)),
+    messages=True,
+    prompts=True,
+)
+
+
+class LocalProvider:
+    """Built by the registry for `type: local`. Raises ValueError for settings that cannot work."""
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        self._name = settings.name
+        self._limits = settings.limits
+        local = read_settings(settings)
+        self._models = local.models
+        self._loads = ModelLoads(
+            lambda name: load_local_model(name, local.models[name], local, load_progress(name)),
+            wait_s=settings.limits.first_token_s,
+        )
+        self._created = int(time.time())
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def start(self) -> None:
+        for name, model in self._models.items():
+            if model.load == "start":
+                self._loads.begin(name)
+
+    def capabilities(self, model: str) -> Capabilities:
+        return _CAPABILITIES
+
+    def readiness(self, model: str) -> Readiness:
+        self._check_known(model)
+        return self._loads.readiness(model)
+
+    async def models(self) -> Sequence[ModelEntry]:
+        return [
+            ModelEntry(id=name, created=self._created, owned_by=self._name, context=self._loads.context(name))
+            for name in self._models
+        ]
+
+    def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
+        return fan_out(self._answer, request)
+
+    async def aclose(self) -> None:
+        await self._loads.aclose()
+
+    def _check_known(self, model: str) -> None:
+        if model not in self._models:
+            raise ModelNotFound(f"the model '{model}' does not exist", param="model")
+
+    async def _answer(self, request: Request) -> AsyncGenerator[Batch, None]:
+        """The answer to a request for one choice."""
+        self._check_known(request.model)
+        model = await self._loads.ready(request.model)
+        try:
+            async with aclosing(answer_one(model, request)) as batches:
+                async for batch in batches:
+                    yield batch
+        except EngineError as error:
+            raise gateway_error(error, request) from error
+
+
+async def answer_one(model: LocalModel, request: Request) -> AsyncGenerator[Batch, None]:
+    """One choice, from prompt to events. Raises the engine's errors and InvalidRequest."""
+    prompt = await asyncio.to_thread(prompt_ids, model, request)
+    engine_request = GenerationRequest(
+        request_id=request.request_id or "",
+        prompt=prompt,
+        sampling=sampling_params(model, request),
+        priority=request.priority or 0,
+        cache_salt=request.cache_salt,
+    )
+    text = TextAnswer(model, request)
+    async with aclosing(model.engine.generate(engine_request)) as outputs:
+        head: Batch = [Started()]
+        if request.return_token_ids:
+            head.append(PromptReported(0, prompt))
+        async for output in outputs:
+            if output.finish == "abort":
+                raise NotReady("the model was stopped before the answer was whole", retry_after_s=1)
+            batch = head
+            if head and request.echo:
+                batch += _echo(model, request, prompt, output)
+            head = []
+            batch += text.feed(output)
+            if text.finished or request.continuous_usage:
+                batch.append(UsageReported(_usage(output, text.completion_tokens)))
+            if batch:
+                yield batch
+            if text.finished:
+                return
+    raise InternalError("the local engine ended without a finish", code="generation_failed")
+
+
+def _echo(model: LocalModel, request: Request, prompt: tuple[int, ...], output: StepOutput) -> list[Event]:
+    """The prompt as the first text of the answer, with its tokens' logprobs where they were scored."""
+    tokenizer = model.tokenizer
+    asked = (request.prompts or ("",))[0]
+    special = 1 if isinstance(asked, str) and prompt and prompt[0] == tokenizer.bos_id else 0
+    text = asked if isinstance(asked, str) else b"".join(map(tokenizer.token_bytes, asked)).decode(errors="replace")
+    scored = output.prompt_logprobs
+    if scored is None:
+        return [TextDelta(0, 0, text)]
+    entries = [token_logprob(tokenizer, token) for token in scored[special:]]
+    return [TextDelta(0, 0, text, tuple(entries))]
+
+
+def _usage(output: StepOutput, completion_tokens: int) -> Usage:
+    return Usage(
+        prompt_tokens=output.prompt_tokens,
+        completion_tokens=completion_tokens,
+        cached_tokens=output.cached_tokens,
+    )
