@@ -225,12 +225,19 @@ def _byte_level(vocabulary: GgufVocabulary) -> tuple[Tokenizer, bool]:
     if kind is None:
         raise TokenizerError(f"tokenizer.ggml.pre {vocabulary.pre!r} is not known (known: {', '.join(PRE_TOKENIZERS)})")
     merges = [_pair(merge) for merge in vocabulary.merges]
-    tokenizer = Tokenizer(models.BPE(_ids(vocabulary), merges, ignore_merges=kind.whole_words))
+    tokenizer = _bpe(vocabulary, merges, ignore_merges=kind.whole_words)
     splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in kind.patterns]
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer, kind.adds_bos
+
+
+def _bpe(vocabulary: GgufVocabulary, merges: list[tuple[str, str]], **settings: Any) -> Tokenizer:
+    try:
+        return Tokenizer(models.BPE(_ids(vocabulary), merges, **settings))
+    except Exception as error:  # the library raises nothing more precise
+        raise TokenizerError(f"tokenizer.ggml.merges do not fit the tokens: {error}") from error
 
 
 def _pair(merge: str) -> tuple[str, str]:
@@ -243,10 +250,8 @@ def _pair(merge: str) -> tuple[str, str]:
 def _sentence_piece(vocabulary: GgufVocabulary) -> Tokenizer:
     unknown = None if vocabulary.unknown_id is None else vocabulary.tokens[vocabulary.unknown_id]
     byte_fallback = TokenType.BYTE in vocabulary.types
-    model = models.BPE(
-        _ids(vocabulary), _score_merges(vocabulary), unk_token=unknown, fuse_unk=True, byte_fallback=byte_fallback
-    )
-    tokenizer = Tokenizer(model)
+    merges = _score_merges(vocabulary)
+    tokenizer = _bpe(vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=byte_fallback)
     space: normalizers.Normalizer = normalizers.Replace(" ", "▁")
     if vocabulary.adds_space_prefix:
         space = normalizers.Sequence([normalizers.Prepend("▁"), space])

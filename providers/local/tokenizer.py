@@ -56,7 +56,7 @@ class Tokenizer(Protocol):
         """The ids of `text`. The text of a special token inside it becomes that token.
 
         `add_special_tokens` adds what the model expects around a bare prompt (often a BOS). A rendered chat template
-        already holds it. Blocks for about 1 s per million characters without holding the GIL.
+        already holds it. Blocks for about 0.5 s per million characters, without holding the GIL.
         """
         ...
 
@@ -99,7 +99,8 @@ class FastTokenizer:
         return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        # The library's plain `encode` holds the GIL throughout: 1.7 s for 2 million characters (2 cores, 2026-11).
+        return self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_ids

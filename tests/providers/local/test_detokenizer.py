@@ -79,9 +79,7 @@ def test_no_replacement_character_is_shown_for_a_character_that_completes(text: 
 def test_a_cut_character_at_the_end_is_one_replacement_character() -> None:
     detokenizer = Detokenizer(VOCABULARY)
     assert detokenizer.feed([0, 5]) == "a "
-    assert detokenizer.holds_bytes
-    assert detokenizer.flush() == "\ufffd"
-    assert not detokenizer.holds_bytes
+    assert (detokenizer.holds_bytes, detokenizer.flush(), detokenizer.holds_bytes) == (True, "\ufffd", False)
     assert detokenizer.flush() == ""
 
 

@@ -4,16 +4,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
 
 from providers.local.gguf_tokenizer import PRE_TOKENIZERS, TokenizerError, build_tokenizer, read_vocabulary
-from providers.local.tokenizer import _byte_characters
-
-CHARACTER_OF_BYTE = {byte: character for character, byte in _byte_characters().items()}
 
 
 def byte_level(pre: str, **keys: Any) -> dict[str, Any]:
     """A byte-level vocabulary of the 256 bytes, three merges and one control token."""
-    tokens = [CHARACTER_OF_BYTE[byte] for byte in range(256)] + ["th", "the", "Ġthe", "<|end|>"]
+    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "th", "the", "Ġthe", "<|end|>"]
     metadata = {
         "model": "gpt2",
         "pre": pre,
@@ -150,6 +148,7 @@ def test_every_token_that_ends_a_turn_is_an_end_of_the_answer() -> None:
         (byte_level("qwen2", token_type=[1]), r"token_type has 1 entries for 260 tokens"),
         (byte_level("qwen2", eos_token_id=999), r"eos_token_id is 999, outside the 260 tokens"),
         (byte_level("qwen2", merges=["th"]), r"merges has 'th'"),
+        (byte_level("qwen2", merges=["q zz"]), r"merges do not fit the tokens"),
         (byte_level("qwen2", tokens=5), r"tokens is of type int, expected list"),
         (byte_level("qwen2", tokens=[1], token_type=[1]), r"tokens holds something else than UTF-8"),
         (byte_level("qwen2", merges=["\udcff b"]), r"merges holds something else than UTF-8"),

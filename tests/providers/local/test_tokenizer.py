@@ -1,6 +1,8 @@
 import json
 import os
 import shutil
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -140,6 +142,18 @@ def test_the_builtin_model_encodes_a_mixed_corpus_as_transformers_reads_the_file
 def test_joined_token_bytes_are_the_text(smollm2: FastTokenizer, text: str) -> None:
     ids = smollm2.encode(text, add_special_tokens=False)
     assert b"".join(map(smollm2.token_bytes, ids)) == text.encode()
+
+
+def test_other_threads_run_while_a_long_text_is_encoded(smollm2: FastTokenizer) -> None:
+    text = "The quick brown fox, 123 times. " * 15_000
+    thread = threading.Thread(target=smollm2.encode, args=(text,), kwargs={"add_special_tokens": False})
+    start = last = time.perf_counter()
+    longest_s = 0.0
+    thread.start()
+    while thread.is_alive():
+        now = time.perf_counter()
+        longest_s, last = max(longest_s, now - last), now
+    assert longest_s < 0.8 * (last - start)
 
 
 def test_bytes_of_a_character_cut_over_tokens_are_reported_as_they_are(smollm2: FastTokenizer) -> None:
