@@ -1,10 +1,11 @@
 """`gateway chat MODEL`: talk to a model in the terminal, or answer a prompt from a pipe."""
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     with _client(arguments) as client:
         conversation = Conversation(client, arguments.model)
         if sys.stdin.isatty():
+            with suppress(ImportError):  # not on every platform
+                importlib.import_module("readline")  # gives input() line editing and a history
             talk(conversation, input, _write)
         else:
             _answer_pipe(conversation)
@@ -138,15 +141,19 @@ def _remote(url: str, key: str | None, *, trust_env: bool) -> "Gateway":
     return Gateway(base_url=url, api_key=key, max_retries=0, http_client=http)
 
 
-def _embedded(config_path: Path, key: str | None) -> "Gateway":
+@contextmanager
+def _embedded(config_path: Path, key: str | None) -> Iterator["Gateway"]:
     if sys.stdin.isatty():
         print("gateway: no gateway is running; starting one in this process", file=sys.stderr)
     from gateway.client import Gateway
 
-    try:
-        return Gateway.embedded(config_path, api_key=key, max_retries=0)
-    except (ValueError, ImportError) as error:
-        raise CommandFailed(f"{config_path}: {error}") from None
+    with Path(os.devnull).open("wb") as log:
+        try:
+            client = Gateway.embedded(config_path, api_key=key, log=log, max_retries=0)
+        except (ValueError, ImportError) as error:
+            raise CommandFailed(f"{config_path}: {error}") from None
+        with client:
+            yield client
 
 
 def _answers(url: str) -> bool:

@@ -1,6 +1,9 @@
 import io
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from openai import OpenAI
@@ -8,6 +11,8 @@ from openai import OpenAI
 from gateway.cli import main
 from gateway.cli.chat import Conversation, talk
 from tests.gateway.cli.conftest import FakeGateway, WriteConfig
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -127,3 +132,34 @@ def test_an_empty_pipe_is_one_line_and_status_1(
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
     assert main(["chat", "m", "--url", fake_gateway.url]) == 1
     assert capsys.readouterr().err == "gateway: no prompt on stdin\n"
+
+
+def test_without_a_running_gateway_one_inside_this_process_answers(
+    write_config: WriteConfig,
+    fake_gateway: FakeGateway,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    upstream = f"{{type: openai-compatible, base_url: '{fake_gateway.url}', api_key: upstream-key}}"
+    write_config(f"version: 1\nserver: {{port: 1}}\nproviders: {{up: {upstream}}}\nmodels: {{fast: up/m}}\n")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Why?"))
+    assert main(["chat", "fast"]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("Hello there\n", "")
+    assert fake_gateway.bodies[0]["model"] == "m"
+    assert fake_gateway.keys == ["Bearer upstream-key"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_in_a_terminal_it_prompts_answers_and_ends_with_ctrl_d(fake_gateway: FakeGateway) -> None:
+    terminal, stdin = os.openpty()
+    command = [sys.executable, "-m", "gateway", "chat", "m", "--url", fake_gateway.url]
+    with subprocess.Popen(command, cwd=ROOT, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        os.close(stdin)
+        os.write(terminal, b"Why?\n\x04")
+        assert process.stdout
+        assert process.stderr
+        out, err = process.stdout.read().decode(), process.stderr.read().decode()
+    os.close(terminal)
+    assert (process.returncode, err) == (0, "")
+    assert out == "Ctrl-C stops an answer, /exit or Ctrl-D ends.\n> Hello there\n> \n"
