@@ -68,8 +68,8 @@ _GPT2_KIND = PreTokenizer((_GPT2,))
 _DIGITS_GPT2_KIND = PreTokenizer((r"\p{N}", _GPT2))
 _LLAMA3_KIND = PreTokenizer((_LLAMA3,), whole_words=True, adds_bos=True)
 _QWEN2_KIND = PreTokenizer((_QWEN2,))
-_GPT4O_KIND = PreTokenizer((_GPT4O,), whole_words=True)
-_DEEPSEEK3_KIND = PreTokenizer((r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", _DEEPSEEK3_WORDS + _SPACES), adds_bos=True)
+_GPT4O_KIND = PreTokenizer((_GPT4O,))
+_DEEPSEEK3_KIND = PreTokenizer((r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", _DEEPSEEK3_WORDS + _SPACES))
 
 PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     "default": _GPT2_KIND,
@@ -77,7 +77,10 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     "phi-2": _GPT2_KIND,
     "olmo": _GPT2_KIND,
     "mpt": _GPT2_KIND,
+    "jais": _GPT2_KIND,
+    "exaone4": _GPT2_KIND,
     "trillion": _GPT2_KIND,
+    "granite-docling": _GPT2_KIND,
     "smollm": _DIGITS_GPT2_KIND,
     "starcoder": _DIGITS_GPT2_KIND,
     "refact": _DIGITS_GPT2_KIND,
@@ -86,21 +89,30 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     "llama-bpe": _LLAMA3_KIND,
     "llama3": _LLAMA3_KIND,
     "llama-v3": _LLAMA3_KIND,
-    "falcon3": PreTokenizer((_LLAMA3,), whole_words=True),
+    "falcon3": _LLAMA3_KIND,
+    "falcon-h1": _LLAMA3_KIND,
+    "pixtral": _LLAMA3_KIND,
+    "lfm2": _LLAMA3_KIND,
     "smaug-bpe": PreTokenizer((_LLAMA3,)),
     "dbrx": PreTokenizer((_LLAMA3,)),
     "glm4": PreTokenizer((_LLAMA3,)),
     "chatglm-bpe": PreTokenizer((_LLAMA3,)),
     "qwen2": _QWEN2_KIND,
     "stablelm2": _QWEN2_KIND,
+    "megrez": _QWEN2_KIND,
+    "hunyuan": _QWEN2_KIND,
     "deepseek-r1-qwen": _QWEN2_KIND,
     "qwen35": PreTokenizer((_QWEN35,)),
     "gpt-4o": _GPT4O_KIND,
-    "llama4": PreTokenizer((_GPT4O,), whole_words=True, adds_bos=True),
+    "llama4": _GPT4O_KIND,
     "tekken": PreTokenizer((_TEKKEN,), whole_words=True, adds_bos=True),
     "deepseek-v3": _DEEPSEEK3_KIND,
+    "hunyuan-dense": _DEEPSEEK3_KIND,
 }
-"""By the name in `tokenizer.ggml.pre`. A name that is not here is refused: a wrong split costs quality in silence."""
+"""By the name in `tokenizer.ggml.pre`. A name that is not here is refused: a wrong split costs quality in silence.
+
+The families are those of llama.cpp's vocabulary loader, the patterns those of the models' tokenizer.json (2026-11).
+"""
 
 _END_OF_TURN_TEXTS = frozenset(
     {
