@@ -1,6 +1,7 @@
 """`gateway serve`: run the server."""
 
 import argparse
+import sys
 
 from gateway.cli.configuration import load
 
@@ -16,6 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
+    for name, why in config.off.items():
+        print(f"gateway: provider {name} is off: {why}", file=sys.stderr)
     from gateway.server.run import serve
 
     return serve(config, config_path=arguments.config)

@@ -14,6 +14,8 @@ from gateway.config.sections.section import Section
 __all__ = ["collect_secrets", "is_telling"]
 
 _SHORTEST_ORDINARY = 8
+_PLACEHOLDERS = frozenset({"", "none", "null", "empty", "dummy", "not-needed", "no-key-required"})
+"""What people write as the key of a server that needs none: hiding it would only blot out words."""
 
 
 def collect_secrets(run: RunFile, substituted: Mapping[Location, tuple[str, ...]]) -> frozenset[str]:
@@ -25,7 +27,7 @@ def collect_secrets(run: RunFile, substituted: Mapping[Location, tuple[str, ...]
     secrets = set(_secret_fields(run))
     for values in substituted.values():
         secrets.update(value for value in values if is_telling(value))
-    return frozenset(secrets - {""})
+    return frozenset(value for value in secrets if value.lower() not in _PLACEHOLDERS)
 
 
 def is_telling(value: str) -> bool:

@@ -88,6 +88,11 @@ def test_every_secret_of_a_configuration_is_collected() -> None:
     }
 
 
+@pytest.mark.parametrize("key", ["none", "EMPTY", "not-needed"])
+def test_the_placeholder_of_a_server_without_keys_is_no_secret(key: str) -> None:
+    assert load(BASE + f"  openai: {{api_key: {key}}}").secrets == frozenset()
+
+
 def test_the_configuration_shows_no_secret() -> None:
     config = load(BASE + "  openai: {api_key: sk-secret, headers: {x-key: other}}")
     for shown in (repr(config), str(config), repr(config.run), repr(config.providers), config.run.model_dump_json()):
