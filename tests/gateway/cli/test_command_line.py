@@ -73,7 +73,8 @@ def test_no_command_is_serve_and_the_option_may_stand_on_either_side(
 def test_a_running_gateway_stops_cleanly_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(
-        "version: 1\nserver: {port: 0}\nproviders: {openai: {api_key: none}, groq: {enabled: auto, api_key: '${NO_KEY}'}}\n"
+        "version: 1\nserver: {port: 0}\n"
+        "providers: {openai: {api_key: none}, groq: {enabled: auto, api_key: '${NO_KEY}'}}\n"
     )
     command = [sys.executable, "-m", "gateway", "--config", str(file)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
