@@ -34,6 +34,8 @@ from providers.registry import build as build_provider
 __all__ = ["FRONTS", "App", "Surroundings", "build_app", "build_providers"]
 
 FRONTS: Mapping[str, Front] = {"/v1/chat/completions": ChatFront(), "/v1/completions": CompletionsFront()}
+_CLOSE_S = 1.0
+"""What connections get to end after the drain; aiohttp takes 0 for no limit."""
 _HELD_BODIES = 8
 """So many of the largest bodies may be in memory at one time."""
 
@@ -79,7 +81,8 @@ class App:
 
     async def aclose(self) -> None:
         """Closes connections and providers. Requests that still run fail."""
-        await self.connections.shutdown(0)
+        self.connections.pre_shutdown()  # closes the idle ones
+        await self.connections.shutdown(_CLOSE_S)
         await self._lists.aclose()
         for provider in self._providers.values():
             await provider.aclose()
