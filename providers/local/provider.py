@@ -6,7 +6,7 @@ events. What n and several prompts mean is `providers.choices`' business.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from adapters.canonical.errors import InternalError, ModelNotFound, NotReady
@@ -21,11 +21,11 @@ from providers.choices import fan_out
 from providers.local.engine_request import gateway_error, prompt_ids, sampling_params
 from providers.local.load_progress import load_progress
 from providers.local.loading import ModelLoads
-from providers.local.local_model import LocalModel, load_local_model
-from providers.local.settings import read_settings
+from providers.local.local_model import LoadProgress, LocalModel, load_local_model
+from providers.local.settings import LocalModelSettings, LocalSettings, read_settings
 from providers.local.text_answer import TextAnswer, token_logprob
 
-__all__ = ["LocalProvider"]
+__all__ = ["LocalProvider", "ModelLoader"]
 
 _FIELDS = frozenset(
     (
@@ -48,16 +48,22 @@ _CAPABILITIES = Capabilities(
 )
 
 
-class LocalProvider:
-    """Built by the registry for `type: local`. Raises ValueError for settings that cannot work."""
+ModelLoader = Callable[[str, LocalModelSettings, LocalSettings, LoadProgress], LocalModel]
 
-    def __init__(self, settings: ProviderSettings) -> None:
+
+class LocalProvider:
+    """Built by the registry for `type: local`. `load` makes a model ready; it blocks and runs in a thread.
+
+    Raises ValueError for settings that cannot work.
+    """
+
+    def __init__(self, settings: ProviderSettings, *, load: ModelLoader = load_local_model) -> None:
         self._name = settings.name
         self._limits = settings.limits
         local = read_settings(settings)
         self._models = local.models
         self._loads = ModelLoads(
-            lambda name: load_local_model(name, local.models[name], local, load_progress(name)),
+            lambda name: load(name, local.models[name], local, load_progress(name)),
             wait_s=settings.limits.first_token_s,
         )
         self._created = int(time.time())
