@@ -121,13 +121,17 @@ class ChatTemplate:
     def _constants(self) -> frozenset[str]:
         return frozenset(node.value for node in self._tree.find_all(nodes.Const) if isinstance(node.value, str))
 
+    @cached_property
+    def _attributes(self) -> frozenset[str]:
+        return frozenset(node.attr for node in self._tree.find_all(nodes.Getattr))
+
     def knows_role(self, role: str) -> bool:
         """Whether the template names the role, rather than writing out whatever role it is given."""
         return role in self._constants
 
     def reads_field(self, name: str) -> bool:
         """Whether the template looks at this field of something (`message.tool_calls`)."""
-        return name in self._constants or any(node.attr == name for node in self._tree.find_all(nodes.Getattr))
+        return name in self._constants or name in self._attributes
 
     @cached_property
     def content_form(self) -> ContentForm:
@@ -194,7 +198,7 @@ def _folder_sources(folder: Path) -> dict[str, str]:
     sources: dict[str, str] = {}
     for name in ("chat_template.json", "tokenizer_config.json"):
         if (folder / name).is_file():
-            sources |= _named(json.loads((folder / name).read_bytes()).get("chat_template"))
+            sources |= _json_sources(folder / name)
     for file in (folder / "additional_chat_templates").glob("*.jinja"):
         sources[file.stem] = file.read_text(encoding="utf-8")
     if (folder / "chat_template.jinja").is_file():
@@ -202,10 +206,12 @@ def _folder_sources(folder: Path) -> dict[str, str]:
     return sources
 
 
-def _named(entry: Any) -> dict[str, str]:
-    """tokenizer_config.json holds one template, or a list of {name, template}."""
-    if isinstance(entry, str):
-        return {"default": entry}
-    if isinstance(entry, list):
-        return {item["name"]: item["template"] for item in entry}
-    return {}
+def _json_sources(file: Path) -> dict[str, str]:
+    """`chat_template` is one template, or a list of {name, template}."""
+    try:
+        entry = json.loads(file.read_bytes()).get("chat_template")
+        if isinstance(entry, list):
+            return {str(item["name"]): str(item["template"]) for item in entry}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InvalidRequest(f"{file}: chat_template cannot be read", param="chat_template") from error
+    return {"default": entry} if isinstance(entry, str) else {}

