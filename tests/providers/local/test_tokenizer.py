@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Backend
 
+from local_engine.errors import ModelLoadError
 from providers.local.tokenizer import FastTokenizer, SpecialTokens, TokenizerError, load_tokenizer
 
 CORPUS = [
@@ -219,6 +220,15 @@ def test_a_broken_file_of_a_folder_is_named(tmp_path: Path, name: str, content: 
     (folder / name).write_text(content)
     with pytest.raises(TokenizerError, match=name):
         load_tokenizer(folder)
+
+
+def test_a_model_file_that_is_cut_anywhere_is_a_clean_error(tmp_path: Path) -> None:
+    whole = tiny_gguf(tmp_path / "tiny.gguf").read_bytes()
+    cut = tmp_path / "cut.gguf"
+    for size in range(0, len(whole), 64):
+        cut.write_bytes(whole[:size])
+        with pytest.raises((ModelLoadError, TokenizerError)):
+            load_tokenizer(cut, cache=tmp_path / "cache")
 
 
 def test_a_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
