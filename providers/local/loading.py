@@ -65,13 +65,10 @@ class ModelLoads:
             return Readiness(ReadinessState.LOADING, "still loading")
         return Readiness(ReadinessState.READY)
 
-    def context(self, name: str) -> int | None:
-        """The window in tokens, once the model is loaded."""
+    def loaded(self, name: str) -> LocalModel | None:
+        """The model, if it is there now."""
         task = self._tasks.get(name)
-        if task is None or not task.done() or task.cancelled():
-            return None
-        model = task.result()
-        return None if model is None else model.engine.max_context
+        return task.result() if task is not None and task.done() and not task.cancelled() else None
 
     async def aclose(self) -> None:
         """Waits for a load that runs (a thread cannot be stopped) and closes the engines."""

@@ -15,7 +15,7 @@ from adapters.canonical.messages import Reasoning, Refusal, Text, ToolCall, Tool
 from adapters.canonical.request import Request
 from adapters.canonical.usage import Usage
 from local_engine.errors import EngineError
-from local_engine.generation import GenerationRequest, StepOutput
+from local_engine.generation import EngineStats, GenerationRequest, StepOutput
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness
 from providers.choices import fan_out
 from providers.local.engine_request import gateway_error, prompt_ids, sampling_params
@@ -86,15 +86,24 @@ class LocalProvider:
 
     async def models(self) -> Sequence[ModelEntry]:
         return [
-            ModelEntry(id=name, created=self._created, owned_by=self._name, context=self._loads.context(name))
+            ModelEntry(id=name, created=self._created, owned_by=self._name, context=self._context(name))
             for name in self._models
         ]
+
+    def engine_stats(self, model: str) -> EngineStats | None:
+        """The engine's present state; None while the model is not loaded."""
+        loaded = self._loads.loaded(model)
+        return None if loaded is None else loaded.engine.stats()
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
         return fan_out(self._answer, request)
 
     async def aclose(self) -> None:
         await self._loads.aclose()
+
+    def _context(self, model: str) -> int | None:
+        loaded = self._loads.loaded(model)
+        return None if loaded is None else loaded.engine.max_context
 
     def _check_known(self, model: str) -> None:
         if model not in self._models:
