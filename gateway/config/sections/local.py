@@ -63,7 +63,9 @@ class KvCache(Section):
 
 
 class Scheduler(Section):
-    max_batch_tokens: Positive = Field(default=8192, description="Tokens in one step.")
+    max_batch_tokens: Positive | None = Field(
+        default=None, description="Tokens in one step; default: the engine's choice for the device."
+    )
     max_sequences: Positive = Field(default=256, description="Answers being written at the same time, a model.")
     queue: Positive = Field(default=1024, description="Requests that may wait, a model; more are refused with 429.")
 

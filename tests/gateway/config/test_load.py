@@ -38,7 +38,7 @@ def test_the_smallest_file_has_all_defaults() -> None:
     assert (provider.device, provider.threads) == ("auto", "auto")
     assert (provider.kv_cache.memory, provider.kv_cache.block_size) == ("auto", 16)
     scheduler = provider.scheduler
-    assert (scheduler.max_batch_tokens, scheduler.max_sequences, scheduler.queue) == (8192, 256, 1024)
+    assert (scheduler.max_batch_tokens, scheduler.max_sequences, scheduler.queue) == (None, 256, 1024)
     assert list(provider.models) == ["smollm2-135m-instruct"]
 
 
