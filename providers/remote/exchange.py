@@ -8,9 +8,9 @@ and whether a broken connection came after the end. Never retries.
 from collections.abc import AsyncGenerator
 
 from adapters.canonical.errors import GatewayError, UpstreamError
-from adapters.canonical.events import Event, Started
+from adapters.canonical.events import Event, Started, TextDelta
 from adapters.canonical.request import Request
-from adapters.upstream import StreamParser, Upstream
+from adapters.upstream import Upstream
 from providers.base import Batch
 from providers.remote.failure import complete, error_page, wrong_content
 from providers.remote.http import MAX_ERROR_BYTES, Answer, HttpClient
@@ -42,7 +42,15 @@ async def exchange(
                 return
             parser = upstream.stream_parser(request)
             started = False
-            while data := await _read(answer, parser):
+            while True:
+                try:
+                    data = await answer.read()
+                except UpstreamError:
+                    if not parser.finished:
+                        raise
+                    break  # everything was said before the connection broke
+                if not data:
+                    break
                 batch = parser.feed(data)
                 if not batch:
                     continue
@@ -50,7 +58,7 @@ async def exchange(
                     started = True
                     answer.started()
                     _note_request_id(batch, request_id)
-                if parser.finished:
+                if type(batch[-1]) is not TextDelta and parser.finished:
                     answer.started(_AFTER_FINISH_S)
                 yield batch
                 if parser.failure is not None:
@@ -61,16 +69,6 @@ async def exchange(
         except GatewayError as error:
             complete(error, answer.status, answer.headers)
             raise
-
-
-async def _read(answer: Answer, parser: StreamParser) -> bytes:
-    """The next bytes, empty at the end. A connection that breaks after everything was said has ended well."""
-    try:
-        return await answer.read()
-    except UpstreamError:
-        if parser.finished:
-            return b""
-        raise
 
 
 async def _whole(provider: str, upstream: Upstream, request: Request, answer: Answer) -> list[Event]:

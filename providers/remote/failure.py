@@ -68,7 +68,7 @@ def no_answer(provider: str, error: Exception) -> UpstreamError:
 def broken_answer(provider: str, error: Exception) -> UpstreamError:
     """The error for an exception while the answer's body was read."""
     if isinstance(error, TimeoutError):
-        return UpstreamTimeout(f"{provider}: it fell silent in the middle of its answer")
+        return UpstreamTimeout(f"{provider}: it fell silent before its answer was whole")
     if isinstance(error.__cause__, aiohttp.http_exceptions.ContentEncodingError):
         return BadUpstreamResponse(f"{provider}: the answer can't be decompressed")
     return StreamTruncated(f"{provider}: the connection broke in the middle of the answer")

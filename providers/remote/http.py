@@ -7,6 +7,7 @@ an answer that was read to its end gives the connection back to the pool. Nothin
 """
 
 import asyncio
+import re
 import ssl
 from collections.abc import Mapping
 from io import BytesIO
@@ -31,6 +32,8 @@ _KEEP_ALIVE_S = 30.0
 _READ_BUFFER_BYTES = 64 * 1024  # two of these wait in memory for a slow reader, then the socket is paused
 _ONE_WRITE_BYTES = 1 << 20
 _FOREIGN = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # aiohttp's RuntimeError: "Connection closed."
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 _OURS = frozenset(
     # Of the framing and the content: whoever sets these from outside breaks the request.
     (
@@ -60,6 +63,10 @@ class HttpClient:
         self._base = _checked_base(settings.name, base_url)
         self._urls: dict[str, URL] = {}
         self._headers = _outgoing_headers(settings, auth)
+        self._post_headers = CIMultiDict(self._headers, **{"content-type": "application/json"})
+        self._stream_headers = CIMultiDict(self._post_headers)
+        self._stream_headers["accept"] = "text/event-stream"
+        self._stream_headers["accept-encoding"] = "identity"  # a compressor in between would hold tokens back
         self._ssl = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None
         self._proxy = settings.proxy
         self._max_connections = settings.max_connections
@@ -68,33 +75,32 @@ class HttpClient:
 
     async def get(self, path: str) -> "Answer":
         """The answer to a GET. Its body counts against the first-token limit."""
-        return await self._send("GET", path, None, {}, self.limits.first_token_s)
+        return await self._send("GET", path, None, self._headers, self.limits.first_token_s)
 
     async def post(self, path: str, body: bytes, *, stream: bool, request_id: str | None = None) -> "Answer":
-        """The answer to a JSON body, as soon as its head came. `stream`: server-sent events are wanted."""
-        headers = {"content-type": "application/json"}
-        if stream:
-            headers["accept"] = "text/event-stream"
-            headers["accept-encoding"] = "identity"  # a compressor in between would hold tokens back
+        """The answer to a JSON body, as soon as its head came. `stream`: server-sent events are wanted.
+
+        The deadline of the call is the first-token limit for a stream, the total limit otherwise.
+        """
+        headers = self._stream_headers if stream else self._post_headers
         if request_id is not None and len(request_id) <= 512 and request_id.isascii() and request_id.isprintable():
+            headers = headers.copy()
             headers["x-request-id"] = request_id
         limit_s = self.limits.first_token_s if stream else self.limits.total_s
         return await self._send("POST", path, body, headers, limit_s)
 
     async def _send(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], limit_s: float
+        self, method: str, path: str, body: bytes | None, headers: CIMultiDict[str], limit_s: float
     ) -> "Answer":
         url = self._urls.get(path)
         if url is None:
             url = self._urls[path] = URL(self._base + path, encoded=True)
-        merged = self._headers.copy()
-        merged.update(headers)
         deadline = asyncio.get_running_loop().time() + limit_s
         data = body if body is None or len(body) <= _ONE_WRITE_BYTES else BytesIO(body)  # in pieces, as the peer reads
         try:
             async with asyncio.timeout_at(deadline):
                 response = await self._open_session().request(
-                    method, url, data=data, headers=merged, proxy=self._proxy, allow_redirects=False
+                    method, url, data=data, headers=headers, proxy=self._proxy, allow_redirects=False
                 )
         except _FOREIGN as error:
             raise no_answer(self.provider, error) from error
@@ -131,8 +137,8 @@ class HttpClient:
 class Answer:
     """One answer whose head has come. Read it to its end or close it: use it as a context manager.
 
-    A stream is read with `read`, under the first-token limit until `started` is called and under the gap limit after
-    it; time that the reader spends elsewhere does not count. A whole body is read with `body`.
+    Reading ends at the deadline of the call until `started` is called, and at the gap limit after it; time that the
+    reader spends elsewhere is no gap.
     """
 
     __slots__ = (
@@ -181,12 +187,13 @@ class Answer:
         """What has arrived since the last read, at least one byte; empty at the end of the body."""
         if self._failure is not None:
             raise broken_answer(self._provider, self._failure) from self._failure
-        now = self._loop.time()
-        self._due = now + self._gap_s if self._first_deadline is None else self._first_deadline
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._due, self._check_silence)
+        content = self._content
+        if not content.is_eof():
+            self._due = self._loop.time() + self._gap_s if self._first_deadline is None else self._first_deadline
+            if self._timer is None:
+                self._timer = self._loop.call_at(self._due, self._check_silence)
         try:
-            return await self._content.readany()
+            return await content.readany()
         except _FOREIGN as error:
             self._failure = error
             arrived = self._left_in_buffer()
@@ -220,20 +227,14 @@ class Answer:
         return self._content.read_nowait()
 
     async def body(self, limit_bytes: int = MAX_BODY_BYTES) -> bytes:
-        """The whole body. Raises BadUpstreamResponse when it is larger, StreamTruncated when it is cut short."""
+        """The whole body, before the deadline of the call. Raises BadUpstreamResponse when it is larger."""
         pieces: list[bytes] = []
         size = 0
-        try:
-            async with asyncio.timeout(self._limits.total_s):
-                while piece := await self._content.readany():
-                    size += len(piece)
-                    if size > limit_bytes:
-                        raise BadUpstreamResponse(f"{self._provider}: the answer is larger than {limit_bytes} bytes")
-                    pieces.append(piece)
-        except _FOREIGN as error:
-            raise broken_answer(self._provider, error) from error
-        finally:
-            self.close()
+        while piece := await self.read():
+            size += len(piece)
+            if size > limit_bytes:
+                raise BadUpstreamResponse(f"{self._provider}: the answer is larger than {limit_bytes} bytes")
+            pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def error_body(self) -> bytes:
@@ -276,9 +277,14 @@ def _outgoing_headers(settings: ProviderSettings, auth: Mapping[str, str]) -> CI
     """Everything that every request carries; what is not built here does not leave."""
     headers = CIMultiDict({"accept": "application/json", "accept-encoding": "gzip, deflate"})
     headers["user-agent"] = settings.user_agent
-    headers.update(auth)
+    for name, value in auth.items():
+        if not _HEADER_VALUE.fullmatch(value):
+            raise ValueError(f"providers.{settings.name}.api_key: it holds characters that no header can carry")
+        headers[name] = value
     for name, value in settings.headers.items():
         if name.lower() in _OURS:
             raise ValueError(f"providers.{settings.name}.headers: {name} is set by the gateway itself")
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise ValueError(f"providers.{settings.name}.headers: {name!r} or its value is no HTTP header")
         headers[name] = value
     return headers

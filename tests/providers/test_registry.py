@@ -18,7 +18,7 @@ def scripted(settings: ProviderSettings) -> ScriptedProvider:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another package offers the types `acme` and `openai`: its metadata lie on the path, as an installer leaves them."""
+    """Another package offers the types `acme` and `openai`: its metadata lie on the path, as installed."""
     metadata = tmp_path / "acme_provider-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-provider\nVersion: 1.0\n")

@@ -523,6 +523,18 @@ class TestSettings:
         with pytest.raises(ValueError, match=r"providers\.tiny\.headers"):
             HttpClient(settings(headers={name: "1"}), "http://host/v1", {})
 
+    @pytest.mark.parametrize(
+        ("name", "value"), [("x team", "a"), ("x-team", "a\r\nx-evil: 1"), ("", "a"), ("x-team", "é")]
+    )
+    def test_what_is_no_header_cannot_be_configured(self, name: str, value: str) -> None:
+        with pytest.raises(ValueError, match=r"providers\.tiny\.headers"):
+            HttpClient(settings(headers={name: value}), "http://host/v1", {})
+
+    def test_a_key_with_a_line_end_is_refused_without_telling_it(self) -> None:
+        with pytest.raises(ValueError, match=r"providers\.tiny\.api_key") as caught:
+            HttpClient(settings(), "http://host/v1", {"authorization": "Bearer secret\n"})
+        assert "secret" not in str(caught.value)
+
     def test_a_ca_file_that_is_no_certificate_is_refused(self, tmp_path: object) -> None:
         with pytest.raises((ssl.SSLError, OSError)):
             HttpClient(settings(ca_file=f"{tmp_path}/missing.pem"), "https://host/v1", {})
