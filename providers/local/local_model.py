@@ -68,15 +68,12 @@ def _start_engine(
     path: Path, settings: LocalModelSettings, shared: LocalSettings, progress: LoadProgress
 ) -> tuple[Generator, frozenset[int], SamplingDefaults]:
     """The tensor side; torch is imported here and not before."""
-    import torch
-
     from local_engine.async_engine import AsyncEngine
     from local_engine.config import EngineConfig
+    from local_engine.device import pick_device
     from local_engine.loading.load import load_model
 
-    device = shared.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = pick_device(shared.device)
     kv_cache, scheduler = shared.kv_cache, shared.scheduler
     base = EngineConfig()
     config = EngineConfig(
