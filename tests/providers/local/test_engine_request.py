@@ -1,0 +1,116 @@
+"""What the engine is asked for: the request's numbers, then the model's, then the API's defaults; refusals by name."""
+
+import pytest
+
+from adapters.canonical.errors import ContextOverflow, InternalError, InvalidRequest, QueueFull, UnsupportedParameter
+from adapters.canonical.messages import USER, Message, Text
+from adapters.canonical.request import Request, Sampling, TemplateOptions, ToolChoice
+from local_engine import errors as engine_errors
+from local_engine.sampling import SamplingDefaults
+from providers.local.chat_template import ChatTemplate
+from providers.local.engine_request import COMPLETION_MAX_TOKENS, gateway_error, prompt_ids, sampling_params
+from providers.local.local_model import LocalModel
+from tests.scripted_engine import BOS_ID, EOS_ID, ScriptedEngine, Vocabulary
+
+VOCABULARY = Vocabulary()
+CHAT = (Message(role=USER, parts=(Text(text="hi"),)),)
+
+
+def model(template: str | None = "{{ messages[0].content }}", **defaults: float) -> LocalModel:
+    return LocalModel(
+        name="m",
+        engine=ScriptedEngine(),
+        tokenizer=VOCABULARY,
+        template=None if template is None else ChatTemplate(template),
+        stop_token_ids=frozenset((EOS_ID,)),
+        defaults=SamplingDefaults(**defaults),  # type: ignore[arg-type]
+    )
+
+
+def chat(**fields: object) -> Request:
+    return Request(model="m", dialect="d", messages=CHAT, **fields)  # type: ignore[arg-type]
+
+
+def completion(**fields: object) -> Request:
+    return Request(model="m", dialect="d", **{"prompts": ("hi",), **fields})  # type: ignore[arg-type]
+
+
+def test_the_requests_own_number_goes_before_the_models() -> None:
+    params = sampling_params(model(temperature=0.2, top_k=7), chat(sampling=Sampling(temperature=0.9)))
+    assert (params.temperature, params.top_k) == (0.9, 7)
+
+
+def test_without_either_the_apis_defaults_apply() -> None:
+    params = sampling_params(model(), chat())
+    assert (params.temperature, params.top_p, params.top_k, params.max_tokens) == (1.0, 1.0, 0, None)
+
+
+def test_completions_default_to_sixteen_tokens() -> None:
+    assert sampling_params(model(), completion()).max_tokens == COMPLETION_MAX_TOKENS == 16
+
+
+@pytest.mark.parametrize(("asked", "top_k"), [(-1, 0), (0, 0), (5, 5)])
+def test_top_k_is_off_at_minus_one_and_zero(asked: int, top_k: int) -> None:
+    assert sampling_params(model(), chat(sampling=Sampling(top_k=asked))).top_k == top_k
+
+
+def test_a_top_p_of_zero_leaves_the_likeliest_token() -> None:
+    params = sampling_params(model(), chat(sampling=Sampling(top_p=0.0)))
+    assert (params.top_p, params.top_k) == (1.0, 1)
+
+
+@pytest.mark.parametrize(("echo", "scored"), [(True, 3), (None, None)])
+def test_the_prompt_is_scored_only_for_echo(echo: bool | None, scored: int | None) -> None:
+    params = sampling_params(model(), completion(echo=echo, logprobs=3))
+    assert (params.logprobs, params.prompt_logprobs) == (3, scored)
+
+
+def test_a_chat_prompt_is_the_template_without_added_markers() -> None:
+    assert prompt_ids(model(), chat()) == tuple(b"hi")
+
+
+@pytest.mark.parametrize(("options", "first"), [(None, BOS_ID), (TemplateOptions(add_special_tokens=False), ord("h"))])
+def test_a_plain_prompt_gets_the_models_markers_unless_told(options: TemplateOptions | None, first: int) -> None:
+    assert prompt_ids(model(), completion(template=options))[0] == first
+
+
+def test_token_ids_pass_as_they_are() -> None:
+    assert prompt_ids(model(), completion(prompts=((1, 2, 3),))) == (1, 2, 3)
+
+
+def test_chat_with_a_model_without_a_template_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedParameter) as caught:
+        prompt_ids(model(template=None), chat())
+    assert caught.value.param == "messages"
+
+
+@pytest.mark.parametrize("choice", [ToolChoice(mode="required"), ToolChoice(mode="required", name="f")])
+def test_a_call_that_cannot_be_enforced_is_refused(choice: ToolChoice) -> None:
+    with pytest.raises(UnsupportedParameter) as caught:
+        prompt_ids(model(), chat(tool_choice=choice))
+    assert caught.value.param == "tool_choice"
+
+
+def test_the_engines_refusals_name_the_clients_field() -> None:
+    too_long = gateway_error(engine_errors.ContextOverflow(prompt_tokens=70, limit=64), chat())
+    assert isinstance(too_long, ContextOverflow)
+    assert too_long.param == "messages"
+    assert "70" in too_long.message
+    assert "64" in too_long.message
+    answer_too_long = engine_errors.ContextOverflow(prompt_tokens=60, limit=64, max_tokens=8)
+    assert gateway_error(answer_too_long, completion()).param == "max_tokens"
+    out_of_range = gateway_error(engine_errors.InvalidInput("min_p", "must be ..."), chat())
+    assert isinstance(out_of_range, InvalidRequest)
+    assert out_of_range.param == "min_p"
+
+
+def test_a_full_queue_is_a_429_with_a_wait() -> None:
+    error = gateway_error(engine_errors.QueueFull(limit=1, retry_after_s=3.0), chat())
+    assert isinstance(error, QueueFull)
+    assert (error.status, error.retry_after_s) == (429, 3.0)
+
+
+def test_a_failed_generation_tells_nothing_of_the_inside() -> None:
+    error = gateway_error(engine_errors.GenerationFailed("tensor at 0x7f"), chat())
+    assert isinstance(error, InternalError)
+    assert "0x7f" not in error.message
