@@ -68,7 +68,7 @@ class HttpClient:
         self._stream_headers["accept"] = "text/event-stream"
         self._stream_headers["accept-encoding"] = "identity"  # a compressor in between would hold tokens back
         self._ssl = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None
-        self._proxy = settings.proxy
+        self._proxy = _checked_proxy(settings)
         self._max_connections = settings.max_connections
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
@@ -271,6 +271,19 @@ def _checked_base(provider: str, base_url: str) -> str:
     if url.user is not None or url.query_string or url.fragment:
         raise ValueError(f"providers.{provider}.base_url: no user, query or fragment is allowed here")
     return str(url).rstrip("/")
+
+
+def _checked_proxy(settings: ProviderSettings) -> URL | None:
+    """The proxy's URL; it may hold a user and a password, so no message quotes it."""
+    if settings.proxy is None:
+        return None
+    try:
+        proxy = URL(settings.proxy)
+    except ValueError as error:
+        raise ValueError(f"providers.{settings.name}.proxy: not a URL") from error
+    if proxy.scheme not in ("http", "https") or not proxy.host:
+        raise ValueError(f"providers.{settings.name}.proxy: must start with http:// or https:// and name a host")
+    return proxy
 
 
 def _outgoing_headers(settings: ProviderSettings, auth: Mapping[str, str]) -> CIMultiDict[str]:

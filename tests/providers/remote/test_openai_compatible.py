@@ -1,12 +1,10 @@
-"""OpenAI-shaped servers over a real socket: the provider's contract, its error table, and what it sends."""
+"""OpenAI-shaped servers over a real socket: the error table, what is sent, and how streams may look."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from adapters.canonical.errors import (
     BadUpstreamResponse,
@@ -25,158 +23,35 @@ from adapters.canonical.errors import (
     UpstreamRateLimited,
     UpstreamTimeout,
 )
-from adapters.canonical.events import ChoiceFinished, Event, ProviderReported, Started, TextDelta, UsageReported
+from adapters.canonical.events import ChoiceFinished, ProviderReported, Started, UsageReported
 from adapters.canonical.messages import USER, Message, Text, ToolCall
 from adapters.canonical.request import Request, Sampling
 from adapters.canonical.result import fold
 from adapters.canonical.stop_reason import StopReason
 from providers.base import ProviderSettings
 from providers.registry import build
-from providers.remote.openai_compatible import OpenAICompatible
-from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
-from tests.mock_upstream import Answer, MockUpstream
+from providers.testing.contract import TEXT
+from tests.mock_upstream import Answer
+from tests.providers.remote.openai_wire import (
+    DONE,
+    FIRST,
+    HEAD,
+    LAST,
+    STREAM,
+    USAGE,
+    body_of,
+    call_delta,
+    chunk,
+    collect,
+    connected,
+    failure,
+    provider_for,
+    request,
+    texts,
+    whole,
+)
 
 pytestmark = pytest.mark.timeout(20)
-HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
-DONE = b"data: [DONE]\n\n"
-
-
-def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, index: int = 0, **more: Any) -> bytes:
-    choices = [] if delta is None else [{"index": index, "delta": delta, "finish_reason": finish}]
-    return b"data: " + json.dumps({**HEAD, "choices": choices, **more}).encode() + b"\n\n"
-
-
-def whole(message: dict[str, Any], finish: str = "stop", **more: Any) -> Answer:
-    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
-    body = {**HEAD, "object": "chat.completion", "choices": [choice], "usage": USAGE, **more}
-    return Answer.json(json.dumps(body).encode())
-
-
-FIRST = chunk({"role": "assistant", "content": TEXT[:3]})
-LAST = chunk({"content": TEXT[3:]})
-STREAM = Answer.sse([FIRST, LAST, chunk({}, "stop"), chunk(usage=USAGE), DONE])
-
-
-def request(*, stream: bool = True, **changes: Any) -> Request:
-    values: dict[str, Any] = {"messages": (Message(role=USER, parts=(Text(text="hi"),)),), **changes}
-    return Request(model="m", dialect="openai.chat", stream=stream, **values)
-
-
-def provider_for(base_url: str, **changes: Any) -> OpenAICompatible:
-    values = {"name": "up", "type": "openai-compatible", "base_url": base_url, "api_key": "secret-key", **changes}
-    provider = build(ProviderSettings(**values))
-    assert isinstance(provider, OpenAICompatible)
-    return provider
-
-
-@asynccontextmanager
-async def connected(*answers: Answer, **changes: Any) -> AsyncIterator[tuple[MockUpstream, OpenAICompatible]]:
-    async with MockUpstream(*answers) as upstream:
-        provider = provider_for(upstream.base_url, **changes)
-        try:
-            yield upstream, provider
-        finally:
-            await provider.aclose()
-
-
-async def collect(provider: OpenAICompatible, asked: Request) -> list[Event]:
-    async with aclosing(provider.stream(asked)) as batches:
-        return [event async for batch in batches for event in batch]
-
-
-async def failure(provider: OpenAICompatible, asked: Request) -> GatewayError:
-    with pytest.raises(GatewayError) as caught:
-        await collect(provider, asked)
-    return caught.value
-
-
-def texts(events: list[Event]) -> dict[int, str]:
-    found: dict[int, str] = {}
-    for event in events:
-        if isinstance(event, TextDelta):
-            found[event.choice] = found.get(event.choice, "") + event.text
-    return found
-
-
-def body_of(upstream: MockUpstream, number: int = 0) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(upstream.requests[number].body)
-    return found
-
-
-def _call(index: int, **function: str) -> dict[str, Any]:
-    return {"tool_calls": [{"index": index, "id": "", "type": "function", "function": function}]}
-
-
-class OpenAIStage:
-    """The provider, and an upstream that plays scenes in chat completions' words."""
-
-    def __init__(self, upstream: MockUpstream, provider: OpenAICompatible) -> None:
-        self.provider = provider
-        self._upstream = upstream
-        self._scene = Scene.TEXT
-        self._seen = 0
-
-    def set(self, scene: Scene) -> None:
-        self._scene = scene
-        self._seen = len(self._upstream.requests)
-
-    def request(self, *, stream: bool) -> Request:
-        self._upstream.script(self._streamed() if stream else self._whole())
-        return request(stream=stream)
-
-    def _streamed(self) -> Answer:
-        match self._scene:
-            case Scene.TEXT:
-                return STREAM
-            case Scene.LENGTH:
-                return Answer.sse([FIRST, LAST, chunk({}, "length"), chunk(usage=USAGE), DONE])
-            case Scene.TOOLS:
-                pieces = []
-                for index, (name, arguments) in enumerate(TOOL_CALLS):
-                    start = _call(index, name=name, arguments="")
-                    start["tool_calls"][0]["id"] = f"call_{index}"
-                    pieces += [chunk(start), chunk(_call(index, arguments=arguments[:5]))]
-                    pieces += [chunk(_call(index, arguments=arguments[5:]))]
-                return Answer.sse([*pieces, chunk({}, "tool_calls"), chunk(usage=USAGE), DONE])
-            case Scene.BROKEN:
-                return Answer.sse([FIRST], then="reset")
-            case Scene.STALLED:
-                return Answer.sse([FIRST], then="hang")
-            case Scene.REFUSED | Scene.SILENT:
-                return self._whole()
-
-    def _whole(self) -> Answer:
-        match self._scene:
-            case Scene.TEXT:
-                return whole({"content": TEXT})
-            case Scene.LENGTH:
-                return whole({"content": TEXT}, "length")
-            case Scene.TOOLS:
-                calls = [
-                    {"id": f"call_{i}", "type": "function", "function": {"name": name, "arguments": arguments}}
-                    for i, (name, arguments) in enumerate(TOOL_CALLS)
-                ]
-                return whole({"content": None, "tool_calls": calls}, "tool_calls")
-            case Scene.REFUSED:
-                return Answer.json(b'{"error": {"message": "busy", "code": "overloaded"}}', 503)
-            case Scene.SILENT:
-                return Answer(silent=True, then="hang")
-            case Scene.BROKEN | Scene.STALLED:
-                raise AssertionError("only streams break in the middle")
-
-    async def reached(self) -> None:
-        await self._upstream.seen(self._seen + 1)
-
-    async def freed(self) -> None:
-        await self._upstream.idle(within_s=1)
-
-
-class TestContract(ProviderContract):
-    @pytest_asyncio.fixture
-    async def stage(self) -> AsyncIterator[OpenAIStage]:
-        async with connected(STREAM) as (upstream, provider):
-            yield OpenAIStage(upstream, provider)
 
 
 ERRORS: list[tuple[int, dict[str, Any], type[GatewayError], int]] = [
@@ -356,9 +231,9 @@ class TestChoices:
 
 class TestStreams:
     async def test_an_empty_id_on_later_deltas_of_a_call_means_absent(self) -> None:
-        first = _call(0, name="get_weather", arguments="")
+        first = call_delta(0, name="get_weather", arguments="")
         first["tool_calls"][0]["id"] = "call_7"
-        pieces = [chunk(first), chunk(_call(0, arguments='{"city":')), chunk(_call(0, arguments='"Oslo"}'))]
+        pieces = [chunk(first), chunk(call_delta(0, arguments='{"city":')), chunk(call_delta(0, arguments='"Oslo"}'))]
         async with connected(Answer.sse([*pieces, chunk({}, "tool_calls"), DONE])) as (_, provider):
             result = fold(await collect(provider, request()))
         assert result.choices[0].parts == (ToolCall(id="call_7", name="get_weather", arguments='{"city":"Oslo"}'),)
@@ -372,9 +247,8 @@ class TestStreams:
 
     async def test_characters_cut_between_reads_stay_whole(self) -> None:
         data = b"".join(STREAM.pieces)
-        cuts = [data.index("ü".encode()) + 1] if "ü".encode() in data else [50]
-        pieces = [data[: cuts[0]], data[cuts[0] :]]
-        async with connected(Answer.sse(pieces)) as (_, provider):
+        cut = data.index("界".encode()) + 1
+        async with connected(Answer.sse([data[:cut], data[cut : cut + 1], data[cut + 1 :]])) as (_, provider):
             assert texts(await collect(provider, request())) == {0: TEXT}
 
     async def test_usage_that_comes_after_the_finish_is_delivered(self) -> None:
