@@ -1,0 +1,29 @@
+"""One tiny model in both file formats, loaded once a session."""
+
+from pathlib import Path
+
+import pytest
+
+from local_engine.config import EngineConfig
+from local_engine.loading.load import LoadedModel, load_model
+from tests.local_engine.tiny_models import Oracle, tiny_oracle, write_gguf, write_safetensors
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Oracle:
+    return tiny_oracle()
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_safetensors(oracle, tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_gguf(oracle, tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_folder: Path) -> LoadedModel:
+    return load_model(tiny_folder, EngineConfig())

@@ -1,0 +1,67 @@
+"""Paged attention against the plain formula over the sequence's own keys and values."""
+
+import pytest
+import torch
+
+from local_engine.batch import build_batch
+from local_engine.generation import GenerationRequest
+from local_engine.layers.attention import LayerCache, paged_attention
+from local_engine.sampling import SamplingParams
+from local_engine.scheduler import Chunk
+from local_engine.sequence import Sequence
+
+HEADS, KV_HEADS, DIM, BLOCK = 6, 2, 8, 4
+
+
+def expected_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: int) -> torch.Tensor:
+    """q [Q, H, D] at positions start on, k and v [S, K, D] -> [Q, H * D], by the definition."""
+    share = HEADS // KV_HEADS
+    rows = []
+    for index in range(q.shape[0]):
+        seen = start + index + 1
+        heads = []
+        for head in range(HEADS):
+            scores = k[:seen, head // share] @ q[index, head] / DIM**0.5
+            heads.append(torch.softmax(scores, 0) @ v[:seen, head // share])
+        rows.append(torch.cat(heads))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [(0, 1)],
+        [(0, 9)],
+        [(5, 6), (5, 6)],
+        [(2, 3), (8, 9), (70, 71), (3, 9)],
+        [(0, 3), (4, 11), (200, 201), (12, 13)],
+    ],
+    ids=str,
+)
+def test_each_row_attends_to_its_own_past_and_to_nothing_else(spans: list[tuple[int, int]]) -> None:
+    torch.manual_seed(0)
+    blocks = [-(-stop // BLOCK) for _, stop in spans]
+    numbers = (torch.randperm(sum(blocks)) + 1).tolist()
+    slots = BLOCK * (len(numbers) + 1)
+    # Whatever a block held before is not a number; only the padding block is zero.
+    keys, values = (torch.full((slots, KV_HEADS, DIM), torch.nan) for _ in range(2))
+    keys[:BLOCK] = values[:BLOCK] = 0
+    chunks: list[Chunk] = []
+    past: dict[Chunk, torch.Tensor] = {}
+    for (start, stop), count in zip(spans, blocks, strict=True):
+        sequence = Sequence(GenerationRequest("r", (1,) * stop, SamplingParams()), len(chunks), 0, frozenset(), 1)
+        sequence.blocks = [numbers.pop() for _ in range(count)]
+        chunk = Chunk(sequence, start, stop)
+        chunks.append(chunk)
+        past[chunk] = torch.randn(2, stop, KV_HEADS, DIM)
+        for position in range(start):
+            slot = sequence.blocks[position // BLOCK] * BLOCK + position % BLOCK
+            keys[slot], values[slot] = past[chunk][:, position]
+    batch = build_batch(chunks, block_size=BLOCK, device=torch.device("cpu"), dtype=torch.float32)
+    q = torch.randn(len(batch.token_ids), HEADS, DIM)
+    new = torch.cat([past[chunk][:, chunk.start : chunk.stop] for chunk in batch.chunks], 1)
+    attended = paged_attention(q, new[0], new[1], LayerCache(keys, values), batch.plan)
+    for chunk, row in zip(batch.chunks, batch.first_row, strict=True):
+        queries = q[row : row + chunk.stop - chunk.start]
+        expected = expected_rows(queries, past[chunk][0], past[chunk][1], chunk.start)
+        torch.testing.assert_close(attended[row : row + len(queries)], expected, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,22 @@
+"""The packed linear layer against its plain twin, at row counts on both sides of its padding."""
+
+import pytest
+import torch
+
+from local_engine.layers.linear import DenseLinear
+from local_engine.layers.packed_linear import PackedLinear
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 17, 64])
+@pytest.mark.parametrize(("outputs", "inputs"), [(48, 32), (7, 5), (130, 96)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_product_equals_that_of_the_dense_layer(rows: int, outputs: int, inputs: int, biased: bool) -> None:
+    torch.manual_seed(rows)
+    weight, x = torch.randn(outputs, inputs), torch.randn(rows, inputs)
+    bias = torch.randn(outputs) if biased else None
+    with torch.inference_mode():
+        y = PackedLinear(weight, bias)(x)
+        expected = DenseLinear(weight, bias)(x)
+        bound = 1e-5 * (x.abs() @ weight.abs().T + 1)
+    assert y.shape == (rows, outputs)
+    assert bool(((y - expected).abs() <= bound).all())

@@ -1,0 +1,111 @@
+"""Our Llama against transformers' on random weights: every variant of shape, both file formats."""
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+import torch
+
+from local_engine.batch import build_batch
+from local_engine.config import EngineConfig
+from local_engine.engine import Engine
+from local_engine.generation import GenerationRequest
+from local_engine.layers.attention import LayerCache
+from local_engine.loading.load import LoadedModel, load_model
+from local_engine.sampling import SamplingParams
+from local_engine.scheduler import Chunk
+from local_engine.sequence import Sequence
+from tests.local_engine.engine_driver import generate, request, small_config, tokens_of
+from tests.local_engine.tiny_models import Oracle, tiny_oracle, write_gguf, write_safetensors
+
+PROMPT = [3, 17, 99, 42, 5, 64, 23, 8, 111, 2, 77]
+GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+
+
+def logits_of(loaded: LoadedModel, tokens: list[int]) -> torch.Tensor:
+    """[T, V], computed in one chunk over a cache of our own."""
+    shape = loaded.info.config
+    sequence = Sequence(GenerationRequest("r", tuple(tokens), SamplingParams()), 0, 0, frozenset(), 1)
+    sequence.blocks = list(range(1, 2 + len(tokens) // 4))
+    batch = build_batch(
+        [Chunk(sequence, 0, len(tokens))], block_size=4, device=torch.device("cpu"), dtype=torch.float32
+    )
+    size = (4 * (len(sequence.blocks) + 1), shape.num_kv_heads, shape.head_dim)
+    with torch.inference_mode():
+        caches = [LayerCache(torch.zeros(size), torch.zeros(size)) for _ in range(shape.num_layers)]
+        return loaded.model.logits(loaded.model.forward(batch.token_ids, batch.positions, caches, batch.plan))
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {},
+        {"tie_word_embeddings": True},
+        {"num_key_value_heads": 4},
+        {"num_key_value_heads": 1},
+        {"head_dim": 16},
+        {"attention_bias": True, "mlp_bias": True},
+        {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0}},
+        {"rope_parameters": LLAMA3_ROPE},
+    ],
+    ids=["plain", "tied", "no_gqa", "one_kv_head", "wide_heads", "biases", "linear_rope", "llama3_rope"],
+)
+def test_logits_and_greedy_tokens_equal_those_of_transformers(variant: dict[str, Any], tmp_path: Path) -> None:
+    oracle = tiny_oracle(seed=5, **variant)
+    loaded = load_model(write_safetensors(oracle, tmp_path), EngineConfig())
+    torch.testing.assert_close(logits_of(loaded, PROMPT), oracle.logits(PROMPT), atol=2e-4, rtol=1e-4)
+    (outcome,) = generate(Engine(loaded, small_config()), [request(PROMPT, GREEDY)])
+    assert tokens_of(outcome) == oracle.greedy(PROMPT, 12)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_gguf_gives_the_logits_of_the_model_it_was_made_from(tied: bool, tmp_path: Path) -> None:
+    oracle = tiny_oracle(seed=6, tie_word_embeddings=tied)
+    loaded = load_model(write_gguf(oracle, tmp_path / "m.gguf"), EngineConfig())
+    torch.testing.assert_close(logits_of(loaded, PROMPT), oracle.logits(PROMPT), atol=2e-4, rtol=1e-4)
+
+
+def test_an_eight_bit_gguf_gives_nearly_the_logits_of_its_source(tmp_path: Path) -> None:
+    oracle = tiny_oracle(seed=6)
+    path = write_gguf(oracle, tmp_path / "m.gguf", matrix_type=gguf.GGMLQuantizationType.Q8_0)
+    ours = torch.log_softmax(logits_of(load_model(path, EngineConfig()), PROMPT), -1)
+    theirs = torch.log_softmax(oracle.logits(PROMPT), -1)
+    divergence = float((theirs.exp() * (theirs - ours)).sum(-1).mean())
+    assert 0 < divergence < 0.02
+
+
+def test_both_file_formats_give_the_same_tokens(oracle: Oracle, tiny_folder: Path, tiny_gguf: Path) -> None:
+    answers = []
+    for path in (tiny_folder, tiny_gguf):
+        (outcome,) = generate(Engine(load_model(path, EngineConfig()), small_config()), [request(PROMPT, GREEDY)])
+        answers.append(tokens_of(outcome))
+    assert answers[0] == answers[1] == oracle.greedy(PROMPT, 12)
+
+
+def test_bfloat16_weights_give_the_same_first_token(tiny_folder: Path, oracle: Oracle) -> None:
+    loaded = load_model(tiny_folder, EngineConfig(dtype="bfloat16"))
+    (outcome,) = generate(
+        Engine(loaded, EngineConfig(dtype="bfloat16", kv_bytes=1 << 20)),
+        [request(PROMPT, SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True))],
+    )
+    assert tokens_of(outcome) == oracle.greedy(PROMPT, 1)
+
+
+def test_the_gguf_rope_factors_divide_the_frequencies(tmp_path: Path) -> None:
+    oracle = tiny_oracle(seed=7, rope_parameters=LLAMA3_ROPE)
+    inverse = oracle.model.model.rotary_emb.inv_freq
+    plain = 1.0 / 10000.0 ** (torch.arange(0, 8, 2) / 8)
+    path = write_gguf(oracle, tmp_path / "m.gguf", extra={"rope_freqs.weight": (plain / inverse).numpy()})
+    torch.testing.assert_close(
+        logits_of(load_model(path, EngineConfig()), PROMPT), oracle.logits(PROMPT), atol=2e-4, rtol=1e-4
+    )
