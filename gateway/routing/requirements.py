@@ -5,14 +5,26 @@ where run.yaml says `unsupported_params: drop`, dropped and listed. What a messa
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from operator import attrgetter
 
 from msgspec import Struct
+from msgspec.structs import fields as struct_fields
 from msgspec.structs import replace
 
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.messages import USER, Message, Part, ProviderData, Text, ToolResult
-from adapters.canonical.request import AUTO, OutputFormat, Request, Tool, ToolChoice, set_fields, without_fields
+from adapters.canonical.request import (
+    AUTO,
+    EXPRESSIBLE_FIELDS,
+    OutputFormat,
+    Request,
+    Sampling,
+    Tool,
+    ToolChoice,
+    set_fields,
+    without_fields,
+)
 from providers.base import Capabilities
 
 __all__ = ["Fitted", "Spelling", "fit"]
@@ -55,6 +67,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "sampling.spaces_between_special_tokens": (True,),
 }
 _VALUES = {path.rpartition(".")[2]: (attrgetter(path), neutral) for path, neutral in _NEUTRAL.items()}
+_SAMPLING = frozenset(field.name for field in struct_fields(Sampling))
 _FORMS = ("messages", "prompts")  # compared by Capabilities.messages and .prompts
 
 
@@ -72,7 +85,7 @@ def fit(
     request = _in_form(request, capabilities, spell, completions_as_chat)
     _check_parts(request.messages, capabilities, spell("messages"))
     dropped: list[str] = []
-    unsupported = [name for name in set_fields(request) if name not in capabilities.fields and name not in _FORMS]
+    unsupported = _unsupported(request, capabilities.fields)
     if unsupported:
         dropped += [spell(name) for name in unsupported if not _asks_nothing(request, name)]
         request = without_fields(request, unsupported)
@@ -88,6 +101,30 @@ def fit(
             f"{', '.join(dropped)}: not supported by the model '{request.model}'", param=dropped[0]
         )
     return Fitted(request, tuple(dropped))
+
+
+def _unsupported(request: Request, supported: frozenset[str]) -> list[str]:
+    """The fields that the client set and the target lacks. Looks at those alone that the target lacks."""
+    for group, values_of in _lacked(supported):
+        holder = getattr(request, group) if group else request
+        if holder is not None and _any_set(values_of(holder)):
+            return [name for name in set_fields(request) if name not in supported and name not in _FORMS]
+    return []
+
+
+def _any_set(values: tuple[object, ...]) -> bool:
+    return values.count(None) < len(values)  # a generator over them would cost ten times as much
+
+
+@lru_cache(maxsize=256)
+def _lacked(supported: frozenset[str]) -> tuple[tuple[str, Callable[[object], tuple[object, ...]]], ...]:
+    """For the request itself (\"\") and each group of fields in it: what reads the values that a target lacks."""
+    names: dict[str, list[str]] = {}
+    for name in EXPRESSIBLE_FIELDS - supported - frozenset(_FORMS):
+        group, _, member = name.rpartition(".")
+        names.setdefault(group or ("sampling" if member in _SAMPLING else ""), []).append(member)
+    # A getter of one name would give a bare value, so the first name stands twice.
+    return tuple((group, attrgetter(*members, members[0])) for group, members in names.items())
 
 
 def _asks_nothing(request: Request, name: str) -> bool:

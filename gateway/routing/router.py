@@ -83,7 +83,7 @@ class Router:
                 fitted = self._fit(request, target, progress, spell)
                 if fitted is None:
                     continue
-                tries = Tries(self._rules.attempts, self._rules.max_wait_s, self._random)
+                tries: Tries | None = None
                 progress.target, progress.dropped = target, fitted.dropped
                 wait_s: float | None = 0.0
                 while wait_s is not None:
@@ -111,6 +111,7 @@ class Router:
                             if guard.complete:
                                 return  # every choice is whole: a fault after that takes nothing away (law 4)
                             raise
+                        tries = tries or Tries(self._rules.attempts, self._rules.max_wait_s, self._random)
                         wait_s = _next_wait(error, tries, deadline, is_last=is_last)
                         if wait_s is None:
                             progress.failures.append(error)

@@ -7,7 +7,6 @@ from aiohttp import web
 
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import Started
-from adapters.canonical.usage import Usage
 from adapters.front import Front, StreamRenderer
 from gateway.routing.router import Progress
 from gateway.server.answer_headers import answer_headers, stream_headers
@@ -66,10 +65,6 @@ class Exchange:
         self.evicted = False
         """The gateway itself cancelled the request, because it stops."""
 
-    @property
-    def usage(self) -> Usage | None:
-        return self.progress.usage if self.progress is not None else None
-
     def headers(self) -> dict[str, str]:
         return answer_headers(self.request_id, self.progress, self.upstream_request_id)
 
@@ -92,30 +87,36 @@ class Exchange:
 
     def log(self, log: Log, path: str) -> None:
         """Writes the request's line."""
-        progress = self.progress
-        target = progress.target if progress is not None else None
-        usage = self.usage
-        log.write(
-            "request",
-            {
-                "request_id": self.request_id,
-                "method": self.request.method,
-                "path": path,
-                "status": self.status,
-                "duration_ms": _ms(self._clock() - self.began),
-                "ttft_ms": _ms(self.first_output - self.began) if self.first_output is not None else None,
-                "key": self.key.id if self.key is not None else None,
-                "model": log.outside(self.model) if self.model is not None else None,
-                "stream": self.streams,
-                "provider": target.provider.name if target is not None else None,
-                "upstream_model": log.outside(target.model) if target is not None else None,
-                "attempts": progress.attempts if progress is not None and progress.attempts > 1 else None,
-                "dropped": ",".join(progress.dropped) if progress is not None and progress.dropped else None,
-                "prompt_tokens": usage.prompt_tokens if usage is not None else None,
-                "completion_tokens": usage.completion_tokens if usage is not None else None,
-                "error": self.error.code or self.error.type if self.error is not None else None,
-            },
-        )
+        fields: dict[str, object] = {
+            "request_id": self.request_id,
+            "method": self.request.method,
+            "path": path,
+            "status": self.status,
+            "duration_ms": _ms(self._clock() - self.began),
+        }
+        if self.first_output is not None:
+            fields["ttft_ms"] = _ms(self.first_output - self.began)
+        if self.key is not None:
+            fields["key"] = self.key.id
+        if self.model is not None:
+            fields["model"], fields["stream"] = log.outside(self.model), self.streams
+        if self.progress is not None:
+            _add_progress(fields, self.progress, log)
+        if self.error is not None:
+            fields["error"] = self.error.code or self.error.type
+        log.write("request", fields)
+
+
+def _add_progress(fields: dict[str, object], progress: Progress, log: Log) -> None:
+    if progress.target is not None:
+        fields["provider"], fields["upstream_model"] = progress.target.provider.name, log.outside(progress.target.model)
+    if progress.attempts > 1:
+        fields["attempts"] = progress.attempts
+    if progress.dropped:
+        fields["dropped"] = progress.dropped
+    usage = progress.usage
+    if usage is not None:
+        fields["prompt_tokens"], fields["completion_tokens"] = usage.prompt_tokens, usage.completion_tokens
 
 
 def _ms(seconds: float) -> float:

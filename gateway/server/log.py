@@ -44,7 +44,7 @@ class Log:
         return self._outside(text)
 
     def write(self, event: str, fields: Mapping[str, object]) -> None:
-        """Adds a line. Fields that are None are left out."""
+        """Adds a line."""
         if len(self._pending) >= _MAX_PENDING:
             self._lost += 1
             return
@@ -70,16 +70,12 @@ class Log:
 
 
 def _json_line(time_s: float, event: str, fields: Mapping[str, object]) -> bytes:
-    line: dict[str, object] = {"time": round(time_s, 3), "event": event}
-    for name, value in fields.items():
-        if value is not None:
-            line[name] = value
-    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps({"time": round(time_s, 3), "event": event, **fields}, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _text_line(time_s: float, event: str, fields: Mapping[str, object]) -> bytes:
     stamp = datetime.fromtimestamp(time_s, UTC).strftime("%H:%M:%S")
-    values = " ".join(f"{name}={_word(value)}" for name, value in fields.items() if value is not None)
+    values = " ".join(f"{name}={_word(value)}" for name, value in fields.items())
     return f"{stamp} {event} {values}\n".encode("utf-8", "backslashreplace")
 
 
@@ -93,9 +89,10 @@ def _trace(error: BaseException) -> str:
     parts: list[str] = []
     current: BaseException | None = error
     while current is not None and len(parts) < 5:
-        frames = traceback.extract_tb(current.__traceback__)[-8:]
+        frames = list(traceback.walk_tb(current.__traceback__))[-8:]  # extract_tb would read every source file
         where = " < ".join(
-            f"{frame.filename.rpartition('/')[2]}:{frame.lineno}:{frame.name}" for frame in reversed(frames)
+            f"{frame.f_code.co_filename.rpartition('/')[2]}:{line}:{frame.f_code.co_name}"
+            for frame, line in reversed(frames)
         )
         parts.append(f"{type(current).__name__} at {where}")
         current = current.__cause__ or current.__context__
