@@ -17,7 +17,7 @@ from providers.remote.http import MAX_ERROR_BYTES, Answer, HttpClient
 
 __all__ = ["exchange", "failure_of"]
 
-_AFTER_FINISH_S = 5.0
+_AFTER_FINISH_S = 2.0
 """How long usage and the end of the body may take once every choice is finished."""
 _SSE = "text/event-stream"
 _UNTYPED = ("", "text/plain", "application/octet-stream", "binary/octet-stream")

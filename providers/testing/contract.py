@@ -249,7 +249,9 @@ class ProviderContract:
         before = asyncio.all_tasks()
         await _collect_until_error(stage, stream=True)
         await stage.freed()
-        assert not {task for task in asyncio.all_tasks() - before if "providers" in repr(task.get_coro())}
+        new = asyncio.all_tasks() - before
+        left = (await asyncio.wait(new, timeout=1))[1] if new else set()
+        assert not left
 
     async def test_a_failing_stream_leaves_its_neighbour_alone(self, stage: Stage) -> None:
         stage.set(Scene.STALLED)
