@@ -1,0 +1,191 @@
+"""A gateway on a real loopback socket, with what stands behind it scripted: an upstream's bytes, or an engine's tokens.
+
+    async with staged(case) as stage:
+        reply = await stage.post()
+
+The model's prefix in a case tells the provider: its type, and whether it is the local one.
+"""
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import yaml
+
+from gateway.config import Config, parse_config
+from gateway.config.sections.local import LocalProvider as LocalSection
+from gateway.server.app import App, Surroundings, build_app, build_providers
+from local_engine.sampling import SamplingDefaults
+from providers.base import Provider, ProviderSettings
+from providers.local.chat_template import ChatTemplate
+from providers.local.local_model import LoadProgress, LocalModel
+from providers.local.provider import LocalProvider
+from providers.local.settings import LocalModelSettings, LocalSettings
+from providers.registry import provider_types
+from tests.cases.case import Case
+from tests.cases.reply import Reply
+from tests.mock_upstream import Answer, MockUpstream
+from tests.scripted_engine import EOS_ID, Script, ScriptedEngine, Vocabulary
+
+__all__ = ["PLAIN_TEMPLATE", "Local", "Stage", "staged"]
+
+PLAIN_TEMPLATE = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n"
+    "{% for call in message.tool_calls %}{{ call.function.name }}({{ call.function.arguments | tojson }})\n{% endfor %}"
+    "{% endfor %}assistant:"
+)
+"""Writes everything out, so that a test sees what reaches a template."""
+_TYPES = {
+    "resp": "openai-responses",
+    "anthropic": "anthropic",
+    "gemini": "gemini",
+    "ollama": "ollama",
+    "openai": "openai",
+    "openrouter": "openrouter",
+}
+"""The provider type behind a case's prefix; any other prefix is an OpenAI-compatible server."""
+_LOCAL = ("local", "base")
+
+
+class Local:
+    """What the local provider is made of. `settings` are the model's row in run.yaml."""
+
+    def __init__(
+        self, *, template: str = PLAIN_TEMPLATE, max_context: int = 4096, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        self.vocabulary = Vocabulary()
+        self.engine = ScriptedEngine(Script(steps=()), max_context=max_context)
+        self.settings = settings or {}
+        self._template = template
+
+    def load(
+        self, name: str, settings: LocalModelSettings, shared: LocalSettings, progress: LoadProgress
+    ) -> LocalModel:
+        return LocalModel(
+            name=name,
+            engine=self.engine,
+            tokenizer=self.vocabulary,
+            template=ChatTemplate(self._template, bos_token="<s>", eos_token="</s>"),
+            stop_token_ids=frozenset((EOS_ID,)),
+            defaults=SamplingDefaults(),
+        )
+
+    def says(self, *pieces: str | bytes, finish: str = "eos") -> None:
+        """From now on, the engine answers with these, one a step."""
+        ends = "length" if finish == "length" else "stop"
+        self.engine.script(Script.pieces(self.vocabulary, pieces, finish=ends))  # type: ignore[arg-type]
+
+    def prompt(self, number: int = -1) -> str:
+        """A prompt that reached the engine."""
+        return self.vocabulary.decode(self.engine.requests[number].prompt)
+
+
+@dataclass
+class Stage:
+    """`upstream` stands behind every remote provider, `local` behind the local one."""
+
+    url: str
+    port: int
+    app: App
+    upstream: MockUpstream
+    local: Local
+    log: io.BytesIO
+    _session: aiohttp.ClientSession
+    _request: Mapping[str, Any]
+
+    async def post(
+        self, body: object = None, path: str | None = None, *, headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """Sends a body (the case's own where it is None; bytes go as they are) and reads the whole answer."""
+        data = self._request["body"] if body is None else body
+        sent = data if isinstance(data, bytes) else json.dumps(data).encode()
+        return await self.send("POST", path or self._request["path"], sent, headers=headers)
+
+    async def both(self, body: Mapping[str, Any], path: str | None = None) -> tuple[Reply, Reply]:
+        """The same request streamed and not streamed."""
+        return await self.post({**body, "stream": True}, path), await self.post({**body, "stream": False}, path)
+
+    async def get(self, path: str) -> Reply:
+        return await self.send("GET", path)
+
+    async def send(
+        self, method: str, path: str, data: bytes | None = None, *, headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        all_headers = {"content-type": "application/json", **(headers or {})}
+        async with self._session.request(method, self.url + path, data=data, headers=all_headers) as answer:
+            lower = {name.lower(): value for name, value in answer.headers.items()}
+            return Reply(answer.status, lower, await answer.read())
+
+    def sent(self, number: int = -1) -> Any:
+        """A body that reached the upstream."""
+        return json.loads(self.upstream.requests[number].body)
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        self.app.log.flush()
+        return [json.loads(line) for line in self.log.getvalue().splitlines()]
+
+
+@asynccontextmanager
+async def staged(
+    case: Case, *answers: Answer, local: Local | None = None, config: Mapping[str, Any] | None = None, key: str = ""
+) -> AsyncIterator[Stage]:
+    """The stage of a case until the block is left. `answers` are the upstream's (none: the case's own).
+
+    `config` is more of run.yaml, `key` the provider's API key. Raises ConfigError where this version can't do it.
+    """
+    request = case.requests[0]
+    if not answers and case.facts.get("upstream", {}).get("body"):
+        answers = (case.answer(),)
+    local = local or Local()
+    log = io.BytesIO()
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(MockUpstream(*answers))
+        parsed = _configure(request["body"]["model"], upstream.base_url, local.settings, config or {}, key)
+        app = build_app(parsed, providers=_providers(parsed, local), around=Surroundings(log=log))
+        await app.start()
+        stack.push_async_callback(app.aclose)
+        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
+        stack.callback(server.close)
+        port = server.sockets[0].getsockname()[1]
+        session = await stack.enter_async_context(aiohttp.ClientSession(auto_decompress=False))
+        try:
+            yield Stage(f"http://127.0.0.1:{port}", port, app, upstream, local, log, session, request)
+        finally:
+            app.log.flush()
+            print(log.getvalue().decode())  # shown when the test fails
+
+
+def _configure(
+    model: str, base_url: str, settings: Mapping[str, Any], config: Mapping[str, Any], key: str
+) -> Config:
+    prefix, slash, rest = model.partition("/")
+    base = prefix.partition(":")[0]
+    providers: dict[str, Any]
+    if base in _LOCAL:
+        providers = {"local": {"type": "local", "models": {rest if slash else base: dict(settings)}}}
+    else:
+        providers = {prefix: {"type": _TYPES.get(prefix, "openai-compatible"), "base_url": base_url}}
+        if key:
+            providers[prefix]["api_key"] = key
+    document = {
+        "version": 1,
+        "providers": providers,
+        "reliability": {"retry": {"attempts": 1}},
+        **config,
+    }
+    return parse_config(yaml.safe_dump(document), {}, provider_types=provider_types())
+
+
+def _providers(config: Config, local: Local) -> dict[str, Provider]:
+    """The configured ones; a local one gets its models from the stage."""
+    providers = build_providers(config)
+    for name, entry in config.providers.items():
+        if isinstance(entry, LocalSection):
+            options = {"models": {model: {"source": "scripted"} for model in entry.models}}
+            providers[name] = LocalProvider(ProviderSettings(name=name, type="local", options=options), load=local.load)
+    return providers
