@@ -1,13 +1,14 @@
 """JSON at the door: a body becomes named raw fields, and each is taken out with its type.
 
 Values are decoded only when a parser takes them, so what is not taken stays as it came (schemas, provider data, unknown
-fields, numbers of any size). Every error is an InvalidRequest that names the path. Knows no dialect.
+fields, numbers of any size). Of a name that stands twice in an object the last counts; inside a value that nobody takes
+both stay. Every error is an InvalidRequest that names the path. Knows no dialect.
 """
 
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -15,17 +16,39 @@ from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest
 
-__all__ = ["JsonObject", "decode_at", "nesting_exceeds", "parse_object"]
+__all__ = ["Decodes", "JsonObject", "RawDecoder", "decode_at", "nesting_exceeds", "parse_object"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _OBJECT = Decoder(dict[str, Raw])
 _OBJECTS = Decoder(list[dict[str, Raw]])
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
-_BRACKETS = b"[]{}"
-_NOT_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
+_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _NULL = b"null"
+
+
+class Decodes(Protocol[T_co]):
+    """A typed decoder: msgspec's, or a RawDecoder."""
+
+    def decode(self, raw: Raw, /) -> T_co: ...
+
+
+class RawDecoder:
+    """Gives a value as it came, when it is of this kind of JSON."""
+
+    __slots__ = ("_kind", "_opening")
+
+    def __init__(self, kind: Literal["object", "array"]) -> None:
+        self._kind = kind
+        self._opening = b"{" if kind == "object" else b"["
+
+    def decode(self, raw: Raw, /) -> bytes:
+        value = bytes(raw)
+        if not value.startswith(self._opening):
+            raise msgspec.ValidationError(f"Expected `{self._kind}`")
+        return value
 
 
 class JsonObject:
@@ -41,7 +64,7 @@ class JsonObject:
         """The path of a field of this object."""
         return f"{self.path}.{name}" if self.path else name
 
-    def take(self, name: str, decoder: "Decoder[T]") -> T | None:
+    def take(self, name: str, decoder: Decodes[T]) -> T | None:
         """The field's value, None where it is absent or null."""
         raw = self._fields.pop(name, None)
         if raw is None:
@@ -53,7 +76,7 @@ class JsonObject:
                 return None
             raise _invalid(error, self.at(name)) from error
 
-    def require(self, name: str, decoder: "Decoder[T]") -> T:
+    def require(self, name: str, decoder: Decodes[T]) -> T:
         value = self.take(name, decoder)
         if value is None:
             raise InvalidRequest(f"{self.at(name)}: this field is required", param=self.at(name))
@@ -88,6 +111,11 @@ class JsonObject:
         """The names of the fields that nobody took yet."""
         return list(self._fields)
 
+    def refuse_rest(self) -> None:
+        """For an object that nobody else reads: what was not taken is unknown."""
+        for name in self._fields:
+            raise InvalidRequest(f"{self.at(name)}: unknown field", param=self.at(name))
+
     def __contains__(self, name: str) -> bool:
         return name in self._fields
 
@@ -109,17 +137,18 @@ def parse_object(body: bytes, *, max_depth: int) -> JsonObject:
     if nesting_exceeds(body, max_depth):
         raise InvalidRequest(f"the body is nested too deep; the limit is {max_depth}", code="nesting_too_deep")
     if _SURROGATE.search(body):
-        _refuse_lone_surrogates(body)
+        _refuse_what_is_not_json(body)
     try:
         return JsonObject(_OBJECT.decode(body))
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"the body must be a JSON object: {error}", code="invalid_json") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
+        _refuse_what_is_not_json(body)
         where = "" if "byte" in str(error) else f" (byte {len(body)})"
         raise InvalidRequest(f"the body is not valid JSON: {error}{where}", code="invalid_json") from error
 
 
-def decode_at(raw: bytes, decoder: "Decoder[T]", path: str) -> T:
+def decode_at(raw: bytes, decoder: Decoder[T], path: str) -> T:
     """The value of raw JSON that stands at `path` of a request."""
     try:
         return decoder.decode(raw)
@@ -131,41 +160,48 @@ def nesting_exceeds(data: bytes, max_depth: int) -> bool:
     """Whether JSON text nests deeper than this. Brackets in strings do not count. Never recurses."""
     if data.count(b"[") + data.count(b"{") <= max_depth:
         return False
-    brackets = data.translate(None, _NOT_BRACKETS)
-    for _ in range(min(max_depth, 32)):  # each pass takes the innermost level away, in C
-        shorter = brackets.replace(b"{}", b"").replace(b"[]", b"")
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    outside_strings = b"".join(data.split(b'"')[::2])
+    brackets = outside_strings.translate(_TO_SQUARE, _NOT_BRACKETS)
+    for _ in range(max_depth):  # each pass takes the innermost level away
+        shorter = brackets.replace(b"[]", b"")
         if not shorter:
             return False
-        if len(shorter) == len(brackets):
-            break
+        if len(shorter) == len(brackets):  # unbalanced
+            return brackets.count(b"[") > max_depth
         brackets = shorter
-    depth = 0
-    for token in _TOKEN.finditer(data):  # exact, and leaves as soon as the limit is passed
-        byte = data[token.start()]
-        if byte in b"[{":
-            depth += 1
-            if depth > max_depth:
-                return True
-        elif byte in b"]}":
-            depth -= 1
-    return False
+    return True
 
 
 def _invalid(error: Exception, path: str) -> InvalidRequest:
     """msgspec's message, with its own inner path (`$[0].name`) joined to ours."""
-    text, _, inner = str(error).partition(" - at `$")
-    path += inner.removesuffix("`")
+    text, _, inner = str(error).partition(" - at `")
+    path += inner.removeprefix("key` in `").removeprefix("$").removesuffix("`").removesuffix("[...]")
     text = text.replace("`", "")
     return InvalidRequest(f"{path}: {text[:1].lower()}{text[1:]}", param=path)
 
 
-def _refuse_lone_surrogates(body: bytes) -> None:
+class _NotJson:
+    """Stands for the words NaN, Infinity and -Infinity in a decoded document."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+
+def _refuse_what_is_not_json(body: bytes) -> None:
+    """Decodes slowly, only to name the path of a lone surrogate or of a number word that JSON does not have.
+
+    Objects become tuples of pairs, so that a repeated name hides nothing; digits are not converted.
+    """
     try:
-        document = json.loads(body)
+        document = json.loads(body, object_pairs_hook=tuple, parse_constant=_NotJson, parse_int=len, parse_float=len)
     except (ValueError, RecursionError):
-        return  # broken JSON, or an integer of thousands of digits; the typed decoder names it
-    for path, text in _strings(document):
-        if any("\ud800" <= char <= "\udfff" for char in text):
+        return  # the fast decoder says what is wrong
+    for path, leaf in _leaves(document):
+        if isinstance(leaf, _NotJson):
+            raise InvalidRequest(f"{path}: {leaf.word} is not a JSON number", param=path, code="invalid_json")
+        if any("\ud800" <= char <= "\udfff" for char in leaf):
             raise InvalidRequest(
                 f"{path}: the string holds a lone surrogate, which is not valid Unicode",
                 param=path,
@@ -173,16 +209,16 @@ def _refuse_lone_surrogates(body: bytes) -> None:
             )
 
 
-def _strings(document: Any) -> Iterator[tuple[str, str]]:
-    """Every string of a decoded document with its path, keys included. Iterative."""
+def _leaves(document: Any) -> Iterator[tuple[str, str | _NotJson]]:
+    """Every string of a decoded document with its path, names included, and what is not JSON. Iterative."""
     todo: list[tuple[str, Any]] = [("", document)]
     while todo:
         path, value = todo.pop()
-        if isinstance(value, str):
+        if isinstance(value, str | _NotJson):
             yield path, value
-        elif isinstance(value, dict):
-            for key, item in value.items():
-                yield path or "$", key
-                todo.append((f"{path}.{key}" if path else key, item))
+        elif isinstance(value, tuple):
+            for name, item in value:
+                yield path or "$", name
+                todo.append((f"{path}.{name}" if path else name, item))
         elif isinstance(value, list):
             todo.extend((f"{path}[{i}]", item) for i, item in enumerate(value))

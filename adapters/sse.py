@@ -14,77 +14,73 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class SseDecoder:
-    """Collects bytes; `feed` gives the data of each event that became whole."""
+    """Collects bytes; `feed` gives the data of each event that became whole. An event without data is none."""
 
-    __slots__ = ("_held", "_held_bytes", "_max_bytes", "_started")
+    __slots__ = ("_held", "_held_bytes", "_max_bytes", "_prefix", "_started")
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
-        self._held: list[bytes] = []  # what follows the last whole event, in the pieces it came in
+        self._held: list[bytes] = []  # what follows the last whole event, in the pieces it came in; lines end in LF
         self._held_bytes = 0
         self._max_bytes = max_event_bytes
+        self._prefix = b""  # put before the next bytes: a part of the BOM, or a CR that may be half of CRLF
         self._started = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Raises BadUpstreamResponse when one event outgrows the limit."""
+        """Raises BadUpstreamResponse when more comes for an event that outgrew the limit."""
+        if self._held_bytes > self._max_bytes:
+            raise BadUpstreamResponse(f"an event of the stream is longer than {self._max_bytes} bytes")
+        if self._prefix:
+            data = self._prefix + data
+            self._prefix = b""
+        if not self._started:
+            if len(data) < len(_BOM) and _BOM.startswith(data):
+                self._prefix = data
+                return []
+            self._started = True
+            data = data.removeprefix(_BOM)
+        if b"\r" in data:
+            if data.endswith(b"\r"):
+                data, self._prefix = data[:-1], b"\r"
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         held = self._held
-        if b"\n" not in data and b"\r" not in data and self._started and not self._ends_in_cr():
+        if b"\n\n" not in data and not (held and data.startswith(b"\n") and held[-1].endswith(b"\n")):
             self._hold(data)
             return []
         if held:
             held.append(data)
             data = b"".join(held)
-        if not self._started:
-            if len(data) < len(_BOM) and _BOM.startswith(data):
-                self._held, self._held_bytes = [data], len(data)
-                return []
-            self._started = True
-            data = data.removeprefix(_BOM)
-        tail = b""
-        if b"\r" in data:
-            if data.endswith(b"\r"):  # perhaps the first half of CRLF
-                data, tail = data[:-1], b"\r"
-            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        blocks = data.split(b"\n\n")
-        rest = blocks.pop() + tail
-        self._held, self._held_bytes = [], 0
-        if rest:
-            self._hold(rest)
-        if _are_plain(data, blocks, rest):
-            return [block[6:] for block in blocks]
-        return [found for found in map(_data_of, blocks) if found is not None]
+            self._held, self._held_bytes = [], 0
+        end = data.rfind(b"\n\n") + 2
+        self._hold(data[end:])
+        return _data_in(data[:end])
 
     def close(self) -> list[bytes]:
         """The data of an unterminated last event, if there is one."""
-        rest = b"".join(self._held).replace(b"\r", b"\n").strip(b"\n")
-        self._held, self._held_bytes = [], 0
-        data = _data_of(rest) if rest else None
-        return [] if data is None else [data]
-
-    def _ends_in_cr(self) -> bool:
-        return bool(self._held) and self._held[-1].endswith(b"\r")
+        found = _data_of(b"".join(self._held))
+        self._held, self._held_bytes, self._prefix = [], 0, b""
+        return [found] if found else []
 
     def _hold(self, data: bytes) -> None:
-        self._held_bytes += len(data)
-        if self._held_bytes > self._max_bytes:
-            raise BadUpstreamResponse(f"an event of the stream is longer than {self._max_bytes} bytes")
-        self._held.append(data)
+        if data:
+            self._held.append(data)
+            self._held_bytes += len(data)
 
 
-def _are_plain(data: bytes, blocks: list[bytes], rest: bytes) -> bool:
-    """Whether every block is one line `data: ...`, as nearly all are; told by counting, not block by block."""
-    return (
-        data.startswith(b"data: ")
-        and data.count(b"\n\ndata: ") == len(blocks) - 1 + rest.startswith(b"data: ")
-        and data.count(b"\n") - rest.count(b"\n") == 2 * len(blocks)
-    )
+def _data_in(events: bytes) -> list[bytes]:
+    """The data of whole events. Nearly all are one line `data: ...`, which counting tells without a look at each."""
+    if events.startswith(b"data: "):
+        found = events[6:-2].split(b"\n\ndata: ")
+        if events.count(b"\n") == 2 * len(found):
+            return found if all(found) else [data for data in found if data]
+    return [data for data in map(_data_of, events.split(b"\n\n")) if data]
 
 
-def _data_of(block: bytes) -> bytes | None:
-    """The joined data lines of one event; None where it has none (a comment, an event without data)."""
+def _data_of(block: bytes) -> bytes:
+    """The joined data lines of one event; empty where it has none (a comment, an event without data)."""
     lines = []
     for line in block.split(b"\n"):
         if line.startswith(b"data:"):
             lines.append(line[6:] if line[5:6] == b" " else line[5:])
         elif line == b"data":
             lines.append(b"")
-    return b"\n".join(lines) if lines else None
+    return b"\n".join(lines)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from adapters.canonical.messages import ProviderData
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import TokenLogprob, Usage
 
@@ -68,14 +69,14 @@ class ReasoningDelta(Struct, frozen=True, gc=False):
 
 
 class ReasoningFinished(Struct, frozen=True, gc=False):
-    """Opaque proof of the part's reasoning; `origin` names the provider that made it."""
+    """Opaque proof of the part's reasoning; `origin` names the provider that made it. Several may come for one part."""
 
     choice: int
     part: int
     signature: str | None = None
     encrypted: str | None = None
     origin: str | None = None
-    fields: Mapping[str, bytes] | None = None
+    provider_data: ProviderData | None = None
 
 
 class RefusalDelta(Struct, frozen=True, gc=False):
@@ -115,7 +116,7 @@ class ToolCallStarted(Struct, frozen=True, gc=False):
     id: str
     name: str
     kind: str = "function"
-    fields: Mapping[str, bytes] | None = None
+    provider_data: ProviderData | None = None
 
 
 class ToolArgumentsDelta(Struct, frozen=True, gc=False):
@@ -189,11 +190,13 @@ Event = (
     | ProviderReported
 )  # closed: match with assert_never
 
-_SILENT = (Started, UsageReported, ProviderReported)
+_SILENT = (Started, PromptReported, UsageReported, ProviderReported)
 
 
 def is_output(event: Event) -> bool:
     """Whether the event commits the answer to its target: after it there is no retry and no failover (law 13)."""
-    if type(event) is TextDelta or type(event) is ReasoningDelta or type(event) is RefusalDelta:
+    if type(event) is TextDelta or type(event) is ReasoningDelta:
+        return bool(event.text or event.logprobs or event.token_ids)
+    if type(event) is RefusalDelta:
         return bool(event.text or event.logprobs)
     return not isinstance(event, _SILENT)

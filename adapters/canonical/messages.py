@@ -32,6 +32,7 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "Video",
+    "joined_data",
     "text_of",
 ]
 
@@ -187,3 +188,20 @@ class Message(Struct, frozen=True, kw_only=True):
 def text_of(parts: tuple[Part, ...]) -> str:
     """The text of all Text parts, joined without a separator."""
     return "".join([part.text for part in parts if isinstance(part, Text)])
+
+
+def joined_data(data: ProviderData | None, more: ProviderData | None) -> ProviderData | None:
+    """Opaque fields of one origin that came in several pieces: lists join, of anything else the last counts."""
+    if data is None or more is None:
+        return more or data
+    fields = dict(data.fields)
+    for name, raw in more.fields.items():
+        fields[name] = _join_lists(fields[name], raw) if name in fields else raw
+    return ProviderData(more.origin, fields)
+
+
+def _join_lists(first: bytes, second: bytes) -> bytes:
+    if not (first.startswith(b"[") and second.startswith(b"[")):
+        return second
+    elements = [inner for inner in (first[1:-1], second[1:-1]) if inner.strip()]
+    return b"[%b]" % b",".join(elements)

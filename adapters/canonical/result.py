@@ -36,6 +36,7 @@ from adapters.canonical.messages import (
     Text,
     ToolCall,
     Video,
+    joined_data,
 )
 from adapters.canonical.usage import TokenLogprob, Usage
 
@@ -43,7 +44,7 @@ __all__ = ["Choice", "Folder", "Result", "fold"]
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """One finished choice. `logprobs` and `token_ids` are those of its text parts."""
+    """One finished choice. `logprobs` are those of its text parts, `token_ids` those of its text and reasoning."""
 
     index: int
     parts: tuple[Part, ...]
@@ -85,7 +86,7 @@ class _OpenChoice:
 
 
 class Folder:
-    """Collects events; `result()` is the whole answer. Raises StreamTruncated for a choice without a finish (law 3)."""
+    """Collects events; `result()` is the whole answer."""
 
     def __init__(self) -> None:
         self._started = Started()
@@ -107,6 +108,7 @@ class Folder:
                     choice = self._choice(event.choice)
                     choice.add(event.part, event)
                     choice.reasoning_logprobs.extend(event.logprobs)
+                    choice.token_ids.extend(event.token_ids)
                 case RefusalDelta():
                     choice = self._choice(event.choice)
                     choice.add(event.part, event)
@@ -144,6 +146,9 @@ class Folder:
         return choice
 
     def result(self) -> Result:
+        """Raises StreamTruncated for a choice without a finish, and where no choice came at all (law 3)."""
+        if not self._choices:
+            raise StreamTruncated("the answer ended before any choice began")
         return Result(
             started=self._started,
             choices=tuple([_close(index, self._choices[index]) for index in sorted(self._choices)]),
@@ -194,7 +199,7 @@ def _join(pieces: list[Event]) -> Part:
                 name=first.name,
                 kind=first.kind,
                 arguments="".join([piece.text for piece in pieces if isinstance(piece, ToolArgumentsDelta)]),
-                provider_data=None if first.fields is None else ProviderData("", first.fields),
+                provider_data=first.provider_data,
             )
         case MediaDelta():
             return _join_media([piece for piece in pieces if isinstance(piece, MediaDelta)])
@@ -210,7 +215,7 @@ def _join_reasoning(pieces: list[Event]) -> Reasoning:
     text: list[str] = []
     summary: list[str] = []
     signature = encrypted = origin = None
-    fields: Mapping[str, bytes] | None = None
+    data: ProviderData | None = None
     for piece in pieces:
         if isinstance(piece, ReasoningDelta):
             (summary if piece.summary else text).append(piece.text)
@@ -218,14 +223,14 @@ def _join_reasoning(pieces: list[Event]) -> Reasoning:
             signature = piece.signature or signature
             encrypted = piece.encrypted or encrypted
             origin = piece.origin or origin
-            fields = piece.fields or fields
+            data = joined_data(data, piece.provider_data)
     return Reasoning(
         text="".join(text),
         summary=("".join(summary),) if summary else (),
         signature=signature,
         encrypted=encrypted,
         origin=origin,
-        provider_data=None if fields is None else ProviderData(origin or "", fields),
+        provider_data=data,
     )
 
 

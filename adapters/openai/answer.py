@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 from adapters.canonical.errors import BadUpstreamResponse, GatewayError, StreamTruncated, UpstreamError
 from adapters.canonical.events import Event, ProviderReported, Started, UsageReported
 from adapters.canonical.stop_reason import StopReason
-from adapters.openai.errors import error_from_object
+from adapters.openai.errors import error_from_object, error_from_payload
 from adapters.openai.unmapped import decode_known
 from adapters.openai.usage import WireUsage, parse_usage
 from adapters.openai.vocabulary import STOP_REASONS
@@ -35,37 +35,37 @@ class WireChunk(msgspec.Struct, forbid_unknown_fields=True):
     error: Any = None
     system_fingerprint: str | None = None
     service_tier: str | None = None
+    obfuscation: str | None = None  # pads the length of the upstream's own chunks; ours have another length
 
 
 class FinishBooks:
     """Which choices are done. An answer is complete when each expected one is (laws 3 and 4)."""
 
-    __slots__ = ("_done", "_expected")
+    __slots__ = ("_expected", "done")
 
     def __init__(self, expected: int) -> None:
         self._expected = expected
-        self._done: set[int] = set()
+        self.done: set[int] = set()
 
     @property
     def complete(self) -> bool:
-        return len(self._done) == self._expected
+        return len(self.done) == self._expected
 
-    def is_open(self, index: int, *, has_output: bool) -> bool:
-        """Whether the choice still takes output; what comes after its finish is refused unless it is empty."""
+    def begin(self, index: int) -> None:
+        """For the first sign of a choice. Raises where it was not asked for."""
         if not 0 <= index < self._expected:
             raise BadUpstreamResponse(f"the upstream sent choice {index}, asked for {self._expected}")
-        if index not in self._done:
-            return True
-        if has_output:
-            raise BadUpstreamResponse(f"the upstream sent output for choice {index} after its finish")
-        return False
+
+    def refuse_output(self, index: int) -> None:
+        """For output of a choice that is done."""
+        raise BadUpstreamResponse(f"the upstream sent output for choice {index} after its finish")
 
     def finish(self, index: int, word: str) -> StopReason:
         """Books the upstream's own word; a choice that it gave up is an error, never a finish."""
         reason = STOP_REASONS.get(word, StopReason.OTHER)
         if reason is StopReason.ERROR or reason is StopReason.CANCELLED:
             raise UpstreamError(f"the upstream gave up the answer ({word})")
-        self._done.add(index)
+        self.done.add(index)
         return reason
 
 
@@ -99,6 +99,8 @@ class Answer:
             chunk: Any = self._decode(payload)
         except msgspec.ValidationError:
             chunk, unmapped = decode_known(payload, self._decoder)
+            if chunk.object == "error":  # flat, as older vLLM sends it
+                raise error_from_payload(payload) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadUpstreamResponse("the upstream sent something that is not valid JSON") from error
         if chunk.error is not None:
@@ -108,7 +110,7 @@ class Answer:
             created = None if chunk.created is None else int(chunk.created)
             out.append(Started(chunk.id or None, created, chunk.model or None))
         for position, fields in unmapped:
-            index = None if position is None else chunk.choices[position].index
+            index = None if position is None else chunk.choices[position].index or 0
             out.append(ProviderReported(fields, self._dialect, index))
         if chunk.system_fingerprint != self._fingerprint or chunk.service_tier != self._service_tier:
             self._report_head(chunk, out)

@@ -4,6 +4,7 @@ Unmapped fields stay with the message or part that they came with, as raw JSON, 
 """
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, assert_never
 
 import orjson
@@ -29,17 +30,17 @@ from adapters.canonical.messages import (
     ToolCall,
     ToolResult,
     Video,
+    joined_data,
 )
 from adapters.json_fields import JsonObject, decode_at
-from adapters.openai.vocabulary import CHAT, CUSTOM, FUNCTION, TEXT
+from adapters.openai.vocabulary import CHAT, CUSTOM, FUNCTION, NAME, TEXT
 
-__all__ = ["REASONING_DETAILS", "message_object", "parse_messages"]
+__all__ = ["REASONING_DETAILS", "message_object", "parse_messages", "reasoning_details"]
 
 REASONING_DETAILS = "reasoning_details"
 
 _OBJECT = Decoder(dict[str, Raw])
 _CONTENT = Decoder(str | list[Raw])
-_ROLE = Decoder(str)
 
 
 def parse_messages(body: JsonObject) -> tuple[Message, ...]:
@@ -52,25 +53,23 @@ def parse_messages(body: JsonObject) -> tuple[Message, ...]:
 
 
 def _parse_message(row: JsonObject) -> Message:
-    role = row.require("role", _ROLE)
-    if role == "function" or "function_call" in row:
-        path = row.at("role") if role == "function" else row.at("function_call")
+    role = row.require("role", NAME)
+    called = row.take_raw("function_call") is not None
+    if role == FUNCTION or called:
+        path = row.at("function_call" if called else "role")
         raise UnsupportedParameter(f"{path}: the legacy function form is not taken; use tool calls", param=path)
     parts: list[Part] = []
     if role == ASSISTANT:
         _parse_reasoning(row, parts)
-    content = row.take("content", _CONTENT)
+    content = row.take("content", _CONTENT) or None  # "" says nothing, as null does
     name = row.take("name", TEXT)
-    if content is None:
-        pass
-    elif isinstance(content, str):
-        if content or role != ASSISTANT:
-            parts.append(Text(text=content))
-    else:
+    if isinstance(content, str):
+        parts.append(Text(text=content))
+    elif content:
         path = row.at("content")
         parts.extend([_parse_part(bytes(raw), f"{path}[{i}]") for i, raw in enumerate(content)])
     if role == TOOL:
-        parts = [ToolResult(call_id=row.require("tool_call_id", TEXT), parts=tuple(parts))]
+        parts = [ToolResult(call_id=row.require("tool_call_id", NAME), parts=tuple(parts))]
     elif role == ASSISTANT:
         _parse_assistant(row, parts)
     extras = row.rest()
@@ -94,25 +93,25 @@ def _parse_assistant(row: JsonObject, parts: list[Part]) -> None:
         parts.append(Refusal(text=refusal))
     audio = row.take_object("audio")
     if audio is not None:
-        parts.append(Audio(source=MediaSource(), id=audio.require("id", TEXT), provider_data=_rest(audio)))
+        parts.append(Audio(source=MediaSource(), id=audio.require("id", NAME), provider_data=_rest(audio, audio)))
     for call in row.take_objects("tool_calls") or ():
         parts.append(_parse_call(call))
+    if row.peek_raw("annotations") in (b"null", b"[]"):
+        row.take_raw("annotations")  # stands in every message that a client plays back
 
 
 def _parse_call(call: JsonObject) -> ToolCall:
-    call_id = call.require("id", TEXT)
+    call_id = call.require("id", NAME)
     kind = call.take("type", TEXT) or FUNCTION
     if kind not in (FUNCTION, CUSTOM):
         raise InvalidRequest(f"{call.at('type')}: expected {FUNCTION} or {CUSTOM}, got {kind}", param=call.at("type"))
-    inner = call.take_object(kind)
-    if inner is None:
-        raise InvalidRequest(f"{call.at(kind)}: this field is required", param=call.at(kind))
+    inner = _inner(call, kind)
     return ToolCall(
         id=call_id,
-        name=inner.require("name", TEXT),
+        name=inner.require("name", NAME),
         arguments=inner.take("input" if kind == CUSTOM else "arguments", TEXT) or "",
         kind=kind,
-        provider_data=_rest(call),
+        provider_data=_rest(call, inner),
     )
 
 
@@ -150,36 +149,49 @@ def _inner(part: JsonObject, kind: str) -> JsonObject:
     return inner
 
 
-def _rest(part: JsonObject, inner: JsonObject | None = None) -> ProviderData | None:
-    fields = part.rest()
+def _rest(outer: JsonObject, inner: JsonObject | None = None) -> ProviderData | None:
+    """What nobody took of an object and, with a prefix, of the object of its kind inside it."""
+    fields = {} if outer is inner else outer.rest()
     if inner is not None:
         kind = inner.path.rpartition(".")[2]
         fields.update({f"{kind}.{name}": raw for name, raw in inner.rest().items()})
     return ProviderData(CHAT, fields) if fields else None
 
 
+def reasoning_details(data: ProviderData | None) -> orjson.Fragment | None:
+    """The details of a reasoning part, when they are of this dialect."""
+    if data is None or data.origin != CHAT or REASONING_DETAILS not in data.fields:
+        return None
+    return orjson.Fragment(data.fields[REASONING_DETAILS])
+
+
 def message_object(message: Message) -> list[dict[str, Any]]:
     """The message as OpenAI's JSON: one object, or one for each tool result."""
     if message.role == TOOL:
-        return [_tool_message(part) for part in message.parts if isinstance(part, ToolResult)]
+        return [_tool_message(message, part) for part in message.parts if isinstance(part, ToolResult)]
     found: dict[str, Any] = {"role": message.role}
     content: list[Part] = []
+    thought: list[Reasoning] = []
     calls = []
     for part in message.parts:
         match part:
             case ToolCall():
                 calls.append(_call_object(part))
             case Reasoning():
-                if part.text:
-                    found["reasoning_content"] = part.text
-                _add_fields(found, part.provider_data)
-            case Refusal() if message.role == ASSISTANT:
-                found["refusal"] = part.text
+                thought.append(part)
             case Audio() if part.id is not None:
                 found["audio"] = {"id": part.id}
+                _add_fields(found, part.provider_data)
             case _:
                 content.append(part)
-    found["content"] = _content(content, empty=None if message.role == ASSISTANT else "")
+    _add_reasoning(found, thought)
+    if content and message.role == ASSISTANT:
+        last = content[-1]
+        if isinstance(last, Refusal) and last.provider_data is None:
+            found["refusal"] = last.text
+            content.pop()
+    nothing = None if calls or "refusal" in found or "audio" in found else ""
+    found["content"] = _content(content, empty=nothing)
     if message.name is not None:
         found["name"] = message.name
     if calls:
@@ -188,8 +200,21 @@ def message_object(message: Message) -> list[dict[str, Any]]:
     return [found]
 
 
-def _tool_message(result: ToolResult) -> dict[str, Any]:
-    return {"role": TOOL, "tool_call_id": result.call_id, "content": _content(result.parts, empty="")}
+def _add_reasoning(found: dict[str, Any], thought: list[Reasoning]) -> None:
+    text = "".join([part.text or "".join(part.summary) for part in thought])
+    if text:
+        found["reasoning_content"] = text
+    own = [part.provider_data for part in thought if part.provider_data and part.provider_data.origin == CHAT]
+    _add_fields(found, reduce(joined_data, own, None))
+
+
+def _tool_message(message: Message, result: ToolResult) -> dict[str, Any]:
+    content = _content(result.parts, empty="")
+    found: dict[str, Any] = {"role": TOOL, "tool_call_id": result.call_id, "content": content}
+    if message.name is not None:
+        found["name"] = message.name
+    _add_fields(found, message.extras)
+    return found
 
 
 def _content(parts: Sequence[Part], *, empty: str | None) -> Any:
@@ -198,7 +223,7 @@ def _content(parts: Sequence[Part], *, empty: str | None) -> Any:
         return empty
     if len(parts) == 1:
         only = parts[0]
-        if isinstance(only, Text) and only.provider_data is None:
+        if isinstance(only, Text) and only.text and only.provider_data is None:
             return only.text
     return [_part_object(part) for part in parts]
 
@@ -225,10 +250,11 @@ def _part_object(part: Part) -> Any:
             found = {"type": "file", "file": {k: v for k, v in file.items() if v is not None}}
         case Document() if part.text is not None:
             found = {"type": "text", "text": part.text}
-        case Opaque():
+        case Opaque() if part.origin == CHAT:
             return orjson.Fragment(part.raw)
-        case Document() | Reasoning() | ToolCall() | ToolResult():
-            raise UnsupportedParameter(f"a part of kind {type(part).__name__} cannot stand in chat content")
+        case Opaque() | Document() | Reasoning() | ToolCall() | ToolResult():
+            kind = type(part).__name__
+            raise UnsupportedParameter(f"messages: a part of kind {kind} has no place in chat", param="messages")
         case _:
             assert_never(part)
     _add_fields(found, part.provider_data)

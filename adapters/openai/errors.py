@@ -6,7 +6,7 @@ Which error an upstream's status and code mean is stated here, once, for every O
 from typing import Any
 
 import orjson
-from msgspec import DecodeError, Struct, convert
+from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import (
@@ -26,7 +26,7 @@ from adapters.canonical.errors import (
     UpstreamTimeout,
 )
 
-__all__ = ["error_from_object", "error_object", "parse_error", "render_error"]
+__all__ = ["error_from_object", "error_from_payload", "error_object", "parse_error", "render_error"]
 
 _CODES: dict[str, type[GatewayError]] = {
     # The upstream's own code is more specific than its status.
@@ -94,7 +94,7 @@ def parse_error(status: int, body: bytes) -> GatewayError:
     """The error that an upstream answered with this HTTP status and JSON body."""
     try:
         found = _decode_body(body)
-    except DecodeError:
+    except (DecodeError, UnicodeDecodeError, RecursionError):
         return _status_class(status)(f"the upstream answered {status} without a readable error body")
     return _build(status, found if found.error is None else _error_object(found.error))
 
@@ -112,10 +112,15 @@ def error_from_object(value: Any) -> GatewayError:
     return _build(status, found)
 
 
+def error_from_payload(payload: bytes) -> GatewayError:
+    """The error in a JSON object that is itself an error object."""
+    return error_from_object(orjson.loads(payload))
+
+
 def _error_object(value: Any) -> _ErrorObject:
     """The decoded value of an `error` field: an object, or a bare string."""
     if isinstance(value, dict):
-        return convert({name: value.get(name) for name in _ErrorObject.__struct_fields__}, _ErrorObject)
+        return _ErrorObject(*[value.get(name) for name in _ErrorObject.__struct_fields__])
     return _ErrorObject(message=value)
 
 

@@ -22,12 +22,13 @@ __all__ = ["Frames", "raw_fields"]
 class Frames:
     """Builds chunks. `include_usage`: every chunk has a usage field, null until the last (running, if continuous)."""
 
-    __slots__ = ("_constant", "_continuous", "_fields", "_include_usage", "_usage", "head", "tail")
+    __slots__ = ("_constant", "_continuous", "_fields", "_include_usage", "_once", "_usage", "head", "tail")
 
     def __init__(self, head: AnswerHead, object_name: str, *, include_usage: bool, continuous: bool) -> None:
         envelope = {"id": head.id, "object": object_name, "created": head.created, "model": head.model}
         self._constant = b"data: " + orjson.dumps(envelope)[:-1]
         self._fields: dict[str, bytes] = {}
+        self._once: dict[str, bytes] = {}
         self._include_usage = include_usage
         self._continuous = continuous
         self._usage: Usage | None = None
@@ -44,6 +45,10 @@ class Frames:
         self.head = self._constant + raw_fields(self._fields)
         return True
 
+    def add_once(self, fields: Mapping[str, bytes]) -> None:
+        """Top-level fields on the next chunk alone."""
+        self._once.update(fields)
+
     def set_usage(self, usage: Usage) -> bool:
         """Tells whether later chunks look different (running totals)."""
         self._usage = usage
@@ -52,7 +57,11 @@ class Frames:
         return self._continuous
 
     def chunk(self, choice: dict[str, Any]) -> bytes:
-        return b'%b,"choices":[%b]%b' % (self.head, orjson.dumps(choice), self.tail)
+        once = b""
+        if self._once:
+            once = raw_fields(self._once)
+            self._once = {}
+        return b'%b%b,"choices":[%b]%b' % (self.head, once, orjson.dumps(choice), self.tail)
 
     def finish(self) -> bytes:
         if not self._include_usage or self._usage is None:

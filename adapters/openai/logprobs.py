@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from adapters.canonical.errors import BadUpstreamResponse
-from adapters.canonical.usage import TokenLogprob, TopLogprob, floor_logprob
+from adapters.canonical.usage import MIN_LOGPROB, TokenLogprob, TopLogprob, floor_logprob
 
 __all__ = [
     "LegacyLogprobs",
@@ -36,17 +36,18 @@ class _Entry(Struct):
 class WireChatLogprobs(Struct):
     content: list[_Entry] | None = None
     refusal: list[_Entry] | None = None
+    reasoning_content: list[_Entry] | None = None  # ours
 
 
 class WireLegacyLogprobs(Struct):
+    content: list[_Entry] | None = None  # llama.cpp answers in the chat form
     tokens: list[str] | None = None
     token_logprobs: list[float | None] | None = None
     top_logprobs: list[dict[str, float] | None] | None = None
 
 
-def parse_chat_logprobs(found: WireChatLogprobs) -> tuple[tuple[TokenLogprob, ...], tuple[TokenLogprob, ...]]:
-    """The entries of the content and of the refusal."""
-    return tuple(map(_entry, found.content or ())), tuple(map(_entry, found.refusal or ()))
+def parse_chat_logprobs(entries: list[_Entry] | None) -> tuple[TokenLogprob, ...]:
+    return tuple(map(_entry, entries or ()))
 
 
 def _entry(entry: _Entry) -> TokenLogprob:
@@ -64,6 +65,8 @@ def _entry(entry: _Entry) -> TokenLogprob:
 
 
 def parse_legacy_logprobs(found: WireLegacyLogprobs) -> tuple[TokenLogprob, ...]:
+    if found.content is not None:
+        return parse_chat_logprobs(found.content)
     tokens = found.tokens or []
     logprobs = found.token_logprobs or [None] * len(tokens)
     tops = found.top_logprobs or [None] * len(tokens)
@@ -82,29 +85,37 @@ def parse_legacy_logprobs(found: WireLegacyLogprobs) -> tuple[TokenLogprob, ...]
 
 
 def chat_logprobs_object(
-    content: tuple[TokenLogprob, ...] | None, refusal: tuple[TokenLogprob, ...] | None = None
-) -> dict[str, Any]:
-    """The `logprobs` object of a choice; None stands for a list that the answer does not have."""
-    return {
-        "content": None if content is None else [_entry_object(entry) for entry in content],
-        "refusal": None if refusal is None else [_entry_object(entry) for entry in refusal],
+    content: tuple[TokenLogprob, ...],
+    refusal: tuple[TokenLogprob, ...] = (),
+    reasoning: tuple[TokenLogprob, ...] = (),
+) -> dict[str, Any] | None:
+    """The `logprobs` object of a choice, None where there is nothing. OpenAI has no word for those of reasoning; they
+    stand apart, so that the bytes of `content` are exactly those of the text."""
+    if not (content or refusal or reasoning):
+        return None
+    found: dict[str, Any] = {
+        "content": [_entry_object(entry) for entry in content] if content else None,
+        "refusal": [_entry_object(entry) for entry in refusal] if refusal else None,
     }
+    if reasoning:
+        found["reasoning_content"] = [_entry_object(entry) for entry in reasoning]
+    return found
 
 
 def _entry_object(entry: TokenLogprob) -> dict[str, Any]:
     return {
         "token": entry.text,
-        "logprob": 0.0 if entry.logprob is None else floor_logprob(entry.logprob),
-        "bytes": _byte_list(entry.raw, entry.text),
+        "logprob": MIN_LOGPROB if entry.logprob is None else floor_logprob(entry.logprob),
+        "bytes": None if entry.raw is None else list(entry.raw),
         "top_logprobs": [
-            {"token": top.text, "logprob": floor_logprob(top.logprob), "bytes": _byte_list(top.raw, top.text)}
+            {
+                "token": top.text,
+                "logprob": floor_logprob(top.logprob),
+                "bytes": None if top.raw is None else list(top.raw),
+            }
             for top in entry.top
         ],
     }
-
-
-def _byte_list(raw: bytes | None, text: str) -> list[int]:
-    return list(text.encode() if raw is None else raw)
 
 
 class LegacyLogprobs:

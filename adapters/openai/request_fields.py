@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import msgspec
 import orjson
 from msgspec import Meta
 from msgspec.json import Decoder
@@ -17,9 +16,10 @@ from adapters.canonical.request import (
     set_fields,
 )
 from adapters.json_fields import JsonObject
-from adapters.openai.vocabulary import BOOL, SPELLINGS, TEXT, FieldTable
+from adapters.openai.vocabulary import BOOL, NAME, SPELLINGS, FieldTable, TokenId
 
 __all__ = [
+    "add_extras",
     "build_request",
     "client_field",
     "field_values",
@@ -30,15 +30,13 @@ __all__ = [
 ]
 
 _STOP = Decoder(str | Annotated[list[str], Meta(max_length=64)])
-_LOGIT_BIAS = Decoder(dict[int, Annotated[float, Meta(ge=-100, le=100)]])
+_Bias = Annotated[int, Meta(ge=-100, le=100)] | Annotated[float, Meta(ge=-100, le=100)]
+_LOGIT_BIAS = Decoder(dict[TokenId, _Bias])
 _SAMPLING_DEFAULT = Sampling()
 
 
 def take_model(body: JsonObject) -> str:
-    model = body.require("model", TEXT)
-    if not model:
-        raise InvalidRequest("model: the name must not be empty", param="model")
-    return model
+    return body.require("model", NAME)
 
 
 def take_shared(body: JsonObject, table: FieldTable) -> dict[str, dict[str, Any]]:
@@ -62,7 +60,7 @@ def take_shared(body: JsonObject, table: FieldTable) -> dict[str, dict[str, Any]
 def _frozen(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(value)
-    return bytes(value) if isinstance(value, msgspec.Raw) else value
+    return value
 
 
 def _take_stop(body: JsonObject, sampling: dict[str, Any]) -> None:
@@ -86,13 +84,11 @@ def _take_stream_options(body: JsonObject, values: dict[str, Any]) -> None:
         raise InvalidRequest("stream_options: allowed only with stream: true", param="stream_options")
     values["include_usage"] = options.take("include_usage", BOOL) or False
     values["continuous_usage"] = options.take("continuous_usage_stats", BOOL) or False
-    if options.take("include_obfuscation", BOOL):
-        values["include_obfuscation"] = True
+    values["include_obfuscation"] = options.take("include_obfuscation", BOOL)
     if values["continuous_usage"] and not values["include_usage"]:
         path = "stream_options.continuous_usage_stats"
         raise InvalidRequest(f"{path}: allowed only with include_usage: true", param=path)
-    for name in options.rest():
-        raise InvalidRequest(f"stream_options.{name}: unknown field", param=f"stream_options.{name}")
+    options.refuse_rest()
 
 
 def build_request(body: JsonObject, dialect: str, groups: dict[str, dict[str, Any]], **values: Any) -> Request:
@@ -145,6 +141,14 @@ def stream_options(request: Request) -> dict[str, Any]:
     options: dict[str, Any] = {"include_usage": True}
     if request.continuous_usage:
         options["continuous_usage_stats"] = True
-    if request.include_obfuscation:
-        options["include_obfuscation"] = True
+    if request.include_obfuscation is not None:
+        options["include_obfuscation"] = request.include_obfuscation
     return options
+
+
+def add_extras(body: dict[str, Any], request: Request, dialect: str, defaults: Mapping[str, bytes]) -> None:
+    """The client's unmapped fields, where it spoke this dialect (law 8: the router refuses the others by name), then
+    the vendor's defaults."""
+    extras = request.extras if request.dialect == dialect else {}
+    for name, raw in (*extras.items(), *defaults.items()):
+        body.setdefault(name, orjson.Fragment(raw))

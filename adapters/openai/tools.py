@@ -6,11 +6,11 @@ import orjson
 from msgspec import Raw
 from msgspec.json import Decoder
 
-from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import AUTO, NONE, REQUIRED, Tool, ToolChoice
 from adapters.json_fields import JsonObject, decode_at
-from adapters.openai.vocabulary import BOOL, CHAT, CUSTOM, FUNCTION, TEXT
+from adapters.openai.vocabulary import BOOL, CHAT, CUSTOM, FUNCTION, NAME, RAW_OBJECT, TEXT
 
 __all__ = ["parse_tool_choice", "parse_tools", "tool_choice_object", "tool_object"]
 
@@ -37,17 +37,17 @@ def _parse_tool(raw: bytes, path: str) -> Tool:
     body = tool.take_object(kind)
     if body is None:
         raise InvalidRequest(f"{path}.{kind}: this field is required", param=f"{path}.{kind}")
-    name = body.require("name", TEXT)
-    if not name:
-        raise InvalidRequest(f"{body.at('name')}: the name must not be empty", param=body.at("name"))
+    name = body.require("name", NAME)
     description = body.take("description", TEXT)
     if kind == CUSTOM:
         return Tool(
-            kind=kind, name=name, description=description, grammar=body.take_raw("format"), extras=_rest(tool, body)
+            kind=kind,
+            name=name,
+            description=description,
+            grammar=body.take("format", RAW_OBJECT),
+            extras=_rest(tool, body),
         )
-    parameters = body.take_raw("parameters")
-    if parameters is not None and not parameters.lstrip().startswith(b"{"):
-        raise InvalidRequest(f"{body.at('parameters')}: expected object", param=body.at("parameters"))
+    parameters = body.take("parameters", RAW_OBJECT)
     strict = body.take("strict", BOOL)
     return Tool(
         kind=kind, name=name, description=description, parameters=parameters, strict=strict, extras=_rest(tool, body)
@@ -57,13 +57,17 @@ def _parse_tool(raw: bytes, path: str) -> Tool:
 def _rest(tool: JsonObject, body: JsonObject) -> ProviderData | None:
     """Unmapped fields of the tool and, with a prefix, of the object inside it."""
     fields = tool.rest()
-    fields.update({f"{FUNCTION}.{name}": raw for name, raw in body.rest().items()})
+    kind = body.path.rpartition(".")[2]
+    fields.update({f"{kind}.{name}": raw for name, raw in body.rest().items()})
     return ProviderData(CHAT, fields) if fields else None
 
 
-def tool_object(tool: Tool) -> dict[str, Any]:
+def tool_object(tool: Tool, dialect: str) -> Any:
+    """`dialect` is the client's: a hosted tool goes back as it came, and to its own dialect alone."""
     if tool.raw is not None:
-        raise TypeError("a hosted tool is sent as its raw bytes")
+        if dialect != CHAT:
+            raise UnsupportedParameter(f"tools: chat completions have no tool {tool.name}", param="tools")
+        return orjson.Fragment(tool.raw)
     inner: dict[str, Any] = {"name": tool.name}
     if tool.description is not None:
         inner["description"] = tool.description
@@ -74,10 +78,10 @@ def tool_object(tool: Tool) -> dict[str, Any]:
     if tool.grammar is not None:
         inner["format"] = orjson.Fragment(tool.grammar)
     outer: dict[str, Any] = {"type": tool.kind, tool.kind: inner}
-    if tool.extras is not None:
+    if tool.extras is not None and tool.extras.origin == CHAT:
         for name, raw in tool.extras.fields.items():
             prefix, _, field = name.partition(".")
-            if field and prefix == FUNCTION:
+            if field and prefix == tool.kind:
                 inner[field] = orjson.Fragment(raw)
             else:
                 outer[name] = orjson.Fragment(raw)
@@ -95,9 +99,10 @@ def parse_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> ToolC
         choice = ToolChoice(mode=value)
     else:
         choice = _parse_choice_object(JsonObject(value, "tool_choice"))
-    if not tools and choice.mode != NONE and (choice.mode == REQUIRED or choice.name is not None):
+    if not tools and choice.mode == REQUIRED:
         raise InvalidRequest("tool_choice: a call cannot be required without tools", param="tool_choice")
-    if choice.name is not None and not any(tool.name == choice.name for tool in tools or ()):
+    named = (choice.kind, choice.name)
+    if choice.name is not None and not any((tool.kind, tool.name) == named for tool in tools or ()):
         raise InvalidRequest(f"tool_choice: there is no tool named {choice.name}", param="tool_choice")
     return choice
 
@@ -108,7 +113,10 @@ def _parse_choice_object(value: JsonObject) -> ToolChoice:
         named = value.take_object(kind)
         if named is None:
             raise InvalidRequest(f"tool_choice.{kind}: this field is required", param=f"tool_choice.{kind}")
-        return ToolChoice(mode=REQUIRED, name=named.require("name", TEXT), kind=kind)
+        choice = ToolChoice(mode=REQUIRED, name=named.require("name", NAME), kind=kind)
+        named.refuse_rest()
+        value.refuse_rest()
+        return choice
     if kind == "allowed_tools":
         allowed = value.take_object("allowed_tools")
         if allowed is None:
@@ -117,6 +125,8 @@ def _parse_choice_object(value: JsonObject) -> ToolChoice:
         if mode not in (AUTO, REQUIRED):
             raise InvalidRequest(f"{allowed.at('mode')}: expected auto or required", param=allowed.at("mode"))
         references = allowed.require("tools", _RAW_LIST)
+        allowed.refuse_rest()
+        value.refuse_rest()
         return ToolChoice(mode=mode, allowed=tuple([bytes(reference) for reference in references]))
     raise InvalidRequest(
         f"tool_choice.type: expected {FUNCTION}, {CUSTOM} or allowed_tools, got {kind}", param="tool_choice.type"

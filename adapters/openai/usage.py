@@ -1,37 +1,39 @@
 """OpenAI's usage object, both ways."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from adapters.canonical.usage import Usage
 
 __all__ = ["WireUsage", "parse_usage", "usage_object"]
 
+_Count = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+
 
 class _PromptDetails(Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    audio_tokens: int | None = None
-    image_tokens: int | None = None
-    text_tokens: int | None = None
+    cached_tokens: _Count | None = None
+    cache_write_tokens: _Count | None = None
+    audio_tokens: _Count | None = None
+    image_tokens: _Count | None = None
+    text_tokens: _Count | None = None
 
 
 class _CompletionDetails(Struct):
-    reasoning_tokens: int | None = None
-    audio_tokens: int | None = None
-    text_tokens: int | None = None
-    accepted_prediction_tokens: int | None = None
-    rejected_prediction_tokens: int | None = None
+    reasoning_tokens: _Count | None = None
+    audio_tokens: _Count | None = None
+    text_tokens: _Count | None = None
+    accepted_prediction_tokens: _Count | None = None
+    rejected_prediction_tokens: _Count | None = None
 
 
 class WireUsage(Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _CompletionDetails | None = None
-    prompt_cache_hit_tokens: int | None = None  # DeepSeek
-    reasoning_tokens: int | None = None  # SGLang
+    prompt_cache_hit_tokens: _Count | None = None  # DeepSeek
+    reasoning_tokens: _Count | None = None  # SGLang
 
 
 _NO_PROMPT_DETAILS = _PromptDetails()

@@ -1,29 +1,32 @@
 """OpenAI's words: dialect names, finish reasons, and one table of request fields that parse and render share.
 
 Sources: the openai SDK 3.57 types and OpenAI's API description of 2026-08; the engine extras are spelled as vLLM 0.33
-does, with other servers' spellings as aliases.
+does; a vendor's row names what it spells otherwise.
 """
 
 from typing import Annotated, Any, NamedTuple
 
-from msgspec import Meta, Raw
+from msgspec import Meta
 from msgspec.json import Decoder
 
 from adapters.canonical.stop_reason import StopReason
+from adapters.json_fields import Decodes, RawDecoder
 
 __all__ = [
-    "BOOL",
     "CHAT",
     "CHAT_FIELDS",
     "COMPLETIONS",
     "COMPLETION_FIELDS",
     "CUSTOM",
+    "DONE",
     "FINISH_WORDS",
     "FUNCTION",
+    "KEEPALIVE",
+    "SPELLINGS",
     "STOP_REASONS",
     "FieldTable",
-    "SPELLINGS",
     "RequestField",
+    "TokenId",
 ]
 
 CHAT = "openai.chat"
@@ -59,16 +62,19 @@ FINISH_WORDS = {
 """Ours to the client's finish_reason. ERROR and CANCELLED are never a finish word but an error."""
 
 _INT64 = 2**63 - 1
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 BOOL = Decoder(bool)
 TEXT = Decoder(str)
-RAW = Decoder(Raw)
+NAME = Decoder(Annotated[str, Meta(min_length=1)])
+RAW_OBJECT = RawDecoder("object")
+RAW_LIST = RawDecoder("array")
 COUNT = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
 POSITIVE = Decoder(Annotated[int, Meta(ge=1, le=2**31 - 1)])
 PENALTY = Decoder(Annotated[float, Meta(ge=-2, le=2)])
 FRACTION = Decoder(Annotated[float, Meta(ge=0, le=1)])
 SHORT_TEXT = Decoder(Annotated[str, Meta(max_length=512)])
 TEXTS = Decoder(list[str])
-TOKEN_IDS = Decoder(list[Annotated[int, Meta(ge=0, le=2**31 - 1)]])
+TOKEN_IDS = Decoder(list[TokenId])
 
 
 class RequestField(NamedTuple):
@@ -77,14 +83,14 @@ class RequestField(NamedTuple):
     wire: str
     group: str
     name: str
-    decoder: Decoder[Any]
+    decoder: Decodes[Any]
 
 
-def _top(name: str, decoder: Decoder[Any], wire: str | None = None) -> RequestField:
+def _top(name: str, decoder: Decodes[Any], wire: str | None = None) -> RequestField:
     return RequestField(wire or name, "", name, decoder)
 
 
-def _sampling(name: str, decoder: Decoder[Any], wire: str | None = None) -> RequestField:
+def _sampling(name: str, decoder: Decodes[Any], wire: str | None = None) -> RequestField:
     return RequestField(wire or name, "sampling", name, decoder)
 
 
@@ -145,27 +151,27 @@ CHAT_FIELDS = FieldTable(
     *_STANDARD,
     _top("parallel_tool_calls", BOOL),
     _top("modalities", TEXTS),
-    _top("audio", RAW),
-    _top("prediction", RAW),
-    _top("web_search_options", RAW),
-    _top("moderation", RAW),
-    _top("metadata", RAW),
+    _top("audio", RAW_OBJECT),
+    _top("prediction", RAW_OBJECT),
+    _top("web_search_options", RAW_OBJECT),
+    _top("moderation", RAW_OBJECT),
+    _top("metadata", RAW_OBJECT),
     _top("verbosity", SHORT_TEXT),
     _top("store", BOOL),
     _top("service_tier", SHORT_TEXT),
     _top("safety_identifier", SHORT_TEXT),
     _top("prompt_cache_key", SHORT_TEXT),
     _top("prompt_cache_retention", SHORT_TEXT),
-    _top("prompt_cache_options", RAW),
+    _top("prompt_cache_options", RAW_OBJECT),
     RequestField("reasoning_effort", "reasoning", "effort", SHORT_TEXT),
     *_ENGINE,
     RequestField("include_reasoning", "reasoning", "include", BOOL),
     RequestField("thinking_token_budget", "reasoning", "budget_tokens", COUNT),
     RequestField("chat_template", "template", "chat_template", TEXT),
-    RequestField("chat_template_kwargs", "template", "kwargs", RAW),
+    RequestField("chat_template_kwargs", "template", "kwargs", RAW_OBJECT),
     RequestField("add_generation_prompt", "template", "add_generation_prompt", BOOL),
     RequestField("continue_final_message", "template", "continue_final_message", BOOL),
-    RequestField("documents", "template", "documents", RAW),
+    RequestField("documents", "template", "documents", RAW_LIST),
 )
 """Fields of chat completions that map one to one. Parsed apart: model, messages, the token limits, stop, logit_bias,
 logprobs, tools, tool_choice, response_format, stream, stream_options, functions, function_call."""

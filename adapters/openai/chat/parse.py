@@ -6,12 +6,13 @@ from msgspec import Meta
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
-from adapters.canonical.request import OutputFormat, Request
+from adapters.canonical.request import Request
 from adapters.json_fields import JsonObject, parse_object
 from adapters.openai.content import parse_messages
 from adapters.openai.request_fields import build_request, take_model, take_shared
+from adapters.openai.response_format import parse_response_format
 from adapters.openai.tools import parse_tool_choice, parse_tools
-from adapters.openai.vocabulary import BOOL, CHAT, CHAT_FIELDS, POSITIVE, TEXT
+from adapters.openai.vocabulary import BOOL, CHAT, CHAT_FIELDS, POSITIVE
 
 __all__ = ["parse_chat"]
 
@@ -31,7 +32,7 @@ def parse_chat(raw: bytes, *, max_depth: int) -> Request:
     tool_choice = parse_tool_choice(body, tools)
     older, newer = body.take("max_tokens", POSITIVE), body.take("max_completion_tokens", POSITIVE)
     logprobs = _take_logprobs(body)
-    output_format = _take_output_format(body)
+    output_format = parse_response_format(body)
     groups = take_shared(body, CHAT_FIELDS)
     return build_request(
         body,
@@ -55,31 +56,3 @@ def _take_logprobs(body: JsonObject) -> int | None:
             raise InvalidRequest("top_logprobs: allowed only with logprobs: true", param="top_logprobs")
         return None
     return top or 0
-
-
-def _take_output_format(body: JsonObject) -> OutputFormat | None:
-    """`{"type": "text"}` is what every model does, so it asks for nothing."""
-    raw = body.peek_raw("response_format")
-    found = body.take_object("response_format")
-    if found is None or raw is None:
-        return None
-    kind = found.require("type", TEXT)
-    if kind == "text":
-        return None
-    if kind != "json_schema":
-        return OutputFormat(kind=kind, raw=raw)
-    schema = found.take_object("json_schema")
-    if schema is None:
-        raise InvalidRequest("response_format.json_schema: this field is required", param="response_format.json_schema")
-    body_of_schema = schema.take_raw("schema")
-    if body_of_schema is not None and not body_of_schema.startswith(b"{"):
-        path = schema.at("schema")
-        raise InvalidRequest(f"{path}: expected object", param=path)
-    return OutputFormat(
-        kind=kind,
-        name=schema.require("name", TEXT),
-        description=schema.take("description", TEXT),
-        schema=body_of_schema,
-        strict=schema.take("strict", BOOL),
-        raw=raw,
-    )

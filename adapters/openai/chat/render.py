@@ -1,6 +1,7 @@
 """Chat completions to the client: events as chunks, a result as one object."""
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, assert_never
 
 import orjson
@@ -24,11 +25,11 @@ from adapters.canonical.events import (
     ToolCallStarted,
     UsageReported,
 )
-from adapters.canonical.messages import Audio, Part, Reasoning, Refusal, Text, ToolCall
+from adapters.canonical.messages import Audio, Part, ProviderData, Reasoning, Refusal, Text, ToolCall, joined_data
 from adapters.canonical.request import Request
 from adapters.canonical.result import Choice, Result
 from adapters.front import AnswerHead
-from adapters.openai.content import REASONING_DETAILS
+from adapters.openai.content import REASONING_DETAILS, reasoning_details
 from adapters.openai.finish import finish_fields, finish_word
 from adapters.openai.frames import Frames
 from adapters.openai.logprobs import chat_logprobs_object
@@ -41,14 +42,15 @@ _DELTA = "delta."
 
 
 class _OpenChoice:
-    """One choice of a stream: whether its role went out, its calls by part, and its ready-made text chunk."""
+    """One choice of a stream: its calls by part, what waits for its next chunk, and its ready-made text chunk."""
 
-    __slots__ = ("calls", "index", "pending", "text_head", "text_tail")
+    __slots__ = ("annotations", "calls", "index", "pending", "text_head", "text_tail")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.calls: dict[int, tuple[int, str]] = {}
         self.pending: dict[str, bytes] = {}
+        self.annotations: list[orjson.Fragment] = []
         self.text_head = b""
         self.text_tail = b""
 
@@ -66,7 +68,6 @@ class ChatStreamRenderer:
         )
         self._choices: dict[int, _OpenChoice] = {}
         self._early_fields: dict[int, dict[str, bytes]] = {}
-        self._prompt_fields: dict[str, Any] = {}
 
     def feed(self, events: Sequence[Event]) -> bytes:
         out: list[bytes] = []
@@ -91,14 +92,16 @@ class ChatStreamRenderer:
     def _feed_other(self, event: Event, out: list[bytes]) -> None:
         match event:
             case ReasoningDelta():
-                self._delta(event.choice, {"reasoning_content": event.text}, out)
+                logprobs = chat_logprobs_object((), (), event.logprobs)
+                ids = {"token_ids": event.token_ids} if event.token_ids else None
+                choice = self._choice(event.choice, out)
+                out.append(self._chunk(choice, {"reasoning_content": event.text}, logprobs, ids))
             case ReasoningFinished():
-                details = (event.fields or {}).get(REASONING_DETAILS)
+                details = reasoning_details(event.provider_data)
                 if details is not None:
-                    self._delta(event.choice, {REASONING_DETAILS: orjson.Fragment(details)}, out)
+                    self._delta(event.choice, {REASONING_DETAILS: details}, out)
             case RefusalDelta():
-                logprobs = chat_logprobs_object(None, event.logprobs) if event.logprobs else None
-                self._delta(event.choice, {"refusal": event.text}, out, logprobs)
+                self._delta(event.choice, {"refusal": event.text}, out, chat_logprobs_object((), event.logprobs))
             case ToolCallStarted():
                 self._start_call(event, out)
             case ToolArgumentsDelta():
@@ -112,18 +115,18 @@ class ChatStreamRenderer:
                     known["expires_at"] = event.expires_at
                 self._delta(event.choice, {event.media: known}, out)
             case AnnotationAdded():
-                if event.origin == CHAT:
-                    self._delta(event.choice, {"annotations": [orjson.Fragment(event.annotation)]}, out)
+                if event.origin == CHAT:  # all in one chunk: clients join the lists of several by an index they lack
+                    self._choice(event.choice, out).annotations.append(orjson.Fragment(event.annotation))
             case ChoiceFinished():
                 self._finish_choice(event, out)
             case UsageReported():
                 if self._frames.set_usage(event.usage):
                     self._rebuild()
             case ProviderReported():
-                self._report(event)
+                self._report(event, out)
             case PromptReported():
                 if event.token_ids is not None:
-                    self._prompt_fields["prompt_token_ids"] = event.token_ids
+                    self._frames.add_once({"prompt_token_ids": orjson.dumps(event.token_ids)})
             case TextDelta() | Started() | ToolCallFinished() | HostedToolEvent():
                 pass  # text is rendered above; the others have no word in this dialect
             case _:
@@ -158,16 +161,13 @@ class ChatStreamRenderer:
         if choice.pending:
             _place(choice.pending, body, delta)
             choice.pending = {}
-        if self._prompt_fields:
-            body.update(self._prompt_fields)
-            self._prompt_fields = {}
         return self._frames.chunk(body)
 
     def _delta(self, index: int, delta: dict[str, Any], out: list[bytes], logprobs: Any = None) -> None:
         out.append(self._chunk(self._choice(index, out), delta, logprobs))
 
     def _token_chunk(self, choice: _OpenChoice, event: TextDelta) -> bytes:
-        logprobs = chat_logprobs_object(event.logprobs) if event.logprobs else None
+        logprobs = chat_logprobs_object(event.logprobs)
         extra = {"token_ids": event.token_ids} if event.token_ids else None
         return self._chunk(choice, {"content": event.text}, logprobs, extra)
 
@@ -178,22 +178,27 @@ class ChatStreamRenderer:
         choice.calls[event.part] = (index, kind)
         inner = {"name": event.name, "input" if kind == CUSTOM else "arguments": ""}
         call: dict[str, Any] = {"index": index, "id": event.id, "type": kind, kind: inner}
-        _place(event.fields or {}, call, call)
+        _place_data(event.provider_data, call)
         out.append(self._chunk(choice, {"tool_calls": [call]}))
 
     def _finish_choice(self, event: ChoiceFinished, out: list[bytes]) -> None:
         choice = self._choice(event.choice, out)
         word = finish_word(self._request, event)
+        if choice.annotations:
+            out.append(self._chunk(choice, {"annotations": choice.annotations}))
         out.append(self._chunk(choice, {}, None, {"finish_reason": word, **finish_fields(event)}))
 
-    def _report(self, event: ProviderReported) -> None:
+    def _report(self, event: ProviderReported, out: list[bytes]) -> None:
         if event.origin != CHAT:
             return
         if event.choice is None:
             if self._frames.set_fields(event.fields):
                 self._rebuild()
         elif event.choice in self._choices:
-            self._choices[event.choice].pending.update(event.fields)
+            choice = self._choices[event.choice]
+            if not choice.pending.keys().isdisjoint(event.fields):  # its first value must not be lost
+                out.append(self._chunk(choice, {}))
+            choice.pending.update(event.fields)
         else:
             self._early_fields.setdefault(event.choice, {}).update(event.fields)
 
@@ -203,6 +208,12 @@ def _place(fields: Any, body: dict[str, Any], delta: dict[str, Any]) -> None:
     for name, raw in fields.items():
         inner = name.removeprefix(_DELTA)
         (body if inner == name else delta).setdefault(inner, orjson.Fragment(raw))
+
+
+def _place_data(data: ProviderData | None, call: dict[str, Any]) -> None:
+    """Opaque fields of a call, when they are of this dialect."""
+    if data is not None and data.origin == CHAT:
+        _place(data.fields, call, call)
 
 
 def render_chat_result(request: Request, result: Result, head: AnswerHead) -> bytes:
@@ -225,9 +236,7 @@ def render_chat_result(request: Request, result: Result, head: AnswerHead) -> by
 
 def _choice_object(request: Request, choice: Choice, origin: str | None) -> dict[str, Any]:
     message = _message_object(choice.parts)
-    logprobs = None
-    if choice.logprobs or choice.refusal_logprobs:
-        logprobs = chat_logprobs_object(choice.logprobs or None, choice.refusal_logprobs or None)
+    logprobs = chat_logprobs_object(choice.logprobs, choice.refusal_logprobs, choice.reasoning_logprobs)
     body: dict[str, Any] = {
         "index": choice.index,
         "message": message,
@@ -253,9 +262,9 @@ def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
     reasoning = [part for part in parts if isinstance(part, Reasoning)]
     if reasoning:
         message["reasoning_content"] = "".join([part.text or "".join(part.summary) for part in reasoning])
-        for data in [part.provider_data for part in reasoning if part.provider_data is not None]:
-            if REASONING_DETAILS in data.fields:
-                message[REASONING_DETAILS] = orjson.Fragment(data.fields[REASONING_DETAILS])
+        details = reasoning_details(reduce(joined_data, [part.provider_data for part in reasoning]))
+        if details is not None:
+            message[REASONING_DETAILS] = details
     annotations = [orjson.Fragment(raw) for part in texts for raw in part.annotations]
     if annotations:
         message["annotations"] = annotations
@@ -277,6 +286,5 @@ def _call_object(part: ToolCall) -> dict[str, Any]:
     kind = CUSTOM if part.kind == CUSTOM else "function"
     inner = {"name": part.name, "input" if kind == CUSTOM else "arguments": part.arguments}
     call: dict[str, Any] = {"id": part.id, "type": kind, kind: inner}
-    if part.provider_data is not None:
-        _place(part.provider_data.fields, call, call)
+    _place_data(part.provider_data, call)
     return call

@@ -22,22 +22,25 @@ from adapters.canonical.events import (
     RefusalDelta,
     TextDelta,
 )
-from adapters.canonical.messages import DEVELOPER, SYSTEM
+from adapters.canonical.messages import DEVELOPER, SYSTEM, ProviderData
 from adapters.canonical.request import Request
 from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.usage import TokenLogprob
 from adapters.openai.answer import Answer, AnswerParser, FinishBooks, WireChunk, parse_whole
-from adapters.openai.chat.calls import CallDelta, Calls
+from adapters.openai.chat.calls import CallDelta, Calls, FunctionDelta
 from adapters.openai.content import REASONING_DETAILS, message_object
 from adapters.openai.errors import error_from_object, parse_error
 from adapters.openai.logprobs import WireChatLogprobs, parse_chat_logprobs
 from adapters.openai.quirks import Quirks
-from adapters.openai.request_fields import field_values, stop_and_bias, stream_options
+from adapters.openai.request_fields import add_extras, field_values, stop_and_bias, stream_options
+from adapters.openai.response_format import response_format_object
 from adapters.openai.tools import tool_choice_object, tool_object
-from adapters.openai.vocabulary import CHAT, CHAT_FIELDS
+from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, TokenId
 
 __all__ = ["ChatUpstream"]
 
 _UNSENT = Raw()
+_NO_DETAILS = (b"null", b"[]")
 
 
 class _Audio(Struct):
@@ -47,11 +50,20 @@ class _Audio(Struct):
     expires_at: int | None = None
 
 
+class _ContentPart(Struct):
+    """Content as a list of parts, of which `thinking` (Mistral) holds parts again."""
+
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+    thinking: "str | list[_ContentPart] | None" = None
+
+
 class _Delta(Struct, forbid_unknown_fields=True):
     """`delta` of a chunk and `message` of a body."""
 
     role: str | None = None
-    content: str | None = None
+    content: str | list[_ContentPart] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: Raw = _UNSENT
@@ -59,18 +71,18 @@ class _Delta(Struct, forbid_unknown_fields=True):
     tool_calls: list[CallDelta] | None = None
     audio: _Audio | None = None
     annotations: list[Raw] | None = None
-    function_call: Any = None
+    function_call: FunctionDelta | None = None  # the form before tool calls
 
 
 class _Choice(Struct, forbid_unknown_fields=True):
-    index: int = 0
+    index: int | None = None
     delta: _Delta | None = None
     message: _Delta | None = None
     finish_reason: str | None = None
     logprobs: WireChatLogprobs | None = None
-    stop_reason: str | int | None = None  # vLLM
-    matched_stop: str | int | None = None  # SGLang
-    token_ids: list[int] | None = None
+    stop_reason: str | TokenId | None = None  # vLLM
+    matched_stop: str | TokenId | None = None  # SGLang
+    token_ids: list[TokenId] | None = None
     native_finish_reason: str | None = None  # OpenRouter
     error: Any = None
 
@@ -107,17 +119,12 @@ class ChatUpstream:
             if request.logprobs:
                 body["top_logprobs"] = request.logprobs
         if request.tools is not None:
-            body["tools"] = [
-                orjson.Fragment(tool.raw) if tool.raw is not None else tool_object(tool) for tool in request.tools
-            ]
+            body["tools"] = [tool_object(tool, request.dialect) for tool in request.tools]
         if request.tool_choice is not None:
             body["tool_choice"] = tool_choice_object(request.tool_choice)
         if request.output_format is not None:
-            body["response_format"] = orjson.Fragment(request.output_format.raw or b"null")
-        for name, raw in request.extras.items():
-            body.setdefault(name, orjson.Fragment(raw))
-        for name, raw in quirks.defaults.items():
-            body.setdefault(name, orjson.Fragment(raw))
+            body["response_format"] = response_format_object(request.output_format, request.dialect)
+        add_extras(body, request, CHAT, quirks.defaults)
         return orjson.dumps(body)
 
     def _messages(self, request: Request) -> list[dict[str, Any]]:
@@ -179,79 +186,129 @@ class _ChoiceReader:
         self._choices: dict[int, _OpenChoice] = {}
 
     def feed(self, found: _Choice, out: list[Event]) -> None:
-        index = found.index
-        delta = found.delta if found.delta is not None else found.message
+        index = found.index or 0
         if found.error is not None:
             raise error_from_object(found.error)
-        has_output = delta is not None and bool(delta.content or delta.tool_calls)
-        if not self.books.is_open(index, has_output=has_output):
+        delta = found.delta if found.delta is not None else found.message
+        if index in self.books.done:
+            if delta is not None and _has_output(delta):
+                self.books.refuse_output(index)
             return
         choice = self._choices.get(index)
         if choice is None:
+            self.books.begin(index)
             calls = Calls(index, self._new_id, only_first=self._only_first_call)
             choice = self._choices[index] = _OpenChoice(index, calls)
         if delta is not None:
-            self._feed_delta(choice, delta, found, out)
+            _feed_delta(choice, delta, found, out)
         if found.finish_reason:
             self._finish(choice, found, found.finish_reason, out)
-
-    def _feed_delta(self, choice: _OpenChoice, delta: _Delta, found: _Choice, out: list[Event]) -> None:
-        index = choice.index
-        reasoning = delta.reasoning_content or delta.reasoning
-        if reasoning:
-            out.append(ReasoningDelta(index, choice.part_of("reasoning"), reasoning))
-        if delta.reasoning_details is not _UNSENT and bytes(delta.reasoning_details) != b"null":
-            fields = {REASONING_DETAILS: bytes(delta.reasoning_details)}
-            out.append(ReasoningFinished(index, choice.part_of("reasoning"), fields=fields))
-        if found.logprobs is not None or found.token_ids:
-            self._feed_tokens(choice, delta, found, out)
-        else:
-            if delta.content:
-                out.append(TextDelta(index, choice.part_of("text"), delta.content))
-            if delta.refusal:
-                out.append(RefusalDelta(index, choice.part_of("refusal"), delta.refusal))
-        if delta.annotations:
-            part = choice.part_of("text")
-            out += [AnnotationAdded(index, part, bytes(raw), CHAT) for raw in delta.annotations]
-        if delta.audio is not None:
-            audio = delta.audio
-            out.append(
-                MediaDelta(
-                    index,
-                    choice.part_of("audio"),
-                    "audio",
-                    data=audio.data or "",
-                    transcript=audio.transcript or "",
-                    id=audio.id,
-                    expires_at=audio.expires_at,
-                )
-            )
-        if delta.tool_calls:
-            whole = found.message is not None
-            for position, call in enumerate(delta.tool_calls):
-                if whole and call.index is None:
-                    call.index = position
-                choice.calls.feed(call, choice.next_call_part, out)
-
-    def _feed_tokens(self, choice: _OpenChoice, delta: _Delta, found: _Choice, out: list[Event]) -> None:
-        """Text with its token data; a delta may bring token data alone."""
-        content, refusal = parse_chat_logprobs(found.logprobs) if found.logprobs is not None else ((), ())
-        ids = tuple(found.token_ids or ())
-        if delta.content or content or ids:
-            out.append(TextDelta(choice.index, choice.part_of("text"), delta.content or "", content, ids))
-        if delta.refusal or refusal:
-            out.append(RefusalDelta(choice.index, choice.part_of("refusal"), delta.refusal or "", refusal))
 
     def _finish(self, choice: _OpenChoice, found: _Choice, word: str, out: list[Event]) -> None:
         """The reason follows from what was emitted and the upstream's word (law 5)."""
         reason = self.books.finish(choice.index, word)
-        choice.calls.finish(out)
+        choice.calls.finish(choice.next_call_part, out, cut=reason is StopReason.LENGTH)
         if reason is StopReason.STOP and len(choice.calls):
             reason = StopReason.TOOL_CALLS
         elif reason is StopReason.TOOL_CALLS and not len(choice.calls):
             reason = StopReason.STOP
         stop = found.stop_reason if found.stop_reason is not None else found.matched_stop
         out.append(ChoiceFinished(choice.index, reason, found.native_finish_reason or word, stop))
+
+
+def _has_output(delta: _Delta) -> bool:
+    return bool(
+        delta.content
+        or delta.tool_calls
+        or delta.reasoning_content
+        or delta.reasoning
+        or delta.refusal
+        or delta.audio
+        or delta.function_call
+    )
+
+
+def _feed_delta(choice: _OpenChoice, delta: _Delta, found: _Choice, out: list[Event]) -> None:
+    """What one delta (or whole message) says, in the order that a reader of the whole message would see."""
+    index = choice.index
+    text = delta.content
+    if isinstance(text, list):
+        text = _take_parts(delta, text)
+    reasoning = delta.reasoning_content or delta.reasoning
+    tokens = _NO_TOKENS
+    if found.logprobs is not None or found.token_ids:
+        tokens = _read_tokens(found, text_follows=bool(text) or not reasoning)
+    if reasoning or tokens.reasoning:
+        part = choice.part_of("reasoning")
+        out.append(ReasoningDelta(index, part, reasoning or "", False, tokens.reasoning, tokens.reasoning_ids))
+    if delta.reasoning_details is not _UNSENT and bytes(delta.reasoning_details) not in _NO_DETAILS:
+        data = ProviderData(CHAT, {REASONING_DETAILS: bytes(delta.reasoning_details)})
+        out.append(ReasoningFinished(index, choice.part_of("reasoning"), provider_data=data))
+    if text or tokens.content or tokens.content_ids:
+        out.append(TextDelta(index, choice.part_of("text"), text or "", tokens.content, tokens.content_ids))
+    if delta.refusal or tokens.refusal:
+        out.append(RefusalDelta(index, choice.part_of("refusal"), delta.refusal or "", tokens.refusal))
+    if delta.annotations:
+        part = choice.part_of("text")
+        out += [AnnotationAdded(index, part, bytes(raw), CHAT) for raw in delta.annotations]
+    if delta.audio is not None:
+        audio = delta.audio
+        part = choice.part_of("audio")
+        out.append(
+            MediaDelta(
+                index,
+                part,
+                "audio",
+                data=audio.data or "",
+                transcript=audio.transcript or "",
+                id=audio.id,
+                expires_at=audio.expires_at,
+            )
+        )
+    if delta.function_call is not None:
+        choice.calls.feed(CallDelta(function=delta.function_call), choice.next_call_part, out)
+    if delta.tool_calls:
+        for position, call in enumerate(delta.tool_calls):
+            if found.message is not None:
+                call.index = position  # each element of a whole message is a call of its own
+            choice.calls.feed(call, choice.next_call_part, out)
+
+
+def _take_parts(delta: _Delta, parts: list[_ContentPart]) -> str:
+    """The text of content that came as parts; what is thought or refused in it goes where it stands elsewhere."""
+    for part in parts:
+        if part.thinking:
+            thought = part.thinking
+            text = thought if isinstance(thought, str) else "".join([inner.text or "" for inner in thought])
+            delta.reasoning_content = (delta.reasoning_content or "") + text
+        if part.refusal:
+            delta.refusal = (delta.refusal or "") + part.refusal
+    return "".join([part.text or "" for part in parts])
+
+
+class _Tokens(Struct, frozen=True, gc=False):
+    """The token data of one delta, by the part that it belongs to."""
+
+    content: tuple[TokenLogprob, ...] = ()
+    refusal: tuple[TokenLogprob, ...] = ()
+    reasoning: tuple[TokenLogprob, ...] = ()
+    content_ids: tuple[int, ...] = ()
+    reasoning_ids: tuple[int, ...] = ()
+
+
+_NO_TOKENS = _Tokens()
+
+
+def _read_tokens(found: _Choice, *, text_follows: bool) -> _Tokens:
+    """Where a delta has reasoning alone, vLLM gives the reasoning's tokens in the place of the text's."""
+    logprobs = found.logprobs or WireChatLogprobs()
+    content = parse_chat_logprobs(logprobs.content)
+    refusal = parse_chat_logprobs(logprobs.refusal)
+    reasoning = parse_chat_logprobs(logprobs.reasoning_content)
+    ids = tuple(found.token_ids or ())
+    if text_follows:
+        return _Tokens(content, refusal, reasoning, ids, ())
+    return _Tokens((), refusal, reasoning or content, (), ids)
 
 
 def _new_call_id() -> str:

@@ -13,21 +13,21 @@ from adapters.openai.answer import Answer, AnswerParser, FinishBooks, WireChunk,
 from adapters.openai.errors import error_from_object, parse_error
 from adapters.openai.logprobs import WireLegacyLogprobs, parse_legacy_logprobs
 from adapters.openai.quirks import Quirks
-from adapters.openai.request_fields import field_values, stop_and_bias, stream_options
-from adapters.openai.vocabulary import COMPLETION_FIELDS, COMPLETIONS
+from adapters.openai.request_fields import add_extras, field_values, stop_and_bias, stream_options
+from adapters.openai.vocabulary import COMPLETION_FIELDS, COMPLETIONS, TokenId
 
 __all__ = ["CompletionsUpstream"]
 
 
 class _Choice(Struct, forbid_unknown_fields=True):
-    index: int = 0
+    index: int | None = None
     text: str | None = None
     finish_reason: str | None = None
     logprobs: WireLegacyLogprobs | None = None
-    stop_reason: str | int | None = None  # vLLM
-    matched_stop: str | int | None = None  # SGLang
+    stop_reason: str | TokenId | None = None  # vLLM
+    matched_stop: str | TokenId | None = None  # SGLang
     native_finish_reason: str | None = None  # OpenRouter
-    token_ids: list[int] | None = None
+    token_ids: list[TokenId] | None = None
     error: Any = None
 
 
@@ -60,8 +60,7 @@ class CompletionsUpstream:
             body["max_tokens"] = request.max_tokens
         if request.logprobs is not None:
             body["logprobs"] = request.logprobs
-        for name, raw in (*request.extras.items(), *quirks.defaults.items()):
-            body.setdefault(name, orjson.Fragment(raw))
+        add_extras(body, request, COMPLETIONS, quirks.defaults)
         return orjson.dumps(body)
 
     def stream_parser(self, request: Request) -> AnswerParser:
@@ -85,13 +84,16 @@ class _ChoiceReader:
         self.books = FinishBooks(expected)
 
     def feed(self, found: _Choice, out: list[Event]) -> None:
-        index = found.index
+        index = found.index or 0
         if found.error is not None:
             raise error_from_object(found.error)
         logprobs = parse_legacy_logprobs(found.logprobs) if found.logprobs is not None else ()
         has_output = bool(found.text or logprobs or found.token_ids)
-        if not self.books.is_open(index, has_output=has_output):
+        if index in self.books.done:
+            if has_output:
+                self.books.refuse_output(index)
             return
+        self.books.begin(index)
         if has_output:
             out.append(TextDelta(index, 0, found.text or "", logprobs, tuple(found.token_ids or ())))
         if found.finish_reason:
