@@ -46,8 +46,7 @@ class EmbeddedGateway:
     @classmethod
     def from_config(cls, config: Config, log: BinaryIO | None = None) -> "EmbeddedGateway":
         """With the log lines written to `log`; None: to nowhere."""
-        out = log if log is not None else Path(os.devnull).open("wb")  # noqa: SIM115  # as long as the process
-        return cls(lambda: build_app(config, around=Surroundings(log=out)))
+        return cls(lambda: build_app(config, around=Surroundings(log=log)))
 
     def connect(self) -> socket.socket:
         """The client's end of a new connection; it blocks. Raises ConnectionError after `close`."""

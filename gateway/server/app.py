@@ -56,7 +56,8 @@ class Surroundings:
     """From 0 to 1."""
     token: Callable[[], str] = _token
     """The random part of an id."""
-    log: BinaryIO = field(default_factory=lambda: sys.stderr.buffer)
+    log: BinaryIO | None = field(default_factory=lambda: sys.stderr.buffer)
+    """Where log lines go; None: nowhere."""
 
 
 class App:

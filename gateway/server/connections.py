@@ -12,6 +12,8 @@ __all__ = ["Connections"]
 
 _KEEPALIVE_S = 75.0
 """An idle connection is closed after this; headers that do not arrive whole in this time are not waited for."""
+_LINGER_S = 3.0
+"""How long the rest of a refused body is read, so that the client gets to see the answer."""
 _MAX_LINE = 8190
 _MAX_FIELD = 16_384
 _MAX_HEADERS = 100
@@ -32,6 +34,7 @@ class _Connection(RequestHandler):
             manager,
             loop=manager._loop,
             keepalive_timeout=_KEEPALIVE_S,
+            lingering_time=_LINGER_S,
             logger=_silent,
             access_log=None,  # type: ignore[arg-type]  # aiohttp takes None for: no access log
             max_line_size=_MAX_LINE,

@@ -21,11 +21,11 @@ _MAX_TEXT = 300
 
 
 class Log:
-    """Writes events to `out`. `now` gives Unix seconds, `redact` hides secrets in a text."""
+    """Writes events to `out`; None: nowhere. `now` gives Unix seconds, `redact` hides secrets in a text."""
 
     def __init__(
         self,
-        out: BinaryIO,
+        out: BinaryIO | None,
         *,
         form: Literal["json", "text"],
         now: Callable[[], float],
@@ -45,6 +45,8 @@ class Log:
 
     def write(self, event: str, fields: Mapping[str, object]) -> None:
         """Adds a line."""
+        if self._out is None:
+            return
         if len(self._pending) >= _MAX_PENDING:
             self._lost += 1
             return
@@ -64,7 +66,7 @@ class Log:
             self._pending.append(self._render(self._now(), "log_lines_lost", {"count": self._lost}))
             self._lost = 0
         lines, self._pending = self._pending, []
-        if lines:
+        if lines and self._out is not None:
             self._out.write(b"".join(lines))
             self._out.flush()
 

@@ -1,0 +1,169 @@
+"""The process: it binds first, says clearly why it can't start, and stops in order."""
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+SERVE = """\
+import os, sys
+from pathlib import Path
+from gateway.config import load_config
+from gateway.server.run import serve
+from providers.registry import provider_types
+path = Path(sys.argv[1])
+sys.exit(serve(load_config(path, os.environ, provider_types=provider_types()), config_path=path))
+"""
+ROOT = Path(__file__).parents[3]
+
+
+class Upstream:
+    """A server that takes a request and answers nothing until it is let go."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+
+    def accept(self) -> socket.socket:
+        self._listening.settimeout(10)
+        connection, _ = self._listening.accept()
+        connection.settimeout(10)
+        assert connection.recv(65536)
+        return connection
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@contextmanager
+def serving(folder: Path, upstream_port: int = 9, server: str = "") -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A gateway process and its address."""
+    config = folder / "run.yaml"
+    config.write_text(
+        f"version: 1\nserver: {{port: 0{server}}}\n"
+        f"providers: {{up: {{type: openai-compatible, base_url: 'http://127.0.0.1:{upstream_port}/v1'}}}}\n"
+    )
+    command = [sys.executable, "-c", SERVE, str(config)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        assert "http://" in first, first + process.stderr.read()
+        yield process, first.rpartition("http://")[2].strip().removesuffix("/v1")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_it_answers_and_a_signal_ends_it_with_status_zero(tmp_path: Path) -> None:
+    with serving(tmp_path) as (process, address):
+        assert httpx.get(f"http://{address}/healthz").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+async def closed(address: str) -> None:
+    """Waits until nothing listens there."""
+    host, _, port = address.partition(":")
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(host, int(port))
+        except ConnectionRefusedError:
+            return
+        writer.close()
+
+
+CHAT = {"model": "up/m", "messages": [{"role": "user", "content": "hi"}]}
+BODY = (
+    b'{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop",'
+    b'"message":{"role":"assistant","content":"late"}}]}'
+)
+
+
+async def test_a_request_that_runs_when_it_is_told_to_stop_is_answered(tmp_path: Path) -> None:
+    upstream = Upstream()
+    with serving(tmp_path, upstream.port) as (process, address):
+        async with httpx.AsyncClient(timeout=10) as client:
+            asking = asyncio.ensure_future(client.post(f"http://{address}/v1/chat/completions", json=CHAT))
+            connection = await asyncio.to_thread(upstream.accept)
+            process.send_signal(signal.SIGTERM)
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
+            )
+            answer = await asking
+        assert answer.json()["choices"][0]["message"]["content"] == "late"
+        assert await asyncio.to_thread(process.wait, 10) == 0
+        connection.close()
+    upstream.close()
+
+
+async def test_what_outlives_the_drain_is_told_and_cut(tmp_path: Path) -> None:
+    upstream = Upstream()
+    with serving(tmp_path, upstream.port, ", drain_s: 0.1") as (process, address):
+        async with httpx.AsyncClient(timeout=10) as client:
+            asking = asyncio.ensure_future(client.post(f"http://{address}/v1/chat/completions", json=CHAT))
+            connection = await asyncio.to_thread(upstream.accept)
+            process.send_signal(signal.SIGINT)
+            answer = await asking
+        assert answer.status_code == 503
+        assert await asyncio.to_thread(process.wait, 10) == 0
+        connection.close()
+    upstream.close()
+
+
+async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    upstream = Upstream()
+    with serving(tmp_path, upstream.port) as (process, address):
+        async with httpx.AsyncClient(timeout=10) as client:
+            asking = asyncio.ensure_future(client.post(f"http://{address}/v1/chat/completions", json=CHAT))
+            connection = await asyncio.to_thread(upstream.accept)
+            process.send_signal(signal.SIGTERM)
+            await closed(address)
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 10) == 130
+            assert time.monotonic() - began < 5
+            with pytest.raises(httpx.HTTPError):
+                await asking
+        connection.close()
+    upstream.close()
+
+
+def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = tmp_path / "run.yaml"
+        config.write_text(
+            f"version: 1\nserver: {{port: {port}}}\n"
+            "providers: {up: {type: openai-compatible, base_url: 'http://127.0.0.1:9/v1'}}\n"
+        )
+        command = [sys.executable, "-c", SERVE, str(config)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=30)
+    assert done.returncode == 1
+    assert done.stderr == f"gateway: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+def test_a_wrong_default_of_an_alias_is_one_clear_line(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        "version: 1\nserver: {port: 0}\nproviders: {up: {type: openai-compatible, base_url: 'http://127.0.0.1:9/v1'}}\n"
+        "models: {fast: {targets: [up/m], defaults: {max_tokns: 5}}}\n"
+    )
+    command = [sys.executable, "-c", SERVE, str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=30)
+    assert done.returncode == 1
+    assert done.stderr == f"gateway: {config}: models.fast.defaults.max_tokns: no such field of a request\n"
+
+
+def test_the_server_is_imported_without_torch_openai_and_sqlalchemy() -> None:
+    code = "import sys, gateway.server.run; print([m for m in ('torch', 'openai', 'sqlalchemy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=30)
+    assert done.stdout == "[]\n", done.stderr
