@@ -46,7 +46,7 @@ def decode_known(payload: bytes, decoder: Decoder[Any]) -> tuple[Any, list[tuple
         if choices is not None:
             top["choices"] = Raw(msgspec.json.encode(choices))
         return decoder.decode(msgspec.json.encode(top)), unmapped
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
 
 
