@@ -255,9 +255,6 @@ class Answer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        connection = self._response.connection
-        if connection is not None and not self._content.is_eof() and connection.transport is not None:
-            connection.transport.abort()  # close() would first send what is left of the request
         self._response.close()
 
 

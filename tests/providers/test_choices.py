@@ -211,6 +211,7 @@ async def test_a_slow_reader_holds_the_branches_back() -> None:
         nonlocal given
         while True:
             given += 1
+            await asyncio.sleep(0)
             yield [TextDelta(0, 0, "x")]
 
     async with aclosing(fan_out(endless, chat(n=2))) as batches:

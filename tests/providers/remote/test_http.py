@@ -53,6 +53,22 @@ class TestLimits:
             gate.set()
             assert text_of([event async for batch in batches for event in batch]) == "lo"
 
+    async def test_silence_after_a_slow_reader_came_back_still_ends_at_the_gap_limit(self) -> None:
+        answer = Answer.sse([chunk("hel"), chunk("lo")], then="hang")
+        async with connected(answer, limits=Limits(gap_s=0.02)) as (_, client), aclosing(call(client)) as batches:
+            await anext(batches)
+            await anext(batches)
+            elapsed = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_later(0.1, elapsed.set_result, None)
+            await elapsed
+            with pytest.raises(UpstreamTimeout):
+                await asyncio.wait_for(anext(batches), 1)
+
+    async def test_after_the_finish_no_more_than_two_seconds_are_waited(self) -> None:
+        async with connected(Answer.sse(STREAM.pieces, then="hang")) as (upstream, client):
+            assert text_of(await asyncio.wait_for(collect(call(client)), 5)) == "hello"
+            await upstream.idle()
+
     async def test_a_connection_left_open_after_the_finish_is_a_good_end(self) -> None:
         answer = Answer.sse(STREAM.pieces, then="hang")
         async with connected(answer, limits=Limits(gap_s=0.05)) as (upstream, client):
