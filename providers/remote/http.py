@@ -31,6 +31,7 @@ _ERROR_BODY_S = 5.0
 _KEEP_ALIVE_S = 30.0
 _READ_BUFFER_BYTES = 64 * 1024  # two of these wait in memory for a slow reader, then the socket is paused
 _ONE_WRITE_BYTES = 1 << 20
+_MAX_KEPT_URLS = 64
 _FOREIGN = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # aiohttp's RuntimeError: "Connection closed."
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
@@ -67,7 +68,7 @@ class HttpClient:
         self._stream_headers = CIMultiDict(self._post_headers)
         self._stream_headers["accept"] = "text/event-stream"
         self._stream_headers["accept-encoding"] = "identity"  # a compressor in between would hold tokens back
-        self._ssl = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None
+        self._ssl = _trusting(settings) if settings.ca_file is not None else True
         self._proxy = _checked_proxy(settings)
         self._max_connections = settings.max_connections
         self._session: aiohttp.ClientSession | None = None
@@ -94,7 +95,9 @@ class HttpClient:
     ) -> "Answer":
         url = self._urls.get(path)
         if url is None:
-            url = self._urls[path] = URL(self._base + path, encoded=True)
+            url = URL(self._base + path, encoded=True)
+            if len(self._urls) < _MAX_KEPT_URLS:  # some dialects put the model's name into the path
+                self._urls[path] = url
         deadline = asyncio.get_running_loop().time() + limit_s
         data = body if body is None or len(body) <= _ONE_WRITE_BYTES else BytesIO(body)  # in pieces, as the peer reads
         try:
@@ -116,7 +119,7 @@ class HttpClient:
                     limit=self._max_connections,
                     keepalive_timeout=_KEEP_ALIVE_S,
                     ttl_dns_cache=60,
-                    ssl=self._ssl if self._ssl is not None else True,
+                    ssl=self._ssl,
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect_s),
@@ -281,6 +284,16 @@ def _checked_proxy(settings: ProviderSettings) -> URL | None:
     if proxy.scheme not in ("http", "https") or not proxy.host:
         raise ValueError(f"providers.{settings.name}.proxy: must start with http:// or https:// and name a host")
     return proxy
+
+
+def _trusting(settings: ProviderSettings) -> ssl.SSLContext:
+    """A context that trusts the configured authorities and no others."""
+    try:
+        return ssl.create_default_context(cafile=settings.ca_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise ValueError(
+            f"providers.{settings.name}.ca_file: {settings.ca_file} holds no readable certificate"
+        ) from error
 
 
 def _outgoing_headers(settings: ProviderSettings, auth: Mapping[str, str]) -> CIMultiDict[str]:

@@ -1,8 +1,8 @@
 """HTTP below every remote provider, over real sockets: limits, leaving, what leaves, and settings."""
 
 import asyncio
-import ssl
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 
@@ -201,6 +201,18 @@ class TestHeaders:
         assert error.message == "tiny: the configured proxy can't be reached"
 
 
+async def test_many_paths_are_answered_and_only_some_are_kept() -> None:
+    async with connected(STREAM) as (upstream, client):
+        for number in range(200):
+            with await client.post(f"/models/{number}", b"{}", stream=True) as answer:
+                assert answer.status == 200
+                while await answer.read():
+                    pass
+        assert upstream.requests[-1].path == "/v1/models/199"
+        assert upstream.connections == 1
+        assert len(client._urls) <= 64
+
+
 class TestSettings:
     @pytest.mark.parametrize(
         "base_url", ["ftp://host/v1", "host/v1", "http://", "http://user:secret@host/v1", "http://host/v1?key=secret"]
@@ -233,6 +245,8 @@ class TestSettings:
             HttpClient(settings(proxy=proxy), "http://host/v1", {})
         assert "secret" not in str(caught.value)
 
-    def test_a_ca_file_that_is_no_certificate_is_refused(self, tmp_path: object) -> None:
-        with pytest.raises((ssl.SSLError, OSError)):
-            HttpClient(settings(ca_file=f"{tmp_path}/missing.pem"), "https://host/v1", {})
+    def test_a_ca_file_that_holds_no_certificate_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "empty.pem").write_text("nothing")
+        for name in ("missing.pem", "empty.pem"):
+            with pytest.raises(ValueError, match=rf"providers\.tiny\.ca_file: .*{name}"):
+                HttpClient(settings(ca_file=str(tmp_path / name)), "https://host/v1", {})
