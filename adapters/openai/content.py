@@ -184,7 +184,8 @@ def message_object(message: Message) -> list[dict[str, Any]]:
                 _add_fields(found, part.provider_data)
             case _:
                 content.append(part)
-    _add_reasoning(found, thought)
+    if thought:
+        _add_reasoning(found, thought)
     if content and message.role == ASSISTANT:
         last = content[-1]
         if isinstance(last, Refusal) and last.provider_data is None:

@@ -6,7 +6,7 @@ from adapters.canonical.errors import UpstreamError
 from adapters.canonical.events import ChoiceFinished
 from adapters.canonical.request import Request
 from adapters.canonical.stop_reason import StopReason
-from adapters.openai.vocabulary import FINISH_WORDS
+from adapters.openai.vocabulary import FINISH_WORDS, STOP_REASONS
 
 __all__ = ["finish_fields", "finish_word"]
 
@@ -23,10 +23,10 @@ def finish_word(request: Request, finish: ChoiceFinished) -> str:
 
 
 def finish_fields(finish: ChoiceFinished) -> dict[str, Any]:
-    """Extensions: `stop_reason`, which stop string or token id hit (vLLM), and the raw word where ours is a guess."""
+    """Extensions: `stop_reason`, which stop string or token id hit (vLLM), and a raw word not of OpenAI."""
     found: dict[str, Any] = {}
     if finish.stop is not None:
         found["stop_reason"] = finish.stop
-    if finish.reason is StopReason.OTHER:
+    if finish.raw is not None and finish.raw not in STOP_REASONS:
         found["native_finish_reason"] = finish.raw
     return found

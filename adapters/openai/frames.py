@@ -16,19 +16,22 @@ from adapters.openai.errors import render_error
 from adapters.openai.usage import usage_object
 from adapters.openai.vocabulary import DONE
 
-__all__ = ["Frames", "raw_fields"]
+__all__ = ["Frames"]
+
+_LASTING = ("system_fingerprint", "service_tier")
 
 
 class Frames:
     """Builds chunks. `include_usage`: every chunk has a usage field, null until the last (running, if continuous)."""
 
-    __slots__ = ("_constant", "_continuous", "_fields", "_include_usage", "_once", "_usage", "head", "tail")
+    __slots__ = ("_constant", "_continuous", "_include_usage", "_lasting", "_usage", "head", "once", "tail")
 
     def __init__(self, head: AnswerHead, object_name: str, *, include_usage: bool, continuous: bool) -> None:
         envelope = {"id": head.id, "object": object_name, "created": head.created, "model": head.model}
         self._constant = b"data: " + orjson.dumps(envelope)[:-1]
-        self._fields: dict[str, bytes] = {}
-        self._once: dict[str, bytes] = {}
+        self._lasting: dict[str, bytes] = {}
+        self.once: dict[str, bytes] = {}
+        """What the next chunk says besides."""
         self._include_usage = include_usage
         self._continuous = continuous
         self._usage: Usage | None = None
@@ -37,17 +40,16 @@ class Frames:
         self.tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         """What stands after the list of choices."""
 
-    def set_fields(self, fields: Mapping[str, bytes]) -> bool:
-        """Top-level fields of the upstream, on this and every later chunk. Tells whether the envelope changed."""
-        if all(self._fields.get(name) == raw for name, raw in fields.items()):
-            return False
-        self._fields.update(fields)
-        self.head = self._constant + raw_fields(self._fields)
-        return True
+    def report(self, fields: Mapping[str, bytes]) -> bool:
+        """Top-level fields of the upstream: OpenAI's own stand on every later chunk, any other on the next one alone.
 
-    def add_once(self, fields: Mapping[str, bytes]) -> None:
-        """Top-level fields on the next chunk alone."""
-        self._once.update(fields)
+        Tells whether the envelope of later chunks changed.
+        """
+        head = self.head
+        for name, raw in fields.items():
+            (self._lasting if name in _LASTING else self.once)[name] = raw
+        self.head = self._constant + _raw_fields(self._lasting)
+        return self.head != head
 
     def set_usage(self, usage: Usage) -> bool:
         """Tells whether later chunks look different (running totals)."""
@@ -57,22 +59,24 @@ class Frames:
         return self._continuous
 
     def chunk(self, choice: dict[str, Any]) -> bytes:
-        once = b""
-        if self._once:
-            once = raw_fields(self._once)
-            self._once = {}
-        return b'%b%b,"choices":[%b]%b' % (self.head, once, orjson.dumps(choice), self.tail)
+        return b'%b%b,"choices":[%b]%b' % (self.head, self._take_once(), orjson.dumps(choice), self.tail)
+
+    def _take_once(self) -> bytes:
+        if not self.once:
+            return b""
+        once, self.once = _raw_fields(self.once), {}
+        return once
 
     def finish(self) -> bytes:
         if not self._include_usage or self._usage is None:
             return DONE
         usage = orjson.dumps(usage_object(self._usage))
-        return b'%b,"choices":[],"usage":%b}\n\n%b' % (self.head, usage, DONE)
+        return b'%b%b,"choices":[],"usage":%b}\n\n%b' % (self.head, self._take_once(), usage, DONE)
 
     def fail(self, error: GatewayError) -> bytes:
         return b"data: %b\n\n%b" % (render_error(error), DONE)
 
 
-def raw_fields(fields: Mapping[str, bytes]) -> bytes:
+def _raw_fields(fields: Mapping[str, bytes]) -> bytes:
     """`,"name":raw` for each field."""
     return b"".join([b",%b:%b" % (orjson.dumps(name), raw) for name, raw in fields.items()])

@@ -72,10 +72,11 @@ class ChatStreamRenderer:
     def feed(self, events: Sequence[Event]) -> bytes:
         out: list[bytes] = []
         choices = self._choices
+        frames = self._frames
         for event in events:
             if type(event) is TextDelta:
                 choice = choices.get(event.choice) or self._open(event.choice, out, content="")
-                if event.logprobs or event.token_ids or choice.pending:
+                if event.logprobs or event.token_ids or choice.pending or frames.once:
                     out.append(self._token_chunk(choice, event))
                 elif event.text:
                     out += (choice.text_head, orjson.dumps(event.text), choice.text_tail)
@@ -126,7 +127,7 @@ class ChatStreamRenderer:
                 self._report(event, out)
             case PromptReported():
                 if event.token_ids is not None:
-                    self._frames.add_once({"prompt_token_ids": orjson.dumps(event.token_ids)})
+                    self._frames.report({"prompt_token_ids": orjson.dumps(event.token_ids)})
             case TextDelta() | Started() | ToolCallFinished() | HostedToolEvent():
                 pass  # text is rendered above; the others have no word in this dialect
             case _:
@@ -192,7 +193,7 @@ class ChatStreamRenderer:
         if event.origin != CHAT:
             return
         if event.choice is None:
-            if self._frames.set_fields(event.fields):
+            if self._frames.report(event.fields):
                 self._rebuild()
         elif event.choice in self._choices:
             choice = self._choices[event.choice]

@@ -57,7 +57,7 @@ class CompletionStreamRenderer:
             match event:
                 case TextDelta():
                     choice = self._choice(event.choice)
-                    if event.logprobs or event.token_ids or choice.pending:
+                    if event.logprobs or event.token_ids or choice.pending or self._frames.once:
                         out.append(self._token_chunk(choice, event))
                     elif event.text:
                         out += (choice.text_head, orjson.dumps(event.text), choice.text_tail)
@@ -116,7 +116,7 @@ class CompletionStreamRenderer:
 
     def _report(self, event: ProviderReported) -> None:
         if event.choice is None:
-            if self._frames.set_fields(event.fields):
+            if self._frames.report(event.fields):
                 self._rebuild()
         else:
             pending = self._choice(event.choice).pending
