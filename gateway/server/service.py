@@ -158,6 +158,9 @@ class Service:
         """An error as the answer: with its status while nothing was sent, in band after that."""
         exchange.error = error
         error.message = self._redact(error.message)
+        # An upstream may echo a key in these as well.
+        error.code = error.code and self._redact(error.code)
+        error.param = error.param and self._redact(error.param)
         stream = exchange.stream
         if stream is not None and stream.response is not None and exchange.renderer is not None:
             try:
