@@ -45,10 +45,8 @@ _TYPES = {
     "anthropic": "anthropic",
     "gemini": "gemini",
     "ollama": "ollama",
-    "openai": "openai",
-    "openrouter": "openrouter",
 }
-"""The provider type behind a case's prefix; any other prefix is an OpenAI-compatible server."""
+"""The provider type behind a case's prefix; another prefix is a type itself, or an OpenAI-compatible server."""
 _LOCAL = ("local", "base")
 
 
@@ -117,7 +115,8 @@ class Stage:
         self, method: str, path: str, data: bytes | None = None, *, headers: Mapping[str, str] | None = None
     ) -> Reply:
         all_headers = {"content-type": "application/json", **(headers or {})}
-        async with self._session.request(method, self.url + path, data=data, headers=all_headers) as answer:
+        body = None if data is None else io.BytesIO(data)
+        async with self._session.request(method, self.url + path, data=body, headers=all_headers) as answer:
             lower = {name.lower(): value for name, value in answer.headers.items()}
             return Reply(answer.status, lower, await answer.read())
 
@@ -169,7 +168,8 @@ def _configure(
     if base in _LOCAL:
         providers = {"local": {"type": "local", "models": {rest if slash else base: dict(settings)}}}
     else:
-        providers = {prefix: {"type": _TYPES.get(prefix, "openai-compatible"), "base_url": base_url}}
+        own = prefix if prefix in provider_types() else "openai-compatible"
+        providers = {prefix: {"type": _TYPES.get(prefix, own), "base_url": base_url}}
         if key:
             providers[prefix]["api_key"] = key
     document = {

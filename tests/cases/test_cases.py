@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 
 from gateway.config import ConfigError
-from tests.cases import checks_logprobs, checks_stream, checks_text, checks_tools
+from tests.cases import checks_setup, checks_prompts, checks_door, checks_errors, checks_logprobs, checks_stream, checks_text, checks_tools
 from tests.cases.case import Case, all_cases, case_named
 from tests.cases.owed import OWED
 
 Check = Callable[[Case], Awaitable[None]]
 
-CHECKS: Mapping[str, Check] = {**checks_tools.CHECKS, **checks_stream.CHECKS, **checks_text.CHECKS, **checks_logprobs.CHECKS}
+CHECKS: Mapping[str, Check] = {**checks_tools.CHECKS, **checks_stream.CHECKS, **checks_text.CHECKS, **checks_logprobs.CHECKS, **checks_errors.CHECKS, **checks_door.CHECKS, **checks_prompts.CHECKS, **checks_setup.CHECKS}
 
 
 def _played(name: str) -> object:
