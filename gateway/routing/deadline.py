@@ -16,16 +16,17 @@ class DeadlinePassed(Exception):
 class Deadline:
     """Ends waits at `after_s` from now. It interrupts nothing between waits, so a generator may yield there.
 
-    For one waiter at a time. Call `cancel` when done.
+    All waits belong to the task that made it. Call `cancel` when done.
     """
 
-    __slots__ = ("_loop", "_passed", "_timer", "_waiter", "at")
+    __slots__ = ("_loop", "_passed", "_task", "_timer", "_waiting", "at")
 
     def __init__(self, after_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self.at = self._loop.time() + after_s
         self._passed = False
-        self._waiter: asyncio.Task[object] | None = None
+        self._waiting = False
+        self._task = asyncio.current_task()
         self._timer = self._loop.call_at(self.at, self._pass)
 
     @property
@@ -36,16 +37,16 @@ class Deadline:
         """What the awaitable gives. Raises DeadlinePassed."""
         if self._timer_fired():
             raise DeadlinePassed
-        self._waiter = task = asyncio.current_task()
+        self._waiting = True
         try:
             return await awaitable
         except asyncio.CancelledError:
             # As in asyncio.timeout: only our own cancel becomes a timeout; one that also came from outside stays.
-            if self._timer_fired() and task is not None and task.uncancel() == 0:
+            if self._timer_fired() and self._task is not None and self._task.uncancel() == 0:
                 raise DeadlinePassed from None
             raise
         finally:
-            self._waiter = None
+            self._waiting = False
 
     def _timer_fired(self) -> bool:
         return self._passed
@@ -55,5 +56,5 @@ class Deadline:
 
     def _pass(self) -> None:
         self._passed = True
-        if self._waiter is not None:
-            self._waiter.cancel()
+        if self._waiting and self._task is not None:
+            self._task.cancel()

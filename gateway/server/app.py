@@ -3,7 +3,6 @@
 Clock, ids, randomness and the log's output are passed in. Nothing is opened before `start`.
 """
 
-import os
 import random
 import sys
 import time
@@ -40,8 +39,11 @@ _HELD_BODIES = 8
 """So many of the largest bodies may be in memory at one time."""
 
 
+_ids = random.Random()  # seeded by the system; ids are names, not secrets
+
+
 def _token() -> str:
-    return os.urandom(12).hex()
+    return f"{_ids.getrandbits(96):024x}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class Log:
 
 
 def _json_line(time_s: float, event: str, fields: Mapping[str, object]) -> bytes:
-    return orjson.dumps({"time": round(time_s, 3), "event": event, **fields}, option=orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps({"time": int(time_s * 1000) / 1000, "event": event, **fields}, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _text_line(time_s: float, event: str, fields: Mapping[str, object]) -> bytes:
