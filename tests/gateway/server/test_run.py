@@ -79,6 +79,7 @@ async def closed(address: str) -> None:
         except ConnectionRefusedError:
             return
         writer.close()
+        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
 
 
 CHAT = {"model": "up/m", "messages": [{"role": "user", "content": "hi"}]}

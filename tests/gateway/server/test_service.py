@@ -38,6 +38,7 @@ async def raw(gateway: Running, request: bytes) -> tuple[int, bytes]:
     length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
     body = await reader.readexactly(length)
     writer.close()
+    await writer.wait_closed()
     return int(head.split(b" ")[1]), body
 
 
