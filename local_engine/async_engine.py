@@ -8,7 +8,8 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
 import torch
@@ -94,8 +95,10 @@ class AsyncEngine:
     is not held up.
     """
 
-    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
-        self._engine = Engine(loaded, config)
+    def __init__(
+        self, loaded: LoadedModel, config: EngineConfig, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._engine = Engine(loaded, config, clock=clock)
         self._config = config
         self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         # Streams from their admission to their end; its size is the bound on commands and on waiting requests.

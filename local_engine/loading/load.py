@@ -61,7 +61,7 @@ def _load_gguf(path: Path, config: EngineConfig, progress: Progress | None) -> L
         architecture = _known(path, by_gguf_name(name := fields.text("general.architecture")), name)
         shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
         shape = _checked(path, architecture.gguf_config(fields, shapes))
-        info = ModelInfo(path, shape, _gguf_stop_ids(file.metadata, shape), SamplingDefaults())
+        info = ModelInfo(path, shape, _gguf_stop_ids(file.metadata, shape), _gguf_defaults(fields))
         return LoadedModel(
             _build(architecture, GgufSource(file, architecture.gguf_names(shape)), info, config, progress), info
         )
@@ -112,6 +112,17 @@ def _checked(path: Path, config: ModelConfig) -> ModelConfig:
     if problem := config.problem():
         raise ModelLoadError(path, problem)
     return config
+
+
+def _gguf_defaults(fields: FieldReader) -> SamplingDefaults:
+    """The GGUF keys `general.sampling.*`, as llama.cpp writes them."""
+    return SamplingDefaults(
+        temperature=fields.optional_number("general.sampling.temp"),
+        top_p=fields.optional_number("general.sampling.top_p"),
+        top_k=fields.optional_integer("general.sampling.top_k"),
+        min_p=fields.optional_number("general.sampling.min_p"),
+        repetition_penalty=fields.optional_number("general.sampling.penalty_repeat"),
+    )
 
 
 def _gguf_stop_ids(metadata: Mapping[str, MetadataValue], config: ModelConfig) -> tuple[int, ...]:

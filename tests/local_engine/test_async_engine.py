@@ -218,6 +218,17 @@ async def test_a_drain_that_a_reader_holds_up_can_be_cut_short(tiny_model: Loade
         assert (await collect(stream))[-1].finish == "abort"
 
 
+async def test_a_defect_of_the_engine_itself_reaches_every_reader(tiny_model: LoadedModel) -> None:
+    readings = iter([0.0])  # a clock that breaks when the first request ends
+    engine = AsyncEngine(tiny_model, small_config(max_sequences=1), clock=lambda: next(readings))
+    requests = [request(PROMPT, greedy(count)) for count in (2, 20)]
+    results = await asyncio.gather(*(collect(engine.generate(item)) for item in requests), return_exceptions=True)
+    assert [type(result) for result in results] == [GenerationFailed, GenerationFailed]
+    with pytest.raises(EngineClosed):
+        await anext(engine.generate(requests[0]))
+    await engine.aclose()
+
+
 async def test_prompt_scores_arrive_once(tiny_model: LoadedModel) -> None:
     async with serving(tiny_model, small_config(max_batch_tokens=2)) as engine:
         sampling = SamplingParams(temperature=0.0, max_tokens=5, prompt_logprobs=1, logprobs=1, ignore_eos=True)

@@ -182,6 +182,16 @@ def test_the_sequence_that_came_last_gives_up_its_blocks_first() -> None:
     assert second.num_generated == 10
 
 
+def test_a_newcomer_waits_rather_than_take_the_block_that_a_running_sequence_needs_next() -> None:
+    world = World(blocks=4, budget=64, slots=4)
+    first = world.add(8, 4)
+    world.step()
+    second = world.add(8, 4)
+    world.run()
+    assert world.finished == [first, second]
+    assert world.scheduler.preemptions == 0
+
+
 def test_a_paused_sequence_gives_up_its_blocks_to_others_and_returns() -> None:
     world = World(blocks=6, budget=64, slots=4)
     slow = world.add(16, 4)

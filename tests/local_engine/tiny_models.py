@@ -1,5 +1,6 @@
 """Random Llama models of a few kilobytes, written as safetensors and as GGUF, with transformers as the oracle."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,7 @@ def write_gguf(
     matrix_type: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
     extra: dict[str, np.ndarray] | None = None,
     leave_out: str | None = None,
+    numbers: Mapping[str, int | float] | None = None,
 ) -> Path:
     """The model as llama.cpp's converter writes it: Q and K rows interleaved, matrices in `matrix_type`."""
     config = oracle.model.config
@@ -96,6 +98,8 @@ def write_gguf(
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_eos_token_id(STOP_ID)
     writer.add_uint32("tokenizer.ggml.eot_token_id", 9)
+    for key, value in (numbers or {}).items():
+        (writer.add_float32 if isinstance(value, float) else writer.add_int32)(key, value)
     writer.add_token_list([f"token{index}" for index in range(VOCAB_SIZE)])
     writer.add_array("tokenizer.ggml.scores", [0.5] * VOCAB_SIZE)
     tensors = {_gguf_name(name): _stored(name, weight, config) for name, weight in oracle.model.state_dict().items()}

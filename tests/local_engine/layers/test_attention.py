@@ -41,8 +41,8 @@ def expected_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: int)
 def test_each_row_attends_to_its_own_past_and_to_nothing_else(spans: list[tuple[int, int]]) -> None:
     torch.manual_seed(0)
     blocks = [-(-stop // BLOCK) for _, stop in spans]
-    numbers = (torch.randperm(sum(blocks)) + 1).tolist()
-    slots = BLOCK * (len(numbers) + 1)
+    numbers = (torch.randperm(sum(blocks)) + 2).tolist()  # block 1 belongs to nobody
+    slots = BLOCK * (len(numbers) + 2)
     # Whatever a block held before is not a number; only the padding block is zero.
     keys, values = (torch.full((slots, KV_HEADS, DIM), torch.nan) for _ in range(2))
     keys[:BLOCK] = values[:BLOCK] = 0

@@ -61,6 +61,16 @@ def test_a_gguf_yields_its_end_of_sequence_and_end_of_turn_tokens(tiny_gguf: Pat
     assert info.defaults == SamplingDefaults()
 
 
+def test_a_gguf_may_recommend_how_to_sample(oracle: Oracle, tmp_path: Path) -> None:
+    numbers = {"temp": 0.25, "top_p": 0.5, "top_k": 20, "min_p": 0.125, "penalty_repeat": 1.5}
+    path = write_gguf(
+        oracle, tmp_path / "m.gguf", numbers={f"general.sampling.{name}": value for name, value in numbers.items()}
+    )
+    assert load_model(path, EngineConfig()).info.defaults == SamplingDefaults(
+        temperature=0.25, top_p=0.5, top_k=20, min_p=0.125, repetition_penalty=1.5
+    )
+
+
 @pytest.mark.parametrize("kind", ["folder", "gguf"])
 def test_progress_rises_to_the_whole(kind: str, tiny_folder: Path, tiny_gguf: Path) -> None:
     calls: list[tuple[int, int]] = []
