@@ -79,7 +79,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """One answer: `steps` are the token ids of each output, `finish` how it ends after them ("stop" with the end token).
+    """One answer: `steps` are the token ids of each output, `finish` how it ends then ("stop": by the end token).
 
     `logits` are of every position, by token id; what they leave out has no chance. Without them the emitted token has
     a logprob of -0.5 and the alternatives are less likely ones in order of their ids. `gate` holds the answer back
@@ -94,9 +94,7 @@ class Script:
     error: EngineError | None = None
 
     @staticmethod
-    def pieces(
-        vocabulary: Vocabulary, pieces: Iterable[str | bytes], *, finish: FinishReason = "stop"
-    ) -> "Script":
+    def pieces(vocabulary: Vocabulary, pieces: Iterable[str | bytes], *, finish: FinishReason = "stop") -> "Script":
         """A token each, one a step."""
         return Script(steps=[(vocabulary.add(piece),) for piece in pieces], finish=finish)
 

@@ -93,17 +93,18 @@ _SURROGATE = rb"a\ud800b"
 
 
 async def _sec_02(case: Case) -> None:
+    user = b'"messages": [{"role": "user", "content": "x"}]'
+    call = b'"messages": [{"role": "assistant", "tool_calls": [{"type": "function", %b}]}]'
     places = {
         "messages[0].content": b'"messages": [{"role": "user", "content": "%b"}]',
         "messages[0].name": b'"messages": [{"role": "user", "name": "%b", "content": "x"}]',
-        "messages[0].tool_calls[0].id": b'"messages": [{"role": "assistant", "tool_calls": [{"id": "%b", "type": "function",'
-        b' "function": {"name": "f", "arguments": "{}"}}]}]',
-        "messages[0].tool_calls[0].function.arguments": b'"messages": [{"role": "assistant", "tool_calls": [{"id": "c", '
-        b'"type": "function", "function": {"name": "f", "arguments": "%b"}}]}]',
-        "tools[0].function.parameters.title": b'"messages": [{"role": "user", "content": "x"}], "tools": [{"type": '
-        b'"function", "function": {"name": "f", "parameters": {"title": "%b"}}}]',
-        "metadata.k": b'"messages": [{"role": "user", "content": "x"}], "metadata": {"k": "%b"}',
-        "odd.field": b'"messages": [{"role": "user", "content": "x"}], "odd": {"field": "%b"}',
+        "messages[0].tool_calls[0].id": call % b'"id": "%b", "function": {"name": "f", "arguments": "{}"}',
+        "messages[0].tool_calls[0].function.arguments": call
+        % b'"id": "c", "function": {"name": "f", "arguments": "%b"}',
+        "tools[0].function.parameters.title": user
+        + b', "tools": [{"type": "function", "function": {"name": "f", "parameters": {"title": "%b"}}}]',
+        "metadata.k": user + b', "metadata": {"k": "%b"}',
+        "odd.field": user + b', "odd": {"field": "%b"}',
     }
     async with staged(case, Answer.sse([b"data: [DONE]\n\n"])) as stage:
         for stream in (b"true", b"false"):
@@ -211,7 +212,9 @@ _ALLOWED = {
 async def _hd_01(case: Case) -> None:
     answer = case.answer().gzipped()
     chunk = {**case.upstream_json(), "choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]}
-    stream = Answer.sse([b"data: %b\n\n" % json.dumps(chunk).encode(), b"data: [DONE]\n\n"], headers={"set-cookie": "a=b"})
+    stream = Answer.sse(
+        [b"data: %b\n\n" % json.dumps(chunk).encode(), b"data: [DONE]\n\n"], headers={"set-cookie": "a=b"}
+    )
     headers = {**case.headers, "cookie": "c=client-key", "x-api-key": "client-key", "host": "localhost"}
     async with staged(case, answer, key="upstream-key") as stage:
         whole = await stage.post(headers=headers)
@@ -262,7 +265,9 @@ async def _bb_01_limits(case: Case) -> None:
             answer_head = await reader.readuntil(b"\r\n\r\n")
             assert b" 413 " in status, (name, status)
             assert b"application/json" in answer_head
-            length = next(int(line.split(b":")[1]) for line in answer_head.lower().split(b"\r\n") if b"content-length" in line)
+            length = next(
+                int(line.split(b":")[1]) for line in answer_head.lower().split(b"\r\n") if b"content-length" in line
+            )
             error = json.loads(await reader.readexactly(length))["error"]
             assert "server.max_body_mb" in error["message"], name
             writer.close()

@@ -1,18 +1,22 @@
 """Upstreams that fail, and clients that leave."""
 
 import asyncio
+import itertools
 import json
 from typing import Any
 
+from local_engine.errors import QueueFull
 from tests.cases.case import Case
-from tests.cases.reply import Reply, fold, message_of
+from tests.cases.reply import fold, message_of
 from tests.cases.stage import Local, Stage, staged
 from tests.mock_upstream import Answer
 from tests.scripted_engine import Script
 
 __all__ = ["CHECKS"]
 
-CHUNK = b'data: {"id": "c1", "created": 1, "model": "m", "choices": [{"index": 0, "delta": %b, "finish_reason": %b}]}\n\n'
+CHUNK = (
+    b'data: {"id": "c1", "created": 1, "model": "m", "choices": [{"index": 0, "delta": %b, "finish_reason": %b}]}\n\n'
+)
 TEXT = CHUNK % (b'{"role": "assistant", "content": "par"}', b"null")
 FINISH = CHUNK % (b"{}", b'"stop"')
 GOOD = Answer.json(
@@ -45,13 +49,21 @@ async def _ue_01(case: Case) -> None:
 
 async def _ue_01_fallbacks(case: Case) -> None:
     """After all targets failed, the smallest of their waits."""
-    limited = [
-        Answer.json(case.upstream_bytes, 429, headers={"retry-after": str(wait)}) for wait in (50, 20)
-    ]
+    limited = [Answer.json(case.upstream_bytes, 429, headers={"retry-after": str(wait)}) for wait in (50, 20)]
     async with staged(case, *limited, config=_two_targets(case)) as stage:
         reply = await stage.post(case.body_with(model="smart"))
         assert (reply.status, reply.headers["retry-after"]) == (429, "20")
         assert len(stage.upstream.requests) == 2
+
+
+async def _ue_01_local_queue(case: Case) -> None:
+    """The engine's own queue, when it is full, says when to come again."""
+    local = Local()
+    local.engine.script(Script(steps=(), error=QueueFull(limit=4, retry_after_s=7)))
+    async with staged(case.towards("local/x"), local=local) as stage:
+        for reply in await stage.both(case.body_with(model="local/x")):
+            assert (reply.status, reply.headers["retry-after"]) == (429, "7")
+            assert reply.error["type"] == "rate_limit_error"
 
 
 async def _ue_02(case: Case) -> None:
@@ -79,7 +91,10 @@ async def _ue_02(case: Case) -> None:
 
 
 async def _ue_03(case: Case) -> None:
-    pages = [case.answer(), Answer(headers={"content-type": "text/html"}, pieces=case.upstream_pieces, framing="length")]
+    pages = [
+        case.answer(),
+        Answer(headers={"content-type": "text/html"}, pieces=case.upstream_pieces, framing="length"),
+    ]
     async with staged(case, config=_two_targets(case)) as stage:
         for page in pages:
             stage.upstream.script(page)
@@ -121,6 +136,15 @@ async def _ue_04(case: Case) -> None:
             choice = fold((await stage.post()).chunks)[0]
             assert (choice.content, choice.finish) == ("par", "stop")
         await _check_short_bodies(stage, case)
+
+
+async def _ue_04_retry(case: Case) -> None:
+    """With a second try allowed, the same target is asked again before the first output."""
+    good = _sse(TEXT, FINISH, b"data: [DONE]\n\n", then="end")
+    config = {"reliability": {"retry": {"attempts": 2, "max_wait_s": 0.01}}}
+    async with staged(case, _sse(), good, config=config) as stage:
+        assert fold((await stage.post()).chunks)[0].content == "par"
+        assert len(stage.upstream.requests) == 2
 
 
 async def _check_short_bodies(stage: Stage, case: Case) -> None:
@@ -181,23 +205,24 @@ async def _cl_01_local(case: Case) -> None:
     local_case = case.towards("local/x")
     local = Local()
     async with staged(local_case, local=local) as stage:
-        for stream, choices in ((False, 1), (True, 1), (False, 3)):
-            for after in (0, 1):
-                steps = [(local.vocabulary.add("par"),), (local.vocabulary.add("tial"),)]
-                local.engine.script(Script(steps=steps, gate=asyncio.Event(), gate_after=after))
-                aborted = local.engine.stats().aborted
-                began = asyncio.Event()
-                body = local_case.body_with(stream=stream, n=choices)
-                leaving = asyncio.create_task(_leave(stage, body, began))
-                await local.engine.until(lambda stats, wanted=choices: stats.running == wanted)
-                began.set()
-                await leaving
-                await local.engine.until(
-                    lambda stats, wanted=aborted + choices: (stats.running, stats.aborted) == (0, wanted), within_s=1
-                )
+        for stream, choices, after in itertools.product((False, True), (1, 3), (0, 1)):
+            steps = [(local.vocabulary.add("par"),), (local.vocabulary.add("tial"),)]
+            local.engine.script(Script(steps=steps, gate=asyncio.Event(), gate_after=after))
+            await _leave_engine(stage, local_case.body_with(stream=stream, n=choices), choices)
         local.says("next")
-        reply = await stage.post(local_case.body_with(stream=False))
-        assert message_of(reply.ok).content == "next"
+        assert message_of((await stage.post(local_case.body_with(stream=False))).ok).content == "next"
+
+
+async def _leave_engine(stage: Stage, body: dict[str, Any], sequences: int) -> None:
+    engine = stage.local.engine
+    before = engine.stats().aborted
+    began = asyncio.Event()
+    leaving = asyncio.create_task(_leave(stage, body, began))
+    await engine.until(lambda stats: stats.running == sequences)
+    began.set()
+    await leaving
+    await engine.until(lambda stats: stats.running == 0, within_s=1)
+    assert engine.stats().aborted == before + sequences
 
 
 async def _cl_01_background(case: Case) -> None:
@@ -217,9 +242,11 @@ async def _cl_01_background(case: Case) -> None:
 CHECKS = {
     "UE-01": _ue_01,
     "UE-01/fallbacks": _ue_01_fallbacks,
+    "UE-01/local-queue": _ue_01_local_queue,
     "UE-02": _ue_02,
     "UE-03": _ue_03,
     "UE-04": _ue_04,
+    "UE-04/retry": _ue_04_retry,
     "CL-01": _cl_01,
     "CL-01/local": _cl_01_local,
     "CL-01/background": _cl_01_background,

@@ -88,7 +88,9 @@ async def _ms_01(case: Case) -> None:
 
 async def _ms_01_anthropic(case: Case) -> None:
     sent = await _sent_by(case, "anthropic", max_tokens=9)
-    blocks = [block for message in sent["messages"] if isinstance(message["content"], list) for block in message["content"]]
+    blocks = [
+        block for message in sent["messages"] if isinstance(message["content"], list) for block in message["content"]
+    ]
     assert not any(block["type"] == "text" and not block["text"] for block in blocks)
     assert {"tool_use", "tool_result"} <= {block["type"] for block in blocks}
 
@@ -100,7 +102,9 @@ async def _ms_02(case: Case) -> None:
     both["messages"].insert(0, {"role": "system", "content": "Be kind."})
     prompt = await _prompt_of(case, CHATML, both)
     assert prompt.index("Be kind.") < prompt.index("Rhyme.") < prompt.index("Hi")
-    knowing = "{% for m in messages %}{{ m.role if m.role in ('developer', 'system', 'user') }}:{{ m.content }};{% endfor %}"
+    knowing = (
+        "{% for m in messages %}{{ m.role if m.role in ('developer', 'system', 'user') }}:{{ m.content }};{% endfor %}"
+    )
     assert (await _prompt_of(case, knowing, case.body)).startswith("developer:Rhyme.;")
 
 
@@ -254,9 +258,9 @@ async def _js_01_openai(case: Case) -> None:
     remote = case.towards("oai/x")
     schema = b'{"type":"object",  "z": 1.50, "a": 12345678901234567890123, "$defs": {"A": {"$ref": "#/$defs/A"}}}'
     raw = (
-        b'{"model": "oai/x", "messages": [{"role": "user", "content": "hi"}], "response_format": {"type": "json_schema",'
-        b' "json_schema": {"name": "p", "strict": true, "schema": %b}}, "tools": [{"type": "function", "function": '
-        b'{"name": "f", "parameters": %b}}]}' % (schema, schema)
+        b'{"model": "oai/x", "messages": [{"role": "user", "content": "hi"}], "response_format": '
+        b'{"type": "json_schema", "json_schema": {"name": "p", "strict": true, "schema": %b}}, '
+        b'"tools": [{"type": "function", "function": {"name": "f", "parameters": %b}}]}' % (schema, schema)
     )
     async with staged(remote, Answer.json(json.dumps(_OPENAI).encode())) as stage:
         assert (await stage.post(raw)).status == 200

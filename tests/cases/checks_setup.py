@@ -185,7 +185,12 @@ async def _sec_03_off(case: Case) -> None:
     async with staged(case, Answer(status=302, headers=case.upstream["headers"]), local=local) as stage:
         host = stage.upstream.base_url.removeprefix("http://")
         urls = [f"{scheme}://{host}/a.png" for scheme in ("http", "https", "gopher", "ftp")]
-        for url in [*urls, "file:///etc/hostname", "data:text/html,<p>x</p>", case.body["messages"][0]["content"][1]["image_url"]["url"]]:
+        for url in [
+            *urls,
+            "file:///etc/hostname",
+            "data:text/html,<p>x</p>",
+            case.body["messages"][0]["content"][1]["image_url"]["url"],
+        ]:
             body = case.body
             body["messages"][0]["content"][1]["image_url"]["url"] = url
             reply = await stage.post(body)

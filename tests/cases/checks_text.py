@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from tests.cases.case import Case
 from tests.cases.reply import fold, message_of
 from tests.cases.stage import Local, staged
+from tests.mock_upstream import Answer
 from tests.scripted_engine import Script
 
 __all__ = ["CHECKS"]
@@ -140,6 +141,26 @@ async def _n1_01(case: Case) -> None:
         assert len(set(seeds)) == 2
 
 
+async def _n1_01_remote(case: Case) -> None:
+    """An upstream that gives one choice is asked once for each."""
+    chunk = b'data: {"id": "c", "choices": [{"index": 0, "delta": {"content": "%b"}, "finish_reason": "%b"}]}\n\n'
+    usage = b'data: {"id": "c", "choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": %b}}\n\n'
+    answers = [
+        Answer.sse([chunk % (text, finish), usage % count, b"data: [DONE]\n\n"])
+        for text, finish, count in ((b"ab", b"stop", b"2"), (b"cde", b"length", b"3"))
+    ]
+    async with staged(case.towards("openrouter/x"), *answers) as stage:
+        *streamed, last = (await stage.post()).chunks
+        choices = fold(streamed)
+        assert {choice.content: choice.finish for choice in choices.values()} == {"ab": "stop", "cde": "length"}
+        assert sorted(choices) == [0, 1]
+        assert last["usage"]["prompt_tokens"] == 4
+        assert last["usage"]["completion_tokens"] == 5
+        assert len(stage.upstream.requests) == 2
+        assert all(stage.sent(number).get("n", 1) == 1 for number in (0, 1))
+        assert stage.sent(0)["seed"] != stage.sent(1)["seed"]
+
+
 async def _rs_01(case: Case) -> None:
     local = Local(settings={"reasoning_format": "think"})
     text = "".join(case.engine["pieces"])
@@ -163,5 +184,6 @@ CHECKS = {
     "ST-01/completions": _st_01_completions,
     "ST-01/reasoning": _st_01_reasoning,
     "N1-01": _n1_01,
+    "N1-01/remote": _n1_01_remote,
     "RS-01": _rs_01,
 }

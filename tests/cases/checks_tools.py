@@ -28,7 +28,11 @@ async def _ts_01(case: Case) -> None:
 async def _ts_02(case: Case) -> None:
     raw = case.upstream_bytes
     again = b'"id": "", "type": "", "function": {"name": "", "arguments"'
-    bodies = [raw, raw.replace(b'"id": "", "type": "function", "function": {"arguments"', again), raw.replace(b'"id": ""', b'"id": null')]
+    bodies = [
+        raw,
+        raw.replace(b'"id": "", "type": "function", "function": {"arguments"', again),
+        raw.replace(b'"id": ""', b'"id": null'),
+    ]
     assert len(set(bodies)) == 3
     async with staged(case) as stage:
         for body in bodies:
@@ -181,10 +185,25 @@ async def _tc_01_openai(case: Case) -> None:
     """Towards a server of the client's own dialect the flag goes as it is."""
     call = {"id": "c9", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
     remote = case.towards("oai/x")
-    body = remote.body
     async with staged(remote, _whole_answer({"tool_calls": [call]}, "tool_calls")) as stage:
         assert message_of((await stage.post()).ok).finish == "tool_calls"
         assert stage.sent()["parallel_tool_calls"] is False
+
+
+async def _tc_01_unable(case: Case) -> None:
+    """A target that has no such flag refuses it by name, or it is dropped and said so where the operator allows it."""
+    call = {"id": "c9", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
+    answer = _whole_answer({"tool_calls": [call]}, "tool_calls")
+    for model in ("local/x", "deepseek/x", "lm-studio/x"):
+        async with staged(case.towards(model), answer) as stage:
+            refused = await stage.post()
+            assert (refused.status, refused.error["param"]) == (400, "parallel_tool_calls"), model
+            assert stage.upstream.requests == []
+    async with staged(case.towards("deepseek/x"), answer, config={"server": {"unsupported_params": "drop"}}) as stage:
+        reply = await stage.post()
+        assert message_of(reply.ok).finish == "tool_calls"
+        assert reply.headers["x-gateway-dropped-params"] == "parallel_tool_calls"
+        assert "parallel_tool_calls" not in stage.sent()
 
 
 async def _ol_01(case: Case) -> None:
@@ -200,8 +219,16 @@ async def _ol_01(case: Case) -> None:
             assert (result["role"], result["tool_name"], result["content"]) == ("tool", "get_weather", "15")
         body["messages"][1]["tool_calls"][0]["function"]["arguments"] = '{"city": '
         assert (await stage.post(body)).status < 500
-        calling = {"message": {"role": "assistant", "content": "", "tool_calls": [{"function": turn["tool_calls"][0]["function"]}]}}
-        stage.upstream.script(Answer.json(json.dumps({"model": "x", **calling, "done": True, "done_reason": "stop"}).encode()))
+        calling = {
+            "message": {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [{"function": turn["tool_calls"][0]["function"]}],
+            }
+        }
+        stage.upstream.script(
+            Answer.json(json.dumps({"model": "x", **calling, "done": True, "done_reason": "stop"}).encode())
+        )
         choice = message_of((await stage.post()).ok)
         assert _arguments(choice) == [{}]
         assert choice.finish == "tool_calls"
@@ -220,5 +247,6 @@ CHECKS = {
     "FR-04/remote": _fr_04_remote,
     "TC-01": _tc_01,
     "TC-01/openai-compatible": _tc_01_openai,
+    "TC-01/unable": _tc_01_unable,
     "OL-01": _ol_01,
 }

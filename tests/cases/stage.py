@@ -12,6 +12,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -51,15 +52,30 @@ _LOCAL = ("local", "base")
 
 
 class Local:
-    """What the local provider is made of. `settings` are the model's row in run.yaml."""
+    """What the local provider is made of: a scripted engine, or the files at `path` on the real one.
+
+    `settings` are the model's row in run.yaml, `provider` more of the provider's.
+    """
 
     def __init__(
-        self, *, template: str = PLAIN_TEMPLATE, max_context: int = 4096, settings: Mapping[str, Any] | None = None
+        self,
+        *,
+        path: Path | None = None,
+        template: str = PLAIN_TEMPLATE,
+        max_context: int = 4096,
+        settings: Mapping[str, Any] | None = None,
+        provider: Mapping[str, Any] | None = None,
     ) -> None:
         self.vocabulary = Vocabulary()
         self.engine = ScriptedEngine(Script(steps=()), max_context=max_context)
-        self.settings = settings or {}
+        self.is_scripted = path is None
+        self._row = {**(settings or {}), **({} if path is None else {"source": str(path)})}
+        self._provider = provider or {}
         self._template = template
+
+    def section(self, model: str) -> dict[str, Any]:
+        """The provider's part of run.yaml."""
+        return {"type": "local", "threads": 1, **self._provider, "models": {model: self._row}}
 
     def load(
         self, name: str, settings: LocalModelSettings, shared: LocalSettings, progress: LoadProgress
@@ -144,7 +160,7 @@ async def staged(
     log = io.BytesIO()
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(MockUpstream(*answers))
-        parsed = _configure(request["body"]["model"], upstream.base_url, local.settings, config or {}, key)
+        parsed = _configure(request["body"]["model"], upstream.base_url, local, config or {}, key)
         app = build_app(parsed, providers=_providers(parsed, local), around=Surroundings(log=log))
         await app.start()
         stack.push_async_callback(app.aclose)
@@ -159,14 +175,12 @@ async def staged(
             print(log.getvalue().decode())  # shown when the test fails
 
 
-def _configure(
-    model: str, base_url: str, settings: Mapping[str, Any], config: Mapping[str, Any], key: str
-) -> Config:
+def _configure(model: str, base_url: str, local: Local, config: Mapping[str, Any], key: str) -> Config:
     prefix, slash, rest = model.partition("/")
     base = prefix.partition(":")[0]
     providers: dict[str, Any]
     if base in _LOCAL:
-        providers = {"local": {"type": "local", "models": {rest if slash else base: dict(settings)}}}
+        providers = {"local": local.section(rest if slash else base)}
     else:
         own = prefix if prefix in provider_types() else "openai-compatible"
         providers = {prefix: {"type": _TYPES.get(prefix, own), "base_url": base_url}}
@@ -182,10 +196,10 @@ def _configure(
 
 
 def _providers(config: Config, local: Local) -> dict[str, Provider]:
-    """The configured ones; a local one gets its models from the stage."""
+    """The configured ones; a local one is given its model where that is scripted."""
     providers = build_providers(config)
     for name, entry in config.providers.items():
-        if isinstance(entry, LocalSection):
+        if isinstance(entry, LocalSection) and local.is_scripted:
             options = {"models": {model: {"source": "scripted"} for model in entry.models}}
             providers[name] = LocalProvider(ProviderSettings(name=name, type="local", options=options), load=local.load)
     return providers

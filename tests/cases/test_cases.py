@@ -5,20 +5,44 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 
 from gateway.config import ConfigError
-from tests.cases import checks_setup, checks_prompts, checks_door, checks_errors, checks_logprobs, checks_stream, checks_text, checks_tools
+from tests.cases import (
+    checks_door,
+    checks_engine,
+    checks_errors,
+    checks_logprobs,
+    checks_prompts,
+    checks_responses,
+    checks_setup,
+    checks_stream,
+    checks_text,
+    checks_tools,
+)
 from tests.cases.case import Case, all_cases, case_named
 from tests.cases.owed import OWED
 
 Check = Callable[[Case], Awaitable[None]]
 
-CHECKS: Mapping[str, Check] = {**checks_tools.CHECKS, **checks_stream.CHECKS, **checks_text.CHECKS, **checks_logprobs.CHECKS, **checks_errors.CHECKS, **checks_door.CHECKS, **checks_prompts.CHECKS, **checks_setup.CHECKS}
+_AREAS: tuple[Mapping[str, Check], ...] = (
+    checks_tools.CHECKS,
+    checks_stream.CHECKS,
+    checks_text.CHECKS,
+    checks_logprobs.CHECKS,
+    checks_prompts.CHECKS,
+    checks_errors.CHECKS,
+    checks_door.CHECKS,
+    checks_setup.CHECKS,
+    checks_engine.CHECKS,
+    checks_responses.CHECKS,
+)
+CHECKS: Mapping[str, Check] = {name: check for area in _AREAS for name, check in area.items()}
 
 
 def _played(name: str) -> object:
     """An owed check may fail in what it asserts, or because run.yaml can't say it yet; in no other way."""
     if name not in OWED:
         return name
-    return pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=OWED[name], raises=(AssertionError, ConfigError)))
+    owed = pytest.mark.xfail(strict=True, reason=f"owed by: {OWED[name]}", raises=(AssertionError, ConfigError))
+    return pytest.param(name, marks=owed)
 
 
 @pytest.mark.parametrize("name", [_played(name) for name in CHECKS])
@@ -28,6 +52,7 @@ async def test_the_gateway_does_what_is_right_in(name: str) -> None:
 
 def test_every_case_is_played() -> None:
     assert {name.partition("/")[0] for name in CHECKS} == set(all_cases())
+    assert sum(len(area) for area in _AREAS) == len(CHECKS)
 
 
 def test_only_checks_that_exist_are_owed() -> None:
