@@ -11,7 +11,7 @@ from pathlib import Path
 from local_engine.generation import Generator
 from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate, load_chat_template
-from providers.local.model_source import fetch
+from providers.local.model_source import BUILTIN_MODELS, fetch
 from providers.local.settings import LocalModelSettings, LocalSettings
 from providers.local.tokenizer import Tokenizer, load_tokenizer
 
@@ -43,7 +43,8 @@ def load_local_model(
     Raises FetchError, TokenizerError, InvalidRequest (a template that is none) or the engine's ModelLoadError; each
     message is one line that names the file and the reason.
     """
-    path = fetch(settings.source or name, progress=progress)
+    source = settings.source or name
+    path = fetch(source, progress=progress)
     tokenizer = load_tokenizer(path)
     template = _template(path, settings, tokenizer)
     engine, stop_token_ids, defaults = _start_engine(path, settings, shared, progress)
@@ -53,8 +54,14 @@ def load_local_model(
         tokenizer=tokenizer,
         template=template,
         stop_token_ids=stop_token_ids | tokenizer.eos_ids,
-        defaults=defaults,
+        defaults=_recommended(source) if defaults == SamplingDefaults() else defaults,
     )
+
+
+def _recommended(source: str) -> SamplingDefaults:
+    """What the built-in list says about a model whose files say nothing."""
+    builtin = BUILTIN_MODELS.get(source)
+    return SamplingDefaults() if builtin is None else builtin.sampling
 
 
 def _template(path: Path, settings: LocalModelSettings, tokenizer: Tokenizer) -> ChatTemplate | None:

@@ -24,6 +24,7 @@ from typing import assert_never
 
 from filelock import FileLock
 
+from local_engine.sampling import SamplingDefaults
 from providers.local.model_download import (
     FetchError,
     Progress,
@@ -61,6 +62,8 @@ class BuiltinModel:
     sha256: str
     size_bytes: int
     licence: str
+    sampling: SamplingDefaults
+    """What the model's authors recommend, for files that do not say it themselves."""
 
 
 BUILTIN_MODELS: Mapping[str, BuiltinModel] = {
@@ -74,6 +77,7 @@ BUILTIN_MODELS: Mapping[str, BuiltinModel] = {
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             size_bytes=98_362_432,
             licence="Apache-2.0",
+            sampling=SamplingDefaults(temperature=0.2, top_p=0.9),  # the model card, 2024-11
         ),
     )
 }

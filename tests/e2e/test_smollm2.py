@@ -18,7 +18,7 @@ from providers.local.provider import LocalProvider
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-MODEL = "small"
+MODEL = "smollm2-135m-instruct"
 QUESTION = "What is the capital of France?"
 
 
@@ -32,8 +32,9 @@ class Served:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(smollm2_path: Path) -> AsyncIterator[Served]:
+    assert smollm2_path.is_file()  # fetched, so that the gateway finds it in the cache
     config = parse_config(
-        f"version: 1\nproviders:\n  local: {{type: local, models: {{{MODEL}: {{source: '{smollm2_path}'}}}}}}\n",
+        f"version: 1\nproviders:\n  local: {{type: local, model: {MODEL}}}\n",
         {},
         provider_types=["local"],
     )
@@ -77,6 +78,16 @@ async def test_it_knows_the_capital_of_france(served: Served) -> None:
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage is not None
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+
+
+async def test_without_any_knob_it_samples_as_its_authors_recommend(served: Served) -> None:
+    answers = [
+        await served.client.chat.completions.create(
+            model=MODEL, seed=seed, messages=[{"role": "user", "content": QUESTION}]
+        )
+        for seed in range(5)
+    ]
+    assert all("Paris" in (answer.choices[0].message.content or "") for answer in answers)
 
 
 async def test_streamed_text_equals_the_body(served: Served) -> None:
@@ -168,7 +179,7 @@ async def test_sixteen_streams_together_equal_the_same_one_by_one(served: Served
 @pytest.mark.parametrize("streams", [True, False])
 async def test_a_killed_client_frees_its_blocks_within_a_second(served: Served, streams: bool) -> None:
     body = (
-        b'{"model": "small", "max_tokens": 4000, "ignore_eos": true, "stream": %s, '
+        b'{"model": "smollm2-135m-instruct", "max_tokens": 4000, "ignore_eos": true, "stream": %s, '
         b'"messages": [{"role": "user", "content": "Count."}]}' % (b"true" if streams else b"false")
     )
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
