@@ -138,7 +138,7 @@ async def _sec_02_local(case: Case) -> None:
 async def _sec_02_on(case: Case, path: str, raw: bytes) -> None:
     async with staged(case, Answer.sse([b"data: [DONE]\n\n"])) as stage:
         reply = await stage.post(raw % _SURROGATE, path)
-        assert reply.status == 400
+        assert reply.status == 400, reply.body
         assert stage.upstream.requests == []
 
 

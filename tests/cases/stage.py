@@ -161,7 +161,7 @@ async def staged(
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(MockUpstream(*answers))
         parsed = _configure(request["body"]["model"], upstream.base_url, local, config or {}, key)
-        app = build_app(parsed, providers=_providers(parsed, local), around=Surroundings(log=log))
+        app = build_app(parsed, providers=_providers(parsed, local), around=Surroundings(log=log, random=lambda: 1.0))
         await app.start()
         stack.push_async_callback(app.aclose)
         server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
