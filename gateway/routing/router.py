@@ -22,7 +22,7 @@ from adapters.canonical.errors import (
 from adapters.canonical.events import is_output
 from adapters.canonical.request import LoraAdapter, Request
 from adapters.canonical.usage import Usage
-from gateway.routing.deadline import Deadline, DeadlinePassed
+from gateway.routing.deadline import Deadline, DeadlinePassed, Deadlines
 from gateway.routing.guard import FinishGuard
 from gateway.routing.names import Names
 from gateway.routing.requirements import Fitted, Spelling, fit
@@ -67,6 +67,7 @@ class Router:
         self.names = names
         self._rules = rules
         self._random = random
+        self._deadlines = Deadlines(rules.total_s)
 
     async def stream(self, request: Request, progress: Progress, spell: Spelling) -> AsyncGenerator[Batch, None]:
         """The answer's events. The first batch brings the first output; before it a GatewayError means that nothing
@@ -76,7 +77,7 @@ class Router:
             raise NotReady(f"no provider of the model '{request.model}' is switched on")
         if route.defaults is not None:
             request = route.defaults.apply(request)
-        deadline = Deadline(self._rules.total_s)
+        deadline = self._deadlines.start()
         try:
             for target in route.targets:
                 is_last = target is route.targets[-1]
@@ -119,7 +120,7 @@ class Router:
         except DeadlinePassed:
             raise UpstreamTimeout(f"the answer was not complete within {self._rules.total_s:g} s") from None
         finally:
-            deadline.cancel()
+            deadline.close()
 
     def _fit(self, request: Request, target: Target, progress: Progress, spell: Spelling) -> Fitted | None:
         """What the target gets. None: a later target can't express it, so the failure before it stands."""
