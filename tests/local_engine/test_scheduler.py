@@ -184,7 +184,7 @@ def test_the_sequence_that_came_last_gives_up_its_blocks_first() -> None:
 
 def test_a_newcomer_waits_rather_than_take_the_block_that_a_running_sequence_needs_next() -> None:
     world = World(blocks=4, budget=64, slots=4)
-    first = world.add(8, 4)
+    first = world.add(5, 7)
     world.step()
     second = world.add(8, 4)
     world.run()
