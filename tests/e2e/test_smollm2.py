@@ -32,7 +32,7 @@ class Served:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(smollm2_path: Path) -> AsyncIterator[Served]:
-    assert smollm2_path.is_file()  # fetched, so that the gateway finds it in the cache
+    """`smollm2_path` is fetched, so the gateway finds the model in the cache."""
     config = parse_config(
         f"version: 1\nproviders:\n  local: {{type: local, model: {MODEL}}}\n",
         {},
@@ -80,14 +80,12 @@ async def test_it_knows_the_capital_of_france(served: Served) -> None:
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
 
 
-async def test_without_any_knob_it_samples_as_its_authors_recommend(served: Served) -> None:
-    answers = [
-        await served.client.chat.completions.create(
-            model=MODEL, seed=seed, messages=[{"role": "user", "content": QUESTION}]
+async def test_without_any_knob_it_answers_sensibly(served: Served) -> None:
+    for _ in range(3):
+        answer = await served.client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": QUESTION}]
         )
-        for seed in range(5)
-    ]
-    assert all("Paris" in (answer.choices[0].message.content or "") for answer in answers)
+        assert answer.choices[0].message.content == "The capital of France is Paris."
 
 
 async def test_streamed_text_equals_the_body(served: Served) -> None:
