@@ -39,13 +39,16 @@ class _Item:
         self.done: dict[str, Any] | None = None
         self._parts: dict[int, str] = {}
         self._open: set[int] = set()
+        self._told: set[int] = set()
         self._arguments = ""
+        self._arguments_done = added["type"] != "function_call"
 
     def take(self, name: str, data: dict[str, Any]) -> None:
         assert self.done is None, f"{name} after the item's end"
         if name == "response.output_item.done":
             assert data["item"]["id"] == self.id
             assert not self._open
+            assert self._arguments_done
             self.done = data["item"]
             if self.done["type"] == "message":
                 assert [part["text"] for part in self.done["content"]] == list(self._parts.values())
@@ -66,8 +69,10 @@ class _Item:
                 self._parts[index] += data["delta"]
             case "response.output_text.done":
                 assert data["text"] == self._parts[index]
+                self._told.add(index)
             case "response.content_part.done":
                 assert data["part"]["text"] == self._parts[index]
+                assert index in self._told
                 self._open.remove(index)
 
     def _take_arguments(self, name: str, data: dict[str, Any]) -> None:
@@ -75,3 +80,4 @@ class _Item:
             self._arguments += data["delta"]
         elif name == "response.function_call_arguments.done":
             assert data["arguments"] == self._arguments
+            self._arguments_done = True

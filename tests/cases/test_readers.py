@@ -32,7 +32,7 @@ def _responses_events() -> list[tuple[str, Any]]:
     at = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     text = {"type": "output_text", "text": "hello", "annotations": []}
     done = {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [text]}
-    rows: list[tuple[str, dict[str, Any]]] = [
+    rows: list[tuple[str, Any]] = [
         ("response.created", {"response": {"id": "r", "status": "in_progress"}}),
         ("response.in_progress", {"response": {"id": "r", "status": "in_progress"}}),
         ("response.output_item.added", {"output_index": 0, "item": {**done, "status": "in_progress", "content": []}}),
@@ -44,11 +44,15 @@ def _responses_events() -> list[tuple[str, Any]]:
         ("response.output_item.done", {"output_index": 0, "item": done}),
         ("response.completed", {"response": {"id": "r", "status": "completed", "output": [done]}}),
     ]
+    return rows
+
+
+def _numbered(rows: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     return [(name, {"type": name, "sequence_number": number, **data}) for number, (name, data) in enumerate(rows)]
 
 
 def test_a_stream_of_a_response_is_put_together() -> None:
-    assert final_response(_responses_events())["output"][0]["content"][0]["text"] == "hello"
+    assert final_response(_numbered(_responses_events()))["output"][0]["content"][0]["text"] == "hello"
 
 
 @pytest.mark.parametrize("missing", range(10))
@@ -56,7 +60,7 @@ def test_a_response_stream_without_any_one_of_its_events_is_refused(missing: int
     events = _responses_events()
     del events[missing]
     with pytest.raises((AssertionError, KeyError)):
-        final_response(events)
+        final_response(_numbered(events))
 
 
 def _chunks(*deltas: dict[str, Any]) -> bytes:
