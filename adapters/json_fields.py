@@ -8,6 +8,7 @@ both stay. Every error is an InvalidRequest that names the path. Knows no dialec
 import json
 import re
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
@@ -24,7 +25,7 @@ T_co = TypeVar("T_co", covariant=True)
 _OBJECT = Decoder(dict[str, Raw])
 _OBJECTS = Decoder(list[dict[str, Raw]])
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # +1 and -1 as signed bytes
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _NULL = b"null"
 
@@ -160,18 +161,12 @@ def nesting_exceeds(data: bytes, max_depth: int) -> bool:
     """Whether JSON text nests deeper than this. Brackets in strings do not count. Never recurses."""
     if data.count(b"[") + data.count(b"{") <= max_depth:
         return False
-    if b"\\" in data:
+    if b'\\"' in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     outside_strings = b"".join(data.split(b'"')[::2])
-    brackets = outside_strings.translate(_TO_SQUARE, _NOT_BRACKETS)
-    for _ in range(max_depth):  # each pass takes the innermost level away
-        shorter = brackets.replace(b"[]", b"")
-        if not shorter:
-            return False
-        if len(shorter) == len(brackets):  # unbalanced
-            return brackets.count(b"[") > max_depth
-        brackets = shorter
-    return True
+    steps = outside_strings.translate(_STEPS, _NOT_BRACKETS)
+    too_deep = b"\x01" * (max_depth + 1)
+    return too_deep in steps or max(accumulate(memoryview(steps).cast("b")), default=0) > max_depth
 
 
 def _invalid(error: Exception, path: str) -> InvalidRequest:

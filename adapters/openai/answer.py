@@ -96,6 +96,8 @@ class Answer:
     def feed(self, payload: bytes, out: list[Event]) -> None:
         unmapped: list[tuple[int | None, dict[str, bytes]]] = []
         try:
+            if not payload.isascii():
+                str(payload, "utf-8")  # the decoder does not look into what it passes over or keeps raw
             chunk: Any = self._decode(payload)
         except msgspec.ValidationError:
             chunk, unmapped = decode_known(payload, self._decoder)

@@ -29,10 +29,10 @@ class Exchange:
         ids = count(1)
         self.front: Front
         self.upstream: Upstream
-        if "prompt" in json.loads(body):
-            self.front, self.upstream = CompletionsFront(), CompletionsUpstream()
-        else:
+        if b'"messages"' in body:
             self.front, self.upstream = ChatFront(), ChatUpstream(new_id=lambda: f"call_{next(ids)}")
+        else:
+            self.front, self.upstream = CompletionsFront(), CompletionsUpstream()
         self.request: Request = self.front.parse(body, max_depth=64)
 
     def sent(self) -> dict[str, Any]:
