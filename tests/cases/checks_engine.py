@@ -32,8 +32,8 @@ def _real(folder: str, **kv_cache: Any) -> Local:
 
 
 async def _tokens(stage: Stage, body: dict[str, Any]) -> list[list[int]]:
-    """The token ids of each choice."""
-    reply = await stage.post({**body, "return_token_ids": True}, "/v1/completions")
+    """The token ids of each choice, which goes on to the limit."""
+    reply = await stage.post({**body, "return_token_ids": True, "ignore_eos": True}, "/v1/completions")
     return [choice["token_ids"] for choice in reply.ok["choices"]]
 
 
