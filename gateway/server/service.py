@@ -34,6 +34,8 @@ __all__ = ["Service"]
 
 Handler = Callable[[Exchange], Awaitable[web.StreamResponse]]
 _MODELS = "/v1/models"
+_EVICTION_S = 5.0
+"""What a cancelled request gets to free what it holds and tell its client."""
 _OPEN = frozenset(("/healthz", "/readyz"))
 """Paths that need no key."""
 
@@ -77,9 +79,9 @@ class Service:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to any request. Raises nothing but the cancellation of a client that left."""
         token = self._token()
-        exchange = Exchange(
-            request, token=token, request_id=client_request_id(request) or f"req_{token}", clock=self._clock
-        )
+        given = client_request_id(request)
+        request_id = f"req_{token}" if given is None else self._redact(given)
+        exchange = Exchange(request, token=token, request_id=request_id, clock=self._clock)
         path = _path_of(request)
         self._active.add(exchange)
         self._idle.clear()
@@ -129,13 +131,18 @@ class Service:
     async def drain(self, seconds: float) -> None:
         """Waits until no request runs, at most so long; then cancels the rest, telling their clients."""
         self.draining = True
+        if not await self._is_idle_within(seconds):
+            for exchange in list(self._active):
+                exchange.evict()
+            await self._is_idle_within(_EVICTION_S)
+
+    async def _is_idle_within(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
         except TimeoutError:
-            for exchange in list(self._active):
-                exchange.evict()
-            await self._idle.wait()
+            return False
+        return True
 
     def _handler(self, exchange: Exchange, path: str) -> Handler:
         """What serves this request. Raises what the door, or a wrong path or method, calls for."""

@@ -332,3 +332,10 @@ async def test_a_connection_that_sends_no_whole_request_holds_nothing_back() -> 
             idle.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n")
             async with gateway.post(chat()) as answer:
                 assert answer.status == 200
+
+
+async def test_a_secret_in_a_clients_own_request_id_is_hidden_too() -> None:
+    headers = {"Authorization": "Bearer secret-of-team-b", "X-Request-Id": "id-secret-of-team-a"}
+    async with running(fake(), extra=KEYS) as gateway, gateway.post(chat(), headers=headers) as answer:
+        assert answer.headers["x-request-id"] == "id-***"
+        assert gateway.lines()[0]["request_id"] == "id-***"
