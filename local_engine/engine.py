@@ -79,9 +79,11 @@ class Engine:
             raise InvalidInput("prompt", "has no tokens")
         if len(prompt) >= self.max_context:
             raise ContextOverflow(prompt_tokens=len(prompt), limit=self.max_context)
-        for index, token_id in enumerate(prompt):
-            if type(token_id) is not int or not 0 <= token_id < self.vocab_size:
-                raise InvalidInput("prompt", f"item {index} is no token id below {self.vocab_size}")
+        # Set, min and max first: they run at C speed over the 100,000 ids that a prompt may have.
+        if set(map(type, prompt)) != {int} or min(prompt) < 0 or max(prompt) >= self.vocab_size:
+            valid = (type(token_id) is int and 0 <= token_id < self.vocab_size for token_id in prompt)
+            index = next(index for index, good in enumerate(valid) if not good)
+            raise InvalidInput("prompt", f"item {index} is no token id below {self.vocab_size}")
         room = self.max_context - len(prompt)
         if sampling.max_tokens is not None and sampling.max_tokens > room:
             raise ContextOverflow(prompt_tokens=len(prompt), limit=self.max_context, max_tokens=sampling.max_tokens)

@@ -48,8 +48,12 @@ class Runner:
         padding = slice(PADDING_BLOCK * config.block_size, (PADDING_BLOCK + 1) * config.block_size)
         self._caches = []
         for _ in range(shape.num_layers):
-            # Not zeroed: memory that no sequence has written yet is not even resident.
-            cache = LayerCache(*(torch.empty(slots, dtype=self._dtype, device=self._device) for _ in range(2)))
+            try:
+                # Not zeroed: memory that no sequence has written yet is not even resident.
+                sides = [torch.empty(slots, dtype=self._dtype, device=self._device) for _ in range(2)]
+            except (MemoryError, RuntimeError) as error:
+                raise InvalidInput("kv_bytes", f"{config.kv_bytes} bytes do not fit on {self._device}") from error
+            cache = LayerCache(*sides)
             cache.keys[padding] = 0
             cache.values[padding] = 0
             self._caches.append(cache)

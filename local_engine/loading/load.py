@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from local_engine.config import EngineConfig, ModelConfig
-from local_engine.errors import ModelLoadError
+from local_engine.errors import InvalidInput, ModelLoadError
 from local_engine.layers.ops import best_ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.gguf import GgufFile, MetadataValue
@@ -46,11 +46,19 @@ def load_model(path: Path, config: EngineConfig, *, progress: Progress | None = 
     """Reads a GGUF file, or a folder of safetensors with config.json, into `config.device` as `config.dtype`.
 
     Blocks: run it in a thread. `progress` is called from that thread with (bytes done, bytes in all). Raises
-    ModelLoadError.
+    ModelLoadError, and InvalidInput for a device that is not there.
     """
+    _check_device(config)
     if path.is_dir():
         return _load_folder(path, config, progress)
     return _load_gguf(path, config, progress)
+
+
+def _check_device(config: EngineConfig) -> None:
+    try:
+        torch.empty(1, device=config.device)
+    except (AssertionError, RuntimeError) as error:  # torch asserts when it was built without the device
+        raise InvalidInput("device", f"{config.device!r} cannot be used: {error}".splitlines()[0]) from error
 
 
 def _load_gguf(path: Path, config: EngineConfig, progress: Progress | None) -> LoadedModel:

@@ -91,7 +91,10 @@ class Weights:
                     self._source.path, f"tensor {name!r} has shape {list(shape)}, expected {list(expected)}"
                 )
         total = sum(shape[0] for shape in shapes)
-        out = torch.empty((total, *shapes[0][1:]), dtype=self._dtype, device=self._device)
+        try:
+            out = torch.empty((total, *shapes[0][1:]), dtype=self._dtype, device=self._device)
+        except (MemoryError, RuntimeError) as error:
+            raise ModelLoadError(self._source.path, f"no memory on {self._device} for tensor {names[0]!r}") from error
         row = 0
         for name, shape in zip(names, shapes, strict=True):
             self._source.read_into(name, out[row : row + shape[0]])

@@ -1,12 +1,23 @@
 """One tiny model in both file formats, loaded once a session."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from local_engine.config import EngineConfig
 from local_engine.loading.load import LoadedModel, load_model
 from tests.local_engine.tiny_models import Oracle, tiny_oracle, write_gguf, write_safetensors
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Models of a few kilobytes gain nothing from threads, and threads wait long for each other on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

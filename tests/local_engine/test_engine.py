@@ -230,8 +230,13 @@ def test_an_answer_runs_to_the_end_of_the_window_only_when_its_length_was_not_gi
 def test_the_window_is_never_larger_than_the_pool_or_the_configuration(tiny_model: LoadedModel) -> None:
     assert Engine(tiny_model, config_with_blocks(tiny_model, 5)).max_context == 20
     assert Engine(tiny_model, small_config(max_context=10)).max_context == 10
-    with pytest.raises(InvalidInput, match="kv_bytes"):
-        Engine(tiny_model, small_config(kv_bytes=100))
+
+
+@pytest.mark.parametrize("kv_bytes", [100, 1 << 50])
+def test_a_pool_too_small_or_too_large_is_refused(tiny_model: LoadedModel, kv_bytes: int) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Engine(tiny_model, small_config(kv_bytes=kv_bytes))
+    assert caught.value.param == "kv_bytes"
 
 
 def test_a_sequence_that_needs_the_whole_pool_runs_to_its_end(tiny_model: LoadedModel) -> None:

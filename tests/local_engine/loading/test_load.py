@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from local_engine.config import EngineConfig
-from local_engine.errors import ModelLoadError
+from local_engine.errors import InvalidInput, ModelLoadError
 from local_engine.loading.load import load_model
 from local_engine.sampling import SamplingDefaults
 from tests.local_engine.tiny_models import Oracle, tiny_oracle, write_gguf, write_safetensors
@@ -178,6 +178,13 @@ def test_a_gguf_that_lacks_a_tensor_or_has_one_too_many_is_refused_by_name(oracl
     assert "tensor 'blk.0.attn_q_norm.weight' has no place in this architecture" in failure(too_many)
     misshapen = write_gguf(oracle, tmp_path / "c.gguf", extra={"output_norm.weight": np.ones(8, dtype=np.float32)})
     assert "tensor 'model.norm.weight' has shape [8], expected [32]" in failure(misshapen)
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
+def test_a_device_that_is_not_there_is_refused_by_name(device: str, tiny_gguf: Path) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        load_model(tiny_gguf, EngineConfig(device=device))
+    assert caught.value.param == "device"
 
 
 def test_a_tied_model_may_carry_its_head_twice(tmp_path: Path) -> None:
