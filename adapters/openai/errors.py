@@ -95,7 +95,7 @@ def parse_error(status: int, body: bytes) -> GatewayError:
     try:
         found = _decode_body(body)
     except (DecodeError, UnicodeDecodeError, RecursionError):
-        return _status_class(status)(f"the upstream answered {status} without a readable error body")
+        found = _ErrorBody(message=f"the upstream answered {status} without a readable error body")
     return _build(status, found if found.error is None else _error_object(found.error))
 
 

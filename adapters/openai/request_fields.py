@@ -54,6 +54,9 @@ def take_shared(body: JsonObject, table: FieldTable) -> dict[str, dict[str, Any]
     if bias:
         groups["sampling"]["logit_bias"] = bias
     _take_stream_options(body, groups[""])
+    n, best_of = groups[""].get("n", 1), groups[""].get("best_of")
+    if best_of is not None and best_of < n:
+        raise InvalidRequest(f"best_of: must not be less than n ({n})", param="best_of")
     return groups
 
 

@@ -49,5 +49,7 @@ def _take_prompts(body: JsonObject) -> tuple[Prompt, ...]:
         if isinstance(item, int):
             path = f"prompt[{i}]"
             raise InvalidRequest(f"{path}: token ids and texts cannot be mixed in one list", param=path)
+        if item == []:
+            raise InvalidRequest(f"prompt[{i}]: the list must not be empty", param=f"prompt[{i}]")
         prompts.append(item if isinstance(item, str) else tuple(item))
     return tuple(prompts)
