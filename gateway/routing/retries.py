@@ -12,11 +12,11 @@ __all__ = ["Tries", "WaitAsTold"]
 
 
 class WaitAsTold(wait_base):
-    """What the upstream's Retry-After says, otherwise exponential with up to half of it taken off at random."""
+    """What the upstream's Retry-After says, otherwise exponential up to `max_s`, less up to half of it at random."""
 
-    def __init__(self, random: Callable[[], float]) -> None:
+    def __init__(self, random: Callable[[], float], max_s: float) -> None:
         self._random = random
-        self._backoff = wait_exponential(multiplier=0.25, max=8)
+        self._backoff = wait_exponential(multiplier=min(0.25, max_s), max=min(8, max_s))
 
     def __call__(self, retry_state: RetryCallState) -> float:
         error = retry_state.outcome.exception() if retry_state.outcome is not None else None
@@ -28,17 +28,23 @@ class WaitAsTold(wait_base):
 class Tries:
     """The tries of one target. `attempts` counts the first one; waits longer than `max_wait_s` are not taken."""
 
-    __slots__ = ("_max_wait_s", "_state", "_stop", "_wait")
+    __slots__ = ("_attempts", "_max_wait_s", "_random", "_state")
 
     def __init__(self, attempts: int, max_wait_s: float, random: Callable[[], float]) -> None:
-        self._stop = stop_after_attempt(attempts)
-        self._wait = WaitAsTold(random)
+        self._attempts = attempts
         self._max_wait_s = max_wait_s
-        self._state = RetryCallState(AsyncRetrying(), None, (), {})
+        self._random = random
+        self._state: RetryCallState | None = None  # made with the first failure: most requests have none
 
     def wait_s(self, error: GatewayError, remaining_s: float) -> float | None:
         """Seconds until the next try after this failure, None: no more."""
-        self._state.set_exception((type(error), error, error.__traceback__))
-        wait_s = None if self._stop(self._state) else self._wait(self._state)
-        self._state.prepare_for_next_attempt()
+        state = self._state
+        if state is None:
+            wait = WaitAsTold(self._random, self._max_wait_s)
+            rules = AsyncRetrying(stop=stop_after_attempt(self._attempts), wait=wait)
+            state = self._state = RetryCallState(rules, None, (), {})
+        retrying = state.retry_object
+        state.set_exception((type(error), error, error.__traceback__))
+        wait_s = None if retrying.stop(state) else retrying.wait(state)
+        state.prepare_for_next_attempt()
         return wait_s if wait_s is not None and wait_s <= self._max_wait_s and wait_s < remaining_s else None
