@@ -9,6 +9,8 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
+from msgspec.structs import replace
+
 from adapters.canonical.errors import InternalError, ModelNotFound, NotReady
 from adapters.canonical.events import Event, PromptReported, Started, TextDelta, UsageReported
 from adapters.canonical.messages import Reasoning, Refusal, Text, ToolCall, ToolResult
@@ -163,6 +165,8 @@ def _echo(model: LocalModel, request: Request, prompt: tuple[int, ...], output: 
     if scored is None:
         return [TextDelta(0, 0, text)]
     entries = [token_logprob(tokenizer, token) for token in scored[special:]]
+    if entries:
+        entries[0] = replace(entries[0], logprob=None, top=())  # what is shown first has nothing before it
     return [TextDelta(0, 0, text, tuple(entries))]
 
 

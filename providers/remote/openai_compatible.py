@@ -105,7 +105,7 @@ class OpenAICompatible:
             body = await answer.body(_MAX_LIST_BYTES)
         try:
             found = _decode_models(body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise BadUpstreamResponse(f"{self._name}: GET /models is not a model list") from error
         return tuple([_entry(row) for row in (found.data if isinstance(found, _ModelList) else found)])
 
