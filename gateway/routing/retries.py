@@ -28,23 +28,16 @@ class WaitAsTold(wait_base):
 class Tries:
     """The tries of one target. `attempts` counts the first one; waits longer than `max_wait_s` are not taken."""
 
-    __slots__ = ("_attempts", "_max_wait_s", "_random", "_state")
+    __slots__ = ("_max_wait_s", "_rules", "_state")
 
     def __init__(self, attempts: int, max_wait_s: float, random: Callable[[], float]) -> None:
-        self._attempts = attempts
         self._max_wait_s = max_wait_s
-        self._random = random
-        self._state: RetryCallState | None = None  # made with the first failure: most requests have none
+        self._rules = AsyncRetrying(stop=stop_after_attempt(attempts), wait=WaitAsTold(random, max_wait_s))
+        self._state = RetryCallState(self._rules, None, (), {})
 
     def wait_s(self, error: GatewayError, remaining_s: float) -> float | None:
         """Seconds until the next try after this failure, None: no more."""
-        state = self._state
-        if state is None:
-            wait = WaitAsTold(self._random, self._max_wait_s)
-            rules = AsyncRetrying(stop=stop_after_attempt(self._attempts), wait=wait)
-            state = self._state = RetryCallState(rules, None, (), {})
-        retrying = state.retry_object
-        state.set_exception((type(error), error, error.__traceback__))
-        wait_s = None if retrying.stop(state) else retrying.wait(state)
-        state.prepare_for_next_attempt()
+        self._state.set_exception((type(error), error, error.__traceback__))
+        wait_s = None if self._rules.stop(self._state) else self._rules.wait(self._state)
+        self._state.prepare_for_next_attempt()
         return wait_s if wait_s is not None and wait_s <= self._max_wait_s and wait_s < remaining_s else None

@@ -18,6 +18,8 @@ _FLUSH_S = 0.05
 _MAX_PENDING = 10_000
 """Lines that wait to be written; more are counted and left out."""
 _MAX_TEXT = 300
+_MAX_READ = 8192
+"""So much is searched for secrets before a text is cut, so that the cut leaves no part of one."""
 
 
 class Log:
@@ -34,7 +36,7 @@ class Log:
         self._out = out
         self._render = _json_line if form == "json" else _text_line
         self._now = now
-        self._outside = lru_cache(maxsize=1024)(lambda text: redact(text[:_MAX_TEXT]))
+        self._outside = lru_cache(maxsize=1024)(lambda text: redact(text[:_MAX_READ])[:_MAX_TEXT])
         self._pending: list[bytes] = []
         self._lost = 0
         self._timer: asyncio.TimerHandle | None = None
