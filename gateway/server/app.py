@@ -27,6 +27,7 @@ from gateway.server.door import ClientKey, Door, KeyDoor, LoopbackDoor
 from gateway.server.generation import Generation
 from gateway.server.log import Log
 from gateway.server.service import Service
+from gateway.version import VERSION
 from providers.base import Limits, Provider, ProviderSettings
 from providers.registry import build as build_provider
 
@@ -175,6 +176,7 @@ def _settings(name: str, entry: ProviderConfig, limits: Limits) -> ProviderSetti
         proxy=entry.proxy.get_secret_value() if entry.proxy is not None else None,
         ca_file=entry.ca_file,
         max_connections=entry.max_connections,
+        user_agent=f"llm-protocol-gateway/{VERSION}",
         params=entry.params,
         limits=limits,
         options=entry.model_dump(exclude={*general, "unsupported_params"}, exclude_none=True),
