@@ -84,7 +84,11 @@ def _group(
         shown = torch.from_numpy(visible).to(device)
         mask = torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill_(~shown, -torch.inf)
         num_rows = num_sequences * visible.shape[2]
-    return AttentionGroup(row, row + num_rows, num_sequences, torch.from_numpy(slots.reshape(-1)).to(device), mask)
+    flat = slots.reshape(-1)
+    first, last = int(flat[0]), int(flat[-1])
+    if last - first == len(flat) - 1 and bool((np.diff(flat) == 1).all()):
+        return AttentionGroup(row, row + num_rows, num_sequences, slice(first, last + 1), mask)
+    return AttentionGroup(row, row + num_rows, num_sequences, torch.from_numpy(flat).to(device), mask)
 
 
 def _length_class(length: int) -> int:

@@ -19,14 +19,15 @@ __all__ = ["AttentionGroup", "AttentionPlan", "LayerCache", "PagedAttention", "p
 class AttentionGroup:
     """Rows start to stop of a step: B sequences with Q query tokens each, over S slots each.
 
-    slots: [B * S] int64, slots of padding are 0. mask: [B, 1, Q, S] added to the scores (0 or -inf), or None when
+    slots: [B * S] int64, slots of padding are 0; or a slice where they follow one another, which then are not copied:
+    the usual case of a lone sequence. mask: [B, 1, Q, S] added to the scores (0 or -inf), or None when
     every query sees every slot.
     """
 
     start: int
     stop: int
     num_sequences: int
-    slots: Tensor
+    slots: Tensor | slice
     mask: Tensor | None
 
 
@@ -67,7 +68,7 @@ def paged_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache, plan: At
         batch, num_queries, _, share, _ = rows.shape
         queries = rows.permute(0, 2, 3, 1, 4).reshape(batch, num_kv_heads, share * num_queries, head_dim)
         keys, values = (
-            side.index_select(0, group.slots).view(batch, -1, num_kv_heads, head_dim).transpose(1, 2)
+            _gather(side, group.slots).view(batch, -1, num_kv_heads, head_dim).transpose(1, 2)
             for side in (cache.keys, cache.values)
         )
         mask = group.mask
@@ -77,3 +78,8 @@ def paged_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache, plan: At
         attended = attended.view(batch, num_kv_heads, share, num_queries, head_dim).permute(0, 3, 1, 2, 4)
         outputs.append(attended.reshape(batch * num_queries, num_heads * head_dim))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+
+def _gather(side: Tensor, slots: Tensor | slice) -> Tensor:
+    """Keys or values at slots: [B * S, K, D]."""
+    return side[slots] if isinstance(slots, slice) else side.index_select(0, slots)
