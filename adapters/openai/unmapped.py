@@ -4,6 +4,7 @@ The typed decoder of a chunk forbids unknown fields, which costs nothing while t
 some comes here and is read again, slowly.
 """
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from adapters.canonical.errors import BadUpstreamResponse
 
 __all__ = ["decode_known"]
 
+_encode = msgspec.json.Encoder().encode
 _OBJECT = Decoder(dict[str, Raw])
 _OBJECTS = Decoder(list[dict[str, Raw]] | None)
 
@@ -24,44 +26,56 @@ def decode_known(payload: bytes, decoder: Decoder[Any]) -> tuple[Any, list[tuple
     A field of a choice's delta or message is named `delta.<name>`. Raises BadUpstreamResponse where a known field has
     the wrong type.
     """
+    chunk_type: Any = decoder.type
+    unmapped: list[tuple[int | None, dict[str, bytes]]] = []
     try:
         top = _OBJECT.decode(payload)
-        chunk_type = decoder.type
-        choice_type = _member(chunk_type, "choices")
-        unmapped: list[tuple[int | None, dict[str, bytes]]] = []
         extra = _split(top, chunk_type)
         if extra:
             unmapped.append((None, extra))
-        choices = _OBJECTS.decode(top["choices"]) if "choices" in top else None
-        for position, choice in enumerate(choices or ()):
-            fields = _split(choice, choice_type)
-            for name in ("delta", "message"):
-                if name in choice and bytes(choice[name]) != b"null":
-                    inner = _OBJECT.decode(choice[name])
-                    found = _split(inner, _member(choice_type, name))
-                    fields.update({f"delta.{key}": raw for key, raw in found.items()})
-                    choice[name] = Raw(msgspec.json.encode(inner))
+        choices = (_OBJECTS.decode(top["choices"]) if "choices" in top else None) or ()
+        for position, choice in enumerate(choices):
+            fields = _split_choice(choice, _member(chunk_type, "choices"))
             if fields:
                 unmapped.append((position, fields))
-        if choices is not None:
-            top["choices"] = Raw(msgspec.json.encode(choices))
-        return decoder.decode(msgspec.json.encode(top)), unmapped
+                top["choices"] = Raw(_encode(choices))
+        return decoder.decode(_encode(top)), unmapped
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
 
 
+def _split_choice(choice: dict[str, Raw], choice_type: Any) -> dict[str, bytes]:
+    """Takes the fields out that a choice, or its delta or message, does not have."""
+    fields = _split(choice, choice_type)
+    for name in ("delta", "message"):
+        raw = choice.get(name)
+        if raw is None or bytes(raw) == b"null":
+            continue
+        inner = _OBJECT.decode(raw)
+        found = _split(inner, _member(choice_type, name))
+        if found:
+            fields.update({f"delta.{key}": value for key, value in found.items()})
+            choice[name] = Raw(_encode(inner))
+    return fields
+
+
 def _split(fields: dict[str, Raw], known: Any) -> dict[str, bytes]:
     """Takes the fields out that the type does not have."""
-    names = known.__struct_fields__
-    return {name: bytes(fields.pop(name)) for name in [name for name in fields if name not in names]}
+    names = _names(known)
+    unknown = [name for name in fields if name not in names]
+    return {name: bytes(fields.pop(name)) for name in unknown}
 
 
+@cache
+def _names(struct: Any) -> frozenset[str]:
+    return frozenset(struct.__struct_fields__)
+
+
+@cache  # of the few types of chunks; looking into a type costs more than reading a chunk
 def _member(struct: Any, name: str) -> Any:
-    """The Struct type inside a field's annotation (`list[X] | None`, `X | None`), None-like where there is none."""
-    for field in msgspec.structs.fields(struct):
-        if field.name == name:
-            return _struct_in(field.type)
-    raise KeyError(name)
+    """The Struct type inside a field's annotation (`list[X] | None`, `X | None`), None where there is none."""
+    found = next((field for field in msgspec.structs.fields(struct) if field.name == name), None)
+    return None if found is None else _struct_in(found.type)
 
 
 def _struct_in(annotation: Any) -> Any:
