@@ -87,7 +87,8 @@ def _take_stream_options(body: JsonObject, values: dict[str, Any]) -> None:
         raise InvalidRequest("stream_options: allowed only with stream: true", param="stream_options")
     values["include_usage"] = options.take("include_usage", BOOL) or False
     values["continuous_usage"] = options.take("continuous_usage_stats", BOOL) or False
-    values["include_obfuscation"] = options.take("include_obfuscation", BOOL)
+    if options.take("include_obfuscation", BOOL):  # false is what every answer of the gateway is
+        values["include_obfuscation"] = True
     if values["continuous_usage"] and not values["include_usage"]:
         path = "stream_options.continuous_usage_stats"
         raise InvalidRequest(f"{path}: allowed only with include_usage: true", param=path)
@@ -144,8 +145,8 @@ def stream_options(request: Request) -> dict[str, Any]:
     options: dict[str, Any] = {"include_usage": True}
     if request.continuous_usage:
         options["continuous_usage_stats"] = True
-    if request.include_obfuscation is not None:
-        options["include_obfuscation"] = request.include_obfuscation
+    if request.include_obfuscation:
+        options["include_obfuscation"] = True
     return options
 
 

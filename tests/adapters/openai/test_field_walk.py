@@ -321,8 +321,10 @@ def test_a_tool_choice_that_its_tools_cannot_meet_is_refused(choice: Any) -> Non
 def test_stream_options_ask_the_upstream_for_usage_always() -> None:
     assert chat(stream=True).sent()["stream_options"] == {"include_usage": True}
     assert "stream_options" not in chat().sent()
-    options = {"include_usage": True, "continuous_usage_stats": True, "include_obfuscation": False}
+    options = {"include_usage": True, "continuous_usage_stats": True, "include_obfuscation": True}
     assert chat(stream=True, stream_options=options).sent()["stream_options"] == options
+    plain = chat(stream=True, stream_options={"include_obfuscation": False, "include_usage": False})
+    assert plain.sent()["stream_options"] == {"include_usage": True}
 
 
 @pytest.mark.parametrize(
