@@ -84,6 +84,11 @@ def test_parts_stand_in_the_order_of_their_numbers_and_texts_join() -> None:
     assert text_of(choice.parts) == "Oslo!"
 
 
+def test_reasoning_keeps_its_logprobs_apart_and_its_token_ids_in_order() -> None:
+    choice = fold([ReasoningDelta(0, 0, "h", False, (TOKEN,), (7,)), TextDelta(0, 1, "a", (), (8,)), STOP]).choices[0]
+    assert (choice.reasoning_logprobs, choice.logprobs, choice.token_ids) == ((TOKEN,), (), (7, 8))
+
+
 def test_media_join() -> None:
     parts = fold(
         [
