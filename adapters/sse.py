@@ -27,6 +27,8 @@ class SseDecoder:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Raises BadUpstreamResponse when more comes for an event that outgrew the limit."""
+        if self._at_start and data.endswith(b"\n\n") and b"\r" not in data:
+            return _data_in(data)  # whole events and nothing held: what nearly every read brings
         if self._held_bytes > self._max_bytes:
             raise BadUpstreamResponse(f"an event of the stream is longer than {self._max_bytes} bytes")
         if self._prefix:
@@ -53,6 +55,11 @@ class SseDecoder:
         end = data.rfind(b"\n\n") + 2
         self._hold(data[end:])
         return _data_in(data[:end])
+
+    @property
+    def _at_start(self) -> bool:
+        """Whether the next byte begins an event."""
+        return self._started and not self._held and not self._prefix
 
     def close(self) -> list[bytes]:
         """The data of an unterminated last event, if there is one."""

@@ -3,6 +3,7 @@
 A surface brings a reader for what stands inside a choice. A whole answer is read like a stream of one chunk (law 1).
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -11,9 +12,10 @@ import orjson
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import BadUpstreamResponse, GatewayError, StreamTruncated, UpstreamError
-from adapters.canonical.events import Event, ProviderReported, Started, UsageReported
+from adapters.canonical.events import Event, ProviderReported, Started, TextDelta, UsageReported
 from adapters.canonical.stop_reason import StopReason
 from adapters.openai.errors import error_from_object, error_from_payload
+from adapters.openai.repeated import RepeatedChunk
 from adapters.openai.unmapped import decode_known
 from adapters.openai.usage import WireUsage, parse_usage
 from adapters.openai.vocabulary import STOP_REASONS
@@ -22,6 +24,8 @@ from adapters.sse import SseDecoder
 __all__ = ["Answer", "AnswerParser", "ChoiceReader", "FinishBooks", "WireChunk", "parse_whole"]
 
 _DONE = b"[DONE]"
+_MAX_LESSONS = 8
+"""So often a stream's chunks are looked at for repetition, since some streams have none (n choices in turn)."""
 
 
 class WireChunk(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,9 +82,14 @@ class ChoiceReader(Protocol):
 
 
 class Answer:
-    """The state of one answer; payloads in, events out. `decoder` is of a WireChunk with `choices`."""
+    """The state of one answer; payloads in, events out.
 
-    def __init__(self, reader: ChoiceReader, decoder: Decoder[Any], dialect: str) -> None:
+    `decoder` is of a WireChunk with `choices`, `text_field` finds their text (`RepeatedChunk.learn`).
+    """
+
+    def __init__(
+        self, reader: ChoiceReader, decoder: Decoder[Any], dialect: str, text_field: re.Pattern[bytes]
+    ) -> None:
         self._reader = reader
         self._decoder = decoder
         self._decode = decoder.decode
@@ -88,12 +97,32 @@ class Answer:
         self._started = False
         self._fingerprint: str | None = None
         self._service_tier: str | None = None
+        self._text_field = text_field
+        self._repeated: RepeatedChunk | None = None
+        self._lessons = _MAX_LESSONS
 
     @property
     def complete(self) -> bool:
         return self._reader.books.complete
 
     def feed(self, payload: bytes, out: list[Event]) -> None:
+        repeated = self._repeated
+        if repeated is not None:
+            text = repeated.text(payload)
+            if text is not None:
+                if text:
+                    out.append(TextDelta(repeated.choice, repeated.part, text))
+                return
+            self._repeated = None  # the next chunk may change what follows: a part ends, a choice is done
+        known = len(out)
+        self._feed_whole(payload, out)
+        if len(out) == known + 1 and self._lessons:
+            event = out[-1]
+            if type(event) is TextDelta:
+                self._lessons -= 1
+                self._repeated = RepeatedChunk.learn(payload, event, self._text_field)
+
+    def _feed_whole(self, payload: bytes, out: list[Event]) -> None:
         unmapped: list[tuple[int | None, dict[str, bytes]]] = []
         try:
             if not payload.isascii():

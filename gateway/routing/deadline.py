@@ -1,30 +1,23 @@
 """One deadline around many waits, and one timer for all requests; `asyncio.timeout` would cost one for each wait."""
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
 
-__all__ = ["Deadline", "DeadlinePassed", "Deadlines"]
-
-T = TypeVar("T")
-
-
-class DeadlinePassed(Exception):
-    """The deadline passed during a wait, or before it."""
+__all__ = ["Deadline", "Deadlines"]
 
 
 class Deadline:
-    """Ends waits at `at` (loop time). It interrupts nothing between waits, so a generator may yield there.
+    """Ends waits at `at` (loop time) by cancelling the task that made it, but only while `armed` is set.
 
-    All waits belong to the task that made it. Close it when done.
+    A generator sets `armed` before it waits for its own source and clears it before it yields, so that what its reader
+    does is never interrupted. Close it when done.
     """
 
-    __slots__ = ("_others", "_passed", "_task", "_waiting", "at")
+    __slots__ = ("_others", "_task", "armed", "at", "passed")
 
     def __init__(self, at: float, others: "dict[Deadline, None]") -> None:
         self.at = at
-        self._passed = False
-        self._waiting = False
+        self.passed = False
+        self.armed = False
         self._task = asyncio.current_task()
         self._others = others
 
@@ -33,29 +26,19 @@ class Deadline:
         return max(0.0, self.at - asyncio.get_running_loop().time())
 
     def close(self) -> None:
+        self.armed = False
         self._others.pop(self, None)
 
-    async def wait(self, awaitable: Awaitable[T]) -> T:
-        """What the awaitable gives. Raises DeadlinePassed."""
-        if self._has_passed():
-            raise DeadlinePassed
-        self._waiting = True
-        try:
-            return await awaitable
-        except asyncio.CancelledError:
-            # As in asyncio.timeout: only our own cancel becomes a timeout; one that also came from outside stays.
-            if self._has_passed() and self._task is not None and self._task.uncancel() == 0:
-                raise DeadlinePassed from None
-            raise
-        finally:
-            self._waiting = False
+    def took(self) -> bool:
+        """For the handler of a CancelledError: whether the cancellation was this deadline's, and nobody else's.
 
-    def _has_passed(self) -> bool:
-        return self._passed
+        As in asyncio.timeout: a cancellation that also came from outside stays one.
+        """
+        return self.passed and self._task is not None and self._task.uncancel() == 0
 
     def expire(self) -> None:
-        self._passed = True
-        if self._waiting and self._task is not None:
+        self.passed = True
+        if self.armed and self._task is not None:
             self._task.cancel()
 
 

@@ -22,7 +22,7 @@ from adapters.canonical.errors import (
 from adapters.canonical.events import is_output
 from adapters.canonical.request import LoraAdapter, Request
 from adapters.canonical.usage import Usage
-from gateway.routing.deadline import Deadline, DeadlinePassed, Deadlines
+from gateway.routing.deadline import Deadline, Deadlines
 from gateway.routing.guard import FinishGuard
 from gateway.routing.names import Names
 from gateway.routing.requirements import Fitted, Spelling, fit
@@ -80,47 +80,56 @@ class Router:
         deadline = self._deadlines.start()
         try:
             for target in route.targets:
-                is_last = target is route.targets[-1]
                 fitted = self._fit(request, target, progress, spell)
                 if fitted is None:
                     continue
-                tries: Tries | None = None
                 progress.target, progress.dropped = target, fitted.dropped
+                tries: Tries | None = None
                 wait_s: float | None = 0.0
                 while wait_s is not None:
-                    if wait_s:
-                        await asyncio.sleep(wait_s)
+                    await _pause(wait_s, deadline)
+                    if deadline.passed:
+                        raise self._too_late()
                     progress.attempts += 1
-                    held: Batch = []
-                    committed = False
                     progress.guard = guard = FinishGuard(fitted.request.num_choices)
+                    held: Batch | None = []  # before the first output; None after it
                     try:
                         async with aclosing(target.provider.stream(fitted.request)) as batches:
-                            while (batch := await deadline.wait(anext(batches, None))) is not None:
+                            deadline.armed = True
+                            async for batch in batches:
                                 guard.see(batch)
-                                if committed:
-                                    yield batch
-                                    continue
-                                held += batch
-                                if any(map(is_output, batch)):
-                                    committed = True
-                                    yield held
+                                if held is not None:
+                                    held += batch
+                                    if not any(map(is_output, batch)):
+                                        continue
+                                    batch, held = held, None
+                                deadline.armed = False
+                                yield batch
+                                if deadline.passed:
+                                    raise self._too_late()
+                                deadline.armed = True
+                            deadline.armed = False
                         guard.close()
                         return
                     except GatewayError as error:
-                        if committed:
+                        if held is None:
                             if guard.complete:
                                 return  # every choice is whole: a fault after that takes nothing away (law 4)
                             raise
                         tries = tries or Tries(self._rules.attempts, self._rules.max_wait_s, self._random)
-                        wait_s = _next_wait(error, tries, deadline, is_last=is_last)
+                        wait_s = _next_wait(error, tries, deadline, is_last=target is route.targets[-1])
                         if wait_s is None:
                             progress.failures.append(error)
             raise _verdict(progress.failures)
-        except DeadlinePassed:
-            raise UpstreamTimeout(f"the answer was not complete within {self._rules.total_s:g} s") from None
+        except asyncio.CancelledError:
+            if deadline.took():
+                raise self._too_late() from None
+            raise
         finally:
             deadline.close()
+
+    def _too_late(self) -> UpstreamTimeout:
+        return UpstreamTimeout(f"the answer was not complete within {self._rules.total_s:g} s")
 
     def _fit(self, request: Request, target: Target, progress: Progress, spell: Spelling) -> Fitted | None:
         """What the target gets. None: a later target can't express it, so the failure before it stands."""
@@ -143,6 +152,13 @@ class Router:
             param = spell("adapter")
             raise InvalidRequest(f"{param}: the model '{request.model}' names an adapter already", param=param)
         return Fitted(replace(asked, model=target.model, adapter=LoraAdapter(name=target.adapter)), fitted.dropped)
+
+
+async def _pause(seconds: float, deadline: Deadline) -> None:
+    if seconds:
+        deadline.armed = True
+        await asyncio.sleep(seconds)
+        deadline.armed = False
 
 
 def _next_wait(error: GatewayError, tries: Tries, deadline: Deadline, *, is_last: bool) -> float | None:

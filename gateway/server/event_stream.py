@@ -63,7 +63,11 @@ class EventStream:
         if self._beat_task is not None:
             await self._beat_task
             self._beat_task = None
-        await self._write(frames)
+        response = self.response or await self._open()
+        self._writing = True
+        self._touched = self._loop.time()
+        await response.write(frames)
+        self._writing = False
 
     async def end(self, frames: bytes) -> web.StreamResponse:
         """The last frames, and the end of the body."""
@@ -71,25 +75,21 @@ class EventStream:
             await self._beat_task
             self._beat_task = None
         response = self.response or await self._open()
-        self._begin_write()
+        self._writing = True
+        self._touched = self._loop.time()
         await response.write_eof(frames)
         self._writing = False
         return response
-
-    async def _write(self, frames: bytes) -> None:
-        response = self.response or await self._open()
-        self._begin_write()
-        await response.write(frames)
-        self._writing = False
-
-    def _begin_write(self) -> None:
-        self._writing = True
-        self._touched = self._loop.time()
 
     async def _open(self) -> web.StreamResponse:
         self.response = response = web.StreamResponse(headers=self._headers())
         await response.prepare(self._request)
         return response
+
+    async def _send_beat(self) -> None:
+        response = self.response or await self._open()
+        self._touched = self._loop.time()
+        await response.write(self._frame)
 
     def _beat(self) -> None:
         """The timer: sends a frame after silence, and cuts off a client that stopped reading."""
@@ -98,6 +98,6 @@ class EventStream:
             if silence_s >= STALLED_S and self._request.transport is not None:
                 self._request.transport.abort()
         elif silence_s >= self._keepalive_s:
-            self._beat_task = self._loop.create_task(self._write(self._frame))
+            self._beat_task = self._loop.create_task(self._send_beat())
             silence_s = 0.0
         self._timer = self._loop.call_later(min(max(self._keepalive_s - silence_s, 0.01), STALLED_S), self._beat)

@@ -3,6 +3,7 @@
 A whole answer is read by the same state machine as a stream: its message is one delta.
 """
 
+import re
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -92,6 +93,7 @@ class _Chunk(WireChunk, forbid_unknown_fields=True):
 
 
 _CHUNK = Decoder(_Chunk)
+_TEXT_FIELD = re.compile(rb'"content"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 class ChatUpstream:
@@ -142,7 +144,7 @@ class ChatUpstream:
         return parse_whole(self._answer(request), body)
 
     def _answer(self, request: Request) -> Answer:
-        return Answer(_ChoiceReader(request, self._new_id), _CHUNK, CHAT)
+        return Answer(_ChoiceReader(request, self._new_id), _CHUNK, CHAT, _TEXT_FIELD)
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:
         return parse_error(status, body)

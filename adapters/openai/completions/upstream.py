@@ -1,5 +1,6 @@
 """Legacy completions as an upstream: the request body out, chunks and whole answers in."""
 
+import re
 from typing import Any
 
 import orjson
@@ -36,6 +37,7 @@ class _Chunk(WireChunk, forbid_unknown_fields=True):
 
 
 _CHUNK = Decoder(_Chunk)
+_TEXT_FIELD = re.compile(rb'"text"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 class CompletionsUpstream:
@@ -74,7 +76,7 @@ class CompletionsUpstream:
 
 
 def _answer(request: Request) -> Answer:
-    return Answer(_ChoiceReader(request.num_choices), _CHUNK, COMPLETIONS)
+    return Answer(_ChoiceReader(request.num_choices), _CHUNK, COMPLETIONS, _TEXT_FIELD)
 
 
 class _ChoiceReader:

@@ -1,41 +1,56 @@
-"""Deadlines end waits and nothing else, each in its own time, and leave nothing behind."""
+"""Deadlines end armed waits and nothing else, each in its own time, and leave nothing behind."""
 
 import asyncio
 
 import pytest
 
-from gateway.routing.deadline import DeadlinePassed, Deadlines
+from gateway.routing.deadline import Deadline, Deadlines
+
+
+class Late(Exception):
+    pass
 
 
 async def forever() -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_wait_ends_when_the_deadline_passes() -> None:
+async def armed_wait(deadline: Deadline) -> None:
+    """As a generator waits: armed, and a cancellation of the deadline's own becomes Late."""
+    deadline.armed = True
+    try:
+        await forever()
+    except asyncio.CancelledError:
+        if deadline.took():
+            raise Late from None
+        raise
+
+
+async def test_an_armed_wait_ends_when_the_deadline_passes() -> None:
     deadline = Deadlines(0.01).start()
-    with pytest.raises(DeadlinePassed):
-        await deadline.wait(forever())
+    with pytest.raises(Late):
+        await armed_wait(deadline)
+    assert deadline.passed
     await asyncio.sleep(0)  # the task itself is not cancelled
 
 
-async def test_what_passes_between_waits_shows_at_the_next_one() -> None:
+async def test_what_is_not_armed_is_not_interrupted() -> None:
     deadline = Deadlines(0.01).start()
-    never = asyncio.ensure_future(forever())
-    await asyncio.wait([never], timeout=0.03)
-    never.cancel()
-    with pytest.raises(DeadlinePassed):
-        await deadline.wait(never)
+    await asyncio.wait([asyncio.ensure_future(asyncio.sleep(0.03))])
+    assert deadline.passed
 
 
-async def test_a_wait_within_the_deadline_gives_its_result() -> None:
-    deadline = Deadlines(10).start()
-    assert await deadline.wait(asyncio.sleep(0, "result")) == "result"
+async def test_a_closed_deadline_interrupts_nothing() -> None:
+    deadline = Deadlines(0.01).start()
+    deadline.armed = True
     deadline.close()
+    await asyncio.wait([asyncio.ensure_future(asyncio.sleep(0.03))])
+    assert not deadline.passed
 
 
 async def test_a_cancel_from_outside_stays_one() -> None:
     async def work() -> None:
-        await Deadlines(10).start().wait(forever())
+        await armed_wait(Deadlines(10).start())
 
     task = asyncio.ensure_future(work())
     await asyncio.sleep(0)
@@ -51,8 +66,8 @@ async def test_each_deadline_passes_in_its_own_time_though_there_is_one_timer() 
     async def work() -> float:
         deadline = deadlines.start()
         began = loop.time()
-        with pytest.raises(DeadlinePassed):
-            await deadline.wait(forever())
+        with pytest.raises(Late):
+            await armed_wait(deadline)
         return loop.time() - began
 
     first = asyncio.ensure_future(work())

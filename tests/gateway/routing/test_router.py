@@ -283,3 +283,19 @@ def test_a_default_that_is_no_field_or_has_the_wrong_type_is_refused(values: dic
 async def test_an_alias_whose_providers_are_off_is_not_ready() -> None:
     with pytest.raises(NotReady):
         await run(router_for())
+
+
+async def test_a_slow_reader_is_told_that_the_deadline_passed_and_is_not_interrupted() -> None:
+    target = scripted("a", [[text("one")], [text("two")], [FINISH]])
+    router = router_for(target, rules=RoutingRules(total_s=0.02))
+    read: list[Batch] = []
+
+    async def read_slowly() -> None:
+        async with aclosing(router.stream(request(), Progress(), same)) as batches:
+            async for batch in batches:
+                await asyncio.wait([asyncio.ensure_future(asyncio.sleep(0.05))])
+                read.append(batch)
+
+    with pytest.raises(UpstreamTimeout):
+        await read_slowly()
+    assert read == [[text("one")]]
