@@ -83,6 +83,18 @@ class JsonObject:
             raise InvalidRequest(f"{self.at(name)}: this field is required", param=self.at(name))
         return value
 
+    def take_if(self, name: str, decoder: Decodes[T]) -> T | None:
+        """The field's value where it is of this type; otherwise None, and the field stays."""
+        raw = self._fields.get(name)
+        if raw is None:
+            return None
+        try:
+            value = decoder.decode(raw)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        del self._fields[name]
+        return value
+
     def take_raw(self, name: str) -> bytes | None:
         """The field as it came, None where it is absent or null."""
         raw = self._fields.pop(name, None)
@@ -137,7 +149,7 @@ def parse_object(body: bytes, *, max_depth: int) -> JsonObject:
             ) from error
     if nesting_exceeds(body, max_depth):
         raise InvalidRequest(f"the body is nested too deep; the limit is {max_depth}", code="nesting_too_deep")
-    if _SURROGATE.search(body):
+    if b"\\" in body and _SURROGATE.search(body):
         _refuse_what_is_not_json(body)
     try:
         return JsonObject(_OBJECT.decode(body))

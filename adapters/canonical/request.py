@@ -4,11 +4,10 @@
 """
 
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
 
 from msgspec import Struct
+from msgspec.structs import astuple, replace
 from msgspec.structs import fields as struct_fields
-from msgspec.structs import replace
 
 from adapters.canonical.messages import CacheHint, Message, ProviderData
 
@@ -220,11 +219,13 @@ _MEMBERS = {group: tuple(f.name for f in struct_fields(type_)) for group, (_, ty
 _PLACES = {name: ("", name) for name in _FIELDS} | {
     _GROUPS[group][0] + member: (group, member) for group, members in _MEMBERS.items() for member in members
 }
-_values_of = attrgetter(*_FIELDS)
-_values_in = {group: attrgetter(*members) for group, members in _MEMBERS.items()}
 
 EXPRESSIBLE_FIELDS = frozenset(_PLACES)
 """Every name that `set_fields` can give."""
+
+# The names as `set_fields` gives them, in the order of astuple; "" for what is no field to express.
+_NAMES = tuple(f.name if f.name in EXPRESSIBLE_FIELDS else "" for f in struct_fields(Request))
+_NAMES_IN = {group: tuple(_GROUPS[group][0] + member for member in members) for group, members in _MEMBERS.items()}
 
 
 def set_fields(request: Request) -> list[str]:
@@ -232,12 +233,12 @@ def set_fields(request: Request) -> list[str]:
 
     Members of Sampling have bare names (`top_p`), those of the other groups dotted ones (`reasoning.effort`).
     """
-    names = [name for name, value in zip(_FIELDS, _values_of(request), strict=True) if value is not None]
-    for group, (prefix, _) in _GROUPS.items():
-        members = getattr(request, group)
-        if members is not None:
-            values = _values_in[group](members)
-            names += [prefix + name for name, value in zip(_MEMBERS[group], values, strict=True) if value is not None]
+    values = zip(_NAMES, astuple(request), strict=True)
+    names = [name for name, value in values if value is not None and name]
+    for group, members in _NAMES_IN.items():
+        holder = getattr(request, group)
+        if holder is not None:
+            names += [name for name, value in zip(members, astuple(holder), strict=True) if value is not None]
     return names
 
 

@@ -104,6 +104,18 @@ class Folder:
                     choice.add(event.part, event)
                     choice.logprobs.extend(event.logprobs)
                     choice.token_ids.extend(event.token_ids)
+                case ChoiceFinished():
+                    self._choice(event.choice).finish = event
+                case UsageReported():
+                    self._usage = event.usage
+                case Started():
+                    self._started = event
+                case PromptReported():
+                    self._prompts.append(event)
+                case ProviderReported():
+                    self._origin = event.origin
+                    target = self._provider if event.choice is None else self._choice(event.choice).provider
+                    target.update(event.fields)
                 case ReasoningDelta():
                     choice = self._choice(event.choice)
                     choice.add(event.part, event)
@@ -124,18 +136,6 @@ class Folder:
                     self._choice(event.choice).add(event.part, event)
                 case ToolCallFinished():
                     pass  # the fold ends every call with its choice
-                case ChoiceFinished():
-                    self._choice(event.choice).finish = event
-                case UsageReported():
-                    self._usage = event.usage
-                case Started():
-                    self._started = event
-                case PromptReported():
-                    self._prompts.append(event)
-                case ProviderReported():
-                    self._origin = event.origin
-                    target = self._provider if event.choice is None else self._choice(event.choice).provider
-                    target.update(event.fields)
                 case _:
                     assert_never(event)
 

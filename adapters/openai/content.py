@@ -5,10 +5,10 @@ Unmapped fields stay with the message or part that they came with, as raw JSON, 
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any, assert_never
+from typing import Annotated, Any, Literal, assert_never
 
 import orjson
-from msgspec import Raw
+from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
@@ -43,7 +43,20 @@ _OBJECT = Decoder(dict[str, Raw])
 _CONTENT = Decoder(str | list[Raw])
 
 
+class _PlainMessage(Struct, forbid_unknown_fields=True):
+    """What nearly all messages are; its decoder does in one step what the general way does field by field."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Annotated[str, Meta(min_length=1)]
+
+
+_PLAIN = Decoder(Annotated[list[_PlainMessage], Meta(min_length=1)])
+
+
 def parse_messages(body: JsonObject) -> tuple[Message, ...]:
+    plain = body.take_if("messages", _PLAIN)
+    if plain is not None:
+        return tuple([Message(role=found.role, parts=(Text(text=found.content),)) for found in plain])
     rows = body.take_objects("messages")
     if rows is None:
         raise InvalidRequest("messages: this field is required", param="messages")
@@ -167,9 +180,15 @@ def reasoning_details(data: ProviderData | None) -> orjson.Fragment | None:
 
 def message_object(message: Message) -> list[dict[str, Any]]:
     """The message as OpenAI's JSON: one object, or one for each tool result."""
+    found: dict[str, Any]
+    parts = message.parts
+    if len(parts) == 1 and type(parts[0]) is Text and parts[0].provider_data is None and message.name is None:
+        found = {"role": message.role, "content": parts[0].text}  # what nearly all messages are
+        _add_fields(found, message.extras)
+        return [found]
     if message.role == TOOL:
         return [_tool_message(message, part) for part in message.parts if isinstance(part, ToolResult)]
-    found: dict[str, Any] = {"role": message.role}
+    found = {"role": message.role}
     content: list[Part] = []
     thought: list[Reasoning] = []
     calls = []
