@@ -29,7 +29,10 @@ Batch: TypeAlias = list[Event]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The four limits of a request, in seconds; none is infinite. `gap_s`: the longest silence between batches."""
+    """The four limits of a request, in seconds; none is infinite. `gap_s`: the longest silence between batches.
+
+    `total_s` is kept by the router, over all tries together. The others are the provider's.
+    """
 
     connect_s: float = 5.0
     first_token_s: float = 60.0

@@ -6,7 +6,7 @@ __all__ = ["Deadline", "Deadlines"]
 
 
 class Deadline:
-    """Ends waits at `at` (loop time) by cancelling the task that made it, but only while `armed` is set.
+    """Ends waits at `at` (loop time) by cancelling its task, but only while `armed` is set.
 
     A generator sets `armed` before it waits for its own source and clears it before it yields, so that what its reader
     does is never interrupted. Close it when done.
@@ -14,11 +14,11 @@ class Deadline:
 
     __slots__ = ("_others", "_task", "armed", "at", "passed")
 
-    def __init__(self, at: float, others: "dict[Deadline, None]") -> None:
+    def __init__(self, at: float, others: "dict[Deadline, None]", task: "asyncio.Task[object] | None") -> None:
         self.at = at
         self.passed = False
         self.armed = False
-        self._task = asyncio.current_task()
+        self._task = task
         self._others = others
 
     @property
@@ -58,9 +58,10 @@ class Deadlines:
         """How many run."""
         return len(self._running)
 
-    def start(self) -> Deadline:
+    def start(self, task: "asyncio.Task[object] | None" = None) -> Deadline:
+        """`task` is the one that waits, None: the current one (which takes time to ask for)."""
         loop = asyncio.get_running_loop()
-        deadline = Deadline(loop.time() + self.after_s, self._running)
+        deadline = Deadline(loop.time() + self.after_s, self._running, task or asyncio.current_task())
         self._running[deadline] = None
         if self._timer is None:
             self._timer = loop.call_at(deadline.at, self._expire)

@@ -55,6 +55,8 @@ class Progress:
     """Why the targets before this one did not answer."""
     guard: FinishGuard | None = None
     """Of the try that runs."""
+    task: "asyncio.Task[object] | None" = None
+    """Who reads the stream; None: the task that starts it."""
 
     @property
     def usage(self) -> Usage | None:
@@ -77,7 +79,7 @@ class Router:
             raise NotReady(f"no provider of the model '{request.model}' is switched on")
         if route.defaults is not None:
             request = route.defaults.apply(request)
-        deadline = self._deadlines.start()
+        deadline = self._deadlines.start(progress.task)
         try:
             for target in route.targets:
                 fitted = self._fit(request, target, progress, spell)

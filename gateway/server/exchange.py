@@ -19,11 +19,10 @@ __all__ = ["Exchange"]
 
 
 class Exchange:
-    """`token` is the random part of the ids of this request; `clock` gives seconds of any origin."""
+    """`task` serves the request, `token` is the random part of its ids, `clock` gives seconds of any origin."""
 
     __slots__ = (
         "_clock",
-        "_task",
         "began",
         "error",
         "evicted",
@@ -39,16 +38,25 @@ class Exchange:
         "status",
         "stream",
         "streams",
+        "task",
         "token",
         "upstream_request_id",
     )
 
-    def __init__(self, request: web.BaseRequest, *, token: str, request_id: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        request: web.BaseRequest,
+        task: "asyncio.Task[object] | None",
+        *,
+        token: str,
+        request_id: str,
+        clock: Callable[[], float],
+    ) -> None:
         self.request = request
         self.token = token
         self.request_id = request_id
         self._clock = clock
-        self._task = asyncio.current_task()
+        self.task = task
         self.began = clock()
         self.status = 0
         self.key: ClientKey | None = None
@@ -81,9 +89,9 @@ class Exchange:
 
     def evict(self) -> None:
         """Cancels the request; its client is told why."""
-        if self._task is not None and not self._task.done():
+        if self.task is not None and not self.task.done():
             self.evicted = True
-            self._task.cancel()
+            self.task.cancel()
 
     def log(self, log: Log, path: str) -> None:
         """Writes the request's line."""

@@ -18,6 +18,7 @@ from gateway.routing.router import Progress, Router
 from gateway.server.body import BodyReader
 from gateway.server.event_stream import EventStream
 from gateway.server.exchange import Exchange
+from gateway.server.whole_answer import WholeAnswer
 
 __all__ = ["Generation"]
 
@@ -52,7 +53,7 @@ class Generation:
         await self._admit(exchange, request)
         if request.request_id is None:
             request = replace(request, request_id=exchange.request_id)
-        exchange.progress = Progress()
+        exchange.progress = Progress(task=exchange.task)
         head = AnswerHead(f"{front.id_prefix}{exchange.token}", int(self._now()), request.model)
         if request.stream:
             return await self._stream(exchange, request, head)
@@ -76,7 +77,7 @@ class Generation:
                 folder.feed(batch)
         body = self._front.render_result(request, folder.result(), head)
         exchange.status = 200
-        return web.Response(body=body, headers=exchange.headers())
+        return WholeAnswer(body=body, headers=exchange.headers())
 
     async def _stream(self, exchange: Exchange, request: Request, head: AnswerHead) -> web.StreamResponse:
         assert exchange.progress is not None

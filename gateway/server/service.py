@@ -81,14 +81,14 @@ class Service:
         token = self._token()
         given = client_request_id(request)
         request_id = f"req_{token}" if given is None else self._redact(given)
-        exchange = Exchange(request, token=token, request_id=request_id, clock=self._clock)
+        task = asyncio.current_task()
+        exchange = Exchange(request, task, token=token, request_id=request_id, clock=self._clock)
         path = _path_of(request)
         self._active.add(exchange)
         self._idle.clear()
         try:
             response = await self._handler(exchange, path)(exchange)
         except asyncio.CancelledError:
-            task = asyncio.current_task()
             if not exchange.evicted or task is None or task.uncancel() > 0:
                 exchange.status, exchange.error = 499, ClientClosed("the client left")
                 raise

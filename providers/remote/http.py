@@ -79,32 +79,34 @@ class HttpClient:
         return await self._send("GET", path, None, self._headers, self.limits.first_token_s)
 
     async def post(self, path: str, body: bytes, *, stream: bool, request_id: str | None = None) -> "Answer":
-        """The answer to a JSON body, as soon as its head came. `stream`: server-sent events are wanted.
-
-        The deadline of the call is the first-token limit for a stream, the total limit otherwise.
+        """The answer to a JSON body, as soon as its head came. `stream`: server-sent events are wanted, the first of
+        them within the first-token limit; what comes whole has the total limit alone, which the router keeps.
         """
         headers = self._stream_headers if stream else self._post_headers
         if request_id is not None and len(request_id) <= 512 and request_id.isascii() and request_id.isprintable():
             headers = headers.copy()
             headers["x-request-id"] = request_id
-        limit_s = self.limits.first_token_s if stream else self.limits.total_s
-        return await self._send("POST", path, body, headers, limit_s)
+        return await self._send("POST", path, body, headers, self.limits.first_token_s if stream else None)
 
     async def _send(
-        self, method: str, path: str, body: bytes | None, headers: CIMultiDict[str], limit_s: float
+        self, method: str, path: str, body: bytes | None, headers: CIMultiDict[str], limit_s: float | None
     ) -> "Answer":
         url = self._urls.get(path)
         if url is None:
             url = URL(self._base + path, encoded=True)
             if len(self._urls) < _MAX_KEPT_URLS:  # some dialects put the model's name into the path
                 self._urls[path] = url
-        deadline = asyncio.get_running_loop().time() + limit_s
+        deadline = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
         data = body if body is None or len(body) <= _ONE_WRITE_BYTES else BytesIO(body)  # in pieces, as the peer reads
         try:
-            async with asyncio.timeout_at(deadline):
-                response = await self._open_session().request(
-                    method, url, data=data, headers=headers, proxy=self._proxy, allow_redirects=False
-                )
+            call = self._open_session().request(
+                method, url, data=data, headers=headers, proxy=self._proxy, allow_redirects=False
+            )
+            if deadline is None:
+                response = await call
+            else:
+                async with asyncio.timeout_at(deadline):
+                    response = await call
         except _FOREIGN as error:
             raise no_answer(self.provider, error) from error
         return Answer(self.provider, response, deadline, self.limits)
@@ -140,8 +142,8 @@ class HttpClient:
 class Answer:
     """One answer whose head has come. Read it to its end or close it: use it as a context manager.
 
-    Reading ends at the deadline of the call until `started` is called, and at the gap limit after it; time that the
-    reader spends elsewhere is no gap.
+    Reading ends at the deadline of the call (if it has one) until `started` is called, and at the gap limit after it;
+    time that the reader spends elsewhere is no gap.
     """
 
     __slots__ = (
@@ -159,7 +161,7 @@ class Answer:
         "status",
     )
 
-    def __init__(self, provider: str, response: aiohttp.ClientResponse, deadline: float, limits: Limits) -> None:
+    def __init__(self, provider: str, response: aiohttp.ClientResponse, deadline: float | None, limits: Limits) -> None:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self._provider = provider
@@ -167,7 +169,7 @@ class Answer:
         self._content = response.content
         self._limits = limits
         self._gap_s = limits.gap_s
-        self._first_deadline: float | None = deadline
+        self._first_deadline = deadline
         self._loop = asyncio.get_running_loop()
         self._due: float | None = None
         self._timer: asyncio.TimerHandle | None = None
