@@ -2,11 +2,15 @@
 
 import asyncio
 import io
+import subprocess
+import sys
+import textwrap
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import openai
 import pytest
 import pytest_asyncio
@@ -19,6 +23,7 @@ from providers.local.provider import LocalProvider
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MODEL = "smollm2-135m-instruct"
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 QUESTION = "What is the capital of France?"
 
 
@@ -229,3 +234,21 @@ async def test_bad_or_unsupported_input_is_a_400_that_names_the_field(
     with pytest.raises(openai.BadRequestError) as caught:
         await ask(served, **options)
     assert caught.value.param == param
+
+
+async def test_the_readmes_curl_is_answered(served: Served) -> None:
+    body = README[README.index("-d '") + 4 :].partition("'")[0]
+    async with aiohttp.ClientSession() as session:
+        headers = {"content-type": "application/json"}
+        async with session.post(f"{served.url}/chat/completions", data=body, headers=headers) as answer:
+            assert answer.status == 200
+            assert "Paris" in (await answer.json())["choices"][0]["message"]["content"]
+
+
+async def test_the_readmes_python_runs(served: Served) -> None:
+    indented = README[README.index("    from openai import OpenAI") :].partition("\n\n`gateway chat")[0]
+    program = textwrap.dedent(indented).replace("http://127.0.0.1:8080/v1", served.url)
+    assert served.url in program
+    done = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", program], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert len(done.stdout.split()) > 20, "a short story"
