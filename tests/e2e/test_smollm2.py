@@ -116,7 +116,7 @@ async def test_n_choices_differ_and_repeat_with_their_seed(served: Served) -> No
 
 
 async def test_logprobs_cover_every_token_and_their_bytes_are_the_text(served: Served) -> None:
-    answer = await ask(served, logprobs=True, top_logprobs=3)
+    answer = await ask(served, logprobs=True, top_logprobs=3, extra_body={"repetition_penalty": 1.0})
     choice = answer.choices[0]
     assert choice.logprobs is not None
     assert choice.logprobs.content is not None
