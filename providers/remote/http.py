@@ -9,7 +9,7 @@ an answer that was read to its end gives the connection back to the pool. Nothin
 import asyncio
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from io import BytesIO
 from types import TracebackType
 from typing import Self
@@ -21,6 +21,7 @@ from yarl import URL
 from adapters.canonical.errors import BadUpstreamResponse, UpstreamError
 from providers.base import Limits, ProviderSettings
 from providers.remote.failure import broken_answer, no_answer
+from providers.remote.pooled_post import MAX_SMALL_BYTES, PooledAnswer, PooledPost
 
 __all__ = ["MAX_BODY_BYTES", "MAX_ERROR_BYTES", "Answer", "HttpClient"]
 
@@ -31,7 +32,7 @@ _ERROR_BODY_S = 5.0
 _KEEP_ALIVE_S = 30.0
 _READ_BUFFER_BYTES = 64 * 1024  # two of these wait in memory for a slow reader, then the socket is paused
 _ONE_WRITE_BYTES = 1 << 20
-_MAX_KEPT_URLS = 64
+_MAX_KEPT_PATHS = 64
 _FOREIGN = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # aiohttp's RuntimeError: "Connection closed."
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
@@ -62,8 +63,8 @@ class HttpClient:
         self.provider = settings.name
         self.limits: Limits = settings.limits
         self._base = _checked_base(settings.name, base_url)
-        self._urls: dict[str, URL] = {}
-        self._headers = _outgoing_headers(settings, auth)
+        self._posts: dict[str, PooledPost] = {}
+        self._headers = _outgoing_headers(settings, auth, URL(base_url).host_port_subcomponent or "")
         self._post_headers = CIMultiDict(self._headers, **{"content-type": "application/json"})
         self._stream_headers = CIMultiDict(self._post_headers)
         self._stream_headers["accept"] = "text/event-stream"
@@ -76,32 +77,29 @@ class HttpClient:
 
     async def get(self, path: str) -> "Answer":
         """The answer to a GET. Its body counts against the first-token limit."""
-        return await self._send("GET", path, None, self._headers, self.limits.first_token_s)
+        call = self._request("GET", path, self._headers, None)
+        return await self._answer(call, self.limits.first_token_s)
 
     async def post(self, path: str, body: bytes, *, stream: bool, request_id: str | None = None) -> "Answer":
         """The answer to a JSON body, as soon as its head came. `stream`: server-sent events are wanted, the first of
         them within the first-token limit; what comes whole has the total limit alone, which the router keeps.
         """
-        headers = self._stream_headers if stream else self._post_headers
+        headers = (self._stream_headers if stream else self._post_headers).copy()
         if request_id is not None and len(request_id) <= 512 and request_id.isascii() and request_id.isprintable():
-            headers = headers.copy()
             headers["x-request-id"] = request_id
-        return await self._send("POST", path, body, headers, self.limits.first_token_s if stream else None)
+        headers["content-length"] = str(len(body))
+        call: Coroutine[None, None, PooledAnswer | aiohttp.ClientResponse]
+        if len(body) <= MAX_SMALL_BYTES and self._proxy is None:
+            call = self._pooled_post(path).send(headers, body)
+        else:
+            call = self._request("POST", path, headers, body)
+        return await self._answer(call, self.limits.first_token_s if stream else None)
 
-    async def _send(
-        self, method: str, path: str, body: bytes | None, headers: CIMultiDict[str], limit_s: float | None
+    async def _answer(
+        self, call: Coroutine[None, None, PooledAnswer | aiohttp.ClientResponse], limit_s: float | None
     ) -> "Answer":
-        url = self._urls.get(path)
-        if url is None:
-            url = URL(self._base + path, encoded=True)
-            if len(self._urls) < _MAX_KEPT_URLS:  # some dialects put the model's name into the path
-                self._urls[path] = url
         deadline = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
-        data = body if body is None or len(body) <= _ONE_WRITE_BYTES else BytesIO(body)  # in pieces, as the peer reads
         try:
-            call = self._open_session().request(
-                method, url, data=data, headers=headers, proxy=self._proxy, allow_redirects=False
-            )
             if deadline is None:
                 response = await call
             else:
@@ -110,6 +108,31 @@ class HttpClient:
         except _FOREIGN as error:
             raise no_answer(self.provider, error) from error
         return Answer(self.provider, response, deadline, self.limits)
+
+    def _pooled_post(self, path: str) -> PooledPost:
+        post = self._posts.get(path)
+        if post is None:
+            post = PooledPost(
+                self._open_session(),
+                self._url(path),
+                ssl=self._ssl,
+                connect_s=self.limits.connect_s,
+                read_bufsize=_READ_BUFFER_BYTES,
+            )
+            if len(self._posts) < _MAX_KEPT_PATHS:  # some dialects put the model's name into the path
+                self._posts[path] = post
+        return post
+
+    async def _request(
+        self, method: str, path: str, headers: CIMultiDict[str], body: bytes | None
+    ) -> aiohttp.ClientResponse:
+        data = body if body is None or len(body) <= _ONE_WRITE_BYTES else BytesIO(body)  # in pieces, as the peer reads
+        return await self._open_session().request(
+            method, self._url(path), data=data, headers=headers, proxy=self._proxy, allow_redirects=False
+        )
+
+    def _url(self, path: str) -> URL:
+        return URL(self._base + path, encoded=True)
 
     def _open_session(self) -> aiohttp.ClientSession:
         session = self._session
@@ -126,7 +149,6 @@ class HttpClient:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect_s),
                 read_bufsize=_READ_BUFFER_BYTES,
-                skip_auto_headers=("user-agent",),
                 trust_env=False,
             )
         return session
@@ -134,6 +156,7 @@ class HttpClient:
     async def aclose(self) -> None:
         """Closes every connection, also those in use. May be called again."""
         self._closed = True
+        self._posts.clear()
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -161,7 +184,13 @@ class Answer:
         "status",
     )
 
-    def __init__(self, provider: str, response: aiohttp.ClientResponse, deadline: float | None, limits: Limits) -> None:
+    def __init__(
+        self,
+        provider: str,
+        response: PooledAnswer | aiohttp.ClientResponse,
+        deadline: float | None,
+        limits: Limits,
+    ) -> None:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self._provider = provider
@@ -233,14 +262,23 @@ class Answer:
 
     async def body(self, limit_bytes: int = MAX_BODY_BYTES) -> bytes:
         """The whole body, before the deadline of the call. Raises BadUpstreamResponse when it is larger."""
+        content = self._content
+        if content.is_eof() and content.exception() is None and self._failure is None:
+            whole = content.read_nowait()  # came with its head, as most bodies do
+            if len(whole) <= limit_bytes:
+                return whole
+            raise self._too_large(limit_bytes)
         pieces: list[bytes] = []
         size = 0
         while piece := await self.read():
             size += len(piece)
             if size > limit_bytes:
-                raise BadUpstreamResponse(f"{self._provider}: the answer is larger than {limit_bytes} bytes")
+                raise self._too_large(limit_bytes)
             pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _too_large(self, limit_bytes: int) -> BadUpstreamResponse:
+        return BadUpstreamResponse(f"{self._provider}: the answer is larger than {limit_bytes} bytes")
 
     async def error_body(self) -> bytes:
         """What can be had of an error's body: the status counts, so a cut or slow body is no second failure."""
@@ -298,9 +336,9 @@ def _trusting(settings: ProviderSettings) -> ssl.SSLContext:
         ) from error
 
 
-def _outgoing_headers(settings: ProviderSettings, auth: Mapping[str, str]) -> CIMultiDict[str]:
+def _outgoing_headers(settings: ProviderSettings, auth: Mapping[str, str], host: str) -> CIMultiDict[str]:
     """Everything that every request carries; what is not built here does not leave."""
-    headers = CIMultiDict({"accept": "application/json", "accept-encoding": "gzip, deflate"})
+    headers = CIMultiDict({"host": host, "accept": "application/json", "accept-encoding": "gzip, deflate"})
     headers["user-agent"] = settings.user_agent
     for name, value in auth.items():
         if not _HEADER_VALUE.fullmatch(value):

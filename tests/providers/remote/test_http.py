@@ -211,7 +211,7 @@ async def test_many_paths_are_answered_and_only_some_are_kept() -> None:
                     pass
         assert upstream.requests[-1].path == "/v1/models/199"
         assert upstream.connections == 1
-        assert len(client._urls) <= 64
+        assert len(client._posts) <= 64
 
 
 class TestSettings:
