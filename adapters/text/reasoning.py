@@ -1,0 +1,103 @@
+"""Splits what a model thinks from what it answers, in a stream of text.
+
+Owns the marks that models put around their reasoning, one row a format. Knows no models: who talks to one says which
+format it writes, and whether the prompt has already opened the reasoning.
+
+An answer has at most one reasoning, at its very beginning; the marks further on are text, so that an answer may speak
+about them. The line breaks next to a mark belong to it, as in the templates that write the turn back into a prompt.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from adapters.text.growing_text import LINE_BREAKS, WHITESPACE, GrowingText, Waits
+
+__all__ = ["REASONING_FORMATS", "ReasoningFormat", "ReasoningPiece", "ReasoningSplitter"]
+
+
+class ReasoningFormat(NamedTuple):
+    start: str
+    end: str
+
+
+REASONING_FORMATS: Mapping[str, ReasoningFormat] = {
+    "think": ReasoningFormat("<think>", "</think>"),
+    "mistral": ReasoningFormat("[THINK]", "[/THINK]"),
+}
+
+
+class ReasoningPiece(NamedTuple):
+    """A piece of the text as it came, not empty. `start` is its place, in characters from the beginning."""
+
+    is_reasoning: bool
+    text: str
+    start: int
+
+
+class ReasoningSplitter:
+    """The same however the text is cut into feeds. `starts_inside`: the prompt ends with the opening mark.
+
+    What could become a mark is held back, nothing else. Reasoning that is never closed is reasoning to the end.
+    """
+
+    def __init__(self, form: ReasoningFormat, *, starts_inside: bool = False) -> None:
+        self._form = form
+        self._starts_inside = starts_inside
+        self._text = GrowingText()
+        self._pieces: list[ReasoningPiece] = []
+        self._given = 0
+        self._answers = False
+        self._position = 0
+        self._split = self._run()
+
+    def feed(self, text: str) -> list[ReasoningPiece]:
+        start = self._position
+        self._position += len(text)
+        if self._answers:
+            return [ReasoningPiece(False, text, start)] if text else []
+        self._text.append(text)
+        return self._resume()
+
+    def flush(self) -> list[ReasoningPiece]:
+        """What was held back, at the end of the text."""
+        self._text.ended = True
+        return [] if self._answers else self._resume()
+
+    def _resume(self) -> list[ReasoningPiece]:
+        next(self._split, None)
+        self._text.drop(self._given)
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def _run(self) -> Waits[None]:
+        text, form = self._text, self._form
+        yield from text.skip(WHITESPACE)
+        if (yield from text.goes_on_with(form.start)):
+            text.at += len(form.start)
+        elif self._starts_inside:
+            text.at = 0
+        else:
+            self._give(False, text.end)
+            self._answers = True
+            return
+        yield from self._skip_breaks()
+        while (found := text.find(form.end)) is None:
+            self._give(True, text.settled(form.end))
+            text.at = self._given
+            if text.ended:
+                return
+            yield
+        self._give(True, text.without_breaks(found))
+        text.at = found + len(form.end)
+        yield from self._skip_breaks()
+        self._give(False, text.end)
+        self._answers = True
+
+    def _skip_breaks(self) -> Waits[None]:
+        yield from self._text.skip(LINE_BREAKS)
+        self._given = self._text.at
+
+    def _give(self, is_reasoning: bool, end: int) -> None:
+        if end > self._given:
+            self._pieces.append(ReasoningPiece(is_reasoning, self._text.between(self._given, end), self._given))
+            self._given = end
