@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
@@ -54,27 +56,53 @@ async def test_a_body_that_came_at_once_has_the_limit_of_any_body() -> None:
             await answer.body(10)
 
 
-async def _raw_server(*answers: bytes) -> tuple[asyncio.Server, str]:
-    """Sends one of these for each request, whatever it is."""
-    waiting = iter(answers)
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serving(serve: Serve, listening: socket.socket | None = None) -> AsyncIterator[str]:
+    """The base URL of a server that hands every connection to `serve`."""
+    connections: set[asyncio.Task[None]] = set()
+
+    async def connected_to(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        connections.add(task)
+        try:
+            await serve(reader, writer)
+        except asyncio.CancelledError:
+            pass  # the test is over
+        finally:
+            writer.transport.abort()
+
+    listening = listening or socket.create_server(("127.0.0.1", 0))
+    server = await asyncio.start_server(connected_to, sock=listening, limit=1)
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+    finally:
+        server.close()
+        for task in connections:
+            task.cancel()
+        await asyncio.gather(*connections)
+
+
+def answering(answer: bytes) -> Serve:
+    """Sends the same bytes whenever something comes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1 << 16):
-            writer.write(next(waiting))
-        writer.close()
+            writer.write(answer)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    return server, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    return serve
 
 
 async def test_early_hints_are_no_answer() -> None:
     hints = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
-    server, base_url = await _raw_server(hints + b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
-    client = HttpClient(settings(base_url), base_url, {})
-    with await client.post("/a", b"{}", stream=False) as answer:
-        assert (answer.status, await answer.body()) == (200, b"ok")
-    await client.aclose()
-    server.close()
+    async with serving(answering(hints + b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")) as base_url:
+        client = HttpClient(settings(base_url), base_url, {})
+        with await client.post("/a", b"{}", stream=False) as answer:
+            assert (answer.status, await answer.body()) == (200, b"ok")
+        await client.aclose()
 
 
 async def test_a_body_without_a_length_ends_with_the_connection() -> None:
@@ -86,13 +114,12 @@ async def test_a_body_without_a_length_ends_with_the_connection() -> None:
         assert upstream.connections == 2
 
 
-async def test_what_is_no_http_is_a_bad_answer_and_its_connection_is_closed() -> None:
-    server, base_url = await _raw_server(b"220 mail.example ESMTP\r\n\r\n")
-    client = HttpClient(settings(base_url), base_url, {})
-    with pytest.raises(BadUpstreamResponse, match="not HTTP"):
-        await client.post("/a", b"{}", stream=False)
-    await client.aclose()
-    server.close()
+async def test_what_is_no_http_is_a_bad_answer() -> None:
+    async with serving(answering(b"220 mail.example ESMTP\r\n\r\n")) as base_url:
+        client = HttpClient(settings(base_url), base_url, {})
+        with pytest.raises(BadUpstreamResponse, match="not HTTP"):
+            await client.post("/a", b"{}", stream=False)
+        await client.aclose()
 
 
 async def test_a_closed_answer_cannot_be_read() -> None:
@@ -127,18 +154,18 @@ async def test_a_connection_whose_request_was_answered_before_it_was_sent_is_not
 
     listening = _small_socket()
     listening.bind(("127.0.0.1", 0))
-    server = await asyncio.start_server(answer_without_reading, sock=listening, limit=1)
-    url = URL(f"http://127.0.0.1:{listening.getsockname()[1]}/v1")
     connector = aiohttp.TCPConnector(socket_factory=lambda _: _small_socket())
-    async with aiohttp.ClientSession(connector=connector) as session:
-        post = PooledPost(session, url, ssl=True, connect_s=1, read_bufsize=1 << 16)
+    async with (
+        serving(answer_without_reading, listening) as base_url,
+        aiohttp.ClientSession(connector=connector) as session,
+    ):
+        post = PooledPost(session, URL(base_url), ssl=True, connect_s=1, read_bufsize=1 << 16)
         for _ in range(2):
             headers = CIMultiDict({"host": "h", "content-length": str(MAX_SMALL_BYTES)})
             answer = await post.send(headers, b"x" * MAX_SMALL_BYTES)
             assert await answer.content.readany() == b"ok"
             answer.close()
     assert connections == 2
-    server.close()
 
 
 def _small_socket() -> socket.socket:
