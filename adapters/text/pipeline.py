@@ -49,6 +49,10 @@ class TextPipeline:
         """What the last part grows by; None: nothing, or it is a call."""
         self.num_calls = 0
 
+    @property
+    def splits_reasoning(self) -> bool:
+        return self._reasoning is not None
+
     def feed(self, text: str) -> list[Passage]:
         start = self._position
         self._position += len(text)

@@ -138,7 +138,7 @@ class ToolCallParser:
                 yield from self._calls(text.at)
 
     def _calls(self, behind_mark: int) -> Waits[None]:
-        """The calls behind a mark, and the mark behind them. If there are none, what is before `behind_mark` is text."""
+        """The calls behind a mark, and the mark that closes them. Without any, all up to `behind_mark` is text."""
         text, before = self._text, self._given
         try:
             yield from (self._members() if self._form.is_list else self._objects())

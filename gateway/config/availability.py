@@ -30,8 +30,6 @@ NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "providers.*.models.*.adapters": ({},),
     "providers.*.models.*.speculative": (),
     "providers.*.models.*.weights": ("auto",),
-    "providers.*.models.*.reasoning_format": (),
-    "providers.*.models.*.tool_format": (),
     "providers.*.kv_cache.dtype": ("auto",),
     "providers.*.kv_cache.prefix_cache": (False,),
     "models.*.strategy": ("ordered",),

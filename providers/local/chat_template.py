@@ -129,6 +129,12 @@ class ChatTemplate:
         """Whether the template names the role, rather than writing out whatever role it is given."""
         return role in self._constants
 
+    def mentions(self, text: str) -> bool:
+        """Whether the template writes this text, or looks for it."""
+        return any(text in constant for constant in self._constants) or any(
+            text in node.data for node in self._tree.find_all(nodes.TemplateData)
+        )
+
     def reads_field(self, name: str) -> bool:
         """Whether the template looks at this field of something (`message.tool_calls`)."""
         return name in self._constants or name in self._attributes

@@ -19,19 +19,23 @@ class Detokenizer:
 
     Bytes that are no UTF-8 become U+FFFD, as soon as they can't be completed any more; at most 3 bytes wait for the
     rest of their character. A leading space stays: the answer continues a prompt. Special tokens are left out unless
-    `skip_special_tokens` is False.
+    they are `shown`, or `skip_special_tokens` is False.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True, shown: frozenset[int] = frozenset()
+    ) -> None:
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
+        self._shown = shown
         self._decoder = _Utf8Decoder("replace")
 
     def feed(self, ids: Sequence[int]) -> str:
         """The text that these ids complete; "" while a character is unfinished."""
         token_bytes, is_special = self._tokenizer.token_bytes, self._tokenizer.is_special
         if self._skip_special_tokens:
-            return self._decoder.decode(b"".join([token_bytes(i) for i in ids if not is_special(i)]))
+            shown = self._shown
+            return self._decoder.decode(b"".join([token_bytes(i) for i in ids if not is_special(i) or i in shown]))
         return self._decoder.decode(b"".join([token_bytes(i) for i in ids]))
 
     @property

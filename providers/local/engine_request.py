@@ -4,7 +4,8 @@ The request's own values go first, then the model's recommendations, then the AP
 translated here, in one table.
 """
 
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from adapters.canonical.errors import (
     ContextOverflow,
@@ -15,39 +16,89 @@ from adapters.canonical.errors import (
     QueueFull,
     UnsupportedParameter,
 )
+from adapters.canonical.messages import Message, text_of
 from adapters.canonical.request import AUTO, NONE, Request
+from adapters.text.reasoning import ReasoningFormat
 from local_engine import errors as engine_errors
 from local_engine.sampling import SamplingParams
+from providers.local.chat_template import ChatTemplate
 from providers.local.local_model import LocalModel
 from providers.local.template_messages import render_prompt
 
-__all__ = ["COMPLETION_MAX_TOKENS", "gateway_error", "prompt_ids", "sampling_params"]
+__all__ = ["COMPLETION_MAX_TOKENS", "ModelPrompt", "gateway_error", "model_prompt", "reads_effort", "sampling_params"]
 
 T = TypeVar("T")
 
 COMPLETION_MAX_TOKENS: Final = 16
 """What OpenAI's legacy completions default to; chat goes on to the end of the window."""
+_EFFORT: Final = "reasoning_effort"
+_THINKING_SWITCHES: Final = ("enable_thinking", "thinking")
+"""Variables of templates that turn thinking on and off."""
 
 
-def prompt_ids(model: LocalModel, request: Request) -> tuple[int, ...]:
-    """The prompt's token ids. Renders and tokenizes, so run it in a thread when the text may be long."""
+class ModelPrompt(NamedTuple):
+    """`opens_reasoning`: the prompt ends inside the model's reasoning, so the answer begins with the rest of it."""
+
+    ids: tuple[int, ...]
+    opens_reasoning: bool = False
+
+
+def model_prompt(model: LocalModel, request: Request) -> ModelPrompt:
+    """The prompt as the engine takes it. Renders and tokenizes, so run it in a thread when the text may be long."""
     if request.messages is not None:
-        if model.template is None:
-            raise UnsupportedParameter(
-                f"messages: the model '{model.name}' has no chat template; use completions", param="messages"
-            )
-        _check_tool_choice(request)
-        text = render_prompt(model.template, request.messages, request.tools, request.template)
-        return tuple(model.tokenizer.encode(text, add_special_tokens=False))
+        return _chat_prompt(model, request, request.messages)
     (prompt,) = request.prompts or ("",)
     if isinstance(prompt, tuple):
-        return prompt
+        return ModelPrompt(prompt)
     special = request.template.add_special_tokens if request.template is not None else None
-    return tuple(model.tokenizer.encode(prompt, add_special_tokens=special is not False))
+    return ModelPrompt(tuple(model.tokenizer.encode(prompt, add_special_tokens=special is not False)))
 
 
-def _check_tool_choice(request: Request) -> None:
-    """A call cannot be enforced; whether the model makes one is its own choice."""
+def _chat_prompt(model: LocalModel, request: Request, messages: Sequence[Message]) -> ModelPrompt:
+    if model.template is None:
+        raise UnsupportedParameter(
+            f"messages: the model '{model.name}' has no chat template; use completions", param="messages"
+        )
+    _check_tools(model, request)
+    kwargs = _effort_variables(model.template, request)
+    text = render_prompt(model.template, messages, request.tools, request.template, kwargs=kwargs)
+    ids = tuple(model.tokenizer.encode(text, add_special_tokens=False))
+    return ModelPrompt(ids, _ends_inside(model.formats.reasoning, text, request, messages))
+
+
+def _ends_inside(form: ReasoningFormat | None, prompt: str, request: Request, messages: Sequence[Message]) -> bool:
+    """Whether the prompt, or the final message that is to be continued, has opened reasoning and not closed it."""
+    if form is None:
+        return False
+    if request.template is not None and request.template.continue_final_message:
+        begun = text_of(messages[-1].parts)
+        return begun.rfind(form.start) > begun.rfind(form.end)
+    return prompt.rstrip().endswith(form.start)
+
+
+def reads_effort(template: ChatTemplate) -> bool:
+    """Whether the model can be told how much to think."""
+    return not template.variables.isdisjoint((_EFFORT, *_THINKING_SWITCHES))
+
+
+def _effort_variables(template: ChatTemplate, request: Request) -> dict[str, object]:
+    """The template's variables for the asked effort. One that knows on and off only is off for `none` alone."""
+    effort = None if request.reasoning is None else request.reasoning.effort
+    if effort is None:
+        return {}
+    if not reads_effort(template):
+        raise UnsupportedParameter("reasoning_effort: this model cannot be told how much to think", param=_EFFORT)
+    known: dict[str, object] = {_EFFORT: effort, **dict.fromkeys(_THINKING_SWITCHES, effort != "none")}
+    return {name: value for name, value in known.items() if name in template.variables}
+
+
+def _check_tools(model: LocalModel, request: Request) -> None:
+    """A call can be read back only in a known form, and cannot be enforced: whether to call is the model's choice."""
+    if request.tools and model.formats.tools is None:
+        raise UnsupportedParameter(
+            f"tools: the form in which the model '{model.name}' writes tool calls is not known; set its tool_format",
+            param="tools",
+        )
     choice = request.tool_choice
     if choice is not None and (choice.mode not in (AUTO, NONE) or choice.allowed is not None):
         raise UnsupportedParameter("tool_choice: this model takes auto and none only", param="tool_choice")

@@ -5,7 +5,7 @@ The only place that brings a model's text side and its tensors together; the res
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from local_engine.generation import Generator
@@ -13,6 +13,7 @@ from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate, load_chat_template
 from providers.local.model_source import BUILTIN_MODELS, fetch
 from providers.local.settings import LocalModelSettings, LocalSettings
+from providers.local.text_formats import TextFormats, text_formats
 from providers.local.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = ["LoadProgress", "LocalModel", "load_local_model"]
@@ -33,6 +34,7 @@ class LocalModel:
     template: ChatTemplate | None
     stop_token_ids: frozenset[int]
     defaults: SamplingDefaults
+    formats: TextFormats = field(default_factory=TextFormats)
 
 
 def load_local_model(
@@ -55,6 +57,7 @@ def load_local_model(
         template=template,
         stop_token_ids=stop_token_ids | tokenizer.eos_ids,
         defaults=_recommended(source) if defaults == SamplingDefaults() else defaults,
+        formats=text_formats(template, tokenizer, settings),
     )
 
 

@@ -6,8 +6,11 @@ events. What n and several prompts mean is `providers.choices`' business.
 
 import asyncio
 import time
+import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace as with_fields
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -20,19 +23,21 @@ from local_engine.errors import EngineError
 from local_engine.generation import EngineStats, GenerationRequest, StepOutput
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness
 from providers.choices import fan_out
-from providers.local.engine_request import gateway_error, prompt_ids, sampling_params
+from providers.local.engine_request import gateway_error, model_prompt, reads_effort, sampling_params
 from providers.local.load_progress import load_progress
 from providers.local.loading import ModelLoads
 from providers.local.local_model import LoadProgress, LocalModel, load_local_model
 from providers.local.settings import LocalModelSettings, LocalSettings, read_settings
 from providers.local.text_answer import TextAnswer, token_logprob
+from providers.local.text_formats import text_pipeline
 
 __all__ = ["LocalProvider", "ModelLoader"]
 
 _FIELDS = frozenset(
     (
         # Generation.
-        "tools", "tool_choice", "max_tokens", "n", "logprobs", "echo", "priority", "cache_salt", "return_token_ids",
+        "tools", "tool_choice", "parallel_tool_calls", "reasoning.include", "reasoning.effort", "max_tokens",
+        "n", "logprobs", "echo", "priority", "cache_salt", "return_token_ids",
         "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
         "logit_bias", "seed", "stop", "stop_token_ids", "include_stop", "ignore_eos", "min_tokens",
         "allowed_token_ids", "skip_special_tokens",
@@ -50,16 +55,42 @@ _CAPABILITIES = Capabilities(
 )
 
 
+def _new_call_id() -> str:
+    return f"call_{uuid.uuid4().hex[:24]}"
+
+
+def _lacks(model: LocalModel) -> frozenset[str]:
+    """The fields that this model's files rule out."""
+    lacks = set()
+    if model.formats.tools is None:
+        lacks |= {"tools", "tool_choice", "parallel_tool_calls"}
+    if model.template is None or not reads_effort(model.template):
+        lacks.add("reasoning.effort")
+    return frozenset(lacks)
+
+
+@lru_cache
+def _capabilities(lacks: frozenset[str]) -> Capabilities:
+    return with_fields(_CAPABILITIES, fields=_FIELDS - lacks)
+
+
 ModelLoader = Callable[[str, LocalModelSettings, LocalSettings, LoadProgress], LocalModel]
 
 
 class LocalProvider:
     """Built by the registry for `type: local`. `load` makes a model ready; it blocks and runs in a thread.
+    `new_call_id` gives each tool call an id of its own.
 
     Raises ValueError for settings that cannot work.
     """
 
-    def __init__(self, settings: ProviderSettings, *, load: ModelLoader = load_local_model) -> None:
+    def __init__(
+        self,
+        settings: ProviderSettings,
+        *,
+        load: ModelLoader = load_local_model,
+        new_call_id: Callable[[], str] = _new_call_id,
+    ) -> None:
         self._name = settings.name
         self._limits = settings.limits
         local = read_settings(settings)
@@ -69,6 +100,7 @@ class LocalProvider:
             wait_s=settings.limits.first_token_s,
         )
         self._created = int(time.time())
+        self._new_call_id = new_call_id
 
     @property
     def name(self) -> str:
@@ -80,7 +112,9 @@ class LocalProvider:
                 self._loads.begin(name)
 
     def capabilities(self, model: str) -> Capabilities:
-        return _CAPABILITIES
+        """What the model's files rule out is known only once they are read; until then everything is declared."""
+        loaded = self._loads.loaded(model)
+        return _CAPABILITIES if loaded is None else _capabilities(_lacks(loaded))
 
     def readiness(self, model: str) -> Readiness:
         self._check_known(model)
@@ -116,16 +150,18 @@ class LocalProvider:
         self._check_known(request.model)
         model = await self._loads.ready(request.model)
         try:
-            async with aclosing(answer_one(model, request)) as batches:
+            async with aclosing(answer_one(model, request, self._new_call_id)) as batches:
                 async for batch in batches:
                     yield batch
         except EngineError as error:
             raise gateway_error(error, request) from error
 
 
-async def answer_one(model: LocalModel, request: Request) -> AsyncGenerator[Batch, None]:
+async def answer_one(
+    model: LocalModel, request: Request, new_call_id: Callable[[], str]
+) -> AsyncGenerator[Batch, None]:
     """One choice, from prompt to events. Raises the engine's errors and InvalidRequest."""
-    prompt = await asyncio.to_thread(prompt_ids, model, request)
+    prompt, starts_inside = await asyncio.to_thread(model_prompt, model, request)
     engine_request = GenerationRequest(
         request_id=request.request_id or "",
         prompt=prompt,
@@ -133,7 +169,8 @@ async def answer_one(model: LocalModel, request: Request) -> AsyncGenerator[Batc
         priority=request.priority or 0,
         cache_salt=request.cache_salt,
     )
-    text = TextAnswer(model, request)
+    pipeline = text_pipeline(model.formats, request, starts_inside=starts_inside, new_call_id=new_call_id)
+    text = TextAnswer(model, request, pipeline)
     async with aclosing(model.engine.generate(engine_request)) as outputs:
         head: Batch = [Started()]
         if request.return_token_ids:
@@ -142,12 +179,12 @@ async def answer_one(model: LocalModel, request: Request) -> AsyncGenerator[Batc
             if output.finish == "abort":
                 raise NotReady("the model was stopped before the answer was whole", retry_after_s=1)
             batch = head
-            if head and request.echo:
+            if head and request.echo and request.prompts is not None:
                 batch += _echo(model, request, prompt, output)
             head = []
             batch += text.feed(output)
             if text.finished or request.continuous_usage:
-                batch.append(UsageReported(_usage(output, text.completion_tokens)))
+                batch.append(UsageReported(_usage(output, text)))
             if batch:
                 yield batch
             if text.finished:
@@ -170,9 +207,10 @@ def _echo(model: LocalModel, request: Request, prompt: tuple[int, ...], output: 
     return [TextDelta(0, 0, text, tuple(entries))]
 
 
-def _usage(output: StepOutput, completion_tokens: int) -> Usage:
+def _usage(output: StepOutput, text: TextAnswer) -> Usage:
     return Usage(
         prompt_tokens=output.prompt_tokens,
-        completion_tokens=completion_tokens,
+        completion_tokens=text.completion_tokens,
+        reasoning_tokens=text.reasoning_tokens,
         cached_tokens=output.cached_tokens,
     )

@@ -1,22 +1,37 @@
 """The local provider's part of run.yaml, as the provider reads it."""
 
-from typing import Literal
+from collections.abc import Collection
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
 
+from adapters.text.reasoning import REASONING_FORMATS
+from adapters.text.tool_calls import TOOL_FORMATS
 from providers.base import ProviderSettings
 
-__all__ = ["KvCacheSettings", "LocalModelSettings", "LocalSettings", "SchedulerSettings", "read_settings"]
+__all__ = [
+    "NO_FORMAT",
+    "KvCacheSettings",
+    "LocalModelSettings",
+    "LocalSettings",
+    "SchedulerSettings",
+    "read_settings",
+]
+
+NO_FORMAT: Final = "none"
+"""In place of a format's name: the text is left as it is."""
 
 
 class LocalModelSettings(Struct, frozen=True, kw_only=True):
-    """`source` None: the model's own name. `context` and `chat_template` None: as the model's files say."""
+    """`source` None: the model's own name. `context`, `chat_template`, formats None: as the model's files say."""
 
     source: str | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     context: int | None = None
     chat_template: str | None = None
+    reasoning_format: str | None = None
+    tool_format: str | None = None
     load: Literal["start", "on_demand"] = "start"
 
 
@@ -47,6 +62,16 @@ def read_settings(settings: ProviderSettings) -> LocalSettings:
     """Raises ValueError, naming what is wrong."""
     options = {name: settings.options[name] for name in LocalSettings.__struct_fields__ if name in settings.options}
     try:
-        return msgspec.convert(options, LocalSettings)
+        local = msgspec.convert(options, LocalSettings)
     except msgspec.ValidationError as error:
         raise ValueError(f"providers.{settings.name}: {error}") from error
+    for name, model in local.models.items():
+        where = f"providers.{settings.name}.models.{name}"
+        _check_format(f"{where}.reasoning_format", model.reasoning_format, REASONING_FORMATS)
+        _check_format(f"{where}.tool_format", model.tool_format, TOOL_FORMATS)
+    return local
+
+
+def _check_format(where: str, name: str | None, known: Collection[str]) -> None:
+    if name is not None and name != NO_FORMAT and name not in known:
+        raise ValueError(f"{where}: no format is named '{name}', expected {', '.join(sorted(known))} or {NO_FORMAT}")

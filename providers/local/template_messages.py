@@ -75,7 +75,7 @@ class _Turn:
 
 
 def writes_tools_as_text(template: ChatTemplate) -> bool:
-    """Whether tools of a request reach this model as text, so that its calls must be parsed as the Hermes form."""
+    """Whether tools of a request reach this model as text, which asks it to write its calls in the Hermes form."""
     return not (template.for_tools or template).knows_tools
 
 

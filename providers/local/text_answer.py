@@ -1,21 +1,27 @@
-"""Tokens of one choice to canonical events: detokenizer, then stop strings, with one flush through both at the end.
+"""Tokens of one choice to canonical events: detokenizer, stop strings, then reasoning and tool calls where the model
+writes them, with one flush through all of them at the end.
 
-Owns when a token's logprob may go out: together with the text that it belongs to, so that text held back holds its
-tokens back too. Knows no engine calls and no dialects.
+Owns where a token's logprob and id go out: with the text that it belongs to, so that text held back holds its tokens
+back too. Where the text is taken apart, that is the delta with the first character of the token that is shown. Tokens
+of marks, of tool calls and of hidden reasoning go out nowhere. Knows no engine calls and no dialects.
 """
 
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from adapters.canonical.events import ChoiceFinished, Event, TextDelta
+from msgspec.structs import replace
+
+from adapters.canonical.events import ChoiceFinished, Event, ReasoningDelta, TextDelta
 from adapters.canonical.request import Request
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import TokenLogprob, TopLogprob, floor_logprob
+from adapters.text.pipeline import HiddenReasoning, Passage, TextPipeline
 from adapters.text.stop_strings import StopStrings
 from local_engine.generation import StepOutput, TokenOutput
 from providers.local.detokenizer import Detokenizer
 from providers.local.local_model import LocalModel
+from providers.local.text_formats import shown_special_ids
 from providers.local.tokenizer import Tokenizer
 
 __all__ = ["TextAnswer", "token_logprob"]
@@ -30,19 +36,29 @@ class _HeldToken(NamedTuple):
 
 
 class TextAnswer:
-    """The answer of one sequence as text part 0 of choice 0."""
+    """The answer of one sequence as choice 0: text part 0, or the parts that `pipeline` finds in the text."""
 
-    def __init__(self, model: LocalModel, request: Request) -> None:
+    def __init__(self, model: LocalModel, request: Request, pipeline: TextPipeline | None = None) -> None:
         sampling = request.sampling
         self._tokenizer = model.tokenizer
         self._ends = model.stop_token_ids
-        self._detokenizer = Detokenizer(model.tokenizer, skip_special_tokens=sampling.skip_special_tokens is not False)
+        self._pipeline = pipeline
+        self._detokenizer = Detokenizer(
+            model.tokenizer,
+            skip_special_tokens=sampling.skip_special_tokens is not False,
+            shown=frozenset() if pipeline is None else shown_special_ids(model.formats, request),
+        )
         self._stops = StopStrings(sampling.stop or (), include=bool(sampling.include_stop))
         self._min_tokens = sampling.min_tokens or 0
         self._logprobs = request.logprobs is not None
         self._ids = bool(request.return_token_ids)
+        self._reports_tokens = self._logprobs or self._ids
+        counts_reasoning = pipeline is not None and pipeline.splits_reasoning
+        self._holds = self._reports_tokens or counts_reasoning
         self._held: deque[_HeldToken] = deque()
         self.completion_tokens = 0
+        self.reasoning_tokens: int | None = 0 if counts_reasoning else None
+        """Tokens of the reasoning that is out, shown or not. None: the model marks none."""
         self.finished = False
 
     def feed(self, output: StepOutput) -> list[Event]:
@@ -53,14 +69,16 @@ class TextAnswer:
             start = self._stops.total
             text = self._detokenizer.feed((token.token_id,))
             pieces.append(self._stops.feed(text, match=self.completion_tokens > self._min_tokens))
-            if self._logprobs or self._ids:
+            if self._holds:
                 end = None if self._detokenizer.holds_bytes else self._stops.total
                 self._held.append(_HeldToken(start, end, token))
             if self._stops.hit is not None:
                 return self._end("".join(pieces), StopReason.STOP, "stop", self._stops.hit)
         text = "".join(pieces)
         if output.finish is None:
-            return self._delta(text, self._shown())
+            return (
+                self._delta(text, self._shown()) if self._pipeline is None else self._parts(self._pipeline.feed(text))
+            )
         text += self._stops.feed(self._detokenizer.flush())
         if self._stops.hit is not None:
             return self._end(text, StopReason.STOP, "stop", self._stops.hit)
@@ -73,6 +91,8 @@ class TextAnswer:
     def _end(self, text: str, reason: StopReason, raw: str, stop: str | int | None) -> list[Event]:
         """Tokens that lie wholly behind the end of the shown text are dropped with it."""
         self.finished = True
+        if self._pipeline is not None:
+            return self._end_parts(self._pipeline, text, reason, raw, stop)
         if self._stops.hit is None:
             shown = [held.token for held in self._held]
         else:
@@ -88,12 +108,62 @@ class TextAnswer:
                 count = place
         return [self._held.popleft().token for _ in range(count)]
 
+    def _end_parts(
+        self, pipeline: TextPipeline, text: str, reason: StopReason, raw: str, stop: str | int | None
+    ) -> list[Event]:
+        events = self._parts([*pipeline.feed(text), *pipeline.flush()])
+        last = pipeline.last_part()
+        if self._stops.hit is None and last is not None:  # what is left and has no text ends the last part
+            rest = [held.token for held in self._held if held.start == self._stops.total]
+            events += self._with_tokens(last, rest) if rest else []
+        self._held.clear()
+        if reason is StopReason.STOP and pipeline.num_calls:
+            reason = StopReason.TOOL_CALLS
+        return [*events, ChoiceFinished(0, reason, raw, stop)]
+
+    def _parts(self, passages: Sequence[Passage]) -> list[Event]:
+        events: list[Event] = []
+        for event, start, end in passages:
+            match event:
+                case TextDelta() | ReasoningDelta():
+                    events += self._with_tokens(event, self._tokens_of(start, end))
+                case HiddenReasoning():
+                    self._count_reasoning(len(self._tokens_of(start, end)))
+                case _:
+                    events.append(event)
+        return events
+
+    def _tokens_of(self, start: int, end: int) -> list[TokenOutput]:
+        """The held tokens of these characters. Those before them are dropped. One without text goes with the next."""
+        tokens = []
+        while self._held and self._held[0].start < end:
+            held = self._held.popleft()
+            if max(held.end or 0, held.start + 1) > start:
+                tokens.append(held.token)
+        return tokens
+
+    def _with_tokens(self, delta: TextDelta | ReasoningDelta, tokens: Sequence[TokenOutput]) -> list[Event]:
+        if type(delta) is ReasoningDelta:
+            self._count_reasoning(len(tokens))
+        if not self._reports_tokens:
+            return [delta] if delta.text else []
+        return [replace(delta, logprobs=self._logprobs_of(tokens), token_ids=self._ids_of(tokens))]
+
+    def _count_reasoning(self, count: int) -> None:
+        self.reasoning_tokens = (self.reasoning_tokens or 0) + count
+
     def _delta(self, text: str, tokens: Sequence[TokenOutput]) -> list[Event]:
         if not text and not tokens:
             return []
-        logprobs = tuple([token_logprob(self._tokenizer, token) for token in tokens]) if self._logprobs else ()
-        ids = tuple([token.token_id for token in tokens]) if self._ids else ()
-        return [TextDelta(0, 0, text, logprobs, ids)]
+        if not self._reports_tokens:
+            return [TextDelta(0, 0, text)]
+        return [TextDelta(0, 0, text, self._logprobs_of(tokens), self._ids_of(tokens))]
+
+    def _logprobs_of(self, tokens: Sequence[TokenOutput]) -> tuple[TokenLogprob, ...]:
+        return tuple([token_logprob(self._tokenizer, token) for token in tokens]) if self._logprobs else ()
+
+    def _ids_of(self, tokens: Sequence[TokenOutput]) -> tuple[int, ...]:
+        return tuple([token.token_id for token in tokens]) if self._ids else ()
 
 
 def token_logprob(tokenizer: Tokenizer, token: TokenOutput) -> TokenLogprob:

@@ -194,7 +194,7 @@ async def _tc_01_unable(case: Case) -> None:
     """A target that has no such flag refuses it by name, or it is dropped and said so where the operator allows it."""
     call = {"id": "c9", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
     answer = _whole_answer({"tool_calls": [call]}, "tool_calls")
-    for model in ("local/x", "deepseek/x", "lm-studio/x"):
+    for model in ("deepseek/x", "lm-studio/x"):
         async with staged(case.towards(model), answer) as stage:
             refused = await stage.post()
             assert (refused.status, refused.error["param"]) == (400, "parallel_tool_calls"), model
@@ -204,6 +204,21 @@ async def _tc_01_unable(case: Case) -> None:
         assert message_of(reply.ok).finish == "tool_calls"
         assert reply.headers["x-gateway-dropped-params"] == "parallel_tool_calls"
         assert "parallel_tool_calls" not in stage.sent()
+
+
+async def _tc_01_local(case: Case) -> None:
+    """The local provider keeps the first call, in both modes."""
+    local = Local()
+    calls = [
+        f'<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{city}"}}}}\n</tool_call>' for city in "ab"
+    ]
+    async with staged(case.towards("local/x"), local=local) as stage:
+        local.says("\n".join(calls))
+        for parallel, kept in ((False, 1), (True, 2)):
+            streamed, whole = await stage.both(case.body_with(model="local/x", parallel_tool_calls=parallel))
+            for choice in (fold(streamed.chunks)[0], message_of(whole.ok)):
+                assert [call["arguments"] for call in choice.calls] == ['{"city": "a"}', '{"city": "b"}'][:kept]
+                assert choice.finish == "tool_calls"
 
 
 async def _ol_01(case: Case) -> None:
@@ -248,5 +263,6 @@ CHECKS = {
     "TC-01": _tc_01,
     "TC-01/openai-compatible": _tc_01_openai,
     "TC-01/unable": _tc_01_unable,
+    "TC-01/local": _tc_01_local,
     "OL-01": _ol_01,
 }

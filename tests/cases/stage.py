@@ -27,6 +27,7 @@ from providers.local.chat_template import ChatTemplate
 from providers.local.local_model import LoadProgress, LocalModel
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalModelSettings, LocalSettings
+from providers.local.text_formats import text_formats
 from providers.registry import provider_types
 from tests.cases.case import Case
 from tests.cases.reply import Reply
@@ -80,13 +81,15 @@ class Local:
     def load(
         self, name: str, settings: LocalModelSettings, shared: LocalSettings, progress: LoadProgress
     ) -> LocalModel:
+        template = ChatTemplate(self._template, bos_token="<s>", eos_token="</s>")
         return LocalModel(
             name=name,
             engine=self.engine,
             tokenizer=self.vocabulary,
-            template=ChatTemplate(self._template, bos_token="<s>", eos_token="</s>"),
+            template=template,
             stop_token_ids=frozenset((EOS_ID,)),
             defaults=SamplingDefaults(),
+            formats=text_formats(template, self.vocabulary, settings),
         )
 
     def says(self, *pieces: str | bytes, finish: str = "eos") -> None:
@@ -200,6 +203,6 @@ def _providers(config: Config, local: Local) -> dict[str, Provider]:
     providers = build_providers(config)
     for name, entry in config.providers.items():
         if isinstance(entry, LocalSection) and local.is_scripted:
-            options = {"models": {model: {"source": "scripted"} for model in entry.models}}
+            options = {"models": {model: row.model_dump(exclude_none=True) for model, row in entry.models.items()}}
             providers[name] = LocalProvider(ProviderSettings(name=name, type="local", options=options), load=local.load)
     return providers

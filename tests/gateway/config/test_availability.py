@@ -71,8 +71,6 @@ def test_what_this_version_lacks_is_refused_and_never_ignored(text: str, place: 
         ("models: {m: {adapters: {a: ./a}}}", "models.m.adapters"),
         ("models: {m: {speculative: {}}}", "models.m.speculative"),
         ("models: {m: {weights: int8}}", "models.m.weights"),
-        ("models: {m: {reasoning_format: think}}", "models.m.reasoning_format"),
-        ("models: {m: {tool_format: hermes}}", "models.m.tool_format"),
     ],
 )
 def test_what_the_engine_lacks_is_refused(entry: str, place: str) -> None:

@@ -8,7 +8,7 @@ from adapters.canonical.request import Request, Sampling, TemplateOptions, ToolC
 from local_engine import errors as engine_errors
 from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate
-from providers.local.engine_request import COMPLETION_MAX_TOKENS, gateway_error, prompt_ids, sampling_params
+from providers.local.engine_request import COMPLETION_MAX_TOKENS, gateway_error, model_prompt, sampling_params
 from providers.local.local_model import LocalModel
 from tests.scripted_engine import BOS_ID, EOS_ID, ScriptedEngine, Vocabulary
 
@@ -66,28 +66,28 @@ def test_the_prompt_is_scored_only_for_echo(echo: bool | None, scored: int | Non
 
 
 def test_a_chat_prompt_is_the_template_without_added_markers() -> None:
-    assert prompt_ids(model(), chat()) == tuple(b"hi")
+    assert model_prompt(model(), chat()).ids == tuple(b"hi")
 
 
 @pytest.mark.parametrize(("options", "first"), [(None, BOS_ID), (TemplateOptions(add_special_tokens=False), ord("h"))])
 def test_a_plain_prompt_gets_the_models_markers_unless_told(options: TemplateOptions | None, first: int) -> None:
-    assert prompt_ids(model(), completion(template=options))[0] == first
+    assert model_prompt(model(), completion(template=options)).ids[0] == first
 
 
 def test_token_ids_pass_as_they_are() -> None:
-    assert prompt_ids(model(), completion(prompts=((1, 2, 3),))) == (1, 2, 3)
+    assert model_prompt(model(), completion(prompts=((1, 2, 3),))).ids == (1, 2, 3)
 
 
 def test_chat_with_a_model_without_a_template_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedParameter) as caught:
-        prompt_ids(model(template=None), chat())
+        model_prompt(model(template=None), chat())
     assert caught.value.param == "messages"
 
 
 @pytest.mark.parametrize("choice", [ToolChoice(mode="required"), ToolChoice(mode="required", name="f")])
 def test_a_call_that_cannot_be_enforced_is_refused(choice: ToolChoice) -> None:
     with pytest.raises(UnsupportedParameter) as caught:
-        prompt_ids(model(), chat(tool_choice=choice))
+        model_prompt(model(), chat(tool_choice=choice))
     assert caught.value.param == "tool_choice"
 
 
