@@ -13,7 +13,6 @@ from adapters.canonical.request import (
     Request,
     Sampling,
     TemplateOptions,
-    set_fields,
 )
 from adapters.json_fields import JsonObject
 from adapters.openai.vocabulary import BOOL, NAME, SPELLINGS, FieldTable, TokenId
@@ -112,14 +111,15 @@ def build_request(body: JsonObject, dialect: str, groups: dict[str, dict[str, An
 def field_values(request: Request, table: FieldTable, names: Mapping[str, str]) -> dict[str, Any]:
     """The set fields of the table as JSON values by wire name; `names` overrides wire names by canonical name."""
     found: dict[str, Any] = {}
-    for name in set_fields(request):
-        field = table.by_name.get(name)
-        if field is None:
+    for group, read, fields in table.groups:
+        holder = getattr(request, group) if group else request
+        values = (None,) if holder is None else read(holder)
+        if values.count(None) == len(values):
             continue
-        holder = getattr(request, field.group) if field.group else request
-        value = getattr(holder, field.name)
-        wire = names.get(name, field.wire)
-        found[wire] = orjson.Fragment(value) if isinstance(value, bytes) else value
+        for (name, field), value in zip(fields.items(), values, strict=False):
+            if value is not None:
+                wire = names.get(name, field.wire)
+                found[wire] = orjson.Fragment(value) if isinstance(value, bytes) else value
     return found
 
 

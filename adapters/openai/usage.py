@@ -1,5 +1,7 @@
 """OpenAI's usage object, both ways."""
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -40,6 +42,31 @@ _NO_PROMPT_DETAILS = _PromptDetails()
 _NO_COMPLETION_DETAILS = _CompletionDetails()
 
 
+def _details(name: str, **fields: str) -> tuple[str, Callable[[Usage], tuple[int | None, ...]], tuple[str, ...]]:
+    """An object of details: its name, what reads its values, and their keys. `fields` are ours by theirs."""
+    return name, attrgetter(*fields.values()), tuple(fields)
+
+
+_DETAILS = (
+    _details(
+        "prompt_tokens_details",
+        cached_tokens="cached_tokens",
+        cache_write_tokens="cache_write_tokens",
+        audio_tokens="prompt_audio_tokens",
+        image_tokens="prompt_image_tokens",
+        text_tokens="prompt_text_tokens",
+    ),
+    _details(
+        "completion_tokens_details",
+        reasoning_tokens="reasoning_tokens",
+        audio_tokens="completion_audio_tokens",
+        text_tokens="completion_text_tokens",
+        accepted_prediction_tokens="accepted_prediction_tokens",
+        rejected_prediction_tokens="rejected_prediction_tokens",
+    ),
+)
+
+
 def parse_usage(found: WireUsage) -> Usage:
     prompt = found.prompt_tokens_details or _NO_PROMPT_DETAILS
     completion = found.completion_tokens_details or _NO_COMPLETION_DETAILS
@@ -68,24 +95,10 @@ def usage_object(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.completion_tokens or 0,
         "total_tokens": usage.total_tokens or 0,
     }
-    prompt = {
-        "cached_tokens": usage.cached_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-        "audio_tokens": usage.prompt_audio_tokens,
-        "image_tokens": usage.prompt_image_tokens,
-        "text_tokens": usage.prompt_text_tokens,
-    }
-    completion = {
-        "reasoning_tokens": usage.reasoning_tokens,
-        "audio_tokens": usage.completion_audio_tokens,
-        "text_tokens": usage.completion_text_tokens,
-        "accepted_prediction_tokens": usage.accepted_prediction_tokens,
-        "rejected_prediction_tokens": usage.rejected_prediction_tokens,
-    }
-    for name, details in (("prompt_tokens_details", prompt), ("completion_tokens_details", completion)):
-        known = {key: value for key, value in details.items() if value is not None}
-        if known:
-            found[name] = known
+    for name, read, keys in _DETAILS:
+        values = read(usage)
+        if values.count(None) < len(values):
+            found[name] = {key: value for key, value in zip(keys, values, strict=True) if value is not None}
     if usage.estimated:
         found["estimated"] = True
     return found

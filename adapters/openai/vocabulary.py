@@ -4,6 +4,7 @@ Sources: the openai SDK 3.57 types and OpenAI's API description of 2026-08; the 
 does; a vendor's row names what it spells otherwise.
 """
 
+from operator import attrgetter
 from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta
@@ -145,6 +146,15 @@ class FieldTable:
             f"{field.group}.{field.name}" if field.group in ("reasoning", "template") else field.name: field
             for field in fields
         }
+        groups: dict[str, dict[str, RequestField]] = {}
+        for name, field in self.by_name.items():
+            groups.setdefault(field.group, {})[name] = field
+        self.groups = tuple(
+            # A getter of one name would give a bare value, so the first name stands twice.
+            (group, attrgetter(*[field.name for field in found.values()], next(iter(found.values())).name), found)
+            for group, found in groups.items()
+        )
+        """For each group of a request: what reads the values of its fields, and the fields by canonical name."""
 
 
 CHAT_FIELDS = FieldTable(

@@ -83,7 +83,7 @@ def fit(
 ) -> Fitted:
     """The request without what the target cannot express. Raises UnsupportedParameter, naming the client's field."""
     request = _in_form(request, capabilities, spell, completions_as_chat)
-    _check_parts(request.messages, capabilities, spell("messages"))
+    _check_parts(request.messages, capabilities, spell)
     dropped: list[str] = []
     unsupported = _unsupported(request, capabilities.fields)
     if unsupported:
@@ -152,19 +152,23 @@ def _in_form(request: Request, capabilities: Capabilities, spell: Spelling, comp
     return replace(request, prompts=None, messages=(message,))
 
 
-def _check_parts(messages: tuple[Message, ...] | None, capabilities: Capabilities, name: str) -> None:
+def _check_parts(messages: tuple[Message, ...] | None, capabilities: Capabilities, spell: Spelling) -> None:
     for index, message in enumerate(messages or ()):
-        for part in message.parts:
-            _check_part(part, capabilities, f"{name}[{index}]")
+        refused = _refused(message.parts, capabilities.parts)
+        if refused is not None:
+            path = f"{spell('messages')}[{index}]"
+            kind = type(refused).__name__.lower()
+            raise UnsupportedParameter(f"{path}: the model does not take {kind} parts", param=path)
 
 
-def _check_part(part: Part, capabilities: Capabilities, path: str) -> None:
-    if type(part) not in capabilities.parts:
-        kind = type(part).__name__.lower()
-        raise UnsupportedParameter(f"{path}: the model does not take {kind} parts", param=path)
-    if type(part) is ToolResult:
-        for inner in part.parts:
-            _check_part(inner, capabilities, path)
+def _refused(parts: tuple[Part, ...], taken: frozenset[type[Part]]) -> Part | None:
+    """The first part, also inside of a tool's result, of a kind that is not taken."""
+    for part in parts:
+        if type(part) not in taken:
+            return part
+        if type(part) is ToolResult and (inner := _refused(part.parts, taken)) is not None:
+            return inner
+    return None
 
 
 def _fit_tools(
@@ -187,16 +191,13 @@ def _fit_tools(
 def _fit_message_extras(
     request: Request, messages: tuple[Message, ...], capabilities: Capabilities, dropped: list[str], spell: Spelling
 ) -> Request:
-    fitted: list[Message] = []
-    changed = False
+    fitted: list[Message] | None = None
     for index, message in enumerate(messages):
-        foreign = _foreign(message.extras, capabilities) if message.extras is not None else ()
-        if foreign:
-            changed = True
+        if message.extras is not None and (foreign := _foreign(message.extras, capabilities)):
             dropped += [f"{spell('messages')}[{index}].{name}" for name in foreign]
-            message = replace(message, extras=None)
-        fitted.append(message)
-    return replace(request, messages=tuple(fitted)) if changed else request
+            fitted = fitted or list(messages)
+            fitted[index] = replace(message, extras=None)
+    return request if fitted is None else replace(request, messages=tuple(fitted))
 
 
 def _foreign(data: ProviderData | None, capabilities: Capabilities) -> tuple[str, ...]:

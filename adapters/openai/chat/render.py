@@ -253,31 +253,43 @@ def _choice_object(request: Request, choice: Choice, origin: str | None) -> dict
 
 
 def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
-    texts = [part for part in parts if isinstance(part, Text)]
-    refusals = [part.text for part in parts if isinstance(part, Refusal)]
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": "".join([part.text for part in texts]) if texts else None,
-        "refusal": "".join(refusals) if refusals else None,
-    }
-    reasoning = [part for part in parts if isinstance(part, Reasoning)]
+    message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+    texts: list[str] = []
+    annotations: list[orjson.Fragment] = []
+    refusals: list[str] = []
+    reasoning: list[Reasoning] = []
+    calls: list[dict[str, Any]] = []
+    for part in parts:
+        match part:
+            case Text():
+                texts.append(part.text)
+                annotations += [orjson.Fragment(raw) for raw in part.annotations]
+            case Refusal():
+                refusals.append(part.text)
+            case Reasoning():
+                reasoning.append(part)
+            case ToolCall():
+                calls.append(_call_object(part))
+            case Audio():
+                message["audio"] = {
+                    "id": part.id or "",
+                    "data": part.source.data or "",
+                    "transcript": part.transcript or "",
+                    "expires_at": part.expires_at or 0,
+                }
+            case _:
+                pass  # the other kinds have no word in this dialect
+    if texts:
+        message["content"] = "".join(texts)
+    if refusals:
+        message["refusal"] = "".join(refusals)
     if reasoning:
         message["reasoning_content"] = "".join([part.text or "".join(part.summary) for part in reasoning])
         details = reasoning_details(reduce(joined_data, [part.provider_data for part in reasoning]))
         if details is not None:
             message[REASONING_DETAILS] = details
-    annotations = [orjson.Fragment(raw) for part in texts for raw in part.annotations]
     if annotations:
         message["annotations"] = annotations
-    for part in parts:
-        if isinstance(part, Audio):
-            message["audio"] = {
-                "id": part.id or "",
-                "data": part.source.data or "",
-                "transcript": part.transcript or "",
-                "expires_at": part.expires_at or 0,
-            }
-    calls = [_call_object(part) for part in parts if isinstance(part, ToolCall)]
     if calls:
         message["tool_calls"] = calls
     return message
