@@ -28,7 +28,8 @@ __all__ = [
 ]
 
 MAX_DEPTH: Final = 128
-"""Deepest nesting of a call. What is deeper is no call; arguments that were already announced go on to the end."""
+"""Deepest nesting of a value that is held until it is whole; a deeper one makes no call. It bounds how often text is
+read again. Arguments that go out as they come need no bound."""
 
 _NO_ARGUMENTS: Final = "{}"
 _ARGUMENT_KEYS: Final = ("arguments", "parameters")

@@ -1,0 +1,229 @@
+"""Calls are found the same way however the text is cut; what is no call stays text, and no character is lost."""
+
+import json
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.text.tool_calls import (
+    MAX_DEPTH,
+    TOOL_FORMATS,
+    CallArguments,
+    CallFinished,
+    CallPiece,
+    CallStarted,
+    TextPiece,
+    ToolCallParser,
+)
+from tests.adapters.text.cuts import all_cuts, cut_at
+
+Seen = list[str | tuple[str, str]]
+"""Texts and calls (name, arguments) in their order."""
+
+NAMES = frozenset(("f", "g"))
+SNIPPETS = [
+    "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "\n", " ", ";", ",", "[", "]", "{", "}", ":", '"',
+    "\\", '"name"', '"f"', '"evil"', '"arguments"', '{"a": 1}', '{"name": "f", "arguments": {"a": "b"}}', "x", "</",
+]  # fmt: skip
+CUTS = st.lists(st.integers(0, 120), max_size=12)
+FORMS = st.sampled_from(sorted(TOOL_FORMATS))
+
+
+def parser(form: str, *, parallel: bool = True) -> ToolCallParser:
+    numbers = count()
+    return ToolCallParser(TOOL_FORMATS[form], NAMES, lambda: f"call_{next(numbers)}", parallel=parallel)
+
+
+def parse(form: str, pieces: list[str], *, parallel: bool = True) -> list[CallPiece]:
+    calls = parser(form, parallel=parallel)
+    found = [part for piece in pieces for part in calls.feed(piece)]
+    return found + calls.flush()
+
+
+def seen(form: str, pieces: list[str], *, parallel: bool = True) -> Seen:
+    """What was found, with neighbours joined. Checks what holds for every text: places, ids, begin and end of calls."""
+    result: Seen = []
+    text, behind, ids = "".join(pieces), 0, 0
+    arguments: list[str] | None = None
+    name = ""
+    for part in parse(form, pieces, parallel=parallel):
+        match part:
+            case TextPiece():
+                assert arguments is None
+                assert part.text
+                assert part.start >= behind
+                assert text[part.start : part.start + len(part.text)] == part.text
+                behind = part.start + len(part.text)
+                if result and isinstance(result[-1], str):
+                    result[-1] += part.text
+                else:
+                    result.append(part.text)
+            case CallStarted():
+                assert arguments is None
+                assert (part.id, part.name in NAMES) == (f"call_{ids}", True)
+                name, arguments, ids = part.name, [], ids + 1
+            case CallArguments():
+                assert arguments is not None
+                arguments.append(part.text)
+            case CallFinished():
+                assert arguments is not None
+                result.append((name, "".join(arguments)))
+                arguments = None
+    assert arguments is None
+    return result
+
+
+HARD = '{"a": "}{</tool_call", "b": [1, {"c": "\\"}]\\\\"}], "d": "😊\\ud83d\\ude0a\\n"}'
+CALL = '{"name": "f", "arguments": {"a": 1}}'
+GOLDEN: list[tuple[str, str, Seen]] = [
+    ("hermes", f"<tool_call>\n{CALL}\n</tool_call>", [("f", '{"a": 1}')]),
+    ("hermes", f"<tool_call>{CALL}</tool_call>", [("f", '{"a": 1}')]),
+    (
+        "hermes",
+        f"Look.\n\n<tool_call>\n{CALL}\n</tool_call>\n<tool_call>\n" + '{"name":"g"}\n</tool_call>\nDone.\n',
+        ["Look.", ("f", '{"a": 1}'), ("g", "{}"), "Done.\n"],
+    ),
+    ("hermes", '<tool_call>\n{ "name" : "f" ,\r\n\t"arguments" :' + HARD + " }\n</tool_call>", [("f", HARD)]),
+    ("hermes", '<tool_call>{"arguments": {"a": [1]}, "name": "f"}</tool_call>', [("f", '{"a": [1]}')]),
+    ("hermes", '<tool_call>{"id": [{"x": "]"}, 1.5e3, null], "name": "f"}</tool_call>', [("f", "{}")]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}, "id": "x}"}</tool_call>', [("f", '{"a": 1}')]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>', [("f", '{"a": 1}')]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": ""}</tool_call>', [("f", "{}")]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": null}</tool_call>', [("f", "{}")]),
+    ("hermes", '<tool_call>{"\\u006eame": "\\u0066", "parameters": {}}</tool_call>', [("f", "{}")]),
+    ("hermes", f"<tool_call>{CALL}\n{CALL}</tool_call>", [("f", '{"a": 1}')] * 2),
+    # The model's own faults.
+    ("hermes", f"<tool_call>{CALL}", [("f", '{"a": 1}')]),
+    ("hermes", f"<tool_call>{CALL}\n<tool_call>{CALL}</tool_call>", [("f", '{"a": 1}')] * 2),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}\n</tool_call>x', [("f", '{"a": 1}'), "x"]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": {"b": 1}</tool_call>x', [("f", '{"a": {"b": 1}'), "x"]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "cut', [("f", '{"a": "cut')]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "cut\\', [("f", '{"a": "cut\\')]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {}, junk}', [("f", "{}"), ", junk}"]),
+    ("hermes", f"<tool_call>{CALL}}}</tool_call>", [("f", '{"a": 1}'), "}</tool_call>"]),
+    ("hermes", f"<tool_call>{CALL} and more", [("f", '{"a": 1}'), " and more"]),
+    # What is no call.
+    ("hermes", '<tool_call>\n{"name": "evil", "arguments": {}}\n</tool_call>', []),
+    ("hermes", '<tool_call>{"name": "", "arguments": {}}</tool_call>', []),
+    ("hermes", '<tool_call>{"name": 1}</tool_call>', []),
+    ("hermes", '<tool_call>{"name": "\\ud800"}</tool_call>', []),
+    ("hermes", '<tool_call>{"name": "f", "arguments": [1]}</tool_call>', []),
+    ("hermes", '<tool_call>{"name": "f", "arguments": 7}</tool_call>', []),
+    ("hermes", '<tool_call>{"name": "f", "arguments": "Oslo"}</tool_call>', []),
+    ("hermes", '<tool_call>{"name": "f", "arguments": "{\\ud800"}</tool_call>', []),
+    ("hermes", '<tool_call>{"name": "f", "argum', []),
+    ("hermes", '<tool_call>{"arguments": {"a": 1}}</tool_call>', []),
+    ("hermes", "<tool_call>{}</tool_call>", []),
+    ("hermes", "<tool_call>get_weather</tool_call>", []),
+    ("hermes", "a < b\n\n<tool", []),
+    ("hermes", CALL, []),
+    ("hermes", "", []),
+    ("hermes", f"<tool_call><tool_call>{CALL}</tool_call>", ["<tool_call>", ("f", '{"a": 1}')]),
+    # The other forms.
+    ("llama3_json", '{"name": "f", "parameters": {"a": 1}}', [("f", '{"a": 1}')]),
+    ("llama3_json", '\n<|python_tag|>{"type": "function", "name": "f", "parameters": {}}\n', [("f", "{}")]),
+    ("llama3_json", f"{CALL}; {CALL}\n{CALL}", [("f", '{"a": 1}')] * 3),
+    ("llama3_json", f"{CALL}; more", [("f", '{"a": 1}'), "; more"]),
+    ("llama3_json", '{"city": "Oslo"}', []),
+    ("llama3_json", f"I call {CALL}", []),
+    ("llama3_json", "<|python_tag|>import os", []),
+    ("mistral", f"[TOOL_CALLS][{CALL}]", [("f", '{"a": 1}')]),
+    ("mistral", f'[TOOL_CALLS] [{CALL}, {{"name": "g", "id": "a"}}]\nx', [("f", '{"a": 1}'), ("g", "{}"), "x"]),
+    ("mistral", f"[TOOL_CALLS][{CALL}", [("f", '{"a": 1}')]),
+    ("mistral", f'[TOOL_CALLS][{CALL}, {{"name": "evil"}}]', [("f", '{"a": 1}'), ', {"name": "evil"}]']),
+    ("mistral", "[TOOL_CALLS][]", []),
+    ("mistral", f"[TOOL_CALLS]{CALL}", []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "text", "expected"), GOLDEN)
+def test_a_text_is_read_alike_wherever_it_is_cut(form: str, text: str, expected: Seen) -> None:
+    if not expected:  # no call: the text as it came
+        expected = [text] if text else []
+    for pieces in all_cuts(text):
+        assert seen(form, pieces) == expected, pieces
+
+
+@given(parts=st.lists(st.sampled_from(SNIPPETS), max_size=14), places=CUTS, form=FORMS, parallel=st.booleans())
+def test_any_text_is_read_alike_wherever_it_is_cut(
+    parts: list[str], places: list[int], form: str, parallel: bool
+) -> None:
+    text = "".join(parts)
+    assert seen(form, cut_at(text, places), parallel=parallel) == seen(form, [text], parallel=parallel)
+
+
+@given(parts=st.lists(st.sampled_from(SNIPPETS) | st.text(max_size=3), max_size=14), form=FORMS)
+def test_all_that_is_no_call_comes_out_in_its_order(parts: list[str], form: str) -> None:
+    """What is missing between the pieces that came out begins with a mark or a call, or is what closes one."""
+    text = "".join(parts)
+    at = 0
+    for found in seen(form, [text]):
+        shown = found if isinstance(found, str) else found[1]
+        if shown == "{}" and text.find(shown, at) < 0:
+            continue
+        start = text.index(shown, at)
+        assert start == at or _is_form(text[at:start], form), (text, text[at:start])
+        at = start + len(shown)
+    assert at == len(text) or _is_form(text[at:], form), (text, text[at:])
+
+
+def _is_form(gap: str, form: str) -> bool:
+    marks = [mark for mark in TOOL_FORMATS[form][:2] if mark]
+    return any(mark in gap for mark in marks) or not gap.strip(" \t\r\n{}[],;") or '"name"' in gap
+
+
+@given(text=st.text(), places=CUTS, form=FORMS)
+def test_text_without_marks_passes_whole(text: str, places: list[int], form: str) -> None:
+    assert seen(form, cut_at(text, places)) == ([text] if text else [])
+
+
+@given(
+    arguments=st.dictionaries(
+        st.text(max_size=5),
+        st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3), max_leaves=5),
+        max_size=4,
+    ),
+    places=CUTS,
+    form=FORMS,
+    compact=st.booleans(),
+)
+def test_arguments_are_the_models_own_to_the_character(
+    arguments: dict[str, object], places: list[int], form: str, compact: bool
+) -> None:
+    written = json.dumps(arguments, ensure_ascii=compact, separators=(",", ":") if compact else None)
+    call = f'{{"name": "f", "arguments": {written}}}'
+    text = {"hermes": f"<tool_call>{call}</tool_call>", "mistral": f"[TOOL_CALLS][{call}]", "llama3_json": call}[form]
+    assert seen(form, cut_at(text, places)) == [("f", written)]
+
+
+def test_arguments_go_out_while_they_arrive() -> None:
+    calls = parser("hermes")
+    assert calls.feed('<tool_call>{"name": "f", "arguments": ') == []
+    assert calls.feed('{"a') == [CallStarted("call_0", "f"), CallArguments('{"a')]
+    assert calls.feed('": "x</tool') == [CallArguments('": "x</tool')]
+    assert calls.feed('" </to') == [CallArguments('" ')]
+    assert calls.feed("n}") == [CallArguments("</ton}"), CallFinished()]
+    assert calls.feed("}</tool_call>") == calls.flush() == []
+
+
+def test_nothing_is_held_back_but_what_could_become_a_mark() -> None:
+    calls = parser("hermes")
+    assert calls.feed("a < b\n") == [TextPiece("a < b", 0)]
+    assert calls.feed("<tool_") == []
+    assert calls.feed("x") == [TextPiece("\n<tool_x", 5)]
+
+
+def test_without_parallel_calls_only_the_first_is_given_out() -> None:
+    text = f"a<tool_call>{CALL}</tool_call>b<tool_call>{CALL}</tool_call>c"
+    for pieces in all_cuts(text):
+        assert seen("hermes", pieces, parallel=False) == ["a", ("f", '{"a": 1}'), "bc"]
+
+
+def test_nesting_beyond_the_bound_is_no_call_and_costs_no_stack() -> None:
+    deep = "[" * 100_000
+    text = f'<tool_call>{{"arguments": {deep}'
+    assert seen("hermes", [text]) == [text]
+    nested = '{"a": ' + "[" * 2 * MAX_DEPTH + "]" * 2 * MAX_DEPTH + "}"
+    assert seen("hermes", [f'<tool_call>{{"name": "f", "arguments": {nested}}}</tool_call>']) == [("f", nested)]
