@@ -115,7 +115,6 @@ class HttpClient:
             post = PooledPost(
                 self._open_session(),
                 self._url(path),
-                ssl=self._ssl,
                 connect_s=self.limits.connect_s,
                 read_bufsize=_READ_BUFFER_BYTES,
             )

@@ -8,7 +8,6 @@ not stream (aiohttp 3.14, Python 3.11, x86-64, 2026-11). What touches the wire i
 
 import asyncio
 from collections.abc import Mapping
-from ssl import SSLContext
 
 from aiohttp import (
     ClientConnectionError,
@@ -65,15 +64,13 @@ class PooledPost:
 
     __slots__ = ("_bufsize", "_connector", "_line", "_loop", "_place", "_timeout")
 
-    def __init__(
-        self, session: ClientSession, url: URL, *, ssl: SSLContext | bool, connect_s: float, read_bufsize: int
-    ) -> None:
+    def __init__(self, session: ClientSession, url: URL, *, connect_s: float, read_bufsize: int) -> None:
         assert session.connector is not None
         self._connector = session.connector
         self._loop = asyncio.get_running_loop()
         self._line = f"POST {url.raw_path_qs} HTTP/1.1"
         # Tells the connector where to; it is never sent.
-        self._place = ClientRequest("POST", url, loop=self._loop, session=session, ssl=ssl)
+        self._place = ClientRequest("POST", url, loop=self._loop, session=session)
         self._timeout = ClientTimeout(total=None, connect=connect_s)
         self._bufsize = read_bufsize
 

@@ -125,7 +125,7 @@ async def test_what_is_no_http_is_a_bad_answer() -> None:
 async def test_a_closed_answer_cannot_be_read() -> None:
     async with MockUpstream(Answer.sse([b"data: 1\n\n"], then="hang")) as upstream:
         async with aiohttp.ClientSession() as session:
-            post = PooledPost(session, URL(upstream.base_url), ssl=True, connect_s=1, read_bufsize=1 << 16)
+            post = PooledPost(session, URL(upstream.base_url), connect_s=1, read_bufsize=1 << 16)
             answer = await post.send(CIMultiDict({"host": "h", "content-length": "2"}), b"{}")
             await answer.content.readany()
             answer.close()
@@ -159,7 +159,7 @@ async def test_a_connection_whose_request_was_answered_before_it_was_sent_is_not
         serving(answer_without_reading, listening) as base_url,
         aiohttp.ClientSession(connector=connector) as session,
     ):
-        post = PooledPost(session, URL(base_url), ssl=True, connect_s=1, read_bufsize=1 << 16)
+        post = PooledPost(session, URL(base_url), connect_s=1, read_bufsize=1 << 16)
         for _ in range(2):
             headers = CIMultiDict({"host": "h", "content-length": str(MAX_SMALL_BYTES)})
             answer = await post.send(headers, b"x" * MAX_SMALL_BYTES)
