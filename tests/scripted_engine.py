@@ -124,7 +124,7 @@ class ScriptedEngine:
         self._next = 0
         self._counts = _Counts()
         self._changed = asyncio.Event()
-        self._closed = False
+        self._closing = asyncio.Event()
 
     def script(self, *scripts: Script, by_seed: Mapping[int, Script] | None = None) -> Self:
         """From now on, these are the answers."""
@@ -181,11 +181,12 @@ class ScriptedEngine:
         )
 
     async def aclose(self, *, drain: bool = False) -> None:
-        self._closed = True
+        """Ends what waits at a gate as the real engine ends what runs."""
+        self._closing.set()
 
     def _admit(self, request: GenerationRequest) -> None:
         """Raises what the real engine raises."""
-        if self._closed:
+        if self._closing.is_set():
             raise EngineClosed("the engine is closed")
         if not request.prompt:
             raise InvalidInput("prompt", "must have at least one token")
@@ -212,8 +213,9 @@ class ScriptedEngine:
         room = self.max_context - len(request.prompt) if sampling.max_tokens is None else sampling.max_tokens
         scored = _prompt_logprobs(request, script)
         for number, step in enumerate(script.steps):
-            if script.gate is not None and script.gate_after == number:
-                await script.gate.wait()
+            if script.gate is not None and script.gate_after == number and not await self._passes(script.gate):
+                yield StepOutput((), "abort", None, scored, len(request.prompt), 0)
+                return
             await asyncio.sleep(0)  # another request's step may come between
             if room == 0:
                 break
@@ -226,12 +228,23 @@ class ScriptedEngine:
                 return
             yield StepOutput(tokens, None, None, scored, len(request.prompt), 0)
             scored = None
-        if script.gate is not None and script.gate_after >= len(script.steps):
-            await script.gate.wait()
+        if script.gate is not None and script.gate_after >= len(script.steps) and not await self._passes(script.gate):
+            yield StepOutput((), "abort", None, scored, len(request.prompt), 0)
+            return
         if script.error is not None:
             raise script.error
         finish: FinishReason = "length" if room == 0 else script.finish
         yield StepOutput((), finish, EOS_ID if finish == "stop" else None, scored, len(request.prompt), 0)
+
+    async def _passes(self, gate: asyncio.Event) -> bool:
+        """Waits at the gate; False when the engine is closed under the request."""
+        waits = [asyncio.ensure_future(gate.wait()), asyncio.ensure_future(self._closing.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return not self._closing.is_set()
 
 
 def _prompt_logprobs(request: GenerationRequest, script: Script) -> tuple[TokenOutput, ...] | None:
