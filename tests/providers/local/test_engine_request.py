@@ -4,12 +4,14 @@ import pytest
 
 from adapters.canonical.errors import ContextOverflow, InternalError, InvalidRequest, QueueFull, UnsupportedParameter
 from adapters.canonical.messages import USER, Message, Text
-from adapters.canonical.request import Request, Sampling, TemplateOptions, ToolChoice
+from adapters.canonical.request import ReasoningOptions, Request, Sampling, TemplateOptions, Tool, ToolChoice
 from local_engine import errors as engine_errors
 from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate
 from providers.local.engine_request import COMPLETION_MAX_TOKENS, gateway_error, model_prompt, sampling_params
 from providers.local.local_model import LocalModel
+from providers.local.settings import LocalModelSettings
+from providers.local.text_formats import text_formats
 from tests.scripted_engine import BOS_ID, EOS_ID, ScriptedEngine, Vocabulary
 
 VOCABULARY = Vocabulary()
@@ -17,18 +19,20 @@ CHAT = (Message(role=USER, parts=(Text(text="hi"),)),)
 
 
 def model(template: str | None = "{{ messages[0].content }}", **defaults: float) -> LocalModel:
+    chat_template = None if template is None else ChatTemplate(template)
     return LocalModel(
         name="m",
         engine=ScriptedEngine(),
         tokenizer=VOCABULARY,
-        template=None if template is None else ChatTemplate(template),
+        template=chat_template,
         stop_token_ids=frozenset((EOS_ID,)),
         defaults=SamplingDefaults(**defaults),  # type: ignore[arg-type]
+        formats=text_formats(chat_template, VOCABULARY, LocalModelSettings()),
     )
 
 
 def chat(**fields: object) -> Request:
-    return Request(model="m", dialect="d", messages=CHAT, **fields)  # type: ignore[arg-type]
+    return Request(model="m", dialect="d", **{"messages": CHAT, **fields})  # type: ignore[arg-type]
 
 
 def completion(**fields: object) -> Request:
@@ -89,6 +93,62 @@ def test_a_call_that_cannot_be_enforced_is_refused(choice: ToolChoice) -> None:
     with pytest.raises(UnsupportedParameter) as caught:
         model_prompt(model(), chat(tool_choice=choice))
     assert caught.value.param == "tool_choice"
+
+
+THINKS = "{{ messages[0].content }}{{ '<think>\n' if add_generation_prompt }}"
+"""Opens the reasoning in the prompt."""
+
+
+@pytest.mark.parametrize(
+    ("template", "begun", "inside"),
+    [
+        (THINKS, None, True),
+        ("{{ messages[0].content }}<think></think>", None, False),
+        ("{{ messages[0].content }}{{ '<think>' if false }}", None, False),
+        (THINKS, "<think>so", True),
+        (THINKS, "<think>so</think>", False),
+        (THINKS, "so", False),
+    ],
+)
+def test_a_prompt_tells_whether_it_ends_inside_the_reasoning(template: str, begun: str | None, inside: bool) -> None:
+    request = chat()
+    if begun is not None:
+        text = Message(role=USER, parts=(Text(text=begun),))
+        request = chat(messages=(text,), template=TemplateOptions(continue_final_message=True))
+    assert model_prompt(model(template), request).opens_reasoning is inside
+
+
+def test_a_mark_of_reasoning_in_the_clients_words_opens_nothing() -> None:
+    request = chat(messages=(Message(role=USER, parts=(Text(text="<think>"),)),))
+    assert not model_prompt(model("{{ messages[0].content }}<|end|>{{ '<think>' if false }}"), request).opens_reasoning
+
+
+@pytest.mark.parametrize(
+    ("template", "effort", "prompt"),
+    [
+        ("{{ enable_thinking }}", "none", "False"),
+        ("{{ enable_thinking }}", "low", "True"),
+        ("{{ thinking }} {{ reasoning_effort }}", "high", "True high"),
+        ("{{ reasoning_effort }}", "none", "none"),
+    ],
+)
+def test_the_effort_is_a_variable_of_the_template(template: str, effort: str, prompt: str) -> None:
+    found = model_prompt(model(template), chat(reasoning=ReasoningOptions(effort=effort)))
+    assert VOCABULARY.decode(found.ids) == prompt
+
+
+def test_an_effort_that_the_template_does_not_read_is_refused() -> None:
+    with pytest.raises(UnsupportedParameter) as caught:
+        model_prompt(model(), chat(reasoning=ReasoningOptions(effort="low")))
+    assert caught.value.param == "reasoning_effort"
+
+
+def test_tools_are_refused_where_nobody_could_read_the_calls() -> None:
+    tools = (Tool(kind="function", name="f"),)
+    with pytest.raises(UnsupportedParameter) as caught:
+        model_prompt(model("{{ tools }}"), chat(tools=tools))
+    assert caught.value.param == "tools"
+    assert model_prompt(model(), chat(tools=tools)).ids
 
 
 def test_the_engines_refusals_name_the_clients_field() -> None:
