@@ -50,22 +50,16 @@ class GrowingText:
 
     def settled(self, marker: str) -> int:
         """Up to where the text from the cursor on can be no part of a marker, nor of line breaks before one."""
-        start = self.at - self._base
-        size = len(self._text) - start
-        if not self.ended:
-            sizes = range(min(size, len(marker) - 1), 0, -1)
-            size -= next((cut for cut in sizes if self._text.endswith(marker[:cut])), 0)
-            size = self._without_breaks(start, start + size) - start
-        return self.at + size
+        if self.ended:
+            return self.end
+        ahead = self._text[self.at - self._base :]
+        sizes = range(min(len(ahead), len(marker) - 1), 0, -1)
+        held = next((size for size in sizes if ahead.endswith(marker[:size])), 0)
+        return self.without_breaks(self.end - held)
 
     def without_breaks(self, end: int) -> int:
         """The end of the text from the cursor up to `end`, without the line breaks that it ends with."""
-        return self._base + self._without_breaks(self.at - self._base, end - self._base)
-
-    def _without_breaks(self, start: int, end: int) -> int:
-        while end > start and self._text[end - 1] in LINE_BREAKS:
-            end -= 1
-        return end
+        return self.at + len(self.between(self.at, end).rstrip("\n"))
 
     def peek(self) -> Waits[str]:
         """The character at the cursor; "" at the end."""

@@ -230,3 +230,8 @@ def test_the_builtin_models_template_is_read_from_its_file(smollm2_path: Path) -
         "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     )
+
+
+def test_what_a_template_writes_or_looks_for_is_known_and_what_it_says_in_comments_is_not() -> None:
+    template = ChatTemplate("{# <a> #}<b>{{ '<c>' }}{% if '<d>' in x %}{% endif %}{{ y }}")
+    assert [mark for mark in ("<a>", "<b>", "<c>", "<d>") if template.mentions(mark)] == ["<b>", "<c>", "<d>"]

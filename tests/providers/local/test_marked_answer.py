@@ -1,5 +1,6 @@
 """Tokens become reasoning, text and calls; logprobs and ids go with the text that they belong to, and are said once."""
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -19,6 +20,7 @@ from providers.local.settings import LocalModelSettings
 from providers.local.text_answer import TextAnswer
 from providers.local.text_formats import text_formats, text_pipeline
 from tests.providers.local.templates import CHATML_TOOLS
+from tests.providers.local.test_text_formats import MarkingVocabulary
 from tests.scripted_engine import EOS_ID, ScriptedEngine, Vocabulary
 
 VOCABULARY = Vocabulary()
@@ -193,6 +195,21 @@ def test_steps_may_be_cut_anywhere_and_no_token_is_told_twice(
         text = "".join([found.text for found in choice.parts if isinstance(found, part)])
         if all((entry.raw or b"").decode() in text for entry in entries):
             assert "".join([(entry.raw or b"").decode() for entry in entries]) == text
+
+
+def test_a_mark_that_is_a_special_token_is_read_though_special_tokens_are_left_out() -> None:
+    vocabulary = MarkingVocabulary(["[TOOL_CALLS]", "[{", '"name": "f"', "}]"])
+    template = ChatTemplate("[TOOL_CALLS]{{ tools }}")
+    model = replace(MODEL, tokenizer=vocabulary, formats=text_formats(template, vocabulary, LocalModelSettings()))
+    ids = [vocabulary.add(piece) for piece in ("[TOOL_CALLS]", "[{", '"name": "f"', "}]")]
+    told = tuple([TokenOutput(token, None, ()) for token in ids])
+    for request, part in (
+        (asked(), ToolCall(id="c", name="f", arguments="{}")),
+        (asked(tools=None), Text(text='[{"name": "f"}]')),
+    ):
+        line = text_pipeline(model.formats, request, starts_inside=False, new_call_id=lambda: "c")
+        events = TextAnswer(model, request, line).feed(StepOutput(told, "stop", EOS_ID, None, 3, 0))
+        assert fold(events).choices[0].parts == (part,)
 
 
 @pytest.mark.parametrize("logprobs", [None, 0])
