@@ -76,9 +76,9 @@ class TextAnswer:
                 return self._end("".join(pieces), StopReason.STOP, "stop", self._stops.hit)
         text = "".join(pieces)
         if output.finish is None:
-            return (
-                self._delta(text, self._shown()) if self._pipeline is None else self._parts(self._pipeline.feed(text))
-            )
+            if self._pipeline is not None:
+                return self._parts(self._pipeline.feed(text))
+            return self._delta(text, self._shown())
         text += self._stops.feed(self._detokenizer.flush())
         if self._stops.hit is not None:
             return self._end(text, StopReason.STOP, "stop", self._stops.hit)
