@@ -43,6 +43,11 @@ class _Connection(RequestHandler):
         )
         self._refuse = refuse
 
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Only of what was paused: aiohttp's streams call this after every read, and five calls do nothing then."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
     def handle_error(
         self,
         request: web.BaseRequest,

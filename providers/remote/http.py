@@ -20,6 +20,7 @@ from yarl import URL
 
 from adapters.canonical.errors import BadUpstreamResponse, UpstreamError
 from providers.base import Limits, ProviderSettings
+from providers.remote.connector import Connector
 from providers.remote.failure import broken_answer, no_answer
 from providers.remote.pooled_post import MAX_SMALL_BYTES, PooledAnswer, PooledPost
 
@@ -139,7 +140,7 @@ class HttpClient:
             if self._closed:
                 raise UpstreamError(f"{self.provider}: the provider is closed")
             session = self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
+                connector=Connector(
                     limit=self._max_connections,
                     keepalive_timeout=_KEEP_ALIVE_S,
                     ttl_dns_cache=60,

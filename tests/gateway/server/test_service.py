@@ -128,6 +128,29 @@ async def test_a_body_within_the_limit_may_be_compressed() -> None:
         assert answer.status == 200
 
 
+async def test_a_body_larger_than_the_read_buffer_is_read_whole() -> None:
+    async with running(fake()) as gateway:
+        for size in (100, 300_000, 1_000_000):
+            body = chat(messages=[{"role": "user", "content": "x" * size}])
+            async with gateway.post(body) as answer:
+                assert answer.status == 200
+
+
+async def test_requests_that_come_together_are_answered_in_turn() -> None:
+    async with running(fake()) as gateway:
+        body = orjson.dumps(chat())
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        request = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+        writer.write(request * 50)
+        for _ in range(50):
+            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+            assert answer.startswith(b"HTTP/1.1 200")
+            length = int(answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            await reader.readexactly(length)
+        writer.close()
+
+
 async def test_a_body_that_is_not_what_its_encoding_says_is_a_400() -> None:
     headers = {"Content-Encoding": "gzip"}
     async with running(fake()) as gateway, post_bytes(gateway, b"not gzip at all", **headers) as answer:

@@ -251,3 +251,34 @@ class TestSettings:
         for name in ("missing.pem", "empty.pem"):
             with pytest.raises(ValueError, match=rf"providers\.tiny\.ca_file: .*{name}"):
                 HttpClient(settings(ca_file=str(tmp_path / name)), "https://host/v1", {})
+
+
+class TestLargeAnswers:
+    """What does not fit into the read buffer is read on as the reader takes it."""
+
+    @pytest.mark.parametrize("framing", ["chunked", "length"])
+    async def test_a_body_larger_than_the_buffer_arrives_whole(self, framing: str) -> None:
+        pieces = [bytes([65 + number]) * 50_000 for number in range(20)]
+        answer = Answer(headers={"content-type": "application/json"}, pieces=pieces, framing=framing)  # type: ignore[arg-type]
+        async with connected(answer) as (upstream, client):
+            for _ in range(2):
+                with await client.post("/a", b"{}", stream=False) as found:
+                    assert await found.body() == b"".join(pieces)
+            assert upstream.connections == 1
+
+    async def test_a_reader_that_stops_for_a_while_gets_the_rest(self) -> None:
+        pieces = [bytes([65 + number]) * 50_000 for number in range(20)]
+        async with connected(Answer.sse(pieces)) as (_, client):
+            with await client.post("/a", b"{}", stream=True) as found:
+                data = b""
+                while piece := await found.read():
+                    data += piece
+                    for _ in range(50):  # the peer goes on until the socket is paused
+                        await asyncio.sleep(0)
+            assert data == b"".join(pieces)
+
+    async def test_a_body_that_grows_when_it_is_unpacked_arrives_whole(self) -> None:
+        body = b" " * 3_000_000
+        async with connected(Answer.json(body).gzipped()) as (_, client):
+            with await client.post("/a", b"{}", stream=False) as found:
+                assert await found.body() == body
