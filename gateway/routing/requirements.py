@@ -107,13 +107,10 @@ def _unsupported(request: Request, supported: frozenset[str]) -> list[str]:
     """The fields that the client set and the target lacks. Looks at those alone that the target lacks."""
     for group, values_of in _lacked(supported):
         holder = getattr(request, group) if group else request
-        if holder is not None and _any_set(values_of(holder)):
+        values = () if holder is None else values_of(holder)
+        if values.count(None) < len(values):  # a generator over them would cost ten times as much
             return [name for name in set_fields(request) if name not in supported and name not in _FORMS]
     return []
-
-
-def _any_set(values: tuple[object, ...]) -> bool:
-    return values.count(None) < len(values)  # a generator over them would cost ten times as much
 
 
 @lru_cache(maxsize=256)

@@ -89,7 +89,8 @@ class Router:
                 tries: Tries | None = None
                 wait_s: float | None = 0.0
                 while wait_s is not None:
-                    await _pause(wait_s, deadline)
+                    if wait_s:
+                        await _pause(wait_s, deadline)
                     if deadline.passed:
                         raise self._too_late()
                     progress.attempts += 1
@@ -157,10 +158,9 @@ class Router:
 
 
 async def _pause(seconds: float, deadline: Deadline) -> None:
-    if seconds:
-        deadline.armed = True
-        await asyncio.sleep(seconds)
-        deadline.armed = False
+    deadline.armed = True
+    await asyncio.sleep(seconds)
+    deadline.armed = False
 
 
 def _next_wait(error: GatewayError, tries: Tries, deadline: Deadline, *, is_last: bool) -> float | None:
