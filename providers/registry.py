@@ -19,6 +19,7 @@ Factory = Callable[[ProviderSettings], Provider]
 """A class or a function. Opens nothing; raises ValueError on settings that can't work."""
 
 _BUILT_IN = dict.fromkeys(VENDORS, "providers.remote.openai_compatible:build") | {
+    "anthropic": "providers.remote.anthropic:AnthropicProvider",
     "local": "providers.local.provider:LocalProvider",
 }
 

@@ -66,10 +66,11 @@ class MediaSource(Struct, frozen=True):
 
 
 class Text(Struct, frozen=True, kw_only=True):
-    """`annotations` are raw JSON objects (citations) of the dialect that made them."""
+    """`annotations` are raw JSON objects (citations) of the dialect `annotated_by`."""
 
     text: str
     annotations: tuple[bytes, ...] = ()
+    annotated_by: str | None = None
     cache: CacheHint | None = None
     provider_data: ProviderData | None = None
 

@@ -187,8 +187,12 @@ def _join(pieces: list[Event]) -> Part:
     match first:
         case TextDelta() | AnnotationAdded():
             texts = [piece.text for piece in pieces if isinstance(piece, TextDelta)]
-            annotations = tuple([piece.annotation for piece in pieces if isinstance(piece, AnnotationAdded)])
-            return Text(text="".join(texts), annotations=annotations)
+            notes = [piece for piece in pieces if isinstance(piece, AnnotationAdded)]
+            return Text(
+                text="".join(texts),
+                annotations=tuple([note.annotation for note in notes]),
+                annotated_by=notes[0].origin if notes else None,
+            )
         case ReasoningDelta() | ReasoningFinished():
             return _join_reasoning(pieces)
         case RefusalDelta():

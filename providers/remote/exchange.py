@@ -5,7 +5,7 @@ Joins a dialect (`adapters.upstream.Upstream`) with HTTP, for every remote provi
 and whether a broken connection came after the end. Never retries.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 
 from adapters.canonical.errors import GatewayError, UpstreamError
 from adapters.canonical.events import Event, Started, TextDelta
@@ -26,11 +26,18 @@ _SSE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
 async def exchange(
-    client: HttpClient, upstream: Upstream, request: Request, request_id_header: str = "x-request-id"
+    client: HttpClient,
+    upstream: Upstream,
+    request: Request,
+    request_id_header: str = "x-request-id",
+    *,
+    headers: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[Batch, None]:
-    """The events of the answer. Closing the iterator closes the connection at once."""
+    """The events of the answer. `headers` go with this request alone. Closing the iterator closes the connection."""
     body = upstream.render_request(request)
-    with await client.post(upstream.path, body, stream=request.stream, request_id=request.request_id) as answer:
+    with await client.post(
+        upstream.path, body, stream=request.stream, request_id=request.request_id, headers=headers
+    ) as answer:
         if not 200 <= answer.status < 300:
             raise await failure_of(client.provider, upstream, answer)
         request_id = answer.headers.get(request_id_header)

@@ -76,24 +76,34 @@ class HttpClient:
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
-    async def get(self, path: str) -> "Answer":
+    async def get(self, path: str, headers: Mapping[str, str] | None = None) -> "Answer":
         """The answer to a GET. Its body counts against the first-token limit."""
-        call = self._request("GET", path, self._headers, None)
+        call = self._request("GET", path, CIMultiDict(self._headers, **(headers or {})), None)
         return await self._answer(call, self.limits.first_token_s)
 
-    async def post(self, path: str, body: bytes, *, stream: bool, request_id: str | None = None) -> "Answer":
+    async def post(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        stream: bool,
+        request_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> "Answer":
         """The answer to a JSON body, as soon as its head came. `stream`: server-sent events are wanted, the first of
         them within the first-token limit; what comes whole has the total limit alone, which the router keeps.
         """
-        headers = (self._stream_headers if stream else self._post_headers).copy()
+        sent = (self._stream_headers if stream else self._post_headers).copy()
+        if headers is not None:
+            sent.update(headers)
         if request_id is not None and len(request_id) <= 512 and request_id.isascii() and request_id.isprintable():
-            headers["x-request-id"] = request_id
-        headers["content-length"] = str(len(body))
+            sent["x-request-id"] = request_id
+        sent["content-length"] = str(len(body))
         call: Coroutine[None, None, PooledAnswer | aiohttp.ClientResponse]
         if len(body) <= MAX_SMALL_BYTES and self._proxy is None:
-            call = self._pooled_post(path).send(headers, body)
+            call = self._pooled_post(path).send(sent, body)
         else:
-            call = self._request("POST", path, headers, body)
+            call = self._request("POST", path, sent, body)
         return await self._answer(call, self.limits.first_token_s if stream else None)
 
     async def _answer(

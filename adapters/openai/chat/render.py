@@ -263,7 +263,8 @@ def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
         match part:
             case Text():
                 texts.append(part.text)
-                annotations += [orjson.Fragment(raw) for raw in part.annotations]
+                if part.annotated_by == CHAT:
+                    annotations += [orjson.Fragment(raw) for raw in part.annotations]
             case Refusal():
                 refusals.append(part.text)
             case Reasoning():

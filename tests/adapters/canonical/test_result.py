@@ -74,7 +74,7 @@ def test_parts_stand_in_the_order_of_their_numbers_and_texts_join() -> None:
     ).choices[0]
     assert choice.parts == (
         Reasoning(text="hm", summary=("sum",), signature="s", encrypted="e", origin="o", provider_data=DATA),
-        Text(text="Oslo", annotations=(b"{}",)),
+        Text(text="Oslo", annotations=(b"{}",), annotated_by="d"),
         ToolCall(id="c", name="f", arguments="{}", provider_data=DATA),
         Text(text="!"),
         Refusal(text="no"),

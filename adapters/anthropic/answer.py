@@ -1,0 +1,377 @@
+"""Answers of the Messages API as events: a stream's, cut anywhere, and a whole body by the same state machine.
+
+A finish is said when the message stops: the stop word may come with usage that is still to grow.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import orjson
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
+from adapters.anthropic.errors import error_from_event
+from adapters.anthropic.usage import RunningUsage
+from adapters.anthropic.vocabulary import MESSAGES, STOP_REASONS
+from adapters.canonical.errors import BadUpstreamResponse, GatewayError, StreamTruncated
+from adapters.canonical.events import (
+    AnnotationAdded,
+    ChoiceFinished,
+    Event,
+    HostedToolEvent,
+    ProviderReported,
+    ReasoningDelta,
+    ReasoningFinished,
+    Started,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    UsageReported,
+)
+from adapters.canonical.messages import ProviderData
+from adapters.canonical.stop_reason import StopReason
+from adapters.sse import SseDecoder
+
+__all__ = ["AnswerParser", "parse_whole"]
+
+_NULL = b"null"
+_EMPTY = (b"", b"{}", _NULL)
+
+
+class _Delta(Struct):
+    """Of a block, or of the message (which is read again, whole)."""
+
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str | None = None
+    partial_json: str = ""
+    citation: Raw = Raw()
+
+
+class _Event(Struct):
+    type: str = ""
+    index: int = 0
+    delta: _Delta | None = None
+    content_block: Raw = Raw()
+    message: Raw = Raw()
+    usage: Raw = Raw()
+
+
+class _MessageDelta(Struct):
+    delta: Raw = Raw()
+
+
+class _Block(Struct):
+    """What is known of blocks; unknown fields are read from the raw block."""
+
+    type: str = ""
+    text: str | None = None
+    citations: list[Raw] | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    id: str = ""
+    name: str = ""
+    input: Raw = Raw()
+
+
+class _Message(Struct):
+    type: str = ""
+    id: str | None = None
+    model: str | None = None
+    content: list[Raw] = []
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    usage: Raw = Raw()
+
+
+class _Stop(Struct):
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+
+
+_decode_event = Decoder(_Event).decode
+_decode_block = Decoder(_Block).decode
+_decode_message = Decoder(_Message).decode
+_decode_stop = Decoder(_Stop).decode
+_decode_message_delta = Decoder(_MessageDelta).decode
+_decode_fields = Decoder(dict[str, Raw]).decode
+_MESSAGE_FIELDS = frozenset((*_Message.__struct_fields__, "role"))
+_STOP_FIELDS = frozenset(_Stop.__struct_fields__)
+_CALL_FIELDS = frozenset(("type", "id", "name", "input"))
+
+
+class _OpenBlock:
+    """A block of the stream. `part` is None until it says something; `raw` is kept of blocks that we do not know."""
+
+    __slots__ = ("has_input", "kind", "late_input", "part", "pieces", "raw")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.part: int | None = None
+        self.raw = b""
+        self.pieces: list[str] = []
+        self.has_input = False
+        self.late_input = b""
+
+
+class _Answer:
+    """The state of one answer. The provider's name goes with what the model thought."""
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._blocks: dict[int, _OpenBlock] = {}
+        self._parts = 0
+        self._called = False
+        self._usage = RunningUsage()
+        self._stop: _Stop | None = None
+        self._started = False
+        self.finished = False
+
+    @property
+    def has_stop(self) -> bool:
+        """Whether the upstream has said why it stopped."""
+        return self._stop is not None and self._stop.stop_reason is not None
+
+    def feed(self, payload: bytes, out: list[Event]) -> None:
+        """One event of the stream. What is not known is passed over, as the API asks."""
+        try:
+            if not payload.isascii():
+                str(payload, "utf-8")
+            event = _decode_event(payload)
+            self._feed(event, payload, out)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+
+    def _feed(self, event: _Event, payload: bytes, out: list[Event]) -> None:
+        match event.type:
+            case "content_block_delta":
+                if event.delta is not None:
+                    self._feed_delta(event.index, event.delta, out)
+            case "content_block_start":
+                self._open(event.index, bytes(event.content_block), out)
+            case "content_block_stop":
+                self._close(event.index, out)
+            case "message_start":
+                self._start(bytes(event.message), out)
+            case "message_delta":
+                self._report_stop(bytes(_decode_message_delta(payload).delta) or b"{}", out)
+                self._report_usage(bytes(event.usage), out)
+            case "message_stop":
+                self.finish(out)
+            case "error":
+                raise error_from_event(payload)
+            case _:
+                pass  # ping, and what later versions add
+
+    def read_whole(self, body: bytes, out: list[Event]) -> None:
+        """A message that was not streamed: each block as one delta."""
+        try:
+            if not body.isascii():
+                str(body, "utf-8")
+            message = _decode_message(body)
+            if message.type == "error":
+                raise error_from_event(body)
+            self._start(body, out)
+            for index, raw in enumerate(message.content):
+                self._open(index, bytes(raw), out)
+                self._close(index, out)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+        self._stop = _Stop(message.stop_reason, message.stop_sequence)
+        if not self.has_stop:
+            raise BadUpstreamResponse("the upstream's answer has no stop_reason")
+        self.finish(out)
+
+    def _start(self, raw: bytes, out: list[Event]) -> None:
+        if self._started:
+            return
+        self._started = True
+        message = _decode_message(raw or b"{}")
+        out.append(Started(message.id or None, None, message.model or None))
+        self._report_rest(raw, _MESSAGE_FIELDS, out)
+        self._report_usage(bytes(message.usage), out)
+
+    def _report_rest(self, raw: bytes, known: frozenset[str], out: list[Event]) -> None:
+        fields = {name: bytes(value) for name, value in _decode_fields(raw).items() if name not in known}
+        said = {name: value for name, value in fields.items() if value != _NULL}
+        if said:
+            out.append(ProviderReported(said, MESSAGES))
+
+    def _report_usage(self, raw: bytes, out: list[Event]) -> None:
+        if raw in _EMPTY:
+            return
+        news = self._usage.update(raw)
+        if news:
+            out.append(ProviderReported({f"usage.{name}": value for name, value in news.items()}, MESSAGES))
+        usage = self._usage.usage()
+        if usage is not None:
+            out.append(UsageReported(usage))
+
+    def _report_stop(self, raw: bytes, out: list[Event]) -> None:
+        stop = _decode_stop(raw)
+        if stop.stop_reason is not None:
+            self._stop = stop
+        self._report_rest(raw, _STOP_FIELDS, out)
+
+    def _part_of(self, block: _OpenBlock) -> int:
+        if block.part is None:
+            block.part = self._parts
+            self._parts += 1
+        return block.part
+
+    def _open(self, index: int, raw: bytes, out: list[Event]) -> None:
+        found = _decode_block(raw)
+        block = self._blocks[index] = _OpenBlock(found.type)
+        if self.has_stop:
+            raise BadUpstreamResponse("the upstream went on after it had stopped")
+        match found.type:
+            case "text":
+                self._add_text(block, found.text or "", out)
+                for citation in found.citations or ():
+                    out.append(AnnotationAdded(0, self._part_of(block), bytes(citation), MESSAGES))
+            case "thinking":
+                self._add_thought(block, found.thinking or "", out)
+                self._sign(block, found.signature, out)
+            case "redacted_thinking":
+                out.append(
+                    ReasoningFinished(0, self._part_of(block), encrypted=found.data or "", origin=self._provider)
+                )
+            case "tool_use":
+                self._open_call(block, found, raw, out)
+            case _:
+                block.raw = raw
+
+    def _open_call(self, block: _OpenBlock, found: _Block, raw: bytes, out: list[Event]) -> None:
+        if not (found.id and found.name):
+            raise BadUpstreamResponse("the upstream sent a tool call without id or name")
+        self._called = True
+        rest = {name: bytes(value) for name, value in _decode_fields(raw).items() if name not in _CALL_FIELDS}
+        said = {name: value for name, value in rest.items() if value != _NULL}
+        data = ProviderData(MESSAGES, said) if said else None
+        out.append(ToolCallStarted(0, self._part_of(block), found.id, found.name, "function", data))
+        value = bytes(found.input)
+        if value not in _EMPTY:
+            block.late_input = value  # whole bodies, and hosts that do not stream arguments
+
+    def _feed_delta(self, index: int, delta: _Delta, out: list[Event]) -> None:
+        block = self._blocks.get(index)
+        if block is None:
+            raise BadUpstreamResponse("the upstream sent a delta of a block that it had not opened")
+        match delta.type:
+            case "text_delta":
+                self._add_text(block, delta.text, out)
+            case "input_json_delta":
+                if block.kind != "tool_use":
+                    block.pieces.append(delta.partial_json)
+                elif delta.partial_json:
+                    block.has_input = True
+                    out.append(ToolArgumentsDelta(0, self._part_of(block), delta.partial_json))
+            case "thinking_delta":
+                self._add_thought(block, delta.thinking, out)
+            case "signature_delta":
+                self._sign(block, delta.signature, out)
+            case "citations_delta":
+                citation = bytes(delta.citation)
+                if citation not in _EMPTY:
+                    out.append(AnnotationAdded(0, self._part_of(block), citation, MESSAGES))
+            case _:
+                pass  # what later versions add
+
+    def _add_text(self, block: _OpenBlock, text: str, out: list[Event]) -> None:
+        if text:
+            out.append(TextDelta(0, self._part_of(block), text))
+
+    def _add_thought(self, block: _OpenBlock, text: str, out: list[Event]) -> None:
+        if text:
+            out.append(ReasoningDelta(0, self._part_of(block), text))
+
+    def _sign(self, block: _OpenBlock, signature: str | None, out: list[Event]) -> None:
+        if signature:
+            out.append(ReasoningFinished(0, self._part_of(block), signature=signature, origin=self._provider))
+
+    def _close(self, index: int, out: list[Event]) -> None:
+        block = self._blocks.pop(index, None)
+        if block is None:
+            return
+        if block.kind == "tool_use":
+            part = self._part_of(block)
+            if not block.has_input:
+                out.append(ToolArgumentsDelta(0, part, block.late_input.decode() or "{}"))
+            out.append(ToolCallFinished(0, part))
+        elif block.raw:
+            raw = _with_input(block.raw, "".join(block.pieces))
+            out.append(HostedToolEvent(0, self._part_of(block), block.kind, raw, MESSAGES))
+
+    def finish(self, out: list[Event]) -> None:
+        """The finish and the last totals, once. Raises StreamTruncated where no stop word was said."""
+        if self.finished:
+            return
+        stop = self._stop
+        if stop is None or stop.stop_reason is None:
+            raise StreamTruncated("the upstream's stream ended without a stop reason")
+        for index in list(self._blocks):
+            self._close(index, out)
+        self.finished = True
+        reason = STOP_REASONS.get(stop.stop_reason, StopReason.OTHER)
+        if reason is StopReason.STOP and self._called:
+            reason = StopReason.TOOL_CALLS
+        elif reason is StopReason.TOOL_CALLS and not self._called:
+            reason = StopReason.STOP
+        out.append(ChoiceFinished(0, reason, stop.stop_reason, stop.stop_sequence))
+
+
+def _with_input(raw: bytes, joined: str) -> bytes:
+    """A block of a tool that the provider runs, with the input that was streamed."""
+    if not joined:
+        return raw
+    fields: dict[str, Any] = {name: orjson.Fragment(bytes(value)) for name, value in _decode_fields(raw).items()}
+    fields["input"] = orjson.Fragment(joined)
+    return orjson.dumps(fields)
+
+
+class AnswerParser:
+    """The events of one streamed answer (`adapters.upstream.StreamParser`)."""
+
+    def __init__(self, provider: str) -> None:
+        self._sse = SseDecoder()
+        self._answer = _Answer(provider)
+        self.failure: GatewayError | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self._answer.has_stop
+
+    def feed(self, data: bytes) -> list[Event]:
+        out: list[Event] = []
+        feed = self._answer.feed
+        try:
+            for payload in self._sse.feed(data):
+                feed(payload, out)
+        except GatewayError as error:
+            if not out:
+                raise
+            self.failure = error  # after the events that came with it
+        return out
+
+    def close(self) -> Sequence[Event]:
+        """An event that the stream's end cut off counts if it parses."""
+        out: list[Event] = []
+        for payload in self._sse.close():
+            try:
+                self._answer.feed(payload, out)
+            except BadUpstreamResponse as error:
+                if not self._answer.has_stop:
+                    raise StreamTruncated("the upstream's stream ended inside an event") from error
+        self._answer.finish(out)
+        return out
+
+
+def parse_whole(provider: str, body: bytes) -> list[Event]:
+    """The events of a body that was not streamed."""
+    out: list[Event] = []
+    _Answer(provider).read_whole(body, out)
+    return out

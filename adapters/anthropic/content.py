@@ -1,0 +1,250 @@
+"""Messages and their content blocks from a client: JSON -> canonical messages.
+
+Unmapped fields stay with the block that they came with, as raw JSON; a block that we do not know stays whole. Both go
+back only to this dialect.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Raw, Struct
+from msgspec.json import Decoder
+
+from adapters.anthropic.vocabulary import BOOL, MESSAGES, NAME, OBJECT, RAW_LIST, SHORT_TEXT, TEXT
+from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.messages import (
+    ASSISTANT,
+    SYSTEM,
+    TOOL,
+    USER,
+    CacheHint,
+    Document,
+    File,
+    Image,
+    MediaSource,
+    Message,
+    Opaque,
+    Part,
+    ProviderData,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from adapters.json_fields import JsonObject, decode_at
+
+__all__ = ["take_cache", "take_messages", "take_system"]
+
+_CONTENT = Decoder(str | list[Raw])
+_ROLE = Decoder(Literal["user", "assistant", "system"])
+_TTL = Decoder(Literal["5m", "1h"])
+_EPHEMERAL = Decoder(Literal["ephemeral"])
+
+
+class _PlainMessage(Struct, forbid_unknown_fields=True):
+    """What many messages are; its decoder does in one step what the general way does field by field."""
+
+    role: Literal["user", "assistant"]
+    content: Annotated[str, Meta(min_length=1)]
+
+
+_PLAIN = Decoder(Annotated[list[_PlainMessage], Meta(min_length=1)])
+
+
+def take_messages(body: JsonObject) -> tuple[Message, ...]:
+    """The turns. One that answers calls becomes a tool message for each answer, then what else the user said."""
+    plain = body.take_if("messages", _PLAIN)
+    if plain is not None:
+        return tuple([Message(role=found.role, parts=(Text(text=found.content),)) for found in plain])
+    rows = body.take_objects("messages")
+    if rows is None:
+        raise InvalidRequest("messages: this field is required", param="messages")
+    if not rows:
+        raise InvalidRequest("messages: the list must not be empty", param="messages")
+    return tuple([message for row in rows for message in _messages_in(row)])
+
+
+def take_system(body: JsonObject) -> tuple[Message, ...]:
+    parts = _content_of(body, "system")
+    if not all(isinstance(part, Text) for part in parts):
+        raise InvalidRequest("system: expected text blocks only", param="system")
+    return (Message(role=SYSTEM, parts=parts),) if parts else ()
+
+
+def take_cache(fields: JsonObject) -> CacheHint | None:
+    found = fields.take_object("cache_control")
+    if found is None:
+        return None
+    found.require("type", _EPHEMERAL)
+    hint = CacheHint(ttl=found.take("ttl", _TTL))
+    found.refuse_rest()
+    return hint
+
+
+def _messages_in(row: JsonObject) -> list[Message]:
+    role = row.require("role", _ROLE)
+    parts = _content_of(row, "content")
+    extras = row.rest()
+    data = ProviderData(MESSAGES, extras) if extras else None
+    if role == USER and any(isinstance(part, ToolResult) for part in parts):
+        return _answers(parts, data)
+    if role == ASSISTANT:
+        _refuse(parts, (ToolResult,), row.path, role)
+    else:
+        _refuse(parts, (ToolCall, Reasoning), row.path, role)
+    return [Message(role=role, parts=parts, extras=data)]
+
+
+def _answers(parts: tuple[Part, ...], extras: ProviderData | None) -> list[Message]:
+    found: list[Message] = []
+    said: list[Part] = []
+    for part in parts:
+        if isinstance(part, ToolResult):
+            found.append(Message(role=TOOL, parts=(part,)))
+        else:
+            said.append(part)
+    if said:
+        found.append(Message(role=USER, parts=tuple(said)))
+    if extras is not None:
+        found[-1] = Message(role=found[-1].role, parts=found[-1].parts, extras=extras)
+    return found
+
+
+def _refuse(parts: tuple[Part, ...], kinds: tuple[type[Part], ...], path: str, role: str) -> None:
+    for part in parts:
+        if isinstance(part, kinds):
+            what = "tool_result" if isinstance(part, ToolResult) else "tool_use or thinking"
+            raise InvalidRequest(f"{path}.content: a {role} message has no {what} blocks", param=f"{path}.content")
+
+
+def _content_of(fields: JsonObject, name: str) -> tuple[Part, ...]:
+    """A string, or a list of blocks. Empty text says nothing."""
+    content = fields.take(name, _CONTENT)
+    if not content:
+        return ()
+    if isinstance(content, str):
+        return (Text(text=content),)
+    path = fields.at(name)
+    parts = [_parse_block(bytes(raw), f"{path}[{i}]") for i, raw in enumerate(content)]
+    return tuple([part for part in parts if not (isinstance(part, Text) and not part.text)])
+
+
+def _parse_block(raw: bytes, path: str) -> Part:
+    block = JsonObject(decode_at(raw, OBJECT, path), path)
+    kind = block.require("type", TEXT)
+    if kind not in _PARSERS:
+        return Opaque(type=kind, raw=raw, origin=MESSAGES)
+    return _PARSERS[kind](block, raw)
+
+
+def _rest(block: JsonObject) -> ProviderData | None:
+    rest = block.rest()
+    known = {name: value for name, value in rest.items() if value != b"null"}
+    return ProviderData(MESSAGES, known) if known else None
+
+
+def _text(block: JsonObject, raw: bytes) -> Part:
+    text = block.require("text", TEXT)
+    citations = block.take("citations", RAW_LIST) or ()
+    return Text(
+        text=text,
+        annotations=tuple([bytes(citation) for citation in citations]),
+        annotated_by=MESSAGES if citations else None,
+        cache=take_cache(block),
+        provider_data=_rest(block),
+    )
+
+
+def _image(block: JsonObject, raw: bytes) -> Part:
+    source = _source_object(block)
+    kind = source.require("type", TEXT)
+    found = _media(source, kind)
+    if found is None:
+        raise InvalidRequest(f"{source.at('type')}: expected base64, url or file, got {kind}", param=source.at("type"))
+    return Image(source=found, cache=take_cache(block), provider_data=_rest(block))
+
+
+def _document(block: JsonObject, raw: bytes) -> Part:
+    """A PDF that is nothing but a file is a File, which more targets take; text, titles and citations need Document."""
+    source = _source_object(block)
+    kind = source.require("type", TEXT)
+    text = source.require("data", TEXT) if kind == "text" else None
+    media = None if text is not None else _media(source, kind)
+    if text is None and media is None:
+        return Opaque(type="document", raw=raw, origin=MESSAGES)
+    title, context = block.take("title", TEXT), block.take("context", TEXT)
+    citations = block.take_object("citations")
+    cited = None if citations is None else citations.take("enabled", BOOL)
+    cache, data = take_cache(block), _rest(block)
+    if media is not None and context is None and not cited:
+        return File(source=media, filename=title, cache=cache, provider_data=data)
+    return Document(
+        source=media, text=text, title=title, context=context, citations=cited, cache=cache, provider_data=data
+    )
+
+
+def _source_object(block: JsonObject) -> JsonObject:
+    source = block.take_object("source")
+    if source is None:
+        raise InvalidRequest(f"{block.at('source')}: this field is required", param=block.at("source"))
+    return source
+
+
+def _media(source: JsonObject, kind: str) -> MediaSource | None:
+    """None for a kind of source that holds no media."""
+    if kind == "base64":
+        return MediaSource(data=source.require("data", NAME), media_type=source.require("media_type", NAME))
+    if kind == "url":
+        return MediaSource(url=source.require("url", NAME))
+    if kind == "file":
+        return MediaSource(file_id=source.require("file_id", NAME))
+    return None
+
+
+def _thinking(block: JsonObject, raw: bytes) -> Part:
+    """Whose it is the dialect does not say: the origin is unknown."""
+    return Reasoning(
+        text=block.take("thinking", TEXT) or "",
+        signature=block.take("signature", TEXT) or None,
+        cache=take_cache(block),
+        provider_data=_rest(block),
+    )
+
+
+def _redacted_thinking(block: JsonObject, raw: bytes) -> Part:
+    return Reasoning(encrypted=block.require("data", NAME), cache=take_cache(block), provider_data=_rest(block))
+
+
+def _tool_use(block: JsonObject, raw: bytes) -> Part:
+    """The input is passed on as it came, as text."""
+    value = block.take_raw("input")
+    path = block.at("input")
+    if value is not None and not value.startswith(b"{"):
+        raise InvalidRequest(f"{path}: expected an object", param=path)
+    return ToolCall(
+        id=block.require("id", NAME),
+        name=block.require("name", SHORT_TEXT),
+        arguments="{}" if value is None else value.decode(),
+        cache=take_cache(block),
+        provider_data=_rest(block),
+    )
+
+
+def _tool_result(block: JsonObject, raw: bytes) -> Part:
+    return ToolResult(
+        call_id=block.require("tool_use_id", NAME),
+        parts=_content_of(block, "content"),
+        is_error=block.take("is_error", BOOL),
+        cache=take_cache(block),
+        provider_data=_rest(block),
+    )
+
+
+_PARSERS = {
+    "text": _text,
+    "image": _image,
+    "document": _document,
+    "thinking": _thinking,
+    "redacted_thinking": _redacted_thinking,
+    "tool_use": _tool_use,
+    "tool_result": _tool_result,
+}

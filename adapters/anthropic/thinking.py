@@ -1,0 +1,117 @@
+"""How much the model thinks, both ways: `thinking` and `output_config.effort`.
+
+A client of this dialect gets exactly what it asked for. For others an effort becomes adaptive thinking, or a budget on
+models that do not decide themselves.
+"""
+
+from typing import Any, Literal
+
+from msgspec.json import Decoder
+
+from adapters.anthropic.model_traits import ModelTraits
+from adapters.anthropic.vocabulary import MESSAGES, TOKEN_COUNT
+from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.request import REQUIRED, ReasoningOptions, Request
+from adapters.json_fields import JsonObject
+
+__all__ = ["DEFAULT_MAX_TOKENS", "Thinking", "take_thinking", "thinking_of"]
+
+DEFAULT_MAX_TOKENS = 4096
+"""The API demands a limit; this one is sent where neither the client nor run.yaml gives one."""
+
+_TYPE = Decoder(Literal["enabled", "disabled", "adaptive", "between_tools"])
+_DISPLAY = Decoder(Literal["summarized", "omitted"])
+_EFFORT = Decoder(Literal["low", "medium", "high", "xhigh", "max"])
+_NO_EFFORT = "none"
+_BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 49152}
+_MIN_BUDGET = 1024
+
+
+def take_thinking(body: JsonObject, output_config: JsonObject | None) -> ReasoningOptions | None:
+    """`thinking: disabled` alone is what other dialects call no effort; `enabled` is said by its budget."""
+    effort: str | None = None if output_config is None else output_config.take("effort", _EFFORT)
+    found = body.take_object("thinking")
+    if found is None:
+        return None if effort is None else ReasoningOptions(effort=effort)
+    kind = found.require("type", _TYPE)
+    display = found.take("display", _DISPLAY)
+    budget = found.require("budget_tokens", TOKEN_COUNT) if kind == "enabled" else None
+    found.refuse_rest()
+    if budget is not None and budget < _MIN_BUDGET:
+        path = "thinking.budget_tokens"
+        raise InvalidRequest(f"{path}: expected at least {_MIN_BUDGET}", param=path)
+    mode: str | None = kind
+    if kind == "enabled":
+        mode = None
+    elif kind == "disabled" and effort is None:
+        effort, mode = _NO_EFFORT, None
+    return ReasoningOptions(
+        effort=effort,
+        mode=mode,
+        budget_tokens=budget,
+        include=None if display is None else display == "summarized",
+    )
+
+
+class Thinking:
+    """What an upstream is told: the `thinking` object and the effort, None where nothing is said."""
+
+    __slots__ = ("config", "effort")
+
+    def __init__(self, config: dict[str, Any] | None = None, effort: str | None = None) -> None:
+        self.config = config
+        self.effort = effort
+
+    @property
+    def is_on(self) -> bool:
+        return self.config is not None and self.config["type"] in ("adaptive", "enabled")
+
+    @property
+    def least_tokens(self) -> int:
+        """A limit below or at this leaves no room for an answer."""
+        budget: int = 0 if self.config is None else self.config.get("budget_tokens", 0)
+        return budget
+
+
+def thinking_of(request: Request, traits: ModelTraits) -> Thinking:
+    """Raises InvalidRequest where thinking and another field of the client exclude each other."""
+    options = request.reasoning
+    if options is None:
+        return Thinking()
+    effort = None if options.effort == _NO_EFFORT else options.effort
+    native = request.dialect == MESSAGES
+    found = Thinking(effort=("low" if effort == "minimal" else effort))
+    if options.mode in ("disabled", "between_tools"):
+        found.config = {"type": options.mode}
+    elif options.effort == _NO_EFFORT or options.budget_tokens == 0:
+        found.config = {"type": "disabled"}
+    elif options.budget_tokens is not None:
+        found.config = {"type": "enabled", "budget_tokens": options.budget_tokens}
+    elif options.mode is not None:
+        found.config = {"type": options.mode}
+    elif effort is not None and not native:
+        if traits.adaptive:
+            found.config = {"type": "adaptive"}
+        else:
+            found = Thinking({"type": "enabled", "budget_tokens": _budget(effort, request.max_tokens)})
+    if found.config is not None and found.is_on:
+        if options.include is not None:
+            found.config["display"] = "summarized" if options.include else "omitted"
+        if not native and request.tool_choice is not None and request.tool_choice.mode == REQUIRED:
+            raise InvalidRequest(
+                "tool_choice: this model can't be made to call a tool while it thinks; leave reasoning_effort out",
+                param="tool_choice",
+            )
+    return found
+
+
+def _budget(effort: str, max_tokens: int | None) -> int:
+    """Tokens to think with, below the limit of the whole answer."""
+    wanted = _BUDGETS.get(effort, _BUDGETS["medium"])
+    if max_tokens is None:
+        return wanted
+    if max_tokens <= _MIN_BUDGET:
+        raise InvalidRequest(
+            f"reasoning_effort: this model needs max_tokens above {_MIN_BUDGET} to think", param="reasoning_effort"
+        )
+    return min(wanted, max(_MIN_BUDGET, max_tokens // 2))

@@ -1,0 +1,143 @@
+"""Anthropic's tools and tool choice, both ways. Schemas pass as raw JSON, never decoded and rebuilt (law 9)."""
+
+from typing import Any
+
+import orjson
+from msgspec import DecodeError, Raw
+from msgspec.json import Decoder
+
+from adapters.anthropic.content import take_cache
+from adapters.anthropic.vocabulary import BOOL, MESSAGES, NAME, OBJECT, RAW_LIST, RAW_OBJECT, TEXT
+from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.canonical.messages import CacheHint, ProviderData
+from adapters.canonical.request import AUTO, NONE, REQUIRED, Request, Tool, ToolChoice
+from adapters.json_fields import JsonObject, decode_at
+
+__all__ = ["cache_object", "take_tool_choice", "take_tools", "tool_choice_object", "tool_objects"]
+
+_CUSTOM = (None, "custom")
+_NO_PARAMETERS = b'{"type":"object","properties":{}}'
+_MODES = {"auto": AUTO, "any": REQUIRED, "tool": REQUIRED, "none": NONE}
+_WORDS = {AUTO: "auto", REQUIRED: "any", NONE: "none"}
+_TYPED = Decoder(dict[str, Raw])
+_REFERENCE = Decoder(dict[str, Any])
+
+
+def take_tools(body: JsonObject) -> tuple[Tool, ...] | None:
+    """An empty list is no list."""
+    raws = body.take("tools", RAW_LIST)
+    return tuple([_parse_tool(bytes(raw), f"tools[{i}]") for i, raw in enumerate(raws)]) if raws else None
+
+
+def _parse_tool(raw: bytes, path: str) -> Tool:
+    """A tool with a type of its own runs at Anthropic, or is one that its models know: it stays whole."""
+    tool = JsonObject(decode_at(raw, OBJECT, path), path)
+    kind = tool.take("type", TEXT)
+    if kind not in _CUSTOM:
+        return Tool(kind="hosted", name=kind or "", raw=raw, cache=take_cache(tool))
+    found = Tool(
+        kind="function",
+        name=tool.require("name", NAME),
+        description=tool.take("description", TEXT),
+        parameters=tool.require("input_schema", RAW_OBJECT),
+        strict=tool.take("strict", BOOL),
+        cache=take_cache(tool),
+    )
+    rest = {name: value for name, value in tool.rest().items() if value != b"null"}
+    if not rest:
+        return found
+    return Tool(
+        kind="function",
+        name=found.name,
+        description=found.description,
+        parameters=found.parameters,
+        strict=found.strict,
+        cache=found.cache,
+        extras=ProviderData(MESSAGES, rest),
+    )
+
+
+def take_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> tuple[ToolChoice | None, bool | None]:
+    """The choice, and whether calls may be parallel (None: not said). Refuses a choice that the tools cannot meet."""
+    value = body.take_object("tool_choice")
+    if value is None:
+        return None, None
+    kind = value.require("type", TEXT)
+    if kind not in _MODES:
+        raise InvalidRequest(f"tool_choice.type: expected one of {', '.join(_MODES)}, got {kind}", param="tool_choice")
+    name = value.require("name", NAME) if kind == "tool" else None
+    disabled = value.take("disable_parallel_tool_use", BOOL) if kind != "none" else None
+    value.refuse_rest()
+    if not tools and _MODES[kind] == REQUIRED:
+        raise InvalidRequest("tool_choice: a call cannot be required without tools", param="tool_choice")
+    if name is not None and not any(tool.name == name or tool.kind == "hosted" for tool in tools or ()):
+        raise InvalidRequest(f"tool_choice: there is no tool named {name}", param="tool_choice.name")
+    return ToolChoice(mode=_MODES[kind], name=name), False if disabled else None
+
+
+def tool_objects(request: Request) -> list[Any] | None:
+    """The declarations for the upstream, None for no tools. With `allowed_tools` only those that are allowed."""
+    tools = request.tools
+    if tools is None:
+        return None
+    allowed = None if request.tool_choice is None else request.tool_choice.allowed
+    if allowed is not None:
+        names = {_name_in(reference) for reference in allowed}
+        tools = tuple([tool for tool in tools if tool.name in names])
+    return [_tool_object(tool, request.dialect) for tool in tools]
+
+
+def _name_in(reference: bytes) -> object:
+    """The name in a reference to a tool, which dialects put at different depths."""
+    found = _REFERENCE.decode(reference)
+    inner = found.get(str(found.get("type")))
+    return inner.get("name") if isinstance(inner, dict) else found.get("name")
+
+
+def _tool_object(tool: Tool, dialect: str) -> Any:
+    if tool.raw is not None:
+        if dialect != MESSAGES:
+            raise UnsupportedParameter(f"tools: Anthropic has no tool {tool.name} in this form", param="tools")
+        return orjson.Fragment(tool.raw)
+    found: dict[str, Any] = {"name": tool.name}
+    if tool.description is not None:
+        found["description"] = tool.description
+    found["input_schema"] = orjson.Fragment(_object_schema(tool.parameters))
+    if tool.strict is not None:
+        found["strict"] = tool.strict
+    if tool.extras is not None and tool.extras.origin == MESSAGES:
+        found.update({name: orjson.Fragment(raw) for name, raw in tool.extras.fields.items()})
+    if tool.cache is not None:
+        found["cache_control"] = cache_object(tool.cache)
+    return found
+
+
+def _object_schema(schema: bytes | None) -> bytes:
+    """The schema as it came. One that does not say so is told to be an object's, which the API demands."""
+    if schema is None:
+        return _NO_PARAMETERS
+    try:
+        if "type" in _TYPED.decode(schema):
+            return schema
+    except DecodeError as error:
+        raise InvalidRequest("tools: a tool's schema is not a JSON object", param="tools") from error
+    inside = schema.strip()[1:]
+    return b'{"type":"object"%b%b' % (b"" if inside.strip() == b"}" else b",", inside)
+
+
+def cache_object(hint: CacheHint) -> dict[str, str]:
+    return {"type": "ephemeral"} if hint.ttl is None else {"type": "ephemeral", "ttl": hint.ttl}
+
+
+def tool_choice_object(request: Request) -> dict[str, Any] | None:
+    """`parallel_tool_calls: false` is a field of the choice here; without tools it asks for nothing."""
+    choice = request.tool_choice
+    disabled = request.parallel_tool_calls is False and bool(request.tools)
+    if choice is None:
+        return {"type": "auto", "disable_parallel_tool_use": True} if disabled else None
+    found: dict[str, Any] = {"type": _WORDS[choice.mode]}
+    if choice.name is not None:
+        found = {"type": "tool", "name": choice.name}
+    if disabled and choice.mode != NONE:
+        found["disable_parallel_tool_use"] = True
+    return found

@@ -1,0 +1,90 @@
+"""Anthropic's usage object, both ways. Its input tokens leave out what came from the cache or went into it; ours are
+inclusive."""
+
+from typing import Annotated, Any
+
+import orjson
+from msgspec import Meta, Raw, Struct
+from msgspec.json import Decoder
+from msgspec.structs import asdict
+
+from adapters.canonical.usage import Usage
+
+__all__ = ["RunningUsage", "usage_object"]
+
+_Count = Annotated[int, Meta(ge=0, le=2**53)]
+_NULL = b"null"
+
+
+class _Details(Struct):
+    thinking_tokens: _Count | None = None
+
+
+class _Counts(Struct):
+    input_tokens: _Count | None = None
+    cache_creation_input_tokens: _Count | None = None
+    cache_read_input_tokens: _Count | None = None
+    output_tokens: _Count | None = None
+    output_tokens_details: _Details | None = None
+
+
+_decode_counts = Decoder(_Counts).decode
+_decode_fields = Decoder(dict[str, Raw]).decode
+_KNOWN = frozenset(_Counts.__struct_fields__)
+
+
+class RunningUsage:
+    """The totals of one answer. Every report is cumulative: what it says replaces, what it leaves out stays."""
+
+    __slots__ = ("_counts", "_rest")
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Any] = {}
+        self._rest: dict[str, bytes] = {}
+
+    def update(self, raw: bytes) -> dict[str, bytes]:
+        """Takes a usage object in. Gives its fields that we do not map, those that are new or changed."""
+        for name, value in asdict(_decode_counts(raw)).items():
+            if value is not None:
+                self._counts[name] = value
+        found = {name: bytes(value) for name, value in _decode_fields(raw).items() if name not in _KNOWN}
+        news = {name: value for name, value in found.items() if value != _NULL and self._rest.get(name) != value}
+        self._rest.update(news)
+        return news
+
+    def usage(self) -> Usage | None:
+        """None where nothing was reported."""
+        counts = self._counts
+        if not counts:
+            return None
+        cached = counts.get("cache_read_input_tokens")
+        written = counts.get("cache_creation_input_tokens")
+        fresh = counts.get("input_tokens")
+        known = [count for count in (fresh, cached, written) if count is not None]
+        details: _Details | None = counts.get("output_tokens_details")
+        return Usage(
+            prompt_tokens=sum(known) if known else None,
+            completion_tokens=counts.get("output_tokens"),
+            cached_tokens=cached,
+            cache_write_tokens=written,
+            reasoning_tokens=None if details is None else details.thinking_tokens,
+        )
+
+
+def usage_object(usage: Usage | None, more: dict[str, bytes]) -> dict[str, Any]:
+    """Totals are always numbers (the SDK's type demands it). `more` are fields of an upstream of this dialect."""
+    usage = usage or Usage()
+    prompt = usage.prompt_tokens or 0
+    found: dict[str, Any] = {
+        "input_tokens": max(0, prompt - (usage.cached_tokens or 0) - (usage.cache_write_tokens or 0)),
+        "output_tokens": usage.completion_tokens or 0,
+    }
+    if usage.cache_write_tokens is not None:
+        found["cache_creation_input_tokens"] = usage.cache_write_tokens
+    if usage.cached_tokens is not None:
+        found["cache_read_input_tokens"] = usage.cached_tokens
+    if usage.reasoning_tokens is not None:
+        found["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
+    for name, raw in more.items():
+        found.setdefault(name, orjson.Fragment(raw))
+    return found

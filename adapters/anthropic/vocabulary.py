@@ -1,0 +1,96 @@
+"""Anthropic's words: the dialect's name, its stop reasons both ways, its frames, and the types of its request fields.
+
+Source: the anthropic SDK 2.14 types (2026-11).
+"""
+
+from typing import Annotated, Any
+
+import orjson
+from msgspec import Meta, Raw
+from msgspec.json import Decoder
+
+from adapters.canonical.events import ChoiceFinished
+from adapters.canonical.stop_reason import StopReason
+from adapters.json_fields import RawDecoder
+
+__all__ = [
+    "MESSAGES",
+    "PING",
+    "SPELLINGS",
+    "STOP_REASONS",
+    "frame",
+    "stop_word",
+]
+
+MESSAGES = "anthropic.messages"
+
+STOP_REASONS = {
+    "end_turn": StopReason.STOP,
+    "stop_sequence": StopReason.STOP,
+    "max_tokens": StopReason.LENGTH,
+    "model_context_window_exceeded": StopReason.LENGTH,
+    "tool_use": StopReason.TOOL_CALLS,
+    "refusal": StopReason.CONTENT_FILTER,
+    "pause_turn": StopReason.PAUSED,
+}
+"""Upstream's stop_reason to ours; an unknown word is OTHER and is kept raw."""
+
+_STOP_WORDS = {
+    StopReason.STOP: "end_turn",
+    StopReason.LENGTH: "max_tokens",
+    StopReason.TOOL_CALLS: "tool_use",
+    StopReason.CONTENT_FILTER: "refusal",
+    StopReason.PAUSED: "pause_turn",
+    StopReason.OTHER: "end_turn",
+}
+"""Ours to the client's stop_reason. ERROR and CANCELLED are never a stop word but an error."""
+
+TOKEN_COUNT = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
+TOP_K = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
+FRACTION = Decoder(Annotated[float, Meta(ge=0, le=1)])
+BOOL = Decoder(bool)
+TEXT = Decoder(str)
+NAME = Decoder(Annotated[str, Meta(min_length=1)])
+SHORT_TEXT = Decoder(Annotated[str, Meta(max_length=512)])
+STOPS = Decoder(Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=8191)])
+OBJECT = Decoder(dict[str, Raw])
+RAW_LIST = Decoder(list[Raw])
+RAW_OBJECT = RawDecoder("object")
+
+SPELLINGS = {
+    "stop": "stop_sequences",
+    "user": "metadata.user_id",
+    "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
+    "output_format": "output_config.format",
+    "reasoning.effort": "output_config.effort",
+    "reasoning.budget_tokens": "thinking.budget_tokens",
+    "reasoning.mode": "thinking.type",
+    "reasoning.include": "thinking.display",
+}
+"""Canonical field names to Anthropic's where they differ."""
+
+
+def frame(event: str, data: dict[str, Any]) -> bytes:
+    """One server-sent event; its name stands in the data too."""
+    return b"event: %b\ndata: %b\n\n" % (event.encode(), orjson.dumps({"type": event, **data}))
+
+
+PING = frame("ping", {})
+
+
+def stop_word(finish: ChoiceFinished, *, called: bool, refused: bool) -> str | None:
+    """The client's stop_reason, None for a finish that is an error.
+
+    `called`: the turn holds a tool call, which ends a turn in `tool_use` whatever the upstream says of a natural end.
+    """
+    reason = finish.reason
+    if reason in (StopReason.STOP, StopReason.OTHER):
+        if called:
+            return _STOP_WORDS[StopReason.TOOL_CALLS]
+        if refused:
+            return _STOP_WORDS[StopReason.CONTENT_FILTER]
+        if isinstance(finish.stop, str):
+            return "stop_sequence"
+    if STOP_REASONS.get(finish.raw or "") is reason and finish.raw != "stop_sequence":
+        return finish.raw
+    return _STOP_WORDS.get(reason)

@@ -1,0 +1,192 @@
+"""The provider for Anthropic's Messages API over HTTP.
+
+Joins the dialect and HTTP. Owns the headers of the key, and which fields which model takes; no wire words, no retries.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from adapters.anthropic.model_traits import ModelTraits, traits_of
+from adapters.anthropic.upstream import MessagesUpstream
+from adapters.anthropic.vocabulary import MESSAGES
+from adapters.canonical.errors import BadUpstreamResponse
+from adapters.canonical.messages import (
+    Document,
+    File,
+    Image,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from adapters.canonical.request import Request
+from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
+from providers.choices import fan_out
+from providers.remote.exchange import exchange, failure_of
+from providers.remote.http import HttpClient
+from providers.remote.model_list import MAX_LIST_BYTES, KeptModels
+from providers.remote.paused_turns import continued
+
+__all__ = ["AnthropicProvider"]
+
+_BASE_URL = "https://api.anthropic.com/v1"
+_REQUEST_ID = "request-id"
+_READY = Readiness(ReadinessState.READY)
+_MAX_UNSTREAMED_TOKENS = 21_333
+"""More than this may take over ten minutes at the rate that Anthropic's SDK counts with: such answers are streamed."""
+_NO_DEFAULTS = frozenset(("model", "messages", "system", "stream"))
+_SAMPLING = frozenset(("temperature", "top_p", "top_k"))
+_BUDGET = frozenset(("reasoning.budget_tokens",))
+_FIELDS = _SAMPLING | _BUDGET | frozenset(
+    (
+        "messages",
+        "max_tokens",
+        "stop",
+        "n",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "output_format",
+        "reasoning.effort",
+        "reasoning.mode",
+        "reasoning.include",
+        "service_tier",
+        "user",
+        "safety_identifier",
+        "prompt_cache_key",  # a hint, which changes nothing about the answer
+    )
+)  # fmt: skip
+_PARTS: frozenset[type[Part]] = frozenset(
+    (Text, Refusal, Reasoning, ToolCall, ToolResult, Image, File, Document, Opaque)
+)
+
+
+class _ModelRow(Struct):
+    id: str
+    created_at: datetime | None = None
+    max_input_tokens: int | None = None
+
+
+class _ModelList(Struct):
+    data: list[_ModelRow]
+
+
+class _Count(Struct):
+    input_tokens: int
+
+
+_decode_models = Decoder(_ModelList).decode
+_decode_count = Decoder(_Count).decode
+
+
+class AnthropicProvider:
+    """One configured account; satisfies `providers.base.Provider` and `providers.abilities.TokenCounter`."""
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        """Opens no connection. Raises ValueError on settings that can't work."""
+        for name in settings.params:
+            if name in _NO_DEFAULTS:
+                raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
+        auth = {"x-api-key": settings.api_key} if settings.api_key else {}
+        self._name = settings.name
+        self._client = HttpClient(settings, settings.base_url or _BASE_URL, auth)
+        self._upstream = MessagesUpstream(
+            settings.name,
+            version=str(settings.options.get("api_version", "auto")),
+            defaults={name: msgspec.json.encode(value) for name, value in settings.params.items()},
+        )
+        self._models = KeptModels(self._fetch_models)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def start(self) -> None:
+        """Nothing runs in the background; the first call opens the first connection."""
+
+    def capabilities(self, model: str) -> Capabilities:
+        return _CAPABILITIES[traits_of(model)]
+
+    def readiness(self, model: str) -> Readiness:
+        return _READY
+
+    async def models(self) -> Sequence[ModelEntry]:
+        """GET /models, kept for a minute."""
+        return await self._models.get()
+
+    async def _fetch_models(self) -> Sequence[ModelEntry]:
+        with await self._client.get("/models?limit=1000", self._upstream.headers()) as answer:
+            if answer.status != 200:
+                raise await failure_of(self._name, self._upstream, answer)
+            body = await answer.body(MAX_LIST_BYTES)
+        try:
+            rows = _decode_models(body).data
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise BadUpstreamResponse(f"{self._name}: GET /models is not a model list") from error
+        return tuple([_entry(row) for row in rows])
+
+    def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
+        return fan_out(self._answer, request)
+
+    def _answer(self, request: Request) -> AsyncGenerator[Batch, None]:
+        """One choice. Only a turn in which the upstream runs tools itself can be paused."""
+        if not request.stream and (request.max_tokens or 0) > _MAX_UNSTREAMED_TOKENS:
+            request = replace(request, stream=True)
+        if any(tool.kind == "hosted" for tool in request.tools or ()):
+            return continued(self._call, request)
+        return self._call(request)
+
+    def _call(self, request: Request) -> AsyncGenerator[Batch, None]:
+        upstream = self._upstream
+        return exchange(self._client, upstream, request, _REQUEST_ID, headers=upstream.headers(request))
+
+    async def count_tokens(self, request: Request) -> Sequence[int]:
+        """POST /messages/count_tokens."""
+        upstream = self._upstream
+        body = upstream.render_count(request)
+        headers = upstream.headers()
+        with await self._client.post(
+            upstream.count_path, body, stream=False, request_id=request.request_id, headers=headers
+        ) as answer:
+            if answer.status != 200:
+                raise await failure_of(self._name, upstream, answer)
+            counted = await answer.body()
+        try:
+            return (_decode_count(counted).input_tokens,)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise BadUpstreamResponse(f"{self._name}: the answer to a token count has none") from error
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+def _entry(row: _ModelRow) -> ModelEntry:
+    created = None if row.created_at is None else int(row.created_at.timestamp())
+    return ModelEntry(id=row.id, created=created, owned_by="anthropic", context=row.max_input_tokens)
+
+
+def _capabilities(traits: ModelTraits) -> Capabilities:
+    fields = _FIELDS - (frozenset() if traits.sampling else _SAMPLING) - (frozenset() if traits.budgets else _BUDGET)
+    return Capabilities(
+        fields=fields,
+        forwards=frozenset((MESSAGES,)),
+        parts=_PARTS,
+        tool_kinds=frozenset(("function", "hosted")),
+    )
+
+
+_CAPABILITIES = {
+    traits: _capabilities(traits)
+    for knobs in (True, False)
+    for adaptive in (True, False)
+    for forced in (True, False)
+    for traits in (ModelTraits(sampling=knobs, budgets=knobs, adaptive=adaptive, forced_choice=forced),)
+}
