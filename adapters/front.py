@@ -13,7 +13,7 @@ from adapters.canonical.events import Event
 from adapters.canonical.request import Request
 from adapters.canonical.result import Result
 
-__all__ = ["AnswerHead", "Front", "StreamRenderer"]
+__all__ = ["AnswerHead", "Front", "ListedModel", "ModelListForm", "StreamRenderer"]
 
 
 class AnswerHead(Struct, frozen=True):
@@ -22,6 +22,23 @@ class AnswerHead(Struct, frozen=True):
     id: str
     created: int
     model: str
+
+
+class ListedModel(Struct, frozen=True, kw_only=True):
+    """A model as clients may call it. `created` is Unix seconds, `context` the window in tokens."""
+
+    id: str
+    created: int
+    owned_by: str
+    context: int | None = None
+
+
+class ModelListForm(Protocol):
+    """How a dialect lists models."""
+
+    def render_models(self, models: Sequence[ListedModel]) -> bytes: ...
+
+    def render_model(self, model: ListedModel) -> bytes: ...
 
 
 class StreamRenderer(Protocol):
@@ -46,6 +63,8 @@ class Front(Protocol):
     stream_content_type: str
     keepalive: bytes
     """A frame that clients ignore, sent during long silence."""
+    request_id_header: str
+    """Where clients look for the id of their request, beside x-request-id."""
 
     def parse(self, body: bytes, *, max_depth: int) -> Request:
         """The request in a body. Raises InvalidRequest, naming the path."""

@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
+from adapters.anthropic.front import MessagesFront
 from adapters.front import Front
 from adapters.openai.chat.front import ChatFront
 from adapters.openai.completions.front import CompletionsFront
 from gateway.config import Config, ProviderConfig, Redactor
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.models import Alias
+from gateway.routing.counting import TokenCounts
 from gateway.routing.defaults import Defaults, DefaultsError
 from gateway.routing.names import ModelLists, Names, ProviderRules
 from gateway.routing.route import Route, Target
@@ -26,14 +28,22 @@ from gateway.server.connections import Connections
 from gateway.server.door import ClientKey, Door, KeyDoor, LoopbackDoor
 from gateway.server.generation import Generation
 from gateway.server.log import Log
-from gateway.server.service import Service
+from gateway.server.service import Served, Service
+from gateway.server.token_count import TokenCount
 from gateway.version import VERSION
 from providers.base import Limits, Provider, ProviderSettings
 from providers.registry import build as build_provider
 
 __all__ = ["FRONTS", "App", "Surroundings", "build_app", "build_providers"]
 
-FRONTS: Mapping[str, Front] = {"/v1/chat/completions": ChatFront(), "/v1/completions": CompletionsFront()}
+_MESSAGES = MessagesFront()
+FRONTS: Mapping[str, Front] = {
+    "/v1/chat/completions": ChatFront(),
+    "/v1/completions": CompletionsFront(),
+    "/v1/messages": _MESSAGES,
+}
+_COUNTS = "/v1/messages/count_tokens"
+_BY_HEADER = {"anthropic-version": _MESSAGES}
 _CLOSE_S = 1.0
 """What connections get to end after the drain; aiohttp takes 0 for no limit."""
 _HELD_BODIES = 8
@@ -116,7 +126,7 @@ def build_app(
     max_bytes = int(config.server.max_body_mb * 2**20)
     held = HeldBytes(_HELD_BODIES * max_bytes)
     bodies = BodyReader(max_bytes, held)
-    generations = {
+    served: dict[str, Served] = {
         path: Generation(
             front,
             router,
@@ -127,6 +137,8 @@ def build_app(
         )
         for path, front in fronts.items()
     }
+    counts = TokenCounts(names, total_s=config.reliability.timeouts.total_s)
+    served[_COUNTS] = TokenCount(_MESSAGES, counts, bodies, max_depth=config.server.max_depth)
     local_first = sorted(providers, key=lambda name: not isinstance(config.providers.get(name), LocalProvider))
     catalogue = Catalogue(
         names,
@@ -136,10 +148,11 @@ def build_app(
         started_at=int(around.now()),
     )
     service = Service(
-        generations,
+        served,
         catalogue,
         _door(config),
         log,
+        by_header=_BY_HEADER,
         held=held,
         clock=around.clock,
         token=around.token,

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import orjson
-
 from adapters.canonical.errors import ModelNotFound
+from adapters.front import ListedModel, ModelListForm
 from gateway.routing.names import ModelLists, Names
 from gateway.routing.route import Target
 from gateway.server.door import ClientKey
@@ -31,29 +30,28 @@ class Catalogue:
         self._local = local
         self._started_at = started_at
 
-    async def list_models(self, key: ClientKey | None) -> bytes:
+    async def list_models(self, key: ClientKey | None, form: ModelListForm) -> bytes:
         """The aliases, then `provider/model` of every list that can be fetched; only what the key may use."""
         rows = [_row(ModelEntry(id=alias), alias, "gateway", self._started_at) for alias in self._names.aliases]
         lists = await self._lists.all()
         for provider in self._providers:
             for entry in (lists[provider] or {}).values():
                 rows.append(_row(entry, f"{provider}/{entry.id}", provider, self._started_at))
-        shown = [row for row in rows if key is None or key.may_use(str(row["id"]))]
-        return orjson.dumps({"object": "list", "data": shown})
+        return form.render_models([row for row in rows if key is None or key.may_use(row.id)])
 
-    async def show_model(self, name: str, key: ClientKey | None) -> bytes:
+    async def show_model(self, name: str, key: ClientKey | None, form: ModelListForm) -> bytes:
         """One model by any name that a request may use. Raises ModelNotFound."""
         public = await self._names.public_name(name)
         if key is not None and not key.may_use(name, public):
             raise ModelNotFound(f"the model '{name}' does not exist, or you have no access to it", param="model")
         if public in self._names.aliases:
-            return orjson.dumps(_row(ModelEntry(id=name), name, "gateway", self._started_at))
+            return form.render_model(_row(ModelEntry(id=name), name, "gateway", self._started_at))
         provider, _, model = public.partition("/")
         listed = await self._lists.of(provider)
         if listed is not None and model not in listed:
             raise ModelNotFound(f"the model '{name}' does not exist, or you have no access to it", param="model")
         entry = listed[model] if listed is not None else ModelEntry(id=model)
-        return orjson.dumps(_row(entry, name, provider, self._started_at))
+        return form.render_model(_row(entry, name, provider, self._started_at))
 
     def obstacles(self) -> list[str]:
         """Why the gateway is not ready: the aliases (without aliases: the local models) that no target can answer."""
@@ -78,13 +76,10 @@ def _obstacle(targets: Iterable[Target]) -> str | None:
     return "; ".join(reasons) or "its providers are off"
 
 
-def _row(entry: ModelEntry, public: str, owner: str, created: int) -> dict[str, object]:
-    row: dict[str, object] = {
-        "id": public,
-        "object": "model",
-        "created": entry.created if entry.created is not None else created,
-        "owned_by": entry.owned_by or owner,
-    }
-    if entry.context is not None:
-        row["context_window"] = entry.context
-    return row
+def _row(entry: ModelEntry, public: str, owner: str, created: int) -> ListedModel:
+    return ListedModel(
+        id=public,
+        created=entry.created if entry.created is not None else created,
+        owned_by=entry.owned_by or owner,
+        context=entry.context,
+    )

@@ -74,7 +74,10 @@ class Exchange:
         """The gateway itself cancelled the request, because it stops."""
 
     def headers(self) -> dict[str, str]:
-        return answer_headers(self.request_id, self.progress, self.upstream_request_id)
+        headers = answer_headers(self.request_id, self.progress, self.upstream_request_id)
+        if self.front is not None:
+            headers[self.front.request_id_header] = self.request_id
+        return headers
 
     def stream_headers(self) -> dict[str, str]:
         self.status = 200

@@ -14,13 +14,14 @@ from adapters.canonical.errors import PermissionDenied
 from adapters.canonical.request import Request
 from adapters.canonical.result import Folder
 from adapters.front import AnswerHead, Front
+from gateway.routing.names import Names
 from gateway.routing.router import Progress, Router
 from gateway.server.body import BodyReader
 from gateway.server.event_stream import EventStream
 from gateway.server.exchange import Exchange
 from gateway.server.whole_answer import WholeAnswer
 
-__all__ = ["Generation"]
+__all__ = ["Generation", "admit"]
 
 
 class Generation:
@@ -36,7 +37,7 @@ class Generation:
         max_depth: int,
         keepalive_s: float,
     ) -> None:
-        self._front = front
+        self.front = front
         self._router = router
         self._bodies = bodies
         self._now = now
@@ -44,13 +45,13 @@ class Generation:
         self._keepalive_s = keepalive_s
 
     async def serve(self, exchange: Exchange) -> web.StreamResponse:
-        exchange.front = front = self._front
+        front = self.front
         body = await self._bodies.read(exchange.request)
         exchange.held_bytes = len(body)
         request = front.parse(body, max_depth=self._max_depth)
         del body
         exchange.model, exchange.streams = request.model, request.stream
-        await self._admit(exchange, request)
+        await admit(exchange, request, self._router.names)
         if request.request_id is None:
             request = replace(request, request_id=exchange.request_id)
         exchange.progress = Progress(task=exchange.task)
@@ -59,37 +60,29 @@ class Generation:
             return await self._stream(exchange, request, head)
         return await self._answer(exchange, request, head)
 
-    async def _admit(self, exchange: Exchange, request: Request) -> None:
-        """Raises PermissionDenied where the key's list of models lacks this one."""
-        key = exchange.key
-        if key is None or key.may_use(request.model):
-            return
-        if not key.may_use(await self._router.names.public_name(request.model)):
-            raise PermissionDenied(f"this key may not use the model '{request.model}'", code="model_not_allowed")
-
     async def _answer(self, exchange: Exchange, request: Request, head: AnswerHead) -> web.Response:
         assert exchange.progress is not None
         folder = Folder()
-        async with aclosing(self._router.stream(request, exchange.progress, self._front.client_field)) as batches:
+        async with aclosing(self._router.stream(request, exchange.progress, self.front.client_field)) as batches:
             async for batch in batches:
                 if exchange.first_output is None:
                     exchange.see_first(batch)
                 folder.feed(batch)
-        body = self._front.render_result(request, folder.result(), head)
+        body = self.front.render_result(request, folder.result(), head)
         exchange.status = 200
         return WholeAnswer(body=body, headers=exchange.headers())
 
     async def _stream(self, exchange: Exchange, request: Request, head: AnswerHead) -> web.StreamResponse:
         assert exchange.progress is not None
-        renderer = self._front.renderer(request, head)
+        renderer = self.front.renderer(request, head)
         async with (
             EventStream(
                 exchange.request,
                 exchange.stream_headers,
                 keepalive_s=self._keepalive_s,
-                frame=self._front.keepalive,
+                frame=self.front.keepalive,
             ) as stream,
-            aclosing(self._router.stream(request, exchange.progress, self._front.client_field)) as batches,
+            aclosing(self._router.stream(request, exchange.progress, self.front.client_field)) as batches,
         ):
             exchange.stream, exchange.renderer = stream, renderer
             feed, write = renderer.feed, stream.write
@@ -99,3 +92,12 @@ class Generation:
                 if frames := feed(batch):
                     await write(frames)
             return await stream.end(renderer.finish())
+
+
+async def admit(exchange: Exchange, request: Request, names: Names) -> None:
+    """Raises PermissionDenied where the key's list of models lacks this one."""
+    key = exchange.key
+    if key is None or key.may_use(request.model):
+        return
+    if not key.may_use(await names.public_name(request.model)):
+        raise PermissionDenied(f"this key may not use the model '{request.model}'", code="model_not_allowed")

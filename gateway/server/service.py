@@ -5,6 +5,7 @@ One of the two places that catch everything. Every answer of the gateway, on eve
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 from urllib.parse import unquote
 
 import orjson
@@ -21,46 +22,67 @@ from adapters.canonical.errors import (
     NotFound,
     NotReady,
 )
+from adapters.front import Front, ModelListForm
 from adapters.openai.errors import render_error
+from adapters.openai.model_list import OpenAIModelList
 from gateway.server.answer_headers import client_request_id, error_headers
 from gateway.server.body import HeldBytes
 from gateway.server.catalogue import Catalogue
 from gateway.server.door import Door
 from gateway.server.exchange import Exchange
-from gateway.server.generation import Generation
 from gateway.server.log import Log
 
-__all__ = ["Service"]
+__all__ = ["ListingFront", "Served", "Service"]
 
 Handler = Callable[[Exchange], Awaitable[web.StreamResponse]]
 _MODELS = "/v1/models"
+_OPENAI_LIST = OpenAIModelList()
 _EVICTION_S = 5.0
 """What a cancelled request gets to free what it holds and tell its client."""
 _OPEN = frozenset(("/healthz", "/readyz"))
 """Paths that need no key."""
 
 
+class Served(Protocol):
+    """What answers the POSTs of one path."""
+
+    @property
+    def front(self) -> Front: ...
+
+    async def serve(self, exchange: Exchange) -> web.StreamResponse: ...
+
+
+class ListingFront(Front, ModelListForm, Protocol):
+    """A dialect that lists models in its own form."""
+
+
 class Service:
-    """`clock` gives seconds of any origin, `token` the random part of ids, `redact` hides secrets in a text."""
+    """`by_header`: clients that send this header speak this dialect, also on the paths that all dialects share.
+
+    `clock` gives seconds of any origin, `token` the random part of ids, `redact` hides secrets in a text.
+    """
 
     def __init__(
         self,
-        generations: Mapping[str, Generation],
+        served: Mapping[str, Served],
         catalogue: Catalogue,
         door: Door,
         log: Log,
         *,
+        by_header: Mapping[str, ListingFront],
         held: HeldBytes,
         clock: Callable[[], float],
         token: Callable[[], str],
         redact: Callable[[str], str],
     ) -> None:
         self._routes: dict[str, dict[str, Handler]] = {
-            **{path: {"POST": generation.serve} for path, generation in generations.items()},
+            **{path: {"POST": one.serve} for path, one in served.items()},
             _MODELS: {"GET": self._list_models},
             "/healthz": {"GET": self._health},
             "/readyz": {"GET": self._ready},
         }
+        self._fronts = {path: one.front for path, one in served.items()}
+        self._by_header = by_header
         self._model_routes: dict[str, Handler] = {"GET": self._show_model}
         self._catalogue = catalogue
         self._door = door
@@ -84,6 +106,7 @@ class Service:
         task = asyncio.current_task()
         exchange = Exchange(request, task, token=token, request_id=request_id, clock=self._clock)
         path = _path_of(request)
+        exchange.front = self._fronts.get(path) or self._front_by_header(request)
         self._active.add(exchange)
         self._idle.clear()
         try:
@@ -185,11 +208,17 @@ class Service:
         return response
 
     async def _list_models(self, exchange: Exchange) -> web.StreamResponse:
-        return _json(exchange, await self._catalogue.list_models(exchange.key))
+        return _json(exchange, await self._catalogue.list_models(exchange.key, self._form(exchange)))
 
     async def _show_model(self, exchange: Exchange) -> web.StreamResponse:
         name = unquote(_path_of(exchange.request)[len(_MODELS) + 1 :])
-        return _json(exchange, await self._catalogue.show_model(name, exchange.key))
+        return _json(exchange, await self._catalogue.show_model(name, exchange.key, self._form(exchange)))
+
+    def _form(self, exchange: Exchange) -> ModelListForm:
+        return self._front_by_header(exchange.request) or _OPENAI_LIST
+
+    def _front_by_header(self, request: web.BaseRequest) -> ListingFront | None:
+        return next((front for header, front in self._by_header.items() if header in request.headers), None)
 
     async def _health(self, exchange: Exchange) -> web.StreamResponse:
         return _json(exchange, b'{"status":"ok"}')

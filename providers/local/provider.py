@@ -134,6 +134,13 @@ class LocalProvider:
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
         return fan_out(self._answer, request)
 
+    async def count_tokens(self, request: Request) -> Sequence[int]:
+        """As the model's own template and tokenizer count (`providers.abilities.TokenCounter`)."""
+        self._check_known(request.model)
+        model = await self._loads.ready(request.model)
+        prompt, _ = await asyncio.to_thread(model_prompt, model, request)
+        return (len(prompt),)
+
     async def aclose(self) -> None:
         await self._loads.aclose()
 

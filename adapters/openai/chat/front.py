@@ -20,6 +20,7 @@ class ChatFront:
     id_prefix = "chatcmpl-"
     stream_content_type = "text/event-stream; charset=utf-8"
     keepalive = KEEPALIVE
+    request_id_header = "x-request-id"
 
     def parse(self, body: bytes, *, max_depth: int) -> Request:
         return parse_chat(body, max_depth=max_depth)

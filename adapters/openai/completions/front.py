@@ -20,6 +20,7 @@ class CompletionsFront:
     id_prefix = "cmpl-"
     stream_content_type = "text/event-stream; charset=utf-8"
     keepalive = KEEPALIVE
+    request_id_header = "x-request-id"
 
     def parse(self, body: bytes, *, max_depth: int) -> Request:
         return parse_completions(body, max_depth=max_depth)

@@ -1,0 +1,168 @@
+"""Parts of an answer as the blocks of a stream: one open at a time, numbered densely, none of them empty.
+
+Parts may come interleaved. A call whose arguments are not yet a whole object stays open, and other parts wait for it;
+one whose arguments are whole makes room, though its end was not told.
+"""
+
+from typing import Any
+
+import orjson
+from msgspec import DecodeError, Raw
+from msgspec.json import Decoder
+
+from adapters.anthropic.vocabulary import MESSAGES, frame
+from adapters.canonical.events import (
+    AnnotationAdded,
+    HostedToolEvent,
+    ReasoningDelta,
+    ReasoningFinished,
+    RefusalDelta,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+
+__all__ = ["BlockEvent", "Blocks", "is_object"]
+
+BlockEvent = (
+    TextDelta
+    | RefusalDelta
+    | AnnotationAdded
+    | ReasoningDelta
+    | ReasoningFinished
+    | ToolCallStarted
+    | ToolArgumentsDelta
+    | ToolCallFinished
+    | HostedToolEvent
+)
+"""What stands in blocks."""
+
+_OBJECT = Decoder(dict[str, Raw])
+_TEXT = "text"
+_THINKING = "thinking"
+_CALL = "tool_use"
+_TAIL = b"}}\n\n"
+
+
+def is_object(text: str) -> bool:
+    """Whether this is one whole JSON object."""
+    try:
+        _OBJECT.decode(text)
+    except (DecodeError, RecursionError):
+        return False
+    return True
+
+
+class Blocks:
+    """Writes frames to a list. `kind` and `part` are those of the open block, "" and None where there is none."""
+
+    __slots__ = ("_held", "_index", "_input", "called", "kind", "part", "refused", "text_head")
+
+    def __init__(self) -> None:
+        self.kind = ""
+        self.part: int | None = None
+        self.called = False
+        """Whether a tool was called."""
+        self.refused = False
+        """Whether the model refused in words."""
+        self.text_head = b""
+        """What stands before the JSON text of the open text block's next delta; `_TAIL` follows."""
+        self._index = -1
+        self._input: list[str] = []
+        self._held: list[BlockEvent] = []
+
+    def feed(self, event: BlockEvent, out: list[bytes]) -> None:
+        if self.kind == _CALL and event.part != self.part:
+            if self._held or not is_object("".join(self._input)):
+                self._held.append(event)
+                return
+            self._close(out)
+        self._write(event, out)
+
+    def finish(self, out: list[bytes]) -> None:
+        """Ends what is open, and says what waited."""
+        while self.kind:
+            self._close(out)
+            self._release(out)
+
+    def _release(self, out: list[bytes]) -> None:
+        held, self._held = self._held, []
+        for event in held:
+            self.feed(event, out)
+
+    def _write(self, event: BlockEvent, out: list[bytes]) -> None:
+        match event:
+            case TextDelta() | RefusalDelta():
+                if event.text:
+                    self.refused |= type(event) is RefusalDelta
+                    self._open_text(event.part, out)
+                    out += (self.text_head, orjson.dumps(event.text), _TAIL)
+            case AnnotationAdded():
+                if event.origin == MESSAGES:
+                    self._open_text(event.part, out)
+                    self._delta("citations_delta", {"citation": orjson.Fragment(event.annotation)}, out)
+            case ReasoningDelta():
+                if event.text:
+                    self._open_thinking(event.part, out)
+                    self._delta("thinking_delta", {"thinking": event.text}, out)
+            case ReasoningFinished():
+                self._end_thought(event, out)
+            case ToolCallStarted():
+                self.called = True
+                self._open(event.part, _CALL, call_object(event), out)
+                self._input = []
+            case ToolArgumentsDelta():
+                if event.part == self.part:  # a call that made room has its whole object
+                    self._input.append(event.text)
+                    self._delta("input_json_delta", {"partial_json": event.text}, out)
+            case ToolCallFinished():
+                if event.part == self.part:
+                    self._close(out)
+                    self._release(out)
+            case HostedToolEvent():
+                if event.origin == MESSAGES:
+                    self._open(event.part, event.type, orjson.Fragment(event.raw), out)
+                    self._close(out)
+
+    def _end_thought(self, event: ReasoningFinished, out: list[bytes]) -> None:
+        if event.encrypted is not None:
+            self._open(event.part, _THINKING, {"type": "redacted_thinking", "data": event.encrypted}, out)
+            self._close(out)
+        elif event.signature is not None:
+            self._open_thinking(event.part, out)
+            self._delta("signature_delta", {"signature": event.signature}, out)
+
+    def _open_text(self, part: int, out: list[bytes]) -> None:
+        if self.part != part or self.kind != _TEXT:
+            self._open(part, _TEXT, {"type": "text", "text": ""}, out)
+            self.text_head = (
+                b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
+                b'"delta":{"type":"text_delta","text":' % self._index
+            )
+
+    def _open_thinking(self, part: int, out: list[bytes]) -> None:
+        if self.part != part or self.kind != _THINKING:
+            self._open(part, _THINKING, {"type": "thinking", "thinking": "", "signature": ""}, out)
+
+    def _open(self, part: int, kind: str, block: Any, out: list[bytes]) -> None:
+        self._close(out)
+        self._index += 1
+        self.part, self.kind = part, kind
+        out.append(frame("content_block_start", {"index": self._index, "content_block": block}))
+
+    def _delta(self, kind: str, fields: dict[str, Any], out: list[bytes]) -> None:
+        out.append(frame("content_block_delta", {"index": self._index, "delta": {"type": kind, **fields}}))
+
+    def _close(self, out: list[bytes]) -> None:
+        if self.kind:
+            self.part, self.kind = None, ""
+            out.append(frame("content_block_stop", {"index": self._index}))
+
+
+def call_object(event: ToolCallStarted) -> dict[str, Any]:
+    """The block of a call that begins; its input follows."""
+    found: dict[str, Any] = {"type": _CALL, "id": event.id, "name": event.name, "input": {}}
+    if event.provider_data is not None and event.provider_data.origin == MESSAGES:
+        found.update({name: orjson.Fragment(raw) for name, raw in event.provider_data.fields.items()})
+    return found

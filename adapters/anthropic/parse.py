@@ -1,0 +1,107 @@
+"""A Messages body as a Request, to be answered or to be counted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from adapters.anthropic.content import take_messages, take_system
+from adapters.anthropic.thinking import take_thinking
+from adapters.anthropic.tools import take_tool_choice, take_tools
+from adapters.anthropic.vocabulary import (
+    BOOL,
+    FRACTION,
+    MESSAGES,
+    NAME,
+    OBJECT,
+    RAW_OBJECT,
+    SHORT_TEXT,
+    STOPS,
+    TEXT,
+    TOKEN_COUNT,
+    TOP_K,
+)
+from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.request import OutputFormat, Request, Sampling
+from adapters.json_fields import JsonObject, decode_at, parse_object
+
+__all__ = ["parse_count", "parse_messages"]
+
+_NO_SAMPLING = Sampling()
+_SCHEMA = "json_schema"
+
+
+def parse_messages(raw: bytes, *, max_depth: int) -> Request:
+    """Raises InvalidRequest, naming the path."""
+    body = parse_object(raw, max_depth=max_depth)
+    max_tokens = body.require("max_tokens", TOKEN_COUNT)
+    return _parse(body, max_tokens=max_tokens, stream=body.take("stream", BOOL) or False)
+
+
+def parse_count(raw: bytes, *, max_depth: int) -> Request:
+    """The same without a limit and a stream. Raises InvalidRequest, naming the path."""
+    return _parse(parse_object(raw, max_depth=max_depth))
+
+
+def _parse(body: JsonObject, **values: Any) -> Request:
+    model = body.require("model", NAME)
+    messages = take_system(body) + take_messages(body)
+    tools = take_tools(body)
+    tool_choice, parallel = take_tool_choice(body, tools)
+    output_config = body.take_object("output_config")
+    reasoning = take_thinking(body, output_config)
+    output_format = None if output_config is None else _take_format(output_config)
+    user, metadata = _take_metadata(body)
+    return Request(
+        model=model,
+        dialect=MESSAGES,
+        include_usage=True,
+        messages=messages,
+        tools=tools,
+        tool_choice=tool_choice,
+        parallel_tool_calls=parallel,
+        output_format=output_format,
+        sampling=_take_sampling(body),
+        reasoning=reasoning,
+        service_tier=body.take("service_tier", TEXT),
+        user=user,
+        extras={**_rest(body), **metadata},
+        **values,
+    )
+
+
+def _take_sampling(body: JsonObject) -> Sampling:
+    found = {
+        "temperature": body.take("temperature", FRACTION),
+        "top_p": body.take("top_p", FRACTION),
+        "top_k": body.take("top_k", TOP_K),
+        "stop": tuple(body.take("stop_sequences", STOPS) or ()) or None,
+    }
+    known: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
+    return Sampling(**known) if known else _NO_SAMPLING
+
+
+def _take_format(output_config: JsonObject) -> OutputFormat | None:
+    found = output_config.take_object("format")
+    output_config.refuse_rest()
+    if found is None:
+        return None
+    kind = found.require("type", TEXT)
+    if kind != _SCHEMA:
+        path = found.at("type")
+        raise InvalidRequest(f"{path}: expected {_SCHEMA}, got {kind}", param=path)
+    schema = found.require("schema", RAW_OBJECT)
+    found.refuse_rest()
+    return OutputFormat(kind=kind, schema=schema)
+
+
+def _take_metadata(body: JsonObject) -> tuple[str | None, Mapping[str, bytes]]:
+    """The user's id where nothing else stands there; otherwise the whole object, unmapped."""
+    raw = body.take_raw("metadata")
+    if raw is None:
+        return None, {}
+    metadata = JsonObject(decode_at(raw, OBJECT, "metadata"), "metadata")
+    user = metadata.take("user_id", SHORT_TEXT)
+    return (None, {"metadata": raw}) if metadata.rest() else (user, {})
+
+
+def _rest(body: JsonObject) -> dict[str, bytes]:
+    return {name: raw for name, raw in body.rest().items() if raw != b"null"}

@@ -1,0 +1,230 @@
+"""Messages to the client: events as frames, a result as one object."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+
+import orjson
+
+from adapters.anthropic.blocks import Blocks, is_object
+from adapters.anthropic.errors import error_frame
+from adapters.anthropic.usage import usage_object
+from adapters.anthropic.vocabulary import MESSAGES, frame, stop_word
+from adapters.canonical.errors import GatewayError, UpstreamError
+from adapters.canonical.events import (
+    AnnotationAdded,
+    ChoiceFinished,
+    Event,
+    HostedToolEvent,
+    MediaDelta,
+    PromptReported,
+    ProviderReported,
+    ReasoningDelta,
+    ReasoningFinished,
+    RefusalDelta,
+    Started,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    UsageReported,
+)
+from adapters.canonical.messages import (
+    Audio,
+    Document,
+    File,
+    Image,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    Video,
+)
+from adapters.canonical.request import Request
+from adapters.canonical.result import Result
+from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.usage import Usage
+from adapters.front import AnswerHead
+
+__all__ = ["MessagesStreamRenderer", "render_messages_result"]
+
+_USAGE = "usage."
+_INVALID = "INVALID_JSON"
+"""Under this name stand arguments that are no JSON object, where the API can have only objects."""
+
+
+class MessagesStreamRenderer:
+    """One message: its start, blocks, a delta with the stop reason and the usage, its stop."""
+
+    def __init__(self, request: Request, head: AnswerHead) -> None:
+        self._head = head
+        self._started = False
+        self._fields: dict[str, bytes] = {}
+        self._usage: Usage | None = None
+        self._usage_fields: dict[str, bytes] = {}
+        self._finish: ChoiceFinished | None = None
+        self._blocks = Blocks()
+
+    def feed(self, events: Sequence[Event]) -> bytes:
+        out: list[bytes] = []
+        blocks = self._blocks
+        for event in events:
+            if type(event) is TextDelta and event.part == blocks.part and blocks.kind == "text":
+                if event.text:
+                    out += (blocks.text_head, orjson.dumps(event.text), b"}}\n\n")
+            else:
+                self._feed_other(event, out)
+        if out and not self._started:
+            out.insert(0, self._start())
+        return b"".join(out)
+
+    def finish(self) -> bytes:
+        out: list[bytes] = [] if self._started else [self._start()]
+        blocks = self._blocks
+        blocks.finish(out)
+        finish = self._finish
+        if finish is None:
+            raise UpstreamError("the upstream's answer has no finish")
+        delta = _stop_object(finish, called=blocks.called, refused=blocks.refused)
+        delta.update(_fragments(self._fields))
+        out.append(frame("message_delta", {"delta": delta, "usage": usage_object(self._usage, self._usage_fields)}))
+        out.append(frame("message_stop", {}))
+        return b"".join(out)
+
+    def fail(self, error: GatewayError) -> bytes:
+        return error_frame(error)
+
+    def _start(self) -> bytes:
+        self._started = True
+        message = _message_object(self._head, [], _NO_STOP, usage_object(self._usage, self._usage_fields))
+        message.update(_fragments(self._fields))
+        self._fields = {}
+        return frame("message_start", {"message": message})
+
+    def _feed_other(self, event: Event, out: list[bytes]) -> None:
+        match event:
+            case (
+                TextDelta()
+                | RefusalDelta()
+                | AnnotationAdded()
+                | ReasoningDelta()
+                | ReasoningFinished()
+                | ToolCallStarted()
+                | ToolArgumentsDelta()
+                | ToolCallFinished()
+                | HostedToolEvent()
+            ):
+                self._blocks.feed(event, out)
+            case UsageReported():
+                self._usage = event.usage
+            case ChoiceFinished():
+                _stop_object(event, called=False, refused=False)  # an answer that was given up ends before its finish
+                self._finish = event
+            case ProviderReported():
+                if event.origin == MESSAGES:
+                    fields, usage_fields = _apart(event.fields)
+                    self._fields.update(fields)
+                    self._usage_fields.update(usage_fields)
+            case Started() | PromptReported() | MediaDelta():
+                pass  # no word in this dialect, whose clients can ask for no media
+            case _:
+                assert_never(event)
+
+
+def render_messages_result(request: Request, result: Result, head: AnswerHead) -> bytes:
+    choice = result.choices[0]
+    fields, usage_fields = _apart(result.provider_fields if result.provider_origin == MESSAGES else {})
+    content = [block for part in choice.parts if (block := _block(part)) is not None]
+    called = any(isinstance(part, ToolCall) for part in choice.parts)
+    refused = any(isinstance(part, Refusal) and part.text for part in choice.parts)
+    stop = _stop_object(choice.finish, called=called, refused=refused)
+    message = _message_object(head, content, stop, usage_object(result.usage, usage_fields))
+    for name, value in _fragments(fields).items():
+        message.setdefault(name, value)
+    return orjson.dumps(message)
+
+
+_NO_STOP: dict[str, Any] = {"stop_reason": None, "stop_sequence": None}
+
+
+def _message_object(
+    head: AnswerHead, content: list[Any], stop: Mapping[str, Any], usage: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "id": head.id,
+        "type": "message",
+        "role": "assistant",
+        "model": head.model,
+        "content": content,
+        **stop,
+        "usage": usage,
+    }
+
+
+def _stop_object(finish: ChoiceFinished, *, called: bool, refused: bool) -> dict[str, Any]:
+    """Raises UpstreamError for a finish that is none. `native_stop_reason` is an upstream's word that nobody knows."""
+    word = stop_word(finish, called=called, refused=refused)
+    if word is None:
+        raise UpstreamError(f"the upstream gave up the answer ({finish.raw or finish.reason.value})")
+    sequence = finish.stop if word == "stop_sequence" else None
+    found: dict[str, Any] = {"stop_reason": word, "stop_sequence": sequence}
+    if finish.reason is StopReason.OTHER and finish.raw is not None:
+        found["native_stop_reason"] = finish.raw
+    return found
+
+
+def _apart(fields: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Unmapped fields of the message, and those of its usage."""
+    inner = {name.removeprefix(_USAGE): raw for name, raw in fields.items() if name.startswith(_USAGE)}
+    return {name: raw for name, raw in fields.items() if not name.startswith(_USAGE)}, inner
+
+
+def _fragments(fields: Mapping[str, bytes]) -> dict[str, orjson.Fragment]:
+    return {name: orjson.Fragment(raw) for name, raw in fields.items()}
+
+
+def _block(part: Part) -> Any:
+    """None for what says nothing, or has no word in this dialect."""
+    match part:
+        case Text():
+            return _text_block(part)
+        case Refusal():
+            return {"type": "text", "text": part.text} if part.text else None
+        case Reasoning():
+            if part.encrypted is not None:
+                return {"type": "redacted_thinking", "data": part.encrypted}
+            thought = part.text or "".join(part.summary)
+            if not thought and part.signature is None:
+                return None
+            return {"type": "thinking", "thinking": thought, "signature": part.signature or ""}
+        case ToolCall():
+            block: dict[str, Any] = {"type": "tool_use", "id": part.id, "name": part.name, "input": _input(part)}
+            if part.provider_data is not None and part.provider_data.origin == MESSAGES:
+                block.update(_fragments(part.provider_data.fields))
+            return block
+        case Opaque():
+            return orjson.Fragment(part.raw) if part.origin == MESSAGES else None
+        case Image() | Audio() | Video() | File() | Document() | ToolResult():
+            return None
+        case _:
+            assert_never(part)
+
+
+def _text_block(part: Text) -> dict[str, Any] | None:
+    own = part.annotations if part.annotated_by == MESSAGES else ()
+    if not part.text and not own:
+        return None
+    found: dict[str, Any] = {"type": "text", "text": part.text}
+    if own:
+        found["citations"] = [orjson.Fragment(raw) for raw in own]
+    return found
+
+
+def _input(call: ToolCall) -> Any:
+    """The arguments as they came, where they are the object that they must be."""
+    text = call.arguments.strip()
+    if not text or text == "null":
+        return {}
+    return orjson.Fragment(text) if is_object(text) else {_INVALID: call.arguments}

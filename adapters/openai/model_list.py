@@ -1,0 +1,32 @@
+"""OpenAI's list of models, towards clients."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from adapters.front import ListedModel
+
+__all__ = ["OpenAIModelList"]
+
+
+class OpenAIModelList:
+    """GET /v1/models."""
+
+    def render_models(self, models: Sequence[ListedModel]) -> bytes:
+        return orjson.dumps({"object": "list", "data": [_row(model) for model in models]})
+
+    def render_model(self, model: ListedModel) -> bytes:
+        return orjson.dumps(_row(model))
+
+
+def _row(model: ListedModel) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "id": model.id,
+        "object": "model",
+        "created": model.created,
+        "owned_by": model.owned_by,
+    }
+    if model.context is not None:
+        row["context_window"] = model.context
+    return row

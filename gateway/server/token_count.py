@@ -1,0 +1,47 @@
+"""A request that asks how long its prompt is, not for an answer."""
+
+from typing import Protocol
+
+from aiohttp import web
+from msgspec.structs import replace
+
+from adapters.canonical.request import Request
+from adapters.front import Front
+from gateway.routing.counting import TokenCounts
+from gateway.routing.router import Progress
+from gateway.server.body import BodyReader
+from gateway.server.exchange import Exchange
+from gateway.server.generation import admit
+from gateway.server.whole_answer import WholeAnswer
+
+__all__ = ["CountingFront", "TokenCount"]
+
+
+class CountingFront(Front, Protocol):
+    """A dialect that has words for it."""
+
+    def parse_count(self, body: bytes, *, max_depth: int) -> Request:
+        """The request whose prompt is to be counted. Raises InvalidRequest, naming the path."""
+        ...
+
+    def render_count(self, tokens: int) -> bytes: ...
+
+
+class TokenCount:
+    def __init__(self, front: CountingFront, counts: TokenCounts, bodies: BodyReader, *, max_depth: int) -> None:
+        self.front = front
+        self._counts = counts
+        self._bodies = bodies
+        self._max_depth = max_depth
+
+    async def serve(self, exchange: Exchange) -> web.StreamResponse:
+        body = await self._bodies.read(exchange.request)
+        exchange.held_bytes = len(body)
+        request = self.front.parse_count(body, max_depth=self._max_depth)
+        exchange.model, exchange.streams = request.model, False
+        await admit(exchange, request, self._counts.names)
+        exchange.progress = Progress(task=exchange.task)
+        asked = replace(request, request_id=exchange.request_id)
+        tokens = await self._counts.count(asked, exchange.progress, self.front.client_field)
+        exchange.status = 200
+        return WholeAnswer(body=self.front.render_count(tokens), headers=exchange.headers())
