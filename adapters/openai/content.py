@@ -33,6 +33,7 @@ from adapters.canonical.messages import (
     joined_data,
 )
 from adapters.json_fields import JsonObject, decode_at
+from adapters.openai.signed_reasoning import parse_signed, placed
 from adapters.openai.vocabulary import CHAT, CUSTOM, FUNCTION, NAME, TEXT
 
 __all__ = ["REASONING_DETAILS", "message_object", "parse_messages", "reasoning_details"]
@@ -72,8 +73,7 @@ def _parse_message(row: JsonObject) -> Message:
         path = row.at("function_call" if called else "role")
         raise UnsupportedParameter(f"{path}: the legacy function form is not taken; use tool calls", param=path)
     parts: list[Part] = []
-    if role == ASSISTANT:
-        _parse_reasoning(row, parts)
+    signed = _parse_reasoning(row, parts) if role == ASSISTANT else None
     content = row.take("content", _CONTENT) or None  # "" says nothing, as null does
     name = row.take("name", TEXT)
     if isinstance(content, str):
@@ -85,19 +85,28 @@ def _parse_message(row: JsonObject) -> Message:
         parts = [ToolResult(call_id=row.require("tool_call_id", NAME), parts=tuple(parts))]
     elif role == ASSISTANT:
         _parse_assistant(row, parts)
+        if signed:
+            placed(parts, signed)
     extras = row.rest()
     return Message(role=role, parts=tuple(parts), name=name, extras=ProviderData(CHAT, extras) if extras else None)
 
 
-def _parse_reasoning(row: JsonObject, parts: list[Part]) -> None:
-    """`reasoning_content` and `reasoning` are two spellings of one field; details are opaque."""
+def _parse_reasoning(row: JsonObject, parts: list[Part]) -> list[tuple[int, Reasoning]] | None:
+    """`reasoning_content` and `reasoning` are two spellings of one field; details are opaque.
+
+    Details of thoughts that a provider signed hold their text as well: they are given back, to be put in their places.
+    """
     text = row.take("reasoning_content", TEXT)
     other = row.take("reasoning", TEXT)
     details = row.take_raw(REASONING_DETAILS)
+    signed = None if details is None else parse_signed(details)
+    if signed is not None:
+        return signed
     text = text or other
     if text or details:
         data = None if details is None else ProviderData(CHAT, {REASONING_DETAILS: details})
         parts.append(Reasoning(text=text or "", provider_data=data))
+    return None
 
 
 def _parse_assistant(row: JsonObject, parts: list[Part]) -> None:

@@ -18,7 +18,6 @@ OWED: Mapping[str, str] = {
     "PM-01/ollama": "dialects",
     "PM-01/responses": "dialects",
     "RP-05": "dialects",
-    "RS-02": "dialects",
     "SEC-04": "dialects",
     "TS-01": "dialects",
     "TS-05": "dialects",

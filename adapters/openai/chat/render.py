@@ -33,6 +33,7 @@ from adapters.openai.content import REASONING_DETAILS, reasoning_details
 from adapters.openai.finish import finish_fields, finish_word
 from adapters.openai.frames import Frames
 from adapters.openai.logprobs import chat_logprobs_object
+from adapters.openai.signed_reasoning import signed_details, signed_object
 from adapters.openai.usage import usage_object
 from adapters.openai.vocabulary import CHAT, CUSTOM
 
@@ -44,13 +45,15 @@ _DELTA = "delta."
 class _OpenChoice:
     """One choice of a stream: its calls by part, what waits for its next chunk, and its ready-made text chunk."""
 
-    __slots__ = ("annotations", "calls", "index", "pending", "text_head", "text_tail")
+    __slots__ = ("annotations", "calls", "index", "pending", "signed", "text_head", "text_tail", "thought")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.calls: dict[int, tuple[int, str]] = {}
         self.pending: dict[str, bytes] = {}
         self.annotations: list[orjson.Fragment] = []
+        self.thought: dict[int, list[str]] = {}  # by part, until it is signed
+        self.signed = 0
         self.text_head = b""
         self.text_tail = b""
 
@@ -96,11 +99,14 @@ class ChatStreamRenderer:
                 logprobs = chat_logprobs_object((), (), event.logprobs)
                 ids = {"token_ids": event.token_ids} if event.token_ids else None
                 choice = self._choice(event.choice, out)
+                choice.thought.setdefault(event.part, []).append(event.text)
                 out.append(self._chunk(choice, {"reasoning_content": event.text}, logprobs, ids))
             case ReasoningFinished():
                 details = reasoning_details(event.provider_data)
                 if details is not None:
                     self._delta(event.choice, {REASONING_DETAILS: details}, out)
+                elif event.origin is not None:
+                    self._sign(event, out)
             case RefusalDelta():
                 self._delta(event.choice, {"refusal": event.text}, out, chat_logprobs_object((), event.logprobs))
             case ToolCallStarted():
@@ -171,6 +177,16 @@ class ChatStreamRenderer:
         logprobs = chat_logprobs_object(event.logprobs)
         extra = {"token_ids": event.token_ids} if event.token_ids else None
         return self._chunk(choice, {"content": event.text}, logprobs, extra)
+
+    def _sign(self, event: ReasoningFinished, out: list[bytes]) -> None:
+        """One element for the whole thought: clients append elements, or join them by index."""
+        choice = self._choice(event.choice, out)
+        text = "".join(choice.thought.pop(event.part, ()))
+        thought = Reasoning(text=text, signature=event.signature, encrypted=event.encrypted, origin=event.origin)
+        detail = signed_object(thought, choice.signed, event.part)
+        if detail is not None:
+            choice.signed += 1
+            out.append(self._chunk(choice, {REASONING_DETAILS: [detail]}))
 
     def _start_call(self, event: ToolCallStarted, out: list[bytes]) -> None:
         choice = self._choice(event.choice, out)
@@ -287,8 +303,9 @@ def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
     if reasoning:
         message["reasoning_content"] = "".join([part.text or "".join(part.summary) for part in reasoning])
         details = reasoning_details(reduce(joined_data, [part.provider_data for part in reasoning]))
-        if details is not None:
-            message[REASONING_DETAILS] = details
+        found = details if details is not None else signed_details(parts)
+        if found:
+            message[REASONING_DETAILS] = found
     if annotations:
         message["annotations"] = annotations
     if calls:
