@@ -16,6 +16,7 @@ from adapters.canonical.messages import (
     ASSISTANT,
     TOOL,
     Audio,
+    CacheHint,
     Document,
     File,
     Image,
@@ -40,6 +41,12 @@ __all__ = ["REASONING_DETAILS", "message_object", "parse_messages", "reasoning_d
 
 REASONING_DETAILS = "reasoning_details"
 
+
+class _Breakpoint(Struct):
+    ttl: str | None = None
+
+
+_BREAKPOINT = Decoder(_Breakpoint)
 _OBJECT = Decoder(dict[str, Raw])
 _CONTENT = Decoder(str | list[Raw])
 
@@ -142,13 +149,14 @@ def _parse_part(raw: bytes, path: str) -> Part:
     kind = part.require("type", TEXT)
     match kind:
         case "text":
-            return Text(text=part.require("text", TEXT), provider_data=_rest(part))
+            return Text(text=part.require("text", TEXT), cache=_cache_hint(part), provider_data=_rest(part))
         case "refusal":
             return Refusal(text=part.require("refusal", TEXT), provider_data=_rest(part))
         case "image_url":
             image = _inner(part, kind)
             source = MediaSource(url=image.require("url", TEXT))
-            return Image(source=source, detail=image.take("detail", TEXT), provider_data=_rest(part, image))
+            detail, cache = image.take("detail", TEXT), _cache_hint(part)
+            return Image(source=source, detail=detail, cache=cache, provider_data=_rest(part, image))
         case "video_url":
             video = _inner(part, kind)
             return Video(source=MediaSource(url=video.require("url", TEXT)), provider_data=_rest(part, video))
@@ -159,9 +167,23 @@ def _parse_part(raw: bytes, path: str) -> Part:
         case "file":
             file = _inner(part, kind)
             source = MediaSource(data=file.take("file_data", TEXT), file_id=file.take("file_id", TEXT))
-            return File(source=source, filename=file.take("filename", TEXT), provider_data=_rest(part, file))
+            name, cache = file.take("filename", TEXT), _cache_hint(part)
+            return File(source=source, filename=name, cache=cache, provider_data=_rest(part, file))
         case _:
             return Opaque(type=kind, raw=raw, origin=CHAT)
+
+
+def _cache_hint(part: JsonObject) -> CacheHint | None:
+    """What `prompt_cache_breakpoint` (OpenAI) or `cache_control` (as many chat clients say it) tells other dialects.
+
+    The field stays with the part. A time that only OpenAI knows counts as an hour.
+    """
+    for name in ("prompt_cache_breakpoint", "cache_control"):
+        raw = part.peek_raw(name)
+        if raw is not None and raw != b"null":
+            ttl = decode_at(raw, _BREAKPOINT, part.at(name)).ttl
+            return CacheHint(ttl=ttl if ttl in (None, "5m") else "1h")
+    return None
 
 
 def _inner(part: JsonObject, kind: str) -> JsonObject:
@@ -265,7 +287,7 @@ def _part_object(part: Part) -> Any:
         case Refusal():
             found = {"type": "refusal", "refusal": part.text}
         case Image():
-            image = {"url": _url(part.source, "image/png")}
+            image = {"url": _url(_inline(part.source), "image/png")}
             found = {"type": "image_url", "image_url": image}
             if part.detail is not None:
                 image["detail"] = part.detail
@@ -275,7 +297,12 @@ def _part_object(part: Part) -> Any:
             audio = {"data": part.source.data, "format": part.format}
             found = {"type": "input_audio", "input_audio": {k: v for k, v in audio.items() if v is not None}}
         case File():
-            file = {"file_id": part.source.file_id, "file_data": part.source.data, "filename": part.filename}
+            source = part.source
+            if source.url is not None:
+                raise UnsupportedParameter("messages: a file by URL has no place in chat", param="messages")
+            typed = source.data is not None and source.media_type is not None
+            data = _url(source, "") if typed else source.data
+            file = {"file_id": source.file_id, "file_data": data, "filename": part.filename}
             found = {"type": "file", "file": {k: v for k, v in file.items() if v is not None}}
         case Document() if part.text is not None:
             found = {"type": "text", "text": part.text}
@@ -288,6 +315,12 @@ def _part_object(part: Part) -> Any:
             assert_never(part)
     _add_fields(found, part.provider_data)
     return found
+
+
+def _inline(source: MediaSource) -> MediaSource:
+    if source.file_id is not None:
+        raise UnsupportedParameter("messages: an image by its file's id has no place in chat", param="messages")
+    return source
 
 
 def _url(source: MediaSource, media_type: str) -> str:
