@@ -76,8 +76,6 @@ class MessagesStreamRenderer:
                     out += (blocks.text_head, orjson.dumps(event.text), b"}}\n\n")
             else:
                 self._feed_other(event, out)
-        if out and not self._started:
-            out.insert(0, self._start())
         return b"".join(out)
 
     def finish(self) -> bytes:
@@ -116,7 +114,10 @@ class MessagesStreamRenderer:
                 | ToolCallFinished()
                 | HostedToolEvent()
             ):
+                before = len(out)
                 self._blocks.feed(event, out)
+                if not self._started and len(out) > before:
+                    out.insert(before, self._start())
             case UsageReported():
                 self._usage = event.usage
             case ChoiceFinished():
