@@ -3,8 +3,6 @@
 Joins a vendor's row, the dialect and HTTP. Owns no wire words, no sockets and no retries.
 """
 
-import asyncio
-import time
 from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
@@ -21,12 +19,11 @@ from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Re
 from providers.choices import fan_out
 from providers.remote.exchange import exchange, failure_of
 from providers.remote.http import HttpClient
+from providers.remote.model_list import MAX_LIST_BYTES, KeptModels
 from providers.remote.vendors import VENDORS, Vendor
 
 __all__ = ["OpenAICompatible", "build"]
 
-_MODELS_KEPT_S = 60.0
-_MAX_LIST_BYTES = 8 * 1024 * 1024
 _READY = Readiness(ReadinessState.READY)
 _NO_DEFAULTS = frozenset(("model", "messages", "prompt", "stream", "n"))
 _LIMITS = ("max_tokens", "max_completion_tokens")
@@ -73,9 +70,7 @@ class OpenAICompatible:
             prompts="prompts" in vendor.fields,
             native_choices=vendor.native_choices,
         )
-        self._models: Sequence[ModelEntry] = ()
-        self._models_until = 0.0
-        self._models_lock = asyncio.Lock()
+        self._models = KeptModels(self._fetch_models)
 
     @property
     def name(self) -> str:
@@ -91,18 +86,14 @@ class OpenAICompatible:
         return _READY
 
     async def models(self) -> Sequence[ModelEntry]:
-        """GET /models, kept for a minute; several callers at once make one call."""
-        async with self._models_lock:
-            if time.monotonic() >= self._models_until:
-                self._models = await self._fetch_models()
-                self._models_until = time.monotonic() + _MODELS_KEPT_S
-            return self._models
+        """GET /models, kept for a minute."""
+        return await self._models.get()
 
     async def _fetch_models(self) -> Sequence[ModelEntry]:
         with await self._client.get("/models") as answer:
             if answer.status != 200:
                 raise await failure_of(self._name, self._chat, answer)
-            body = await answer.body(_MAX_LIST_BYTES)
+            body = await answer.body(MAX_LIST_BYTES)
         try:
             found = _decode_models(body)
         except (msgspec.DecodeError, RecursionError) as error:
