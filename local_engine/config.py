@@ -26,6 +26,7 @@ class EngineConfig:
     max_sequences: sequences that hold KV blocks at once.
     queue: requests that may wait beyond them; one more is refused with QueueFull.
     max_context: a smaller window than the model's; None takes the model's.
+    prefix_cache: keep full KV blocks until the pool needs them, for prompts that begin alike.
     delivery_tokens: tokens a stream may have undelivered before its sequence pauses for its reader.
     """
 
@@ -38,6 +39,7 @@ class EngineConfig:
     max_sequences: int = 256
     queue: int = 1024
     max_context: int | None = None
+    prefix_cache: bool = True
     delivery_tokens: int = 256
 
     def __post_init__(self) -> None:

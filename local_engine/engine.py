@@ -13,6 +13,7 @@ from local_engine.config import EngineConfig
 from local_engine.errors import ContextOverflow, EngineError, GenerationFailed, InvalidInput
 from local_engine.generation import EngineStats, FinishReason, GenerationRequest, StepOutput, TokenOutput
 from local_engine.loading.load import LoadedModel
+from local_engine.prefix_keys import root_key
 from local_engine.runner import Runner, StepResult
 from local_engine.scheduler import Chunk, Scheduler
 from local_engine.sequence import Sequence
@@ -41,6 +42,7 @@ class Engine:
     ) -> None:
         self.config = config
         self._info = loaded.info
+        self._load_id = loaded.load_id
         self._clock = clock
         self._draw_seed = draw_seed
         self._runner = Runner(loaded.model, config)
@@ -50,12 +52,14 @@ class Engine:
             max_batch_tokens=config.max_batch_tokens,
             max_sequences=config.max_sequences,
             queue=config.queue,
+            prefix_cache=config.prefix_cache,
         )
         windows = (loaded.info.config.max_context, config.max_context, self._runner.num_blocks * config.block_size)
         self.max_context = min(window for window in windows if window is not None)
         self._stop_ids = frozenset(loaded.info.stop_token_ids)
         self._arrivals = 0
-        self._prompt_tokens = self._generated_tokens = self._finished = self._failed = self._aborted = 0
+        self._prompt_tokens = self._prefix_hits = self._generated_tokens = 0
+        self._finished = self._failed = self._aborted = 0
         self._last_end_s = clock()
         self._end_interval_s = 1.0
 
@@ -107,6 +111,12 @@ class Engine:
             seed=self._draw_seed() if sampling.seed is None else sampling.seed,
             stop_ids=frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else self._stop_ids),
             max_tokens=room if sampling.max_tokens is None else sampling.max_tokens,
+            root=root_key(
+                weights=self._load_id,
+                kv_dtype=self.config.dtype,
+                adapter=request.adapter,
+                cache_salt=request.cache_salt,
+            ),
         )
         self.scheduler.add(sequence, retry_after_s=self.retry_after_s)
         self._arrivals += 1
@@ -159,6 +169,7 @@ class Engine:
             finished=self._finished,
             failed=self._failed,
             aborted=self._aborted,
+            prefix_hits=self._prefix_hits,
         )
 
     def _run_alone(self, chunks: list[Chunk], error: Exception) -> list[SequenceEvent]:
@@ -197,6 +208,7 @@ class Engine:
             return [(sequence, self._output(sequence, (), scored=scored))] if scored else []
         if sequence.num_generated == 0:
             self._prompt_tokens += sequence.num_prompt
+            self._prefix_hits += sequence.cached_tokens or 0
         if token is None:
             return [self._finish(sequence, (), "length", scored=scored)]
         if isinstance(token, GenerationFailed):
@@ -228,12 +240,12 @@ class Engine:
         return sequence, output
 
     def _fail(self, sequence: Sequence, failure: GenerationFailed) -> SequenceEvent:
-        self._remove(sequence)
+        self._remove(sequence, sound=False)
         self._failed += 1
         return sequence, failure
 
-    def _remove(self, sequence: Sequence) -> None:
-        self.scheduler.remove(sequence)
+    def _remove(self, sequence: Sequence, *, sound: bool = True) -> None:
+        self.scheduler.remove(sequence, sound=sound)
         sequence.done = True
 
     def _output(
@@ -251,5 +263,5 @@ class Engine:
             stop_token_id=stop_token_id,
             prompt_logprobs=scored,
             prompt_tokens=sequence.num_prompt,
-            cached_tokens=0,
+            cached_tokens=sequence.cached_tokens or 0,
         )

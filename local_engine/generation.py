@@ -65,7 +65,11 @@ class StepOutput:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A moment of the engine. Counts of requests now, KV blocks, and totals since the start."""
+    """A moment of the engine. Counts of requests now, KV blocks, and totals since the start.
+
+    blocks_used: blocks that sequences hold; those kept for the prefix cache alone are not among them.
+    prefix_hits: of the prompt_tokens, those whose KV came from the prefix cache.
+    """
 
     running: int
     waiting: int
@@ -78,6 +82,7 @@ class EngineStats:
     finished: int
     failed: int
     aborted: int
+    prefix_hits: int
 
 
 class Generator(Protocol):

@@ -4,13 +4,18 @@ Continuous batching: every step takes one token of each sequence that decodes, t
 of prompts, best rank first, then admits from the queue. A sequence is admitted when blocks for all its present tokens
 are free; when decoding finds no free block, the worst-ranked sequence gives up its blocks and is recomputed later.
 The best-ranked sequence therefore always advances: the pool holds at least one whole window.
+
+Full blocks stay findable by their content until the pool needs them, so a sequence begins behind what is there of its
+prompt. Only full blocks are shared and nothing writes to them again.
 """
 
 from bisect import insort
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from local_engine.block_allocator import BlockAllocator
 from local_engine.errors import QueueFull
+from local_engine.prefix_keys import extend_keys
 from local_engine.sequence import Sequence
 
 __all__ = ["Chunk", "Scheduler"]
@@ -34,13 +39,21 @@ class Scheduler:
     """Continuous batching over a BlockAllocator. Not thread-safe: the engine's thread owns it."""
 
     def __init__(
-        self, allocator: BlockAllocator, *, block_size: int, max_batch_tokens: int, max_sequences: int, queue: int
+        self,
+        allocator: BlockAllocator,
+        *,
+        block_size: int,
+        max_batch_tokens: int,
+        max_sequences: int,
+        queue: int,
+        prefix_cache: bool,
     ) -> None:
         self.allocator = allocator
         self.block_size = block_size
         self.max_batch_tokens = max_batch_tokens
         self.max_sequences = max_sequences
         self.limit = max_sequences + queue
+        self.prefix_cache = prefix_cache
         self.running: list[Sequence] = []
         self.waiting: list[Sequence] = []
         self.preemptions = 0
@@ -73,24 +86,39 @@ class Scheduler:
         for sequence in self.running:
             if not sequence.paused and sequence.num_uncomputed > 1 and budget > 0:
                 budget -= self._plan_prefill(plan, sequence, budget)
+        computing = {key for chunk in plan.values() for key in self._prefilled_keys(chunk)}
+        expecting = 0
         for sequence in list(self.waiting):
-            if budget <= 0:
+            if budget <= 0 or (expecting and len(self.running) + expecting >= self.max_sequences):
                 break
             if sequence.paused:
+                continue
+            if not computing.isdisjoint(self._reusable_keys(sequence)):
+                expecting += 1  # a step later it finds what another computes in this one
                 continue
             if not self._make_room(sequence, plan):
                 break  # nobody overtakes the head of the queue, or a long prompt would starve
             budget -= self._plan_prefill(plan, sequence, budget)
+            computing.update(self._prefilled_keys(plan[sequence]))
         return list(plan.values())
 
     def advance(self, chunk: Chunk) -> None:
-        """Records that a chunk's keys and values are in the cache."""
-        chunk.sequence.num_computed = chunk.stop
+        """Records that a chunk's keys and values are in the pool; blocks that it filled can be shared from now on."""
+        sequence = chunk.sequence
+        sequence.num_computed = chunk.stop
+        filled = slice(chunk.start // self.block_size, chunk.stop // self.block_size)
+        for block, key in zip(sequence.blocks[filled], self._keys(sequence)[filled], strict=False):
+            self.allocator.cache(block, key)
 
-    def remove(self, sequence: Sequence) -> None:
-        """Forgets a sequence, finished or aborted, and frees its blocks. Raises ValueError for one that is not held."""
+    def remove(self, sequence: Sequence, *, sound: bool = True) -> None:
+        """Forgets a sequence, finished or aborted, and frees its blocks. Raises ValueError for one that is not held.
+
+        sound: False keeps nothing of its blocks in the prefix cache, for one that failed.
+        """
         if sequence.blocks:
             self.running.remove(sequence)
+            if not sound:
+                self.allocator.forget(sequence.blocks)
             self._release(sequence)
         else:
             self.waiting.remove(sequence)
@@ -108,6 +136,10 @@ class Scheduler:
             room = len(sequence.blocks) * self.block_size
             if not sequence.num_computed <= len(sequence.tokens) <= room + 1 or sequence.num_computed > room:
                 raise ValueError(f"{len(sequence.tokens)} tokens, {sequence.num_computed} computed, room for {room}")
+            keys = self._keys(sequence)[: sequence.num_computed // self.block_size]
+            for block, key in zip_longest(sequence.blocks, keys):
+                if self.allocator.key_of(block) not in (None, key):
+                    raise ValueError(f"block {block} is known by a key that is not that of its content")
         for sequence in self.waiting:
             if sequence.blocks or sequence.num_computed:
                 raise ValueError("a waiting sequence holds blocks")
@@ -147,22 +179,40 @@ class Scheduler:
         """
         needed = -(-len(sequence.tokens) // self.block_size)
         while True:
-            # One spare block for each sequence that decodes, or the newcomer would soon push one out.
-            spare = sum(not other.paused for other in self.running)
-            if len(self.running) < self.max_sequences and self.allocator.num_free >= needed + spare:
-                break
+            if len(self.running) < self.max_sequences:
+                reused = self.allocator.lookup(self._reusable_keys(sequence))
+                # One spare block for each sequence that decodes, or the newcomer would soon push one out.
+                spare = sum(not other.paused for other in self.running)
+                blocks = self.allocator.allocate(needed - len(reused), reused=reused, spare=spare)
+                if blocks is not None:
+                    break
             victim = max(self.running, key=_cheapest_last, default=None)
             if victim is None or not (victim.paused or victim.request.priority > sequence.request.priority):
                 return False
             self._preempt(victim)
             plan.pop(victim, None)
-        blocks = self.allocator.allocate(needed)
-        if blocks is None:
-            return False
         sequence.blocks = blocks
+        sequence.num_computed = len(reused) * self.block_size
+        if sequence.cached_tokens is None:
+            sequence.cached_tokens = sequence.num_computed
         self.waiting.remove(sequence)
         insort(self.running, sequence, key=_rank)
         return True
+
+    def _keys(self, sequence: Sequence) -> list[bytes]:
+        """The keys of all full blocks of a sequence; none if nothing is cached."""
+        if self.prefix_cache:
+            extend_keys(sequence.keys, sequence.tokens, root=sequence.root, block_size=self.block_size)
+        return sequence.keys
+
+    def _reusable_keys(self, sequence: Sequence) -> list[bytes]:
+        return self._keys(sequence)[: sequence.num_reusable // self.block_size]
+
+    def _prefilled_keys(self, chunk: Chunk) -> list[bytes]:
+        """The keys of the blocks that a chunk fills; none for a single token, to spare every decode the question."""
+        if chunk.stop - chunk.start == 1:
+            return []
+        return self._keys(chunk.sequence)[chunk.start // self.block_size : chunk.stop // self.block_size]
 
     def _preempt(self, sequence: Sequence) -> None:
         self.running.remove(sequence)

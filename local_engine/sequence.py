@@ -1,7 +1,8 @@
 """One request on its way through the engine: its tokens, its KV blocks and what has been computed. Knows no tensors.
 
 A token list is never cut: after a preemption the blocks are gone and `num_computed` is 0, so prompt and answer so far
-are prefilled again, and decoding is merely the case where one token is left to compute.
+are prefilled again, save for what the prefix cache still has, and decoding is merely the case where one token is left
+to compute.
 """
 
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ class Sequence:
 
     arrival: counts up with each request. seed: 64 bits, the request's own or one drawn for it.
     stop_ids: all tokens that end it. max_tokens: the request's, or what the window leaves.
+    root: what the keys of its blocks begin with; see `prefix_keys`.
+    cached_tokens: prompt tokens that the prefix cache had when it first ran; None before.
     """
 
     request: GenerationRequest
@@ -24,9 +27,12 @@ class Sequence:
     seed: int
     stop_ids: frozenset[int]
     max_tokens: int
+    root: bytes = b""
     tokens: list[int] = field(init=False)
+    keys: list[bytes] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
     num_computed: int = 0
+    cached_tokens: int | None = None
     paused: bool = False
     done: bool = False
     prompt_scores: list[TokenOutput] = field(default_factory=list)
@@ -55,6 +61,13 @@ class Sequence:
     @property
     def num_uncomputed(self) -> int:
         return len(self.tokens) - self.num_computed
+
+    @property
+    def num_reusable(self) -> int:
+        """Tokens that need not be computed if their keys and values are there: all whose logits nobody asks for."""
+        if self.request.sampling.prompt_logprobs is None or len(self.prompt_scores) == self.num_prompt:
+            return len(self.tokens) - 1
+        return max(len(self.prompt_scores) - 1, 0)
 
     @property
     def penalised(self) -> bool:

@@ -178,6 +178,7 @@ class ScriptedEngine:
             finished=counts.finished,
             failed=counts.failed,
             aborted=counts.aborted,
+            prefix_hits=0,
         )
 
     async def aclose(self, *, drain: bool = False) -> None:

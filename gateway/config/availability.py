@@ -31,7 +31,6 @@ NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "providers.*.models.*.speculative": (),
     "providers.*.models.*.weights": ("auto",),
     "providers.*.kv_cache.dtype": ("auto",),
-    "providers.*.kv_cache.prefix_cache": (False,),
     "models.*.strategy": ("ordered",),
     "models.*.targets.*.weight": (1,),
     "models.*.targets.*.tags": ((),),

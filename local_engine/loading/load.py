@@ -2,8 +2,9 @@
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
 import torch
 
@@ -36,10 +37,11 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model with its weights in memory, and its facts."""
+    """A model with its weights in memory, and its facts. load_id: no other load has it, of the same path or another."""
 
     model: Model
     info: ModelInfo
+    load_id: str = field(default_factory=lambda: uuid4().hex)
 
 
 def load_model(path: Path, config: EngineConfig, *, progress: Progress | None = None) -> LoadedModel:

@@ -96,6 +96,7 @@ def _start_engine(
         max_sequences=scheduler.max_sequences,
         queue=scheduler.queue,
         max_context=settings.context,
+        prefix_cache=kv_cache.prefix_cache,
     )
     loaded = load_model(path, config, progress=lambda done, total: progress("loading", done, total))
     _logger.info("loaded %s on %s", path.name, device)

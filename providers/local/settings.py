@@ -40,6 +40,7 @@ class KvCacheSettings(Struct, frozen=True, kw_only=True):
 
     memory: int | Literal["auto"] = "auto"
     block_size: int = 16
+    prefix_cache: bool = True
 
 
 class SchedulerSettings(Struct, frozen=True, kw_only=True):

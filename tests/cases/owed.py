@@ -35,6 +35,5 @@ OWED: Mapping[str, str] = {
     "GD-01": "guided decoding",
     "LO-01": "LoRA",
     "PC-01": "LoRA",
-    "PC-01/warm": "engine",
     "SEC-03": "image fetching",
 }

@@ -61,3 +61,102 @@ def test_freed_low_blocks_are_used_again_before_untouched_ones() -> None:
     assert first == [1, 2, 3]
     allocator.free(first)
     assert allocator.allocate(3) == first
+
+
+def taken(allocator: BlockAllocator, count: int) -> list[int]:
+    blocks = allocator.allocate(count)
+    assert blocks is not None
+    return blocks
+
+
+def cached(allocator: BlockAllocator, *keys: bytes) -> list[int]:
+    """Blocks with these keys that nobody holds."""
+    blocks = taken(allocator, len(keys))
+    for block, key in zip(blocks, keys, strict=True):
+        allocator.cache(block, key)
+    allocator.free(blocks)
+    return blocks
+
+
+def test_a_cached_block_is_found_by_its_key_and_used_again() -> None:
+    allocator = BlockAllocator(4)
+    blocks = cached(allocator, b"a", b"b")
+    assert (allocator.num_free, allocator.num_cached, allocator.num_used) == (2, 2, 0)
+    assert allocator.lookup([b"a", b"b", b"c"]) == blocks
+    assert allocator.lookup([b"c", b"a"]) == []
+    assert allocator.allocate(1, reused=blocks) == [*blocks, 3]
+    allocator.check([[*blocks, 3]])
+    assert (allocator.num_free, allocator.num_cached, allocator.num_used) == (1, 0, 3)
+
+
+def test_a_used_block_is_shared_through_its_key() -> None:
+    allocator = BlockAllocator(4)
+    first = taken(allocator, 2)
+    allocator.cache(first[0], b"a")
+    second = allocator.allocate(1, reused=allocator.lookup([b"a"]))
+    assert second == [first[0], 3]
+    allocator.check([first, second])
+    allocator.free(first)
+    allocator.check([second])
+    assert allocator.lookup([b"a"]) == [first[0]]
+
+
+def test_the_longest_unused_blocks_are_taken_when_no_free_one_is_left() -> None:
+    allocator = BlockAllocator(4)
+    cached(allocator, b"a")
+    cached(allocator, b"b", b"b2")
+    allocator.allocate(0, reused=allocator.lookup([b"a"]))
+    allocator.free([1])
+    assert sorted(taken(allocator, 2)) == [3, 4]  # the free one, and the end of the older chain
+    assert allocator.lookup([b"b", b"b2"]) == [2]
+    assert taken(allocator, 1) == [2]
+    assert allocator.lookup([b"a"]) == [1]
+    assert taken(allocator, 1) == [1]
+    assert allocator.lookup([b"a"]) == []
+    assert allocator.allocate(1) is None
+    allocator.check([[1, 2, 3, 4]])
+
+
+def test_blocks_to_reuse_are_never_the_ones_evicted_for_what_follows_them() -> None:
+    allocator = BlockAllocator(3)
+    reused = cached(allocator, b"a", b"b")
+    assert allocator.allocate(2, reused=reused) is None
+    assert allocator.allocate(1, reused=reused, spare=1) is None
+    allocator.check([])
+    assert allocator.allocate(1, reused=reused) == [1, 2, 3]
+
+
+def test_the_first_block_with_a_content_keeps_its_key() -> None:
+    allocator = BlockAllocator(3)
+    cached(allocator, b"a")
+    (other,) = taken(allocator, 1)
+    allocator.cache(other, b"a")
+    assert allocator.lookup([b"a"]) == [1]
+    allocator.free([other])
+    assert (allocator.num_free, allocator.num_cached) == (2, 1)
+    allocator.check([])
+
+
+def test_forgotten_blocks_are_found_no_more_and_stay_with_their_holders() -> None:
+    allocator = BlockAllocator(3)
+    blocks = taken(allocator, 2)
+    allocator.share(blocks)
+    allocator.cache(blocks[0], b"a")
+    allocator.forget(blocks)
+    assert allocator.lookup([b"a"]) == []
+    allocator.free(blocks)
+    allocator.check([blocks])
+    allocator.free(blocks)
+    assert allocator.num_free == 3
+
+
+def test_only_a_block_in_use_can_be_cached_or_forgotten() -> None:
+    allocator = BlockAllocator(2)
+    with pytest.raises(ValueError, match="not in use"):
+        allocator.cache(1, b"a")
+    cached(allocator, b"a")
+    with pytest.raises(ValueError, match="not in use"):
+        allocator.forget([1])
+    with pytest.raises(ValueError, match="not in use"):
+        allocator.free([1])
+    allocator.check([])

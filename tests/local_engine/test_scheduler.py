@@ -1,5 +1,7 @@
 """The scheduler alone, with a make-believe device: any order of arrivals, aborts and pauses keeps every promise."""
 
+import itertools
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from local_engine.block_allocator import BlockAllocator
 from local_engine.errors import QueueFull
-from local_engine.generation import GenerationRequest
+from local_engine.generation import GenerationRequest, TokenOutput
 from local_engine.sampling import SamplingParams
 from local_engine.scheduler import Chunk, Scheduler
 from local_engine.sequence import Sequence
@@ -16,19 +18,33 @@ BLOCK = 4
 
 
 class World:
-    """A scheduler and the sequences put into it. `step` does what an engine would, generating token 1 each time."""
+    """A scheduler, the sequences put into it, and a pool that remembers what each slot was computed from.
 
-    def __init__(self, *, blocks: int, budget: int, slots: int, queue: int = 1000) -> None:
+    `step` does what an engine would, generating token 1 each time.
+    """
+
+    def __init__(self, *, blocks: int, budget: int, slots: int, queue: int = 1000, prefix_cache: bool = True) -> None:
         self.scheduler = Scheduler(
-            BlockAllocator(blocks), block_size=BLOCK, max_batch_tokens=budget, max_sequences=slots, queue=queue
+            BlockAllocator(blocks),
+            block_size=BLOCK,
+            max_batch_tokens=budget,
+            max_sequences=slots,
+            queue=queue,
+            prefix_cache=prefix_cache,
         )
         self.window = blocks * BLOCK
+        self.pool: dict[int, tuple[bytes, list[int]]] = {}
         self.arrivals = 0
         self.finished: list[Sequence] = []
 
-    def add(self, length: int, answer: int, *, priority: int = 0) -> Sequence:
+    def add(
+        self, length: int, answer: int, *, priority: int = 0, token: int | None = None, scored: bool = False
+    ) -> Sequence:
+        """A prompt of one token, repeated; without one, no two prompts have anything in common."""
         length = min(length, self.window - 1)
-        request = GenerationRequest("r", (1,) * length, SamplingParams(), priority)
+        sampling = SamplingParams(prompt_logprobs=0 if scored else None)
+        content = 10 + self.arrivals if token is None else token
+        request = GenerationRequest("r", (content,) * length, sampling, priority)
         sequence = Sequence(request, self.arrivals, 0, frozenset(), min(answer, self.window - length))
         self.arrivals += 1
         self.scheduler.add(sequence)
@@ -40,13 +56,36 @@ class World:
             sequence = chunk.sequence
             assert chunk.start == sequence.num_computed < chunk.stop <= len(sequence.tokens)
             assert len(sequence.blocks) * BLOCK >= chunk.stop
-            self.scheduler.advance(chunk)
-            if chunk.reaches_end:
-                sequence.append(1)
-                if sequence.num_generated >= sequence.max_tokens:
-                    self.scheduler.remove(sequence)
-                    self.finished.append(sequence)
+            for position in range(chunk.start):  # what it attends to is its own past, whoever computed it
+                assert self.pool[self._slot(sequence, position)] == self._content(sequence, position)
+        for chunk in chunks:
+            for position in range(chunk.start, chunk.stop):
+                self.pool[self._slot(chunk.sequence, position)] = self._content(chunk.sequence, position)
+        for chunk in chunks:
+            self._apply(chunk)
         return chunks
+
+    def _apply(self, chunk: Chunk) -> None:
+        sequence = chunk.sequence
+        self.scheduler.advance(chunk)
+        first = len(sequence.prompt_scores)
+        if sequence.request.sampling.prompt_logprobs is not None and first < sequence.num_prompt:
+            assert chunk.start <= max(first - 1, 0)  # no position whose score is still asked for was left out
+            stop = min(chunk.stop + 1, sequence.num_prompt)
+            sequence.prompt_scores += [TokenOutput(token, 0.0, ()) for token in sequence.tokens[first:stop]]
+        if chunk.reaches_end:
+            sequence.append(1)
+            if sequence.num_generated >= sequence.max_tokens:
+                self.scheduler.remove(sequence)
+                self.finished.append(sequence)
+
+    @staticmethod
+    def _slot(sequence: Sequence, position: int) -> int:
+        return sequence.blocks[position // BLOCK] * BLOCK + position % BLOCK
+
+    @staticmethod
+    def _content(sequence: Sequence, position: int) -> tuple[bytes, list[int]]:
+        return sequence.root, sequence.tokens[: position + 1]
 
     def run(self, *, steps: int = 5000) -> None:
         for _ in range(steps):
@@ -68,17 +107,24 @@ class SchedulerMachine(RuleBasedStateMachine):
         budget=st.sampled_from([1, 3, 8, 64]),
         slots=st.integers(1, 5),
         queue=st.integers(0, 4),
+        prefix_cache=st.booleans(),
     )
-    def start(self, blocks: int, budget: int, slots: int, queue: int) -> None:
-        self.world = World(blocks=blocks, budget=budget, slots=slots, queue=queue)
+    def start(self, blocks: int, budget: int, slots: int, queue: int, prefix_cache: bool) -> None:
+        self.world = World(blocks=blocks, budget=budget, slots=slots, queue=queue, prefix_cache=prefix_cache)
         self.budget = budget
 
-    @rule(length=st.integers(1, 60), answer=st.integers(1, 30), priority=st.integers(-1, 1))
-    def add(self, length: int, answer: int, priority: int) -> None:
+    @rule(
+        length=st.integers(1, 60),
+        answer=st.integers(1, 30),
+        priority=st.integers(-1, 1),
+        token=st.integers(1, 2),
+        scored=st.booleans(),
+    )
+    def add(self, length: int, answer: int, priority: int, token: int, scored: bool) -> None:
         scheduler = self.world.scheduler
         full = scheduler.num_unfinished >= scheduler.limit
         try:
-            self.live.append(self.world.add(length, answer, priority=priority))
+            self.live.append(self.world.add(length, answer, priority=priority, token=token, scored=scored))
         except QueueFull:
             assert full
         else:
@@ -97,14 +143,16 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.live = [sequence for sequence in self.live if sequence not in self.world.finished]
 
     @precondition(lambda self: self.live)
-    @rule(data=st.data())
-    def abort(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), sound=st.booleans())
+    def abort(self, data: st.DataObject, sound: bool) -> None:
+        scheduler = self.world.scheduler
         sequence = data.draw(st.sampled_from(self.live))
         self.live.remove(sequence)
-        held = len(sequence.blocks)
-        before = self.world.scheduler.allocator.num_free
-        self.world.scheduler.remove(sequence)
-        assert self.world.scheduler.allocator.num_free == before + held
+        others = {block for other in scheduler.running if other is not sequence for block in other.blocks}
+        alone = set(sequence.blocks) - others
+        before = scheduler.allocator.num_available
+        scheduler.remove(sequence, sound=sound)
+        assert scheduler.allocator.num_available == before + len(alone)
 
     @precondition(lambda self: self.live)
     @rule(data=st.data(), paused=st.booleans())
@@ -113,7 +161,11 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @invariant()
     def blocks_and_sets_agree(self) -> None:
-        self.world.scheduler.check()
+        scheduler, allocator = self.world.scheduler, self.world.scheduler.allocator
+        scheduler.check()
+        assert allocator.num_free + allocator.num_cached + allocator.num_used == allocator.num_blocks
+        assert allocator.num_used == len({block for sequence in scheduler.running for block in sequence.blocks})
+        assert scheduler.prefix_cache or not allocator.num_cached
 
     def teardown(self) -> None:
         for sequence in self.live:
@@ -138,6 +190,79 @@ def test_decoding_sequences_and_chunks_of_prompts_share_a_step() -> None:
         sizes.append({chunk.sequence: chunk.stop - chunk.start for chunk in world.step()})
     assert [size[first] for size in sizes] == [1, 1, 1]
     assert [size[second] for size in sizes] == [7, 7, 6]
+
+
+def test_a_prompt_begins_behind_the_full_blocks_that_others_left_or_still_hold() -> None:
+    world = World(blocks=40, budget=64, slots=8)
+    left = world.add(10, 1, token=1)
+    world.step()
+    assert left in world.finished
+    holder = world.add(14, 9, token=1)
+    world.step()
+    sharer = world.add(14, 9, token=1)
+    (chunk,) = (chunk for chunk in world.step() if chunk.sequence is sharer)
+    assert (holder.cached_tokens, sharer.cached_tokens) == (8, 12)
+    assert (chunk.start, chunk.stop) == (12, 14)
+    assert sharer.blocks[:3] == holder.blocks[:3]
+    assert sharer.blocks[3] != holder.blocks[3]
+
+
+def test_the_last_token_of_a_prompt_is_computed_even_if_all_its_blocks_are_cached() -> None:
+    world = World(blocks=40, budget=64, slots=8)
+    world.add(8, 1, token=1)
+    world.step()
+    again = world.add(8, 1, token=1)
+    (chunk,) = world.step()
+    assert (again.cached_tokens, chunk.start, chunk.stop) == (4, 4, 8)
+
+
+def test_equal_prompts_that_arrive_together_are_computed_once() -> None:
+    world = World(blocks=40, budget=12, slots=8)
+    sequences = [world.add(22, 5, token=1) for _ in range(4)]
+    other = world.add(3, 5, token=2)
+    computed = []
+    while not all(sequence.num_generated for sequence in sequences):
+        computed.append({chunk.sequence: chunk.stop - chunk.start for chunk in world.step()})
+    assert computed[0] == {sequences[0]: 12}
+    assert computed[1] == {sequences[0]: 10, other: 2}
+    assert [sequence.cached_tokens for sequence in sequences] == [0, 20, 20, 20]
+    assert all(step.get(sequence, 2) == 2 for step in computed for sequence in sequences[1:])
+
+
+def test_a_prompt_that_waits_for_anothers_computing_is_not_lost_when_that_one_is_aborted() -> None:
+    world = World(blocks=40, budget=4, slots=8)
+    leader, follower = world.add(22, 5, token=1), world.add(22, 5, token=1)
+    world.step()
+    world.scheduler.remove(leader)
+    world.run()
+    assert world.finished == [follower]
+    assert follower.cached_tokens == 4
+
+
+def test_a_preempted_sequence_returns_behind_its_own_blocks() -> None:
+    world = World(blocks=20, budget=64, slots=1)
+    background = world.add(15, 12, priority=5)
+    for _ in range(4):
+        world.step()
+    urgent = world.add(8, 2)
+    world.step()
+    assert background in world.scheduler.waiting
+    chunks = itertools.chain.from_iterable(iter(world.step, []))
+    resumed_at = next(chunk.start for chunk in chunks if chunk.sequence is background)
+    assert world.finished == [urgent]
+    assert resumed_at == 16
+    assert background.cached_tokens == 0  # its own blocks are no hit
+    world.run()
+
+
+def test_without_the_prefix_cache_nothing_is_kept() -> None:
+    world = World(blocks=40, budget=64, slots=8, prefix_cache=False)
+    world.add(20, 1, token=1)
+    world.step()
+    again = world.add(20, 1, token=1)
+    world.step()
+    assert again.cached_tokens == 0
+    assert world.scheduler.allocator.num_free == 40
 
 
 def test_a_long_prompt_at_the_head_is_not_overtaken() -> None:

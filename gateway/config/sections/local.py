@@ -59,7 +59,7 @@ class KvCache(Section):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16", "fp8"] = Field(default="auto", description="Type of them.")
     block_size: Positive = Field(default=16, description="Tokens a block.")
-    prefix_cache: bool = Field(default=False, description="Reuse what requests have in common at their start.")
+    prefix_cache: bool = Field(default=True, description="Reuse what requests have in common at their start.")
 
 
 class Scheduler(Section):

@@ -67,7 +67,6 @@ def test_what_this_version_lacks_is_refused_and_never_ignored(text: str, place: 
         ("model: m, tensor_parallel: 2", "tensor_parallel"),
         ("model: m, deterministic: true", "deterministic"),
         ("model: m, kv_cache: {dtype: fp8}", "kv_cache.dtype"),
-        ("model: m, kv_cache: {prefix_cache: true}", "kv_cache.prefix_cache"),
         ("models: {m: {adapters: {a: ./a}}}", "models.m.adapters"),
         ("models: {m: {speculative: {}}}", "models.m.speculative"),
         ("models: {m: {weights: int8}}", "models.m.weights"),
@@ -93,7 +92,7 @@ def test_a_value_that_asks_for_nothing_is_taken() -> None:
         server: {workers: 1, admin_port: , dialect: openai, cors: [], tls: , request_templates: false}
         auth: {pass_through: false, jwt: }
         providers:
-          local: {tensor_parallel: 1, deterministic: false, kv_cache: {dtype: auto, prefix_cache: false},
+          local: {tensor_parallel: 1, deterministic: false, kv_cache: {dtype: auto},
                   models: {tiny: {weights: auto, adapters: {}, speculative: }}}
         models: {a: {targets: [{use: local/tiny, weight: 1, tags: []}], strategy: ordered, hedge_s: 0, shadow: ,
                      on_context_overflow: [], on_content_filter: []}}

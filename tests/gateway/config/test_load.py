@@ -36,7 +36,8 @@ def test_the_smallest_file_has_all_defaults() -> None:
     provider = config.providers["local"]
     assert isinstance(provider, LocalProvider)
     assert (provider.device, provider.threads) == ("auto", "auto")
-    assert (provider.kv_cache.memory, provider.kv_cache.block_size) == ("auto", 16)
+    kv_cache = provider.kv_cache
+    assert (kv_cache.memory, kv_cache.block_size, kv_cache.prefix_cache) == ("auto", 16, True)
     scheduler = provider.scheduler
     assert (scheduler.max_batch_tokens, scheduler.max_sequences, scheduler.queue) == (None, 256, 1024)
     assert list(provider.models) == ["smollm2-135m-instruct"]
@@ -62,7 +63,7 @@ def test_everything_that_works_in_one_file() -> None:
             models:
               tiny: {source: ./tiny.gguf, dtype: bfloat16, context: 512, chat_template: x.jinja, load: on_demand}
               hub: {source: "hf:org/name"}
-            kv_cache: {memory: 2GiB, block_size: 32}
+            kv_cache: {memory: 2GiB, block_size: 32, prefix_cache: false}
             scheduler: {max_batch_tokens: 64, max_sequences: 2, queue: 3}
         models:
           fast: openai/gpt
@@ -88,6 +89,7 @@ def test_everything_that_works_in_one_file() -> None:
     engine = config.providers["local"]
     assert isinstance(engine, LocalProvider)
     assert engine.kv_cache.memory == 2 * 1024**3
+    assert engine.kv_cache.prefix_cache is False
     assert engine.models["tiny"].source == "/etc/gateway/tiny.gguf"
     assert engine.models["tiny"].chat_template == "/etc/gateway/x.jinja"
     assert engine.models["hub"].source == "hf:org/name"

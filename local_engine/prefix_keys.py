@@ -1,0 +1,27 @@
+"""Names for the contents of KV blocks: a hash chain, so that equal keys mean equal tokens from the first one on.
+
+Owns what a key is made of. A key is SHA-256 over the key before it and the block's token ids, and the chain begins with
+everything else that keys and values depend on. No two contents share a key, so a hit needs no second look at tokens.
+"""
+
+from array import array
+from collections.abc import Sequence as SequenceOf
+from hashlib import sha256
+
+__all__ = ["extend_keys", "root_key"]
+
+
+def root_key(*, weights: str, kv_dtype: str, adapter: str | None, cache_salt: str | None) -> bytes:
+    """What the chain of a request begins with.
+
+    weights: names one load of the weights, not the model: the same name may be loaded again from other files.
+    """
+    # ascii() of a tuple is unambiguous: quotes are escaped, and None is no string.
+    return sha256(ascii((weights, kv_dtype, adapter, cache_salt)).encode()).digest()
+
+
+def extend_keys(keys: list[bytes], tokens: SequenceOf[int], *, root: bytes, block_size: int) -> None:
+    """Appends to `keys`, those of the first blocks of `tokens`, what is missing: one a full block. 1 us each."""
+    for start in range(len(keys) * block_size, len(tokens) - block_size + 1, block_size):
+        content = array("i", tokens[start : start + block_size]).tobytes()
+        keys.append(sha256((keys[-1] if keys else root) + content).digest())
