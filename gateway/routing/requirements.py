@@ -1,7 +1,8 @@
 """Whether a target can express a request (law 8). The only place that decides what is refused, dropped or converted.
 
 Nothing is dropped in silence: a field that the target does not declare is refused by the client's own name for it, or,
-where run.yaml says `unsupported_params: drop`, dropped and listed. What a message says (its parts) is never dropped.
+where run.yaml says `unsupported_params: drop`, dropped and listed. What a message says (its parts) is never dropped;
+what a model thought before it spoke goes only to targets that take thoughts.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from msgspec.structs import fields as struct_fields
 from msgspec.structs import replace
 
 from adapters.canonical.errors import UnsupportedParameter
-from adapters.canonical.messages import USER, Message, Part, ProviderData, Text, ToolResult
+from adapters.canonical.messages import USER, Message, Part, ProviderData, Reasoning, Text, ToolResult
 from adapters.canonical.request import (
     AUTO,
     EXPRESSIBLE_FIELDS,
@@ -48,6 +49,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "return_context_logits": (False,),
     "detokenize": (True,),
     "include_obfuscation": (False,),
+    "reasoning.mode": ("adaptive",),
     "sampling.top_p": (1.0,),
     "sampling.top_k": (0, -1),
     "sampling.min_p": (0.0,),
@@ -66,7 +68,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "sampling.skip_special_tokens": (True,),
     "sampling.spaces_between_special_tokens": (True,),
 }
-_VALUES = {path.rpartition(".")[2]: (attrgetter(path), neutral) for path, neutral in _NEUTRAL.items()}
+_VALUES = {path.removeprefix("sampling."): (attrgetter(path), neutral) for path, neutral in _NEUTRAL.items()}
 _SAMPLING = frozenset(field.name for field in struct_fields(Sampling))
 _FORMS = ("messages", "prompts")  # compared by Capabilities.messages and .prompts
 
@@ -83,7 +85,8 @@ def fit(
 ) -> Fitted:
     """The request without what the target cannot express. Raises UnsupportedParameter, naming the client's field."""
     request = _in_form(request, capabilities, spell, completions_as_chat)
-    _check_parts(request.messages, capabilities, spell)
+    if request.messages is not None:
+        request = _fit_parts(request, request.messages, capabilities, spell)
     dropped: list[str] = []
     unsupported = _unsupported(request, capabilities.fields)
     if unsupported:
@@ -149,13 +152,23 @@ def _in_form(request: Request, capabilities: Capabilities, spell: Spelling, comp
     return replace(request, prompts=None, messages=(message,))
 
 
-def _check_parts(messages: tuple[Message, ...] | None, capabilities: Capabilities, spell: Spelling) -> None:
-    for index, message in enumerate(messages or ()):
-        refused = _refused(message.parts, capabilities.parts)
+def _fit_parts(request: Request, messages: tuple[Message, ...], capabilities: Capabilities, spell: Spelling) -> Request:
+    """Raises UnsupportedParameter for a part that the target does not take. Thoughts are no part of what was said."""
+    without: dict[int, Message] = {}
+    for index, message in enumerate(messages):
+        parts = message.parts
+        refused = _refused(parts, capabilities.parts)
+        if type(refused) is Reasoning:
+            parts = tuple([part for part in parts if type(part) is not Reasoning])
+            without[index] = replace(message, parts=parts)
+            refused = _refused(parts, capabilities.parts)
         if refused is not None:
             path = f"{spell('messages')}[{index}]"
             kind = type(refused).__name__.lower()
             raise UnsupportedParameter(f"{path}: the model does not take {kind} parts", param=path)
+    if not without:
+        return request
+    return replace(request, messages=tuple([without.get(i, message) for i, message in enumerate(messages)]))
 
 
 def _refused(parts: tuple[Part, ...], taken: frozenset[type[Part]]) -> Part | None:

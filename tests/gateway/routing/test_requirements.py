@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import fields as struct_fields
 
 from adapters.canonical.errors import UnsupportedParameter
-from adapters.canonical.messages import Image, MediaSource, Message, Part, ProviderData, Text, ToolResult
+from adapters.canonical.messages import Image, MediaSource, Message, Part, ProviderData, Reasoning, Text, ToolResult
 from adapters.canonical.request import (
     EXPRESSIBLE_FIELDS,
     LoraAdapter,
@@ -109,6 +109,7 @@ def test_every_field_that_a_target_declares_passes_unchanged(name: str) -> None:
         request(parallel_tool_calls=True),
         request(output_format=OutputFormat(kind="text")),
         request(tool_choice=ToolChoice(mode="auto")),
+        request(reasoning=ReasoningOptions(mode="adaptive")),
         request(sampling=Sampling(top_p=1.0, frequency_penalty=0, stop=())),
     ],
 )
@@ -148,6 +149,14 @@ def test_a_part_that_the_target_cannot_take_is_never_dropped(inside: bool) -> No
     with pytest.raises(UnsupportedParameter, match="image") as caught:
         fitted(asked, EVERYTHING, drop=True)
     assert caught.value.param == "their_messages[1]"
+
+
+def test_thoughts_of_earlier_turns_go_only_to_targets_that_take_thoughts() -> None:
+    said = Text(text="4")
+    asked = request(messages=(*USER, Message(role="assistant", parts=(Reasoning(text="2+2", signature="s"), said))))
+    assert fitted(asked, EVERYTHING).request.messages == (*USER, Message(role="assistant", parts=(said,)))
+    takes = Capabilities(fields=EXPRESSIBLE_FIELDS, parts=frozenset((Text, Reasoning)))
+    assert fitted(asked, takes).request == asked
 
 
 def test_a_kind_of_tool_that_the_target_lacks_is_named_by_its_place() -> None:
