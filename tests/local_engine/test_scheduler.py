@@ -229,6 +229,17 @@ def test_equal_prompts_that_arrive_together_are_computed_once() -> None:
     assert all(step.get(sequence, 2) == 2 for step in computed for sequence in sequences[1:])
 
 
+def test_a_prompt_that_waits_for_anothers_computing_keeps_its_place_among_the_running() -> None:
+    world = World(blocks=40, budget=64, slots=2)
+    leader, follower = world.add(22, 9, token=1), world.add(22, 2, token=1)
+    last = world.add(3, 2)
+    world.step()
+    assert world.scheduler.waiting == [follower, last]
+    world.step()
+    assert world.scheduler.running == [leader, follower]
+    world.run()
+
+
 def test_a_prompt_that_waits_for_anothers_computing_is_not_lost_when_that_one_is_aborted() -> None:
     world = World(blocks=40, budget=4, slots=8)
     leader, follower = world.add(22, 5, token=1), world.add(22, 5, token=1)
