@@ -101,7 +101,7 @@ def conversation_of(request: Request, provider: str) -> Conversation:
     writer = _Writer(request.dialect, provider)
     for message in messages[leading:]:
         writer.add(message)
-    turns = [turn for turn in writer.turns if turn.content]
+    turns = writer.turns
     if not turns:
         raise InvalidRequest("messages: expected a message beside the system's", param="messages")
     _check_results(turns)
@@ -117,14 +117,14 @@ class _Writer:
     def add(self, message: Message) -> None:
         match message.role:
             case "user" | "tool":
-                turn = self._turn(USER)
+                role = USER
             case "assistant":
-                turn = self._turn(ASSISTANT)
+                role = ASSISTANT
             case "system" | "developer":
                 self._add_instruction(message)
                 return
-            case role:
-                raise UnsupportedParameter(f"messages: Anthropic has no role {role}", param="messages")
+            case unknown:
+                raise UnsupportedParameter(f"messages: Anthropic has no role {unknown}", param="messages")
         name = message.name if message.role == USER else None
         for part in message.parts:
             block = self._block(part)
@@ -132,6 +132,7 @@ class _Writer:
                 continue
             if name is not None and isinstance(part, Text) and isinstance(block, dict):
                 block["text"], name = f"{name}: {part.text}", None
+            turn = self._turn(role)
             (turn.results if isinstance(part, ToolResult) else turn.blocks).append(block)
 
     def _turn(self, role: str) -> _Turn:
@@ -141,7 +142,9 @@ class _Writer:
 
     def _add_instruction(self, message: Message) -> None:
         if self._dialect == MESSAGES:
-            self._turn(SYSTEM).blocks += _text_blocks(message)
+            blocks = _text_blocks(message)
+            if blocks:
+                self._turn(SYSTEM).blocks += blocks
             return
         text = text_of(message.parts)
         if text.strip():
