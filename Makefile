@@ -15,10 +15,10 @@ run: $(VENV)/local
 	$(BIN)/gateway --config run.yaml
 
 test: $(VENV)/dev
-	$(MAKE) check
+	$(MAKE) --no-print-directory check
 
 test-all: $(VENV)/dev
-	$(MAKE) check PYTEST_ARGS="-m ''"
+	$(MAKE) --no-print-directory check PYTEST_ARGS="-m ''"
 
 check:
 	$(BIN)/ruff format --check .

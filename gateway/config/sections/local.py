@@ -5,6 +5,9 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from adapters.text.reasoning import REASONING_FORMATS
+from adapters.text.tool_calls import TOOL_FORMATS
+from gateway.config.faults import did_you_mean
 from gateway.config.sections.section import (
     FrozenMap,
     LocalPath,
@@ -17,6 +20,7 @@ from gateway.config.sections.section import (
     empty_map,
     folder_of,
 )
+from providers.local.settings import NO_FORMAT
 
 __all__ = ["KvCache", "LocalModel", "LocalProvider", "Scheduler", "Speculative"]
 
@@ -43,6 +47,14 @@ class LocalModel(Section):
     reasoning_format: Text | None = Field(default=None, description="How the model marks its reasoning in text.")
     tool_format: Text | None = Field(default=None, description="How the model marks tool calls in text.")
     load: Literal["start", "on_demand"] = Field(default="start", description="When the model is loaded.")
+
+    @field_validator("reasoning_format", "tool_format")
+    @classmethod
+    def _known_format(cls, value: str | None, info: ValidationInfo) -> str | None:
+        known = [NO_FORMAT, *(REASONING_FORMATS if info.field_name == "reasoning_format" else TOOL_FORMATS)]
+        if value is not None and value not in known:
+            raise ValueError(f"unknown format '{value}'{did_you_mean(value, known)}")
+        return value
 
     @field_validator("source")
     @classmethod

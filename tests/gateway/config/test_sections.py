@@ -142,6 +142,18 @@ def test_a_wrong_value_of_the_local_provider_is_refused(entry: str, expected: st
     assert expected in fault(f"version: 1\nproviders: {{local: {{model: m, {entry}}}}}")
 
 
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("tool_format: hermez", "m.tool_format: unknown format 'hermez', did you mean 'hermes'?"),
+        ("reasoning_format: 1", "m.reasoning_format: expected text, got a number"),
+        ("reasoning_format: zzz", "m.reasoning_format: unknown format 'zzz', expected one of: none, think"),
+    ],
+)
+def test_a_text_format_that_nobody_reads_is_refused(entry: str, expected: str) -> None:
+    assert expected in fault(f"version: 1\nproviders: {{local: {{models: {{m: {{{entry}}}}}}}}}")
+
+
 @pytest.mark.parametrize("version", ["2", "'1'", "", "1.0", "true"])
 def test_another_version_is_refused(version: str) -> None:
     assert fault(f"version: {version}\n").startswith("run.yaml:1: version: expected ")
