@@ -105,10 +105,10 @@ def _tool_object(tool: Tool, dialect: str) -> Any:
     found["input_schema"] = orjson.Fragment(_object_schema(tool.parameters))
     if tool.strict is not None:
         found["strict"] = tool.strict
-    if tool.extras is not None and tool.extras.origin == MESSAGES:
-        found.update({name: orjson.Fragment(raw) for name, raw in tool.extras.fields.items()})
     if tool.cache is not None:
         found["cache_control"] = cache_object(tool.cache)
+    if tool.extras is not None and tool.extras.origin == MESSAGES:
+        found.update({name: orjson.Fragment(raw) for name, raw in tool.extras.fields.items()})
     return found
 
 
