@@ -76,7 +76,10 @@ class RopeConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The shape of a decoder. `problem` says what is impossible about it; loaders refuse such a file."""
+    """The shape of a decoder. `problem` says what is impossible about it; loaders refuse such a file.
+
+    qkv_bias, output_bias, mlp_bias: which of the linear layers add one.
+    """
 
     architecture: str
     vocab_size: int
@@ -90,7 +93,8 @@ class ModelConfig:
     rms_norm_eps: float = 1e-5
     rope: RopeConfig = RopeConfig()
     tie_embeddings: bool = False
-    attention_bias: bool = False
+    qkv_bias: bool = False
+    output_bias: bool = False
     mlp_bias: bool = False
 
     def problem(self) -> str | None:

@@ -49,6 +49,18 @@ class FieldReader:
             self.refuse(f"{name} is {_kind(value)}, expected an object")
         return FieldReader(self._path, value)
 
+    def given(self, name: str) -> bool:
+        """The file has the name, be its value null."""
+        return name in self._values
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of strings; empty where absent or null."""
+        value = self._values.get(name)
+        items = [] if value is None else value
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+            self.refuse(f"{name} is {_kind(value)}, expected a list of strings")
+        return tuple(items)
+
     def integers(self, name: str) -> tuple[int, ...]:
         """One integer or a list of them; empty where absent or null."""
         value = self._values.get(name)

@@ -58,8 +58,8 @@ class Llama:
             self._layers.append(
                 _Layer(
                     attention_norm=weights.joined([f"{layer}.input_layernorm.weight"], [hidden]),
-                    qkv=linear(qkv, hidden, bias=config.attention_bias),
-                    output=linear({f"{attention}.o_proj": hidden}, query_rows, bias=config.attention_bias),
+                    qkv=linear(qkv, hidden, bias=config.qkv_bias),
+                    output=linear({f"{attention}.o_proj": hidden}, query_rows, bias=config.output_bias),
                     mlp_norm=weights.joined([f"{layer}.post_attention_layernorm.weight"], [hidden]),
                     gate_up=linear(gate_up, hidden, bias=config.mlp_bias),
                     down=linear({f"{mlp}.down_proj": hidden}, config.intermediate_size, bias=config.mlp_bias),
@@ -112,6 +112,7 @@ def hf_config(fields: FieldReader) -> ModelConfig:
     """config.json of LlamaForCausalLM. Raises ModelLoadError for a missing key or a rope scaling it does not know."""
     heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
+    attention_bias = fields.boolean("attention_bias", False)
     activation = fields.text("hidden_act", "silu")
     if activation not in ("silu", "swish"):
         fields.refuse(f"hidden_act {activation!r}, expected 'silu'")
@@ -128,7 +129,8 @@ def hf_config(fields: FieldReader) -> ModelConfig:
         rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
         rope=_hf_rope(fields),
         tie_embeddings=fields.boolean("tie_word_embeddings", False),
-        attention_bias=fields.boolean("attention_bias", False),
+        qkv_bias=attention_bias,
+        output_bias=attention_bias,
         mlp_bias=fields.boolean("mlp_bias", False),
     )
 
@@ -141,6 +143,8 @@ def _hf_rope(fields: FieldReader) -> RopeConfig:
         return RopeConfig(theta=theta)
     theta = scaling.number("rope_theta", theta)
     kind = scaling.text("rope_type", scaling.text("type", "default"))
+    if kind == "mrope" or scaling.given("mrope_section"):
+        fields.refuse("rope scaling 'mrope' is not supported: positions here have one dimension")
     if kind == "default":
         return RopeConfig(theta=theta)
     if kind == "linear":
@@ -157,47 +161,55 @@ def _hf_rope(fields: FieldReader) -> RopeConfig:
     )
 
 
-def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
-    """Metadata of a GGUF whose general.architecture is llama. The vocabulary's size is the embedding's."""
-    heads = fields.integer("llama.attention.head_count")
-    hidden = fields.integer("llama.embedding_length")
-    head_dim = fields.integer("llama.attention.key_length", hidden // max(heads, 1))
-    rotated = fields.integer("llama.rope.dimension_count", head_dim)
+def gguf_config(
+    fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]], *, architecture: str = "llama"
+) -> ModelConfig:
+    """Metadata of a GGUF, its keys under the architecture's name. The vocabulary's size is the embedding's."""
+    heads = fields.integer(f"{architecture}.attention.head_count")
+    hidden = fields.integer(f"{architecture}.embedding_length")
+    head_dim = fields.integer(f"{architecture}.attention.key_length", hidden // max(heads, 1))
+    rotated = fields.integer(f"{architecture}.rope.dimension_count", head_dim)
     if rotated != head_dim:
-        fields.refuse(f"llama.rope.dimension_count {rotated}, expected the head size, {head_dim}")
-    if fields.integer("llama.attention.value_length", head_dim) != head_dim:
-        fields.refuse("llama.attention.value_length differs from key_length")
-    if fields.integer("llama.expert_count", 0):
-        fields.refuse("llama.expert_count: mixtures of experts are not this architecture")
-    scaling = fields.text("llama.rope.scaling.type", "none")
+        fields.refuse(f"{architecture}.rope.dimension_count {rotated}, expected the head size, {head_dim}")
+    if fields.integer(f"{architecture}.attention.value_length", head_dim) != head_dim:
+        fields.refuse(f"{architecture}.attention.value_length differs from key_length")
+    if fields.integer(f"{architecture}.expert_count", 0):
+        fields.refuse(f"{architecture}.expert_count: mixtures of experts are not this architecture")
+    if fields.given(f"{architecture}.rope.dimension_sections"):
+        fields.refuse(
+            f"{architecture}.rope.dimension_sections: mrope is not supported, positions here have one dimension"
+        )
+    scaling = fields.text(f"{architecture}.rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
-        fields.refuse(f"llama.rope.scaling.type {scaling!r}, supported are none and linear")
-    factor = fields.number("llama.rope.scaling.factor", 1.0) if scaling == "linear" else 1.0
+        fields.refuse(f"{architecture}.rope.scaling.type {scaling!r}, supported are none and linear")
+    factor = fields.number(f"{architecture}.rope.scaling.factor", 1.0) if scaling == "linear" else 1.0
     shape = tensor_shapes.get("token_embd.weight", (0,))
     return ModelConfig(
-        architecture="llama",
+        architecture=architecture,
         vocab_size=shape[0],
         hidden_size=hidden,
-        intermediate_size=fields.integer("llama.feed_forward_length"),
-        num_layers=fields.integer("llama.block_count"),
+        intermediate_size=fields.integer(f"{architecture}.feed_forward_length"),
+        num_layers=fields.integer(f"{architecture}.block_count"),
         num_heads=heads,
-        num_kv_heads=fields.integer("llama.attention.head_count_kv", heads),
+        num_kv_heads=fields.integer(f"{architecture}.attention.head_count_kv", heads),
         head_dim=head_dim,
-        max_context=fields.integer("llama.context_length"),
-        rms_norm_eps=fields.number("llama.attention.layer_norm_rms_epsilon"),
+        max_context=fields.integer(f"{architecture}.context_length"),
+        rms_norm_eps=fields.number(f"{architecture}.attention.layer_norm_rms_epsilon"),
         rope=RopeConfig(
-            theta=fields.number("llama.rope.freq_base", 10000.0),
+            theta=fields.number(f"{architecture}.rope.freq_base", 10000.0),
             scaling="none" if factor == 1.0 else "linear",
             factor=factor,
         ),
         tie_embeddings="output.weight" not in tensor_shapes,
-        attention_bias="blk.0.attn_q.bias" in tensor_shapes,
+        qkv_bias="blk.0.attn_q.bias" in tensor_shapes,
+        output_bias="blk.0.attn_output.bias" in tensor_shapes,
         mlp_bias="blk.0.ffn_gate.bias" in tensor_shapes,
     )
 
 
-def gguf_names(config: ModelConfig) -> dict[str, GgufName]:
-    """Our tensor names to those of a GGUF. Its Q and K rows are stored for interleaved rope, pair by pair."""
+def gguf_names(config: ModelConfig, *, interleaved: bool = True) -> dict[str, GgufName]:
+    """Our tensor names to those of a GGUF. interleaved: Q and K rows are stored pair by pair, as Llama's are."""
+    query_heads, key_heads = (config.num_heads, config.num_kv_heads) if interleaved else (0, 0)
     names = {
         "model.embed_tokens.weight": GgufName("token_embd.weight"),
         "model.norm.weight": GgufName("output_norm.weight"),
@@ -206,8 +218,8 @@ def gguf_names(config: ModelConfig) -> dict[str, GgufName]:
     }
     parts = {
         "input_layernorm": ("attn_norm", 0),
-        "self_attn.q_proj": ("attn_q", config.num_heads),
-        "self_attn.k_proj": ("attn_k", config.num_kv_heads),
+        "self_attn.q_proj": ("attn_q", query_heads),
+        "self_attn.k_proj": ("attn_k", key_heads),
         "self_attn.v_proj": ("attn_v", 0),
         "self_attn.o_proj": ("attn_output", 0),
         "post_attention_layernorm": ("ffn_norm", 0),

@@ -1,4 +1,4 @@
-"""Random Llama models of a few kilobytes, written as safetensors and as GGUF, with transformers as the oracle."""
+"""Random models of a few kilobytes, written as safetensors and as GGUF, with transformers as the oracle."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,10 +8,14 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 VOCAB_SIZE = 128
 STOP_ID = 7
+
+# What a GGUF calls the architectures of transformers.
+_GGUF_ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2"}
+_INTERLEAVED = "llama"
 
 _GGUF_PARTS = {
     "input_layernorm": "attn_norm",
@@ -46,8 +50,8 @@ class Oracle:
         return tokens[len(prompt) :]
 
 
-def tiny_oracle(seed: int = 0, **overrides: Any) -> Oracle:
-    """A random model whose logits differ clearly from token to token."""
+def tiny_oracle(seed: int = 0, *, kind: str = "llama", **overrides: Any) -> Oracle:
+    """A random model whose logits differ clearly from token to token. kind: transformers' model_type."""
     values: dict[str, Any] = {
         "vocab_size": VOCAB_SIZE,
         "hidden_size": 32,
@@ -62,7 +66,7 @@ def tiny_oracle(seed: int = 0, **overrides: Any) -> Oracle:
         "rms_norm_eps": 1e-5,
     }
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(LlamaConfig(**(values | overrides)))
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **(values | overrides)))
     for name, weight in model.named_parameters():
         if "norm" in name:
             torch.nn.init.uniform_(weight, 0.5, 1.5)
@@ -85,9 +89,9 @@ def write_gguf(
     leave_out: str | None = None,
     numbers: Mapping[str, int | float] | None = None,
 ) -> Path:
-    """The model as llama.cpp's converter writes it: Q and K rows interleaved, matrices in `matrix_type`."""
+    """The model as llama.cpp's converter writes it: Llama's Q and K rows interleaved, matrices in `matrix_type`."""
     config = oracle.model.config
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, _GGUF_ARCHITECTURES[config.model_type])
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -131,8 +135,10 @@ def _gguf_name(name: str) -> str:
     return f"blk.{index}.{_GGUF_PARTS['.'.join(part)]}.{kind}"
 
 
-def _stored(name: str, weight: torch.Tensor, config: LlamaConfig) -> np.ndarray:
+def _stored(name: str, weight: torch.Tensor, config: Any) -> np.ndarray:
     values = weight.detach().numpy().astype(np.float32)
+    if _GGUF_ARCHITECTURES[config.model_type] != _INTERLEAVED:
+        return values
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     for part, count in heads.items():
         if part in name:

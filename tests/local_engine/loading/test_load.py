@@ -166,7 +166,8 @@ def test_a_gguf_of_another_architecture_names_file_architecture_and_what_is_supp
     path = tmp_path / "other.gguf"
     path.write_bytes(tiny_gguf.read_bytes().replace(b"llama", b"mamba", 2))
     assert failure(path) == (
-        "other.gguf: architecture 'mamba' is not supported; supported are llama (LlamaForCausalLM)"
+        "other.gguf: architecture 'mamba' is not supported; supported are llama (LlamaForCausalLM), "
+        "qwen2 (Qwen2ForCausalLM)"
     )
 
 

@@ -7,16 +7,12 @@ import gguf
 import pytest
 import torch
 
-from local_engine.batch import build_batch
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
-from local_engine.generation import GenerationRequest
-from local_engine.layers.attention import LayerCache
-from local_engine.loading.load import LoadedModel, load_model
+from local_engine.loading.load import load_model
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk
-from local_engine.sequence import Sequence
 from tests.local_engine.engine_driver import generate, request, small_config, tokens_of
+from tests.local_engine.models.against_transformers import logits_of
 from tests.local_engine.tiny_models import Oracle, tiny_oracle, write_gguf, write_safetensors
 
 PROMPT = [3, 17, 99, 42, 5, 64, 23, 8, 111, 2, 77]
@@ -30,20 +26,6 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
-
-
-def logits_of(loaded: LoadedModel, tokens: list[int]) -> torch.Tensor:
-    """[T, V], computed in one chunk over a cache of our own."""
-    shape = loaded.info.config
-    sequence = Sequence(GenerationRequest("r", tuple(tokens), SamplingParams()), 0, 0, frozenset(), 1)
-    sequence.blocks = list(range(1, 2 + len(tokens) // 4))
-    batch = build_batch(
-        [Chunk(sequence, 0, len(tokens))], block_size=4, device=torch.device("cpu"), dtype=torch.float32
-    )
-    size = (4 * (len(sequence.blocks) + 1), shape.num_kv_heads, shape.head_dim)
-    with torch.inference_mode():
-        caches = [LayerCache(torch.zeros(size), torch.zeros(size)) for _ in range(shape.num_layers)]
-        return loaded.model.logits(loaded.model.forward(batch.token_ids, batch.positions, caches, batch.plan))
 
 
 @pytest.mark.parametrize(
