@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable, Mapping
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 __all__ = ["STALLED_S", "EventStream"]
 
+_DRAIN_EVERY = 1 << 16
+"""So many bytes may be written before the client's pace is asked for."""
 STALLED_S = 60.0
 """A client that takes nothing for so long is cut off."""
 
@@ -20,6 +22,7 @@ class EventStream:
 
     __slots__ = (
         "_beat_task",
+        "_chunked",
         "_frame",
         "_headers",
         "_keepalive_s",
@@ -27,6 +30,7 @@ class EventStream:
         "_request",
         "_timer",
         "_touched",
+        "_undrained",
         "_writing",
         "response",
     )
@@ -43,6 +47,8 @@ class EventStream:
         self._loop = asyncio.get_running_loop()
         self._touched = self._loop.time()
         self._writing = False
+        self._chunked = False
+        self._undrained = 0
         self._beat_task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(keepalive_s, self._beat)
 
@@ -66,7 +72,16 @@ class EventStream:
         response = self.response or await self._open()
         self._writing = True
         self._touched = self._loop.time()
-        await response.write(frames)
+        transport = self._request.transport
+        if self._chunked and transport is not None and not transport.is_closing():
+            # aiohttp's own way to these bytes has two more coroutines and costs 2 us more (2026-11).
+            transport.write(b"%x\r\n%b\r\n" % (len(frames), frames))
+            self._undrained += len(frames)
+            if self._undrained > _DRAIN_EVERY:
+                self._undrained = 0
+                await self._request.writer.drain()
+        else:
+            await response.write(frames)
         self._writing = False
 
     async def end(self, frames: bytes) -> web.StreamResponse:
@@ -84,6 +99,7 @@ class EventStream:
     async def _open(self) -> web.StreamResponse:
         self.response = response = web.StreamResponse(headers=self._headers())
         await response.prepare(self._request)
+        self._chunked = self._request.version >= HttpVersion11
         return response
 
     async def _send_beat(self) -> None:
