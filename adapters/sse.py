@@ -10,6 +10,7 @@ from adapters.canonical.errors import BadUpstreamResponse
 __all__ = ["MAX_EVENT_BYTES", "SseDecoder"]
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
+_NAMED = b"event: "
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -74,10 +75,16 @@ class SseDecoder:
 
 
 def _data_in(events: bytes) -> list[bytes]:
-    """The data of whole events. Nearly all are one line `data: ...`, which counting tells without a look at each."""
+    """The data of whole events. Nearly all are one line `data: ...`, which counting tells without a look at each, or
+    that line behind one with a name."""
     if events.startswith(b"data: "):
         found = events[6:-2].split(b"\n\ndata: ")
         if events.count(b"\n") == 2 * len(found):
+            return found if all(found) else [data for data in found if data]
+    elif events.startswith(_NAMED):
+        blocks = [block.partition(b"\ndata: ") for block in events[:-2].split(b"\n\n")]
+        found = [data for name, mark, data in blocks if mark and name.startswith(_NAMED)]
+        if len(found) == len(blocks) and events.count(b"\n") == 3 * len(found):
             return found if all(found) else [data for data in found if data]
     return [data for data in map(_data_of, events.split(b"\n\n")) if data]
 

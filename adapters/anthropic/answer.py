@@ -3,6 +3,7 @@
 A finish is said when the message stops: the stop word may come with usage that is still to grow.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,11 +33,15 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.stop_reason import StopReason
+from adapters.repeated import RepeatedChunk
 from adapters.sse import SseDecoder
 
 __all__ = ["AnswerParser", "parse_whole"]
 
 _NULL = b"null"
+_TEXT_FIELD = re.compile(rb'"text"\s*:\s*("(?:[^"\\]|\\.)*")')
+_MAX_LESSONS = 64
+"""So often a stream's deltas are looked at for repetition: once for each block and after each ping."""
 _EMPTY = (b"", b"{}", _NULL)
 
 
@@ -129,6 +134,8 @@ class _Answer:
         self._usage = RunningUsage()
         self._stop: _Stop | None = None
         self._started = False
+        self._repeated: RepeatedChunk | None = None
+        self._lessons = _MAX_LESSONS
         self.finished = False
 
     @property
@@ -138,13 +145,29 @@ class _Answer:
 
     def feed(self, payload: bytes, out: list[Event]) -> None:
         """One event of the stream. What is not known is passed over, as the API asks."""
+        repeated = self._repeated
+        if repeated is not None:
+            text = repeated.text(payload)
+            if text is not None:
+                if text:
+                    out.append(TextDelta(0, repeated.part, text))
+                return
+            self._repeated = None  # a block ends, or something else is said
+        known = len(out)
         try:
             if not payload.isascii():
                 str(payload, "utf-8")
             event = _decode_event(payload)
             self._feed(event, payload, out)
+            if self._lessons and event.type == "content_block_delta" and len(out) == known + 1:
+                self._learn(payload, out[-1])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+
+    def _learn(self, payload: bytes, event: Event) -> None:
+        if type(event) is TextDelta:
+            self._lessons -= 1
+            self._repeated = RepeatedChunk.learn(payload, event, _TEXT_FIELD)
 
     def _feed(self, event: _Event, payload: bytes, out: list[Event]) -> None:
         match event.type:

@@ -15,10 +15,10 @@ from adapters.canonical.errors import BadUpstreamResponse, GatewayError, StreamT
 from adapters.canonical.events import Event, ProviderReported, Started, TextDelta, UsageReported
 from adapters.canonical.stop_reason import StopReason
 from adapters.openai.errors import error_from_object, error_from_payload
-from adapters.openai.repeated import RepeatedChunk
 from adapters.openai.unmapped import decode_known
 from adapters.openai.usage import WireUsage, parse_usage
 from adapters.openai.vocabulary import STOP_REASONS
+from adapters.repeated import RepeatedChunk
 from adapters.sse import SseDecoder
 
 __all__ = ["Answer", "AnswerParser", "ChoiceReader", "FinishBooks", "WireChunk", "parse_whole"]

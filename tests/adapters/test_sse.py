@@ -55,6 +55,21 @@ def test_any_line_ending_and_any_cut_give_the_same_events(data: st.DataObject) -
     assert decoded(*[wire[i : i + 1] for i in range(len(wire))]) == expected
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["event: a", "data: 1", "data: 2", "data: ", "id: 1"]), min_size=1, max_size=3),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_named_events_in_whole_reads_are_those_of_single_bytes(blocks: list[list[str]]) -> None:
+    first, *rest = ["\n".join(block).encode() + b"\n\n" for block in blocks]
+    stream = b"event: a\ndata: x\n\n", first, b"".join(rest)
+    whole = b"".join(stream)
+    assert decoded(*stream) == decoded(*[whole[i : i + 1] for i in range(len(whole))])
+
+
 @pytest.mark.parametrize("ending", [b"\n", b"\r\n", b"\r"])
 def test_each_line_ending_ends_lines(ending: bytes) -> None:
     wire = ending.join([b": hi", b"data: a", b"data:b", b"data", b"", b"data: c", b"", b"", b"data: d", b"", b""])
