@@ -79,6 +79,7 @@ class ModelConfig:
     """The shape of a decoder. `problem` says what is impossible about it; loaders refuse such a file.
 
     qkv_bias, output_bias, mlp_bias: which of the linear layers add one.
+    qk_norm: queries and keys are normalised head by head before they turn.
     """
 
     architecture: str
@@ -96,6 +97,7 @@ class ModelConfig:
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
+    qk_norm: bool = False
 
     def problem(self) -> str | None:
         """One line naming the first impossible value, or None. Files are untrusted: every number is checked."""

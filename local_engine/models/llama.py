@@ -28,6 +28,8 @@ ROPE_FACTORS = "rope_factors"
 class _Layer:
     attention_norm: Tensor
     qkv: Linear
+    query_norm: Tensor | None
+    key_norm: Tensor | None
     output: Linear
     mlp_norm: Tensor
     gate_up: Linear
@@ -48,6 +50,9 @@ class Llama:
             offsets = weights.joined([f"{name}.bias" for name in parts], list(parts.values())) if bias else None
             return ops.linear(weight, offsets)
 
+        def head_norm(name: str) -> Tensor | None:
+            return weights.joined([f"{name}.weight"], [head_dim]) if config.qk_norm else None
+
         self._embedding = weights.stacked(["model.embed_tokens.weight"], [config.vocab_size], hidden)
         self._layers: list[_Layer] = []
         for index in range(config.num_layers):
@@ -59,6 +64,8 @@ class Llama:
                 _Layer(
                     attention_norm=weights.joined([f"{layer}.input_layernorm.weight"], [hidden]),
                     qkv=linear(qkv, hidden, bias=config.qkv_bias),
+                    query_norm=head_norm(f"{attention}.q_norm"),
+                    key_norm=head_norm(f"{attention}.k_norm"),
                     output=linear({f"{attention}.o_proj": hidden}, query_rows, bias=config.output_bias),
                     mlp_norm=weights.joined([f"{layer}.post_attention_layernorm.weight"], [hidden]),
                     gate_up=linear(gate_up, hidden, bias=config.mlp_bias),
@@ -85,14 +92,19 @@ class Llama:
         config, ops = self._config, self._ops
         num_rows, head_dim, eps = token_ids.shape[0], config.head_dim, config.rms_norm_eps
         rotated_heads, width = config.num_heads + config.num_kv_heads, config.intermediate_size
+        queries_at, keys_at = slice(config.num_heads), slice(config.num_heads, rotated_heads)
         hidden = F.embedding(token_ids, self._embedding)
         cos, sin = rope_tables(positions, self._frequencies, hidden.dtype)
         for layer, cache in zip(self._layers, caches, strict=True):
             normed = ops.rms_norm(hidden, layer.attention_norm, eps)
             qkv = layer.qkv(normed).view(num_rows, -1, head_dim)
+            for heads, weight in ((queries_at, layer.query_norm), (keys_at, layer.key_norm)):
+                if weight is not None:
+                    qkv[:, heads] = ops.rms_norm(qkv[:, heads], weight, eps)
             rotated = ops.apply_rope(qkv[:, :rotated_heads], cos, sin)
-            queries, keys = rotated[:, : config.num_heads], rotated[:, config.num_heads :]
-            attended = ops.paged_attention(queries, keys, qkv[:, rotated_heads:], cache, plan)
+            attended = ops.paged_attention(
+                rotated[:, queries_at], rotated[:, keys_at], qkv[:, rotated_heads:], cache, plan
+            )
             hidden += layer.output(attended)
             gate_up = layer.gate_up(ops.rms_norm(hidden, layer.mlp_norm, eps))
             hidden += layer.down(F.silu(gate_up[:, :width]).mul_(gate_up[:, width:]))
@@ -227,6 +239,8 @@ def gguf_names(config: ModelConfig, *, interleaved: bool = True) -> dict[str, Gg
         "mlp.up_proj": ("ffn_up", 0),
         "mlp.down_proj": ("ffn_down", 0),
     }
+    if config.qk_norm:
+        parts |= {"self_attn.q_norm": ("attn_q_norm", 0), "self_attn.k_norm": ("attn_k_norm", 0)}
     for index in range(config.num_layers):
         for ours, (theirs, heads) in parts.items():
             for kind in ("weight", "bias"):

@@ -8,7 +8,7 @@ from local_engine.loading.fields import FieldReader
 from local_engine.loading.weights import GgufName
 from local_engine.models import llama
 
-__all__ = ["gguf_config", "gguf_names", "hf_config", "refuse_windowed_layers"]
+__all__ = ["gguf_config", "gguf_names", "hf_config", "refuse_windowed_gguf", "refuse_windowed_layers"]
 
 
 def hf_config(fields: FieldReader) -> ModelConfig:
@@ -26,10 +26,16 @@ def refuse_windowed_layers(fields: FieldReader) -> None:
         fields.refuse(f"layer_types has {min(other)!r}, supported is full_attention alone")
 
 
+def refuse_windowed_gguf(fields: FieldReader, architecture: str) -> None:
+    """The same of a GGUF's metadata."""
+    name = f"{architecture}.attention.sliding_window"
+    if fields.integer(name, 0):
+        fields.refuse(f"{name}: a sliding window on some of the layers is not supported")
+
+
 def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
     """Metadata of a GGUF whose general.architecture is qwen2."""
-    if fields.integer("qwen2.attention.sliding_window", 0):
-        fields.refuse("qwen2.attention.sliding_window: a sliding window on some of the layers is not supported")
+    refuse_windowed_gguf(fields, "qwen2")
     return replace(llama.gguf_config(fields, tensor_shapes, architecture="qwen2"), qkv_bias=True)
 
 

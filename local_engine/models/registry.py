@@ -7,7 +7,7 @@ from local_engine.config import ModelConfig
 from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.weights import GgufName, Weights
-from local_engine.models import llama, qwen2
+from local_engine.models import llama, qwen2, qwen3
 from local_engine.models.model import Model
 
 __all__ = ["ARCHITECTURES", "Architecture", "by_gguf_name", "by_hf_name"]
@@ -39,6 +39,14 @@ ARCHITECTURES = (
         hf_names=("Qwen2ForCausalLM",),
         hf_config=qwen2.hf_config,
         gguf_config=qwen2.gguf_config,
+        gguf_names=qwen2.gguf_names,
+        build=llama.build_llama,
+    ),
+    Architecture(
+        gguf_name="qwen3",
+        hf_names=("Qwen3ForCausalLM",),
+        hf_config=qwen3.hf_config,
+        gguf_config=qwen3.gguf_config,
         gguf_names=qwen2.gguf_names,
         build=llama.build_llama,
     ),
