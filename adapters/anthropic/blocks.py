@@ -23,7 +23,7 @@ from adapters.canonical.events import (
     ToolCallStarted,
 )
 
-__all__ = ["BlockEvent", "Blocks", "is_object"]
+__all__ = ["TEXT_TAIL", "BlockEvent", "Blocks", "is_object"]
 
 BlockEvent = (
     TextDelta
@@ -42,7 +42,8 @@ _OBJECT = Decoder(dict[str, Raw])
 _TEXT = "text"
 _THINKING = "thinking"
 _CALL = "tool_use"
-_TAIL = b"}}\n\n"
+TEXT_TAIL = b"}}\n\n"
+"""What stands after the JSON text of a delta of text."""
 
 
 def is_object(text: str) -> bool:
@@ -67,7 +68,7 @@ class Blocks:
         self.refused = False
         """Whether the model refused in words."""
         self.text_head = b""
-        """What stands before the JSON text of the open text block's next delta; `_TAIL` follows."""
+        """What stands before the JSON text of the open text block's next delta; TEXT_TAIL follows."""
         self._index = -1
         self._input: list[str] = []
         self._held: list[BlockEvent] = []
@@ -97,7 +98,7 @@ class Blocks:
                 if event.text:
                     self.refused |= type(event) is RefusalDelta
                     self._open_text(event.part, out)
-                    out += (self.text_head, orjson.dumps(event.text), _TAIL)
+                    out += (self.text_head, orjson.dumps(event.text), TEXT_TAIL)
             case AnnotationAdded():
                 if event.origin == MESSAGES:
                     self._open_text(event.part, out)

@@ -20,13 +20,15 @@ from adapters.anthropic.vocabulary import (
     TOP_K,
 )
 from adapters.canonical.errors import InvalidRequest
-from adapters.canonical.request import OutputFormat, Request, Sampling
+from adapters.canonical.messages import ASSISTANT, Message, ToolCall
+from adapters.canonical.request import OutputFormat, Request, Sampling, TemplateOptions
 from adapters.json_fields import JsonObject, decode_at, parse_object
 
 __all__ = ["parse_count", "parse_messages"]
 
 _NO_SAMPLING = Sampling()
 _SCHEMA = "json_schema"
+_PREFILL = TemplateOptions(continue_final_message=True, add_generation_prompt=False)
 
 
 def parse_messages(raw: bytes, *, max_depth: int) -> Request:
@@ -61,11 +63,17 @@ def _parse(body: JsonObject, **values: Any) -> Request:
         output_format=output_format,
         sampling=_take_sampling(body),
         reasoning=reasoning,
+        template=_PREFILL if _is_prefill(messages[-1]) else None,
         service_tier=body.take("service_tier", TEXT),
         user=user,
         extras={**_rest(body), **metadata},
         **values,
     )
+
+
+def _is_prefill(last: Message) -> bool:
+    """The answer is to go on from an assistant's words, where they stand last."""
+    return last.role == ASSISTANT and not any(isinstance(part, ToolCall) for part in last.parts)
 
 
 def _take_sampling(body: JsonObject) -> Sampling:

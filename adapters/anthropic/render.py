@@ -5,7 +5,7 @@ from typing import Any, assert_never
 
 import orjson
 
-from adapters.anthropic.blocks import Blocks, is_object
+from adapters.anthropic.blocks import TEXT_TAIL, Blocks, is_object
 from adapters.anthropic.errors import error_frame
 from adapters.anthropic.usage import usage_object
 from adapters.anthropic.vocabulary import MESSAGES, frame, stop_word
@@ -73,7 +73,7 @@ class MessagesStreamRenderer:
         for event in events:
             if type(event) is TextDelta and event.part == blocks.part and blocks.kind == "text":
                 if event.text:
-                    out += (blocks.text_head, orjson.dumps(event.text), b"}}\n\n")
+                    out += (blocks.text_head, orjson.dumps(event.text), TEXT_TAIL)
             else:
                 self._feed_other(event, out)
         return b"".join(out)

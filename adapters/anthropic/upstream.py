@@ -24,6 +24,7 @@ _WITH_SAMPLING = "2023-06-01"
 _SAMPLING = ("temperature", "top_p", "top_k")
 _MAX_BREAKPOINTS = 4
 _TIERS = {"auto": "auto", "standard_only": "standard_only", "default": "standard_only"}
+_CACHE = "cache_control"
 _NOT_COUNTED = ("max_tokens", "stop_sequences", "metadata", "service_tier", "stream", *_SAMPLING)
 """What POST /messages/count_tokens does not know."""
 
@@ -48,7 +49,7 @@ class MessagesUpstream:
             return {"anthropic-version": self._version}
         sampled = request is not None and (
             any(getattr(request.sampling, name) is not None for name in _SAMPLING)
-            or any(name in self._defaults or name in request.extras for name in _SAMPLING)
+            or any(name in self._defaults for name in _SAMPLING)
         )
         return {"anthropic-version": _WITH_SAMPLING if sampled else _LATEST}
 
@@ -157,7 +158,7 @@ def _output_config(request: Request, effort: str | None) -> dict[str, Any]:
 
 def _limit_breakpoints(request: Request, tools: Any, conversation: Conversation) -> None:
     """At most four cache breakpoints: those of tools and system stay, then the newest of the messages."""
-    left = _MAX_BREAKPOINTS - ("cache_control" in request.extras)
+    left = _MAX_BREAKPOINTS - (_CACHE in request.extras)
     raw_tools = sum(tool.raw is not None and tool.cache is not None for tool in request.tools or ())
     fixed = [block for block in (*tools, *conversation.system) if isinstance(block, dict) and _CACHE in block]
     moving = [block for block in conversation.blocks() if _CACHE in block]
@@ -169,6 +170,3 @@ def _limit_breakpoints(request: Request, tools: Any, conversation: Conversation)
     for block in (*fixed, *moving):
         if id(block) not in keep:
             del block[_CACHE]
-
-
-_CACHE = "cache_control"

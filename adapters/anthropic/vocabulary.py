@@ -66,6 +66,8 @@ SPELLINGS = {
     "reasoning.budget_tokens": "thinking.budget_tokens",
     "reasoning.mode": "thinking.type",
     "reasoning.include": "thinking.display",
+    "template.continue_final_message": "messages[-1].role",
+    "template.add_generation_prompt": "messages[-1].content",
 }
 """Canonical field names to Anthropic's where they differ."""
 

@@ -61,6 +61,8 @@ _FIELDS = _SAMPLING | _BUDGET | frozenset(
         "service_tier",
         "user",
         "safety_identifier",
+        "template.continue_final_message",  # what the API does with a last turn of the assistant
+        "template.add_generation_prompt",
         "prompt_cache_key",  # a hint, which changes nothing about the answer
     )
 )  # fmt: skip

@@ -1,0 +1,100 @@
+"""What a Messages body becomes in the canonical form, where walking its fields does not tell."""
+
+from typing import Any
+
+import pytest
+
+from adapters.canonical.messages import CacheHint, Document, File, Image, Message, Opaque, Text, ToolCall, ToolResult
+from adapters.canonical.request import TemplateOptions, ToolChoice
+from tests.adapters.anthropic.exchange import messages
+
+USER = {"role": "user", "content": "hi"}
+
+
+def parsed(*said: dict[str, Any], **fields: Any) -> tuple[Message, ...]:
+    found = messages(messages=list(said), **fields).request.messages
+    assert found is not None
+    return found
+
+
+def test_a_system_prompt_is_the_first_message() -> None:
+    first, second = parsed(USER, system="Be kind.")
+    assert first == Message(role="system", parts=(Text(text="Be kind."),))
+    assert second == Message(role="user", parts=(Text(text="hi"),))
+    assert parsed(USER, system="") == (second,)
+
+
+def test_the_results_of_a_turn_are_tool_messages_and_come_before_what_the_user_said() -> None:
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}
+    picture = {"type": "image", "source": {"type": "url", "url": "https://a.example"}}
+    answer = {"type": "tool_result", "tool_use_id": "a", "content": [picture], "is_error": True}
+    turn = {"role": "user", "content": [{"type": "text", "text": "look"}, answer]}
+    _, called, result, said = parsed(USER, call, turn)
+    assert called.parts == (ToolCall(id="a", name="f", arguments="{}"),)
+    assert result.role == "tool"
+    (part,) = result.parts
+    assert isinstance(part, ToolResult)
+    assert (part.call_id, part.is_error, type(part.parts[0])) == ("a", True, Image)
+    assert said == Message(role="user", parts=(Text(text="look"),))
+
+
+def test_a_plain_pdf_is_a_file_and_a_cited_one_a_document() -> None:
+    source = {"type": "base64", "media_type": "application/pdf", "data": "QQ=="}
+    plain = {"type": "document", "source": source, "title": "a.pdf"}
+    (message,) = parsed({"role": "user", "content": [plain, {**plain, "citations": {"enabled": True}}]})
+    file, document = message.parts
+    assert isinstance(file, File)
+    assert file.filename == "a.pdf"
+    assert isinstance(document, Document)
+    assert document.citations is True
+
+
+def test_a_block_that_nobody_knows_stays_whole_with_its_maker() -> None:
+    (message,) = parsed({"role": "user", "content": [{"type": "later", "x": [1]}, {"type": "text", "text": "a"}]})
+    assert message.parts[0] == Opaque(type="later", raw=b'{"type": "later", "x": [1]}', origin="anthropic.messages")
+
+
+def test_cache_hints_stand_with_their_parts_and_tools() -> None:
+    hint = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    exchange = messages(
+        messages=[{"role": "user", "content": [{"type": "text", "text": "a"} | hint]}],
+        tools=[{"name": "f", "input_schema": {}} | hint],
+    )
+    assert exchange.request.messages is not None
+    assert exchange.request.tools is not None
+    assert exchange.request.messages[0].parts[0].cache == CacheHint(ttl="1h")
+    assert exchange.request.tools[0].cache == CacheHint(ttl="1h")
+
+
+@pytest.mark.parametrize(
+    ("last", "goes_on"),
+    [
+        ({"role": "assistant", "content": "{"}, True),
+        ({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}, False),
+        (USER, False),
+    ],
+)
+def test_the_answer_goes_on_from_a_last_turn_of_the_assistant(last: dict[str, Any], goes_on: bool) -> None:
+    template = messages(messages=[USER, last]).request.template
+    prefill = TemplateOptions(continue_final_message=True, add_generation_prompt=False)
+    assert template == (prefill if goes_on else None)
+
+
+@pytest.mark.parametrize(
+    ("choice", "parsed_choice", "parallel"),
+    [
+        ({"type": "auto"}, ToolChoice(mode="auto"), None),
+        ({"type": "any", "disable_parallel_tool_use": False}, ToolChoice(mode="required"), None),
+        (
+            {"type": "tool", "name": "f", "disable_parallel_tool_use": True},
+            ToolChoice(mode="required", name="f"),
+            False,
+        ),
+        ({"type": "none"}, ToolChoice(mode="none"), None),
+    ],
+)
+def test_a_tool_choice_is_a_mode_and_whether_calls_may_be_parallel(
+    choice: dict[str, Any], parsed_choice: ToolChoice, parallel: bool | None
+) -> None:
+    request = messages(tools=[{"name": "f", "input_schema": {}}], tool_choice=choice).request
+    assert (request.tool_choice, request.parallel_tool_calls) == (parsed_choice, parallel)
