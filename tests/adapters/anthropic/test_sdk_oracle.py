@@ -26,8 +26,9 @@ from adapters.canonical.errors import (
 )
 from adapters.canonical.events import Event
 from adapters.front import ListedModel
-from tests.adapters.anthropic.exchange import Exchange, events_of
+from tests.adapters.anthropic.exchange import Exchange, blocks_of, events_of, messages
 from tests.adapters.golden_case import GoldenCase, golden_cases
+from tests.adapters.openai.exchange import Exchange as ChatExchange
 
 EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
 BEYOND_THE_SDK = ("unknown_fields_events_and_deltas",)
@@ -80,6 +81,37 @@ def test_the_sdks_accumulator_over_our_frames_gives_our_body(case: GoldenCase) -
     found = json.loads(snapshot.model_dump_json(warnings=False))
     ours = Message.model_validate_json(exchange.answer(events))
     assert without_nulls(found) == without_nulls(json.loads(ours.model_dump_json()))
+
+
+def foreign(case: GoldenCase) -> list[Event] | None:
+    """The events of an OpenAI-shaped upstream, where it gives one choice and ends well."""
+    exchange = ChatExchange(case.request)
+    if case.stream is None or exchange.request.num_choices > 1:
+        return None
+    events, error = exchange.read_stream(case.stream)
+    return events if error is None else None
+
+
+FOREIGN = [case for case in golden_cases("openai") if foreign(case)]
+
+
+@pytest.mark.parametrize("case", FOREIGN, ids=[case.name for case in FOREIGN])
+def test_answers_of_other_providers_are_messages_too(case: GoldenCase) -> None:
+    """Whatever an OpenAI-shaped upstream says, a Messages client reads a message, the same streamed and whole."""
+    events = foreign(case)
+    assert events is not None
+    exchange = messages(stream=True)
+    frames = exchange.stream(events)
+    for event in events_of(frames):
+        EVENT.validate_python(event)
+    body = exchange.answer(events)
+    Message.model_validate_json(body)
+    expected = json.loads(body)
+    last = events_of(frames)[-2]
+    assert last["usage"] == expected["usage"]
+    assert last["delta"]["stop_reason"] == expected["stop_reason"]
+    if "cut" not in case.name and "custom" not in case.name:
+        assert blocks_of(frames) == expected["content"]
 
 
 NOT_OF_THE_SDK = ("native_stop_reason", "parsed_output")
