@@ -35,8 +35,19 @@ class Batch:
     plan: AttentionPlan
 
 
-def build_batch(chunks: SequenceOf[Chunk], *, block_size: int, device: torch.device, dtype: torch.dtype) -> Batch:
-    """The tensors of one step, on `device`; attention masks in `dtype`."""
+def build_batch(
+    chunks: SequenceOf[Chunk],
+    *,
+    block_size: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    window: int | None = None,
+) -> Batch:
+    """The tensors of one step, on `device`; attention masks in `dtype`.
+
+    window: a row attends to that many positions, its own included; slots that none of a chunk's rows sees are left out.
+    None is all.
+    """
     decodes = sorted((c for c in chunks if c.stop - c.start == 1), key=lambda chunk: chunk.stop)
     prefills = [c for c in chunks if c.stop - c.start > 1]
     ordered = (*decodes, *prefills)
@@ -50,15 +61,20 @@ def build_batch(chunks: SequenceOf[Chunk], *, block_size: int, device: torch.dev
 
     groups: list[AttentionGroup] = []
     row = 0
-    for _, alike in groupby(decodes, key=lambda chunk: _length_class(chunk.stop)):
+    for _, alike in groupby(decodes, key=lambda chunk: _length_class(chunk.stop - _first_seen(chunk, window))):
         members = list(alike)
-        slots, visible = _decode_slots(members, block_size)
+        slots, visible = _decode_slots(members, block_size, window)
         mask = None if visible is None else visible[:, None, None, :]
         groups.append(_group(row, len(members), slots, mask, device=device, dtype=dtype))
         row += len(members)
     for chunk in prefills:
-        causal = np.arange(chunk.stop) <= np.arange(chunk.start, chunk.stop)[:, None]
-        groups.append(_group(row, 1, _slots(chunk, block_size), causal[None, None], device=device, dtype=dtype))
+        first = _first_seen(chunk, window)
+        queries, keys = np.arange(chunk.start, chunk.stop)[:, None], np.arange(first, chunk.stop)
+        seen = keys <= queries
+        if window is not None:
+            seen &= keys > queries - window
+        slots = _slots(chunk, block_size)[first:]
+        groups.append(_group(row, 1, slots, seen[None, None], device=device, dtype=dtype))
         row += chunk.stop - chunk.start
     return Batch(
         chunks=ordered,
@@ -96,19 +112,26 @@ def _length_class(length: int) -> int:
     return ((length - 1) // 64).bit_length()
 
 
+def _first_seen(chunk: Chunk, window: int | None) -> int:
+    """The first position that any row of the chunk attends to."""
+    return 0 if window is None else max(0, chunk.start + 1 - window)
+
+
 def _slots(chunk: Chunk, block_size: int) -> Indices:
     """The slot of each position from 0 to the chunk's end: [S]."""
     table = np.asarray(chunk.sequence.blocks, dtype=np.int64)
     return (table[:, None] * block_size + np.arange(block_size)).reshape(-1)[: chunk.stop]
 
 
-def _decode_slots(chunks: list[Chunk], block_size: int) -> tuple[Indices, npt.NDArray[np.bool_] | None]:
-    """Slots of all sequences padded to the longest: [B, S]; and which are real, None if all are."""
-    longest = max(chunk.stop for chunk in chunks)
+def _decode_slots(
+    chunks: list[Chunk], block_size: int, window: int | None
+) -> tuple[Indices, npt.NDArray[np.bool_] | None]:
+    """Slots that the sequences see, padded to the longest: [B, S]; and which are real, None if all are."""
+    lengths = np.asarray([chunk.stop - _first_seen(chunk, window) for chunk in chunks])
+    longest = int(lengths.max())
     slots = np.full((len(chunks), longest), PADDING_BLOCK * block_size, dtype=np.int64)
-    for row, chunk in enumerate(chunks):
-        slots[row, : chunk.stop] = _slots(chunk, block_size)
-    lengths = np.asarray([chunk.stop for chunk in chunks])
+    for row, (chunk, length) in enumerate(zip(chunks, lengths, strict=True)):
+        slots[row, :length] = _slots(chunk, block_size)[-length:]
     if int(lengths.min()) == longest:
         return slots, None
     return slots, np.arange(longest) < lengths[:, None]

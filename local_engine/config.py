@@ -80,6 +80,7 @@ class ModelConfig:
 
     qkv_bias, output_bias, mlp_bias: which of the linear layers add one.
     qk_norm: queries and keys are normalised head by head before they turn.
+    sliding_window: tokens that a token sees in every layer, itself included; None is all before it.
     """
 
     architecture: str
@@ -98,6 +99,7 @@ class ModelConfig:
     output_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
+    sliding_window: int | None = None
 
     def problem(self) -> str | None:
         """One line naming the first impossible value, or None. Files are untrusted: every number is checked."""
@@ -110,6 +112,7 @@ class ModelConfig:
             ("num_kv_heads", self.num_kv_heads, 1 << 14),
             ("head_dim", self.head_dim, 1 << 12),
             ("max_context", self.max_context, 1 << 31),
+            ("sliding_window", 1 if self.sliding_window is None else self.sliding_window, 1 << 31),
         ):
             if not 1 <= value <= high:
                 return f"{name} is {value}, expected 1 to {high}"

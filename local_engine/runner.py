@@ -37,6 +37,7 @@ class Runner:
         shape = model.config
         self._model = model
         self._block_size = config.block_size
+        self._window = shape.sliding_window
         self._device = torch.device(config.device)
         self._dtype: torch.dtype = getattr(torch, config.dtype)
         self.num_blocks = config.kv_bytes // kv_block_bytes(shape, config) - 1  # one is the padding block
@@ -61,7 +62,9 @@ class Runner:
     @torch.inference_mode()
     def run(self, chunks: list[Chunk]) -> dict[Chunk, StepResult]:
         """Computes the chunks in one pass. Raises whatever the device raises; then nothing of them counts as done."""
-        batch = build_batch(chunks, block_size=self._block_size, device=self._device, dtype=self._dtype)
+        batch = build_batch(
+            chunks, block_size=self._block_size, window=self._window, device=self._device, dtype=self._dtype
+        )
         hidden = self._model.forward(batch.token_ids, batch.positions, self._caches, batch.plan)
         results: dict[Chunk, StepResult] = {}
         sampled: list[tuple[Chunk, int]] = []

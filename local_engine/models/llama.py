@@ -1,6 +1,6 @@
 """The Llama decoder (Touvron et al. 2023; Llama 3.1 rope scaling), and how both file formats describe it.
 
-SmolLM2, Llama 2 and 3, TinyLlama and Mistral-shaped checkpoints saved as LlamaForCausalLM are all this architecture.
+SmolLM2, Llama 2 and 3 and TinyLlama are this architecture; the files beside this one say where theirs differ.
 Q, K and V run as one matrix, gate and up as another.
 """
 
@@ -191,6 +191,8 @@ def gguf_config(
         fields.refuse(
             f"{architecture}.rope.dimension_sections: mrope is not supported, positions here have one dimension"
         )
+    if fields.given(f"{architecture}.attention.sliding_window_pattern"):
+        fields.refuse(f"{architecture}.attention.sliding_window_pattern: a window on some layers is not supported")
     scaling = fields.text(f"{architecture}.rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
         fields.refuse(f"{architecture}.rope.scaling.type {scaling!r}, supported are none and linear")
@@ -216,6 +218,7 @@ def gguf_config(
         qkv_bias="blk.0.attn_q.bias" in tensor_shapes,
         output_bias="blk.0.attn_output.bias" in tensor_shapes,
         mlp_bias="blk.0.ffn_gate.bias" in tensor_shapes,
+        sliding_window=fields.integer(f"{architecture}.attention.sliding_window", 0) or None,
     )
 
 

@@ -7,7 +7,7 @@ from local_engine.config import ModelConfig
 from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.weights import GgufName, Weights
-from local_engine.models import llama, qwen2, qwen3
+from local_engine.models import llama, mistral, qwen2, qwen3
 from local_engine.models.model import Model
 
 __all__ = ["ARCHITECTURES", "Architecture", "by_gguf_name", "by_hf_name"]
@@ -15,7 +15,10 @@ __all__ = ["ARCHITECTURES", "Architecture", "by_gguf_name", "by_hf_name"]
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """One decoder: the names that files know it by, how its configuration reads, and how it is built."""
+    """One decoder: the names that files know it by, how its configuration reads, and how it is built.
+
+    Rows that share a gguf_name read it with the same functions.
+    """
 
     gguf_name: str
     hf_names: tuple[str, ...]
@@ -30,6 +33,14 @@ ARCHITECTURES = (
         gguf_name="llama",
         hf_names=("LlamaForCausalLM",),
         hf_config=llama.hf_config,
+        gguf_config=llama.gguf_config,
+        gguf_names=llama.gguf_names,
+        build=llama.build_llama,
+    ),
+    Architecture(
+        gguf_name="llama",
+        hf_names=("MistralForCausalLM",),
+        hf_config=mistral.hf_config,
         gguf_config=llama.gguf_config,
         gguf_names=llama.gguf_names,
         build=llama.build_llama,

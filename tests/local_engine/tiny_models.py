@@ -14,7 +14,7 @@ VOCAB_SIZE = 128
 STOP_ID = 7
 
 # What a GGUF calls the architectures of transformers.
-_GGUF_ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+_GGUF_ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 _INTERLEAVED = "llama"
 
 _GGUF_PARTS = {
@@ -108,6 +108,8 @@ def write_gguf(
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_eos_token_id(STOP_ID)
     writer.add_uint32("tokenizer.ggml.eot_token_id", 9)
+    if getattr(config, "sliding_window", None) is not None:
+        writer.add_sliding_window(config.sliding_window)
     for key, value in (numbers or {}).items():
         (writer.add_float32 if isinstance(value, float) else writer.add_int32)(key, value)
     writer.add_token_list([f"token{index}" for index in range(VOCAB_SIZE)])

@@ -13,20 +13,22 @@ from local_engine.sequence import Sequence
 HEADS, KV_HEADS, DIM, BLOCK = 6, 2, 8, 4
 
 
-def expected_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: int) -> torch.Tensor:
+def expected_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, start: int, window: int | None) -> torch.Tensor:
     """q [Q, H, D] at positions start on, k and v [S, K, D] -> [Q, H * D], by the definition."""
     share = HEADS // KV_HEADS
     rows = []
     for index in range(q.shape[0]):
-        seen = start + index + 1
+        stop = start + index + 1
+        seen = slice(0 if window is None else max(0, stop - window), stop)
         heads = []
         for head in range(HEADS):
-            scores = k[:seen, head // share] @ q[index, head] / DIM**0.5
-            heads.append(torch.softmax(scores, 0) @ v[:seen, head // share])
+            scores = k[seen, head // share] @ q[index, head] / DIM**0.5
+            heads.append(torch.softmax(scores, 0) @ v[seen, head // share])
         rows.append(torch.cat(heads))
     return torch.stack(rows)
 
 
+@pytest.mark.parametrize("window", [None, 1, 4, 7, 500])
 @pytest.mark.parametrize(
     "spans",
     [
@@ -38,7 +40,7 @@ def expected_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: int)
     ],
     ids=str,
 )
-def test_each_row_attends_to_its_own_past_and_to_nothing_else(spans: list[tuple[int, int]]) -> None:
+def test_each_row_attends_to_its_own_past_and_to_nothing_else(spans: list[tuple[int, int]], window: int | None) -> None:
     torch.manual_seed(0)
     blocks = [-(-stop // BLOCK) for _, stop in spans]
     numbers = (torch.randperm(sum(blocks)) + 2).tolist()  # block 1 belongs to nobody
@@ -57,11 +59,11 @@ def test_each_row_attends_to_its_own_past_and_to_nothing_else(spans: list[tuple[
         for position in range(start):
             slot = sequence.blocks[position // BLOCK] * BLOCK + position % BLOCK
             keys[slot], values[slot] = past[chunk][:, position]
-    batch = build_batch(chunks, block_size=BLOCK, device=torch.device("cpu"), dtype=torch.float32)
+    batch = build_batch(chunks, block_size=BLOCK, device=torch.device("cpu"), dtype=torch.float32, window=window)
     q = torch.randn(len(batch.token_ids), HEADS, DIM)
     new = torch.cat([past[chunk][:, chunk.start : chunk.stop] for chunk in batch.chunks], 1)
     attended = paged_attention(q, new[0], new[1], LayerCache(keys, values), batch.plan)
     for chunk, row in zip(batch.chunks, batch.first_row, strict=True):
         queries = q[row : row + chunk.stop - chunk.start]
-        expected = expected_rows(queries, past[chunk][0], past[chunk][1], chunk.start)
+        expected = expected_rows(queries, past[chunk][0], past[chunk][1], start=chunk.start, window=window)
         torch.testing.assert_close(attended[row : row + len(queries)], expected, atol=1e-5, rtol=1e-5)

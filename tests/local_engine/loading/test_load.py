@@ -167,7 +167,7 @@ def test_a_gguf_of_another_architecture_names_file_architecture_and_what_is_supp
     path.write_bytes(tiny_gguf.read_bytes().replace(b"llama", b"mamba", 2))
     assert failure(path) == (
         "other.gguf: architecture 'mamba' is not supported; supported are llama (LlamaForCausalLM), "
-        "qwen2 (Qwen2ForCausalLM), qwen3 (Qwen3ForCausalLM)"
+        "llama (MistralForCausalLM), qwen2 (Qwen2ForCausalLM), qwen3 (Qwen3ForCausalLM)"
     )
 
 

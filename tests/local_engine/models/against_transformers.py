@@ -35,7 +35,11 @@ def logits_of(loaded: LoadedModel, tokens: list[int]) -> torch.Tensor:
     sequence = Sequence(GenerationRequest("r", tuple(tokens), SamplingParams()), 0, 0, frozenset(), 1)
     sequence.blocks = list(range(1, 2 + len(tokens) // 4))
     batch = build_batch(
-        [Chunk(sequence, 0, len(tokens))], block_size=4, device=torch.device("cpu"), dtype=torch.float32
+        [Chunk(sequence, 0, len(tokens))],
+        block_size=4,
+        window=shape.sliding_window,
+        device=torch.device("cpu"),
+        dtype=torch.float32,
     )
     size = (4 * (len(sequence.blocks) + 1), shape.num_kv_heads, shape.head_dim)
     with torch.inference_mode():
