@@ -50,7 +50,6 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "detokenize": (True,),
     "include_obfuscation": (False,),
     "reasoning.mode": ("adaptive",),
-    "reasoning.effort": ("none",),  # what has no such field is taken for a model that does not think
     "sampling.top_p": (1.0,),
     "sampling.top_k": (0, -1),
     "sampling.min_p": (0.0,),

@@ -110,7 +110,6 @@ def test_every_field_that_a_target_declares_passes_unchanged(name: str) -> None:
         request(output_format=OutputFormat(kind="text")),
         request(tool_choice=ToolChoice(mode="auto")),
         request(reasoning=ReasoningOptions(mode="adaptive")),
-        request(reasoning=ReasoningOptions(effort="none")),
         request(sampling=Sampling(top_p=1.0, frequency_penalty=0, stop=())),
     ],
 )
