@@ -59,12 +59,16 @@ class EngineConfig:
                 raise InvalidInput(name, f"must be an integer from {low} to {high}, not {value!r}")
 
 
-RopeScaling = Literal["none", "linear", "llama3"]
+RopeScaling = Literal["none", "linear", "llama3", "yarn"]
 
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """Rotary embedding: base frequency and how it is stretched beyond the trained window."""
+    """Rotary embedding: base frequency and how it is stretched beyond the trained window.
+
+    beta_fast, beta_slow: turns within the trained window from which yarn keeps a frequency, and to which it divides it.
+    attention_factor: what yarn multiplies the turned queries and keys with.
+    """
 
     theta: float = 10000.0
     scaling: RopeScaling = "none"
@@ -72,6 +76,9 @@ class RopeConfig:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_context: int = 8192
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +119,7 @@ class ModelConfig:
             ("num_kv_heads", self.num_kv_heads, 1 << 14),
             ("head_dim", self.head_dim, 1 << 12),
             ("max_context", self.max_context, 1 << 31),
+            ("rope original_max_context", self.rope.original_max_context, 1 << 31),
             ("sliding_window", 1 if self.sliding_window is None else self.sliding_window, 1 << 31),
         ):
             if not 1 <= value <= high:
@@ -127,10 +135,14 @@ class ModelConfig:
             ("rope factor", rope.factor),
             ("rope low_freq_factor", rope.low_freq_factor),
             ("rope high_freq_factor", rope.high_freq_factor),
-            ("rope original_max_context", float(rope.original_max_context)),
+            ("rope attention_factor", rope.attention_factor),
         ):
             if not (math.isfinite(number) and number > 0):
                 return f"{name} is {number}, expected a positive number"
         if rope.scaling == "llama3" and rope.high_freq_factor <= rope.low_freq_factor:
             return "rope high_freq_factor must exceed low_freq_factor"
+        if rope.scaling == "yarn" and not 2**-20 <= rope.beta_slow < rope.beta_fast <= 2**20:
+            return f"rope beta_fast {rope.beta_fast} must exceed beta_slow {rope.beta_slow}"
+        if rope.scaling == "yarn" and rope.theta <= 1:
+            return f"rope theta is {rope.theta}, yarn needs more than 1"
         return None

@@ -1,7 +1,8 @@
 """Rotary position embedding in the half-split order: dimension i turns together with i + D/2.
 
 Frequencies and angles are computed in float32 whatever the model's dtype. Scaling: linear divides all frequencies;
-llama3 divides the long wavelengths only, as in Meta's reference implementation of Llama 3.1.
+llama3 divides the long wavelengths only, as in Meta's reference implementation of Llama 3.1; yarn does so on a ramp
+over the dimensions, and its turned vectors are longer by a factor (Peng et al. 2023, section 3).
 """
 
 import math
@@ -28,12 +29,29 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
             smooth = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
             smooth = smooth.clamp(0.0, 1.0)
             return (1 - smooth) * frequencies / rope.factor + smooth * frequencies
+        case "yarn":
+            low = max(math.floor(_yarn_dimension(rope, rope.beta_fast, head_dim)), 0)
+            high = min(math.ceil(_yarn_dimension(rope, rope.beta_slow, head_dim)), head_dim - 1)
+            # As transformers and llama.cpp do it: an empty ramp is a step.
+            width = high - low if high != low else 0.001
+            divided = ((torch.arange(head_dim // 2, dtype=torch.float32) - low) / width).clamp(0.0, 1.0)
+            return divided * frequencies / rope.factor + (1 - divided) * frequencies
 
 
-def rope_tables(positions: Tensor, frequencies: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and signed sines for `apply_rope`: two [T, 1, D], shared by all heads and layers of a step."""
+def _yarn_dimension(rope: RopeConfig, turns: float, head_dim: int) -> float:
+    """The pair of dimensions, as a real number, that turns so often within the trained window."""
+    return head_dim * math.log(rope.original_max_context / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
+
+
+def rope_tables(
+    positions: Tensor, frequencies: Tensor, dtype: torch.dtype, *, attention_factor: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Cosines and signed sines for `apply_rope`: two [T, 1, D], shared by all heads and layers of a step.
+
+    attention_factor: what the length of a turned vector is multiplied with.
+    """
     angles = torch.outer(positions.to(torch.float32), frequencies)
-    cos, sin = angles.cos(), angles.sin()
+    cos, sin = angles.cos() * attention_factor, angles.sin() * attention_factor
     return (
         torch.cat((cos, cos), -1).to(dtype).unsqueeze(1),
         torch.cat((-sin, sin), -1).to(dtype).unsqueeze(1),

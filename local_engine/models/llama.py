@@ -11,12 +11,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from local_engine.config import ModelConfig, RopeConfig
+from local_engine.config import ModelConfig
 from local_engine.layers.attention import AttentionPlan, LayerCache
 from local_engine.layers.linear import Linear
 from local_engine.layers.ops import Ops
 from local_engine.layers.rope import inverse_frequencies, rope_tables
 from local_engine.loading.fields import FieldReader
+from local_engine.loading.rope import gguf_rope, hf_rope, stretched_context
 from local_engine.loading.weights import GgufName, Weights
 
 __all__ = ["Llama", "build_llama", "gguf_config", "gguf_names", "hf_config"]
@@ -94,7 +95,9 @@ class Llama:
         rotated_heads, width = config.num_heads + config.num_kv_heads, config.intermediate_size
         queries_at, keys_at = slice(config.num_heads), slice(config.num_heads, rotated_heads)
         hidden = F.embedding(token_ids, self._embedding)
-        cos, sin = rope_tables(positions, self._frequencies, hidden.dtype)
+        cos, sin = rope_tables(
+            positions, self._frequencies, hidden.dtype, attention_factor=config.rope.attention_factor
+        )
         for layer, cache in zip(self._layers, caches, strict=True):
             normed = ops.rms_norm(hidden, layer.attention_norm, eps)
             qkv = layer.qkv(normed).view(num_rows, -1, head_dim)
@@ -124,6 +127,8 @@ def hf_config(fields: FieldReader) -> ModelConfig:
     """config.json of LlamaForCausalLM. Raises ModelLoadError for a missing key or a rope scaling it does not know."""
     heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
+    max_context = fields.integer("max_position_embeddings", 2048)
+    rope = hf_rope(fields, max_context)
     attention_bias = fields.boolean("attention_bias", False)
     activation = fields.text("hidden_act", "silu")
     if activation not in ("silu", "swish"):
@@ -137,39 +142,13 @@ def hf_config(fields: FieldReader) -> ModelConfig:
         num_heads=heads,
         num_kv_heads=fields.integer("num_key_value_heads", heads),
         head_dim=fields.integer("head_dim", hidden // max(heads, 1)),
-        max_context=fields.integer("max_position_embeddings", 2048),
+        max_context=stretched_context(rope, max_context),
         rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
-        rope=_hf_rope(fields),
+        rope=rope,
         tie_embeddings=fields.boolean("tie_word_embeddings", False),
         qkv_bias=attention_bias,
         output_bias=attention_bias,
         mlp_bias=fields.boolean("mlp_bias", False),
-    )
-
-
-def _hf_rope(fields: FieldReader) -> RopeConfig:
-    # transformers 5 writes rope_parameters, theta included; older ones rope_scaling beside rope_theta.
-    scaling = fields.table("rope_parameters") or fields.table("rope_scaling")
-    theta = fields.number("rope_theta", 10000.0)
-    if scaling is None:
-        return RopeConfig(theta=theta)
-    theta = scaling.number("rope_theta", theta)
-    kind = scaling.text("rope_type", scaling.text("type", "default"))
-    if kind == "mrope" or scaling.given("mrope_section"):
-        fields.refuse("rope scaling 'mrope' is not supported: positions here have one dimension")
-    if kind == "default":
-        return RopeConfig(theta=theta)
-    if kind == "linear":
-        return RopeConfig(theta=theta, scaling="linear", factor=scaling.number("factor"))
-    if kind != "llama3":
-        fields.refuse(f"rope scaling {kind!r}, supported are default, linear and llama3")
-    return RopeConfig(
-        theta=theta,
-        scaling="llama3",
-        factor=scaling.number("factor"),
-        low_freq_factor=scaling.number("low_freq_factor"),
-        high_freq_factor=scaling.number("high_freq_factor"),
-        original_max_context=scaling.integer("original_max_position_embeddings"),
     )
 
 
@@ -187,16 +166,10 @@ def gguf_config(
         fields.refuse(f"{architecture}.attention.value_length differs from key_length")
     if fields.integer(f"{architecture}.expert_count", 0):
         fields.refuse(f"{architecture}.expert_count: mixtures of experts are not this architecture")
-    if fields.given(f"{architecture}.rope.dimension_sections"):
-        fields.refuse(
-            f"{architecture}.rope.dimension_sections: mrope is not supported, positions here have one dimension"
-        )
     if fields.given(f"{architecture}.attention.sliding_window_pattern"):
         fields.refuse(f"{architecture}.attention.sliding_window_pattern: a window on some layers is not supported")
-    scaling = fields.text(f"{architecture}.rope.scaling.type", "none")
-    if scaling not in ("none", "linear"):
-        fields.refuse(f"{architecture}.rope.scaling.type {scaling!r}, supported are none and linear")
-    factor = fields.number(f"{architecture}.rope.scaling.factor", 1.0) if scaling == "linear" else 1.0
+    max_context = fields.integer(f"{architecture}.context_length")
+    rope = gguf_rope(fields, architecture, max_context)
     shape = tensor_shapes.get("token_embd.weight", (0,))
     return ModelConfig(
         architecture=architecture,
@@ -207,13 +180,9 @@ def gguf_config(
         num_heads=heads,
         num_kv_heads=fields.integer(f"{architecture}.attention.head_count_kv", heads),
         head_dim=head_dim,
-        max_context=fields.integer(f"{architecture}.context_length"),
+        max_context=stretched_context(rope, max_context),
         rms_norm_eps=fields.number(f"{architecture}.attention.layer_norm_rms_epsilon"),
-        rope=RopeConfig(
-            theta=fields.number(f"{architecture}.rope.freq_base", 10000.0),
-            scaling="none" if factor == 1.0 else "linear",
-            factor=factor,
-        ),
+        rope=rope,
         tie_embeddings="output.weight" not in tensor_shapes,
         qkv_bias="blk.0.attn_q.bias" in tensor_shapes,
         output_bias="blk.0.attn_output.bias" in tensor_shapes,

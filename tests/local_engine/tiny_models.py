@@ -106,6 +106,10 @@ def write_gguf(
         writer.add_value_length(head_dim)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    if config.rope_parameters["rope_type"] == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(config.rope_parameters["factor"])
+        writer.add_rope_scaling_orig_ctx_len(config.rope_parameters["original_max_position_embeddings"])
     writer.add_eos_token_id(STOP_ID)
     writer.add_uint32("tokenizer.ggml.eot_token_id", 9)
     if getattr(config, "sliding_window", None) is not None:

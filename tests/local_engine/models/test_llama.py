@@ -15,6 +15,8 @@ from tests.local_engine.engine_driver import generate, request, small_config, to
 from tests.local_engine.models.against_transformers import logits_of
 from tests.local_engine.tiny_models import Oracle, tiny_oracle, write_gguf, write_safetensors
 
+YARN_ROPE = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16}
+
 PROMPT = [3, 17, 99, 42, 5, 64, 23, 8, 111, 2, 77]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 
@@ -39,8 +41,25 @@ LLAMA3_ROPE = {
         {"attention_bias": True, "mlp_bias": True},
         {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0}},
         {"rope_parameters": LLAMA3_ROPE},
+        {"rope_parameters": YARN_ROPE},
+        {"rope_parameters": YARN_ROPE | {"attention_factor": 0.7}, "head_dim": 16},
+        {"rope_parameters": YARN_ROPE | {"mscale": 2.0, "mscale_all_dim": 0.5}},
+        {"rope_parameters": YARN_ROPE | {"beta_fast": 2.0, "beta_slow": 0.5}, "head_dim": 16},
     ],
-    ids=["plain", "tied", "no_gqa", "one_kv_head", "wide_heads", "biases", "linear_rope", "llama3_rope"],
+    ids=[
+        "plain",
+        "tied",
+        "no_gqa",
+        "one_kv_head",
+        "wide_heads",
+        "biases",
+        "linear_rope",
+        "llama3_rope",
+        "yarn_rope",
+        "yarn_attention_factor",
+        "yarn_mscale",
+        "yarn_betas",
+    ],
 )
 def test_logits_and_greedy_tokens_equal_those_of_transformers(variant: dict[str, Any], tmp_path: Path) -> None:
     oracle = tiny_oracle(seed=5, **variant)

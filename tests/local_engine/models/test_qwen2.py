@@ -9,11 +9,18 @@ import pytest
 from tests.local_engine.models.against_transformers import answer_alike, refusal
 from tests.local_engine.tiny_models import tiny_oracle, write_gguf, write_safetensors
 
+YARN_ROPE = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
+
 
 @pytest.mark.parametrize(
     "variant",
-    [{}, {"tie_word_embeddings": True}, {"num_key_value_heads": 1, "rope_parameters": {"rope_theta": 1e6}}],
-    ids=["plain", "tied", "one_kv_head"],
+    [
+        {},
+        {"tie_word_embeddings": True},
+        {"num_key_value_heads": 1, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}},
+        {"rope_parameters": YARN_ROPE},
+    ],
+    ids=["plain", "tied", "one_kv_head", "yarn"],
 )
 def test_it_answers_as_transformers_from_both_formats_alone_and_batched(
     variant: dict[str, Any], tmp_path: Path

@@ -1,0 +1,102 @@
+"""Rotary embedding as config.json and GGUF metadata describe it. Knows no architecture."""
+
+import math
+
+from local_engine.config import RopeConfig
+from local_engine.loading.fields import FieldReader
+
+__all__ = ["gguf_rope", "hf_rope", "stretched_context"]
+
+# Corrections to yarn that DeepSeek's models and hand-made files carry.
+_GGUF_YARN_REFUSED = ("attn_factor", "yarn_attn_factor", "yarn_ext_factor", "yarn_log_multiplier")
+
+
+def hf_rope(fields: FieldReader, max_context: int) -> RopeConfig:
+    """From config.json. max_context: max_position_embeddings. Raises ModelLoadError for scaling it does not know."""
+    # transformers 5 writes rope_parameters, theta included; older ones rope_scaling beside rope_theta.
+    scaling = fields.table("rope_parameters") or fields.table("rope_scaling")
+    theta = fields.number("rope_theta", 10000.0)
+    if scaling is None:
+        return RopeConfig(theta=theta)
+    theta = scaling.number("rope_theta", theta)
+    kind = scaling.text("rope_type", scaling.text("type", "default"))
+    if kind == "mrope" or scaling.given("mrope_section"):
+        fields.refuse("rope scaling 'mrope' is not supported: positions here have one dimension")
+    if kind == "default":
+        return RopeConfig(theta=theta)
+    if kind == "linear":
+        return RopeConfig(theta=theta, scaling="linear", factor=scaling.number("factor"))
+    if kind == "llama3":
+        return RopeConfig(
+            theta=theta,
+            scaling="llama3",
+            factor=scaling.number("factor"),
+            low_freq_factor=scaling.number("low_freq_factor"),
+            high_freq_factor=scaling.number("high_freq_factor"),
+            original_max_context=scaling.integer("original_max_position_embeddings"),
+        )
+    if kind != "yarn":
+        fields.refuse(f"rope scaling {kind!r}, supported are default, linear, llama3 and yarn")
+    return _hf_yarn(scaling, theta, max_context)
+
+
+def _hf_yarn(scaling: FieldReader, theta: float, max_context: int) -> RopeConfig:
+    if not scaling.boolean("truncate", True):
+        scaling.refuse("rope scaling 'yarn' with truncate false is not supported")
+    factor = scaling.number("factor")
+    attention_factor = scaling.optional_number("attention_factor")
+    if attention_factor is None:
+        above, below = scaling.number("mscale", 0.0), scaling.number("mscale_all_dim", 0.0)
+        if above > 0 and below > 0:
+            attention_factor = _temperature(factor, above) / _temperature(factor, below)
+        else:
+            attention_factor = _temperature(factor)
+    return RopeConfig(
+        theta=theta,
+        scaling="yarn",
+        factor=factor,
+        original_max_context=scaling.integer("original_max_position_embeddings", max_context),
+        beta_fast=scaling.number("beta_fast", 32.0),
+        beta_slow=scaling.number("beta_slow", 1.0),
+        attention_factor=attention_factor,
+    )
+
+
+def gguf_rope(fields: FieldReader, architecture: str, max_context: int) -> RopeConfig:
+    """From a GGUF's keys under `architecture`. max_context: its context_length. Raises ModelLoadError."""
+    prefix = f"{architecture}.rope"
+    if fields.given(f"{prefix}.dimension_sections"):
+        fields.refuse(f"{prefix}.dimension_sections: mrope is not supported, positions here have one dimension")
+    theta = fields.number(f"{prefix}.freq_base", 10000.0)
+    kind = fields.text(f"{prefix}.scaling.type", "none")
+    factor = fields.number(f"{prefix}.scaling.factor", 1.0)
+    if kind == "none":
+        return RopeConfig(theta=theta)
+    if kind == "linear":
+        return RopeConfig(theta=theta, scaling="linear", factor=factor)
+    if kind != "yarn":
+        fields.refuse(f"{prefix}.scaling.type {kind!r}, supported are none, linear and yarn")
+    for key in _GGUF_YARN_REFUSED:
+        if fields.given(f"{prefix}.scaling.{key}"):
+            fields.refuse(f"{prefix}.scaling.{key} is not supported")
+    return RopeConfig(
+        theta=theta,
+        scaling="yarn",
+        factor=factor,
+        original_max_context=fields.integer(f"{prefix}.scaling.original_context_length", max_context),
+        beta_fast=fields.number(f"{prefix}.scaling.yarn_beta_fast", 32.0),
+        beta_slow=fields.number(f"{prefix}.scaling.yarn_beta_slow", 1.0),
+        attention_factor=_temperature(factor),
+    )
+
+
+def stretched_context(rope: RopeConfig, max_context: int) -> int:
+    """The window: the file's own, or what yarn makes of the trained one, as files often give the trained one alone."""
+    if rope.scaling != "yarn" or not 1 <= rope.factor <= 1 << 20 or not 1 <= rope.original_max_context <= 1 << 31:
+        return max_context
+    return max(max_context, int(rope.factor * rope.original_max_context))
+
+
+def _temperature(factor: float, scale: float = 1.0) -> float:
+    """Yarn's correction of the length of queries and keys for a window `factor` times the trained one."""
+    return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
