@@ -26,7 +26,10 @@ class FieldReader:
         value = self._get(name, default)
         if type(value) is not int and type(value) is not float:
             self.refuse(f"{name} is {_kind(value)}, expected a number")
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # an integer of more than 308 digits
+            self.refuse(f"{name} is too large a number")
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self._get(name, default)

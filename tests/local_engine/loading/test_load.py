@@ -142,6 +142,7 @@ def test_a_folder_without_weights_says_what_it_looked_for(folder: Path) -> None:
         ({"num_hidden_layers": 1}, "has no place in this architecture"),
         ({"intermediate_size": 48}, "'model.layers.0.mlp.gate_proj.weight' has shape [64, 32], expected [48, 32]"),
         ({"rms_norm_eps": -1.0}, "rms_norm_eps is -1.0"),
+        ({"rms_norm_eps": 10**400}, "rms_norm_eps is too large a number"),
         ({"hidden_act": "gelu"}, "hidden_act 'gelu', expected 'silu'"),
         ({"rope_parameters": {"rope_type": "longrope", "factor": 2.0}}, "rope scaling 'longrope'"),
         ({"rope_parameters": {"rope_type": "linear"}}, "factor is missing"),
