@@ -9,12 +9,23 @@ from typing import Any
 
 import msgspec
 import orjson
-from msgspec import Raw, Struct
-from msgspec.json import Decoder
 
 from adapters.anthropic.errors import error_from_event
 from adapters.anthropic.usage import RunningUsage
 from adapters.anthropic.vocabulary import MESSAGES, STOP_REASONS
+from adapters.anthropic.wire import (
+    WireBlock,
+    WireDelta,
+    WireEvent,
+    WireMessage,
+    WireStop,
+    decode_block,
+    decode_event,
+    decode_fields,
+    decode_message,
+    decode_message_delta,
+    decode_stop,
+)
 from adapters.canonical.errors import BadUpstreamResponse, GatewayError, StreamTruncated
 from adapters.canonical.events import (
     AnnotationAdded,
@@ -45,67 +56,8 @@ _MAX_LESSONS = 64
 _EMPTY = (b"", b"{}", _NULL)
 
 
-class _Delta(Struct):
-    """Of a block, or of the message (which is read again, whole)."""
-
-    type: str = ""
-    text: str = ""
-    thinking: str = ""
-    signature: str | None = None
-    partial_json: str = ""
-    citation: Raw = Raw()
-
-
-class _Event(Struct):
-    type: str = ""
-    index: int = 0
-    delta: _Delta | None = None
-    content_block: Raw = Raw()
-    message: Raw = Raw()
-    usage: Raw = Raw()
-
-
-class _MessageDelta(Struct):
-    delta: Raw = Raw()
-
-
-class _Block(Struct):
-    """What is known of blocks; unknown fields are read from the raw block."""
-
-    type: str = ""
-    text: str | None = None
-    citations: list[Raw] | None = None
-    thinking: str | None = None
-    signature: str | None = None
-    data: str | None = None
-    id: str = ""
-    name: str = ""
-    input: Raw = Raw()
-
-
-class _Message(Struct):
-    type: str = ""
-    id: str | None = None
-    model: str | None = None
-    content: list[Raw] = []
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-    usage: Raw = Raw()
-
-
-class _Stop(Struct):
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-
-
-_decode_event = Decoder(_Event).decode
-_decode_block = Decoder(_Block).decode
-_decode_message = Decoder(_Message).decode
-_decode_stop = Decoder(_Stop).decode
-_decode_message_delta = Decoder(_MessageDelta).decode
-_decode_fields = Decoder(dict[str, Raw]).decode
-_MESSAGE_FIELDS = frozenset((*_Message.__struct_fields__, "role"))
-_STOP_FIELDS = frozenset(_Stop.__struct_fields__)
+_MESSAGE_FIELDS = frozenset((*WireMessage.__struct_fields__, "role"))
+_STOP_FIELDS = frozenset(WireStop.__struct_fields__)
 _CALL_FIELDS = frozenset(("type", "id", "name", "input"))
 
 
@@ -132,7 +84,7 @@ class _Answer:
         self._parts = 0
         self._called = False
         self._usage = RunningUsage()
-        self._stop: _Stop | None = None
+        self._stop: WireStop | None = None
         self._started = False
         self._repeated: RepeatedChunk | None = None
         self._lessons = _MAX_LESSONS
@@ -157,7 +109,7 @@ class _Answer:
         try:
             if not payload.isascii():
                 str(payload, "utf-8")
-            event = _decode_event(payload)
+            event = decode_event(payload)
             self._feed(event, payload, out)
             if self._lessons and event.type == "content_block_delta" and len(out) == known + 1:
                 self._learn(payload, out[-1])
@@ -169,7 +121,7 @@ class _Answer:
             self._lessons -= 1
             self._repeated = RepeatedChunk.learn(payload, event, _TEXT_FIELD)
 
-    def _feed(self, event: _Event, payload: bytes, out: list[Event]) -> None:
+    def _feed(self, event: WireEvent, payload: bytes, out: list[Event]) -> None:
         match event.type:
             case "content_block_delta":
                 if event.delta is not None:
@@ -181,7 +133,7 @@ class _Answer:
             case "message_start":
                 self._start(bytes(event.message), out)
             case "message_delta":
-                self._report_stop(bytes(_decode_message_delta(payload).delta) or b"{}", out)
+                self._report_stop(bytes(decode_message_delta(payload).delta) or b"{}", out)
                 self._report_usage(bytes(event.usage), out)
             case "message_stop":
                 self.finish(out)
@@ -195,7 +147,7 @@ class _Answer:
         try:
             if not body.isascii():
                 str(body, "utf-8")
-            message = _decode_message(body)
+            message = decode_message(body)
             if message.type == "error":
                 raise error_from_event(body)
             self._start(body, out)
@@ -204,7 +156,7 @@ class _Answer:
                 self._close(index, out)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
-        self._stop = _Stop(message.stop_reason, message.stop_sequence)
+        self._stop = WireStop(message.stop_reason, message.stop_sequence)
         if not self.has_stop:
             raise BadUpstreamResponse("the upstream's answer has no stop_reason")
         self.finish(out)
@@ -213,13 +165,13 @@ class _Answer:
         if self._started:
             return
         self._started = True
-        message = _decode_message(raw or b"{}")
+        message = decode_message(raw or b"{}")
         out.append(Started(message.id or None, None, message.model or None))
         self._report_rest(raw, _MESSAGE_FIELDS, out)
         self._report_usage(bytes(message.usage), out)
 
     def _report_rest(self, raw: bytes, known: frozenset[str], out: list[Event]) -> None:
-        fields = {name: bytes(value) for name, value in _decode_fields(raw).items() if name not in known}
+        fields = {name: bytes(value) for name, value in decode_fields(raw).items() if name not in known}
         said = {name: value for name, value in fields.items() if value != _NULL}
         if said:
             out.append(ProviderReported(said, MESSAGES))
@@ -235,7 +187,7 @@ class _Answer:
             out.append(UsageReported(usage))
 
     def _report_stop(self, raw: bytes, out: list[Event]) -> None:
-        stop = _decode_stop(raw)
+        stop = decode_stop(raw)
         if stop.stop_reason is not None:
             self._stop = stop
         self._report_rest(raw, _STOP_FIELDS, out)
@@ -247,7 +199,9 @@ class _Answer:
         return block.part
 
     def _open(self, index: int, raw: bytes, out: list[Event]) -> None:
-        found = _decode_block(raw)
+        if not self._started:  # some hosts leave the message's start out
+            self._start(b"{}", out)
+        found = decode_block(raw)
         block = self._blocks[index] = _OpenBlock(found.type)
         if self.has_stop:
             raise BadUpstreamResponse("the upstream went on after it had stopped")
@@ -268,11 +222,11 @@ class _Answer:
             case _:
                 block.raw = raw
 
-    def _open_call(self, block: _OpenBlock, found: _Block, raw: bytes, out: list[Event]) -> None:
+    def _open_call(self, block: _OpenBlock, found: WireBlock, raw: bytes, out: list[Event]) -> None:
         if not (found.id and found.name):
             raise BadUpstreamResponse("the upstream sent a tool call without id or name")
         self._called = True
-        rest = {name: bytes(value) for name, value in _decode_fields(raw).items() if name not in _CALL_FIELDS}
+        rest = {name: bytes(value) for name, value in decode_fields(raw).items() if name not in _CALL_FIELDS}
         said = {name: value for name, value in rest.items() if value != _NULL}
         data = ProviderData(MESSAGES, said) if said else None
         out.append(ToolCallStarted(0, self._part_of(block), found.id, found.name, "function", data))
@@ -280,7 +234,7 @@ class _Answer:
         if value not in _EMPTY:
             block.late_input = value  # whole bodies, and hosts that do not stream arguments
 
-    def _feed_delta(self, index: int, delta: _Delta, out: list[Event]) -> None:
+    def _feed_delta(self, index: int, delta: WireDelta, out: list[Event]) -> None:
         block = self._blocks.get(index)
         if block is None:
             raise BadUpstreamResponse("the upstream sent a delta of a block that it had not opened")
@@ -351,7 +305,7 @@ def _with_input(raw: bytes, joined: str) -> bytes:
     """A block of a tool that the provider runs, with the input that was streamed."""
     if not joined:
         return raw
-    fields: dict[str, Any] = {name: orjson.Fragment(bytes(value)) for name, value in _decode_fields(raw).items()}
+    fields: dict[str, Any] = {name: orjson.Fragment(bytes(value)) for name, value in decode_fields(raw).items()}
     fields["input"] = orjson.Fragment(joined)
     return orjson.dumps(fields)
 
