@@ -65,6 +65,8 @@ class Front(Protocol):
     """A frame that clients ignore, sent during long silence."""
     request_id_header: str
     """Where clients look for the id of their request, beside x-request-id."""
+    forwarded_headers: tuple[str, ...]
+    """Headers of a request that go to an upstream of the same dialect, in lower case."""
 
     def parse(self, body: bytes, *, max_depth: int) -> Request:
         """The request in a body. Raises InvalidRequest, naming the path."""

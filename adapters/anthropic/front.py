@@ -21,6 +21,7 @@ class MessagesFront(AnthropicModelList):
     stream_content_type = "text/event-stream; charset=utf-8"
     keepalive = PING
     request_id_header = "request-id"
+    forwarded_headers: tuple[str, ...] = ("anthropic-beta",)
 
     def parse(self, body: bytes, *, max_depth: int) -> Request:
         return parse_messages(body, max_depth=max_depth)

@@ -45,13 +45,15 @@ class MessagesUpstream:
 
     def headers(self, request: Request | None = None) -> Mapping[str, str]:
         """The headers that go with a request; without one, those of any other call."""
-        if self._version != "auto":
-            return {"anthropic-version": self._version}
-        sampled = request is not None and (
-            any(getattr(request.sampling, name) is not None for name in _SAMPLING)
-            or any(name in self._defaults for name in _SAMPLING)
-        )
-        return {"anthropic-version": _WITH_SAMPLING if sampled else _LATEST}
+        found = {"anthropic-version": self._version}
+        if self._version == "auto":
+            sampled = request is not None and any(
+                getattr(request.sampling, name) is not None or name in self._defaults for name in _SAMPLING
+            )
+            found["anthropic-version"] = _WITH_SAMPLING if sampled else _LATEST
+        if request is not None and request.dialect == MESSAGES:
+            found.update(request.headers)
+        return found
 
     def render_request(self, request: Request) -> bytes:
         """Raises InvalidRequest for a conversation that the API would refuse, naming what is wrong."""

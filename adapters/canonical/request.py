@@ -197,6 +197,8 @@ class Request(Struct, frozen=True, kw_only=True):
     session_id: str | None = None
 
     extras: Mapping[str, bytes] = {}
+    headers: Mapping[str, str] = {}
+    """Headers of the client that an upstream of its own dialect gets (`adapters.front.Front.forwarded_headers`)."""
 
     @property
     def num_choices(self) -> int:
@@ -206,7 +208,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 _ENVELOPE = frozenset(
     # How the answer is delivered, and what the gateway itself reads: no target has to express these.
-    ("model", "dialect", "stream", "include_usage", "continuous_usage", "request_id", "session_id", "extras")
+    ("model", "dialect", "stream", "include_usage", "continuous_usage", "request_id", "session_id", "extras", "headers")
 )
 _GROUPS: dict[str, tuple[str, type[Struct]]] = {
     # Fields that are groups of fields: the prefix of their members' names, and their type.

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from aiohttp import web
@@ -9,7 +10,7 @@ from aiohttp import web
 from adapters.canonical.errors import GatewayError, NotReady
 from gateway.routing.router import Progress
 
-__all__ = ["JSON", "answer_headers", "client_request_id", "error_headers", "stream_headers"]
+__all__ = ["JSON", "answer_headers", "client_request_id", "error_headers", "forwarded_headers", "stream_headers"]
 
 JSON = "application/json"
 _SANE_ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -20,6 +21,12 @@ def client_request_id(request: web.BaseRequest) -> str | None:
     """The client's X-Request-Id, where it is short and printable."""
     value = request.headers.get("X-Request-Id")
     return value if value is not None and _SANE_ID.fullmatch(value) else None
+
+
+def forwarded_headers(request: web.BaseRequest, names: Sequence[str]) -> dict[str, str]:
+    """The headers of these names that are printable and not endless; several of one name are joined."""
+    found = {name: ",".join(request.headers.getall(name, ())) for name in names}
+    return {name: value for name, value in found.items() if value and len(value) <= _MAX_VALUE and _is_plain(value)}
 
 
 def answer_headers(request_id: str, progress: Progress | None, upstream_request_id: str | None) -> dict[str, str]:
@@ -61,4 +68,8 @@ def error_headers(headers: dict[str, str], error: GatewayError) -> dict[str, str
 
 
 def _printable(value: str) -> str:
-    return value if value.isascii() and value.isprintable() else quote(value, safe=" /:,.[]")
+    return value if _is_plain(value) else quote(value, safe=" /:,.[]")
+
+
+def _is_plain(value: str) -> bool:
+    return value.isascii() and value.isprintable()

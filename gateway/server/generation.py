@@ -16,6 +16,7 @@ from adapters.canonical.result import Folder
 from adapters.front import AnswerHead, Front
 from gateway.routing.names import Names
 from gateway.routing.router import Progress, Router
+from gateway.server.answer_headers import forwarded_headers
 from gateway.server.body import BodyReader
 from gateway.server.event_stream import EventStream
 from gateway.server.exchange import Exchange
@@ -52,6 +53,8 @@ class Generation:
         del body
         exchange.model, exchange.streams = request.model, request.stream
         await admit(exchange, request, self._router.names)
+        if front.forwarded_headers:
+            request = replace(request, headers=forwarded_headers(exchange.request, front.forwarded_headers))
         if request.request_id is None:
             request = replace(request, request_id=exchange.request_id)
         exchange.progress = Progress(task=exchange.task)

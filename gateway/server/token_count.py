@@ -9,6 +9,7 @@ from adapters.canonical.request import Request
 from adapters.front import Front
 from gateway.routing.counting import TokenCounts
 from gateway.routing.router import Progress
+from gateway.server.answer_headers import forwarded_headers
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
@@ -41,7 +42,8 @@ class TokenCount:
         exchange.model, exchange.streams = request.model, False
         await admit(exchange, request, self._counts.names)
         exchange.progress = Progress(task=exchange.task)
-        asked = replace(request, request_id=exchange.request_id)
+        headers = forwarded_headers(exchange.request, self.front.forwarded_headers)
+        asked = replace(request, request_id=exchange.request_id, headers=headers)
         tokens = await self._counts.count(asked, exchange.progress, self.front.client_field)
         exchange.status = 200
         return WholeAnswer(body=self.front.render_count(tokens), headers=exchange.headers())

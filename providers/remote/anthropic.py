@@ -27,7 +27,7 @@ from adapters.canonical.messages import (
     ToolCall,
     ToolResult,
 )
-from adapters.canonical.request import Request
+from adapters.canonical.request import Request, Sampling
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
 from providers.remote.exchange import exchange, failure_of
@@ -39,6 +39,7 @@ __all__ = ["AnthropicProvider"]
 
 _BASE_URL = "https://api.anthropic.com/v1"
 _REQUEST_ID = "request-id"
+_NO_SAMPLING = Sampling()
 _READY = Readiness(ReadinessState.READY)
 _MAX_UNSTREAMED_TOKENS = 21_333
 """More than this may take over ten minutes at the rate that Anthropic's SDK counts with: such answers are streamed."""
@@ -154,7 +155,7 @@ class AnthropicProvider:
         """POST /messages/count_tokens."""
         upstream = self._upstream
         body = upstream.render_count(request)
-        headers = upstream.headers()
+        headers = upstream.headers(replace(request, sampling=_NO_SAMPLING))
         with await self._client.post(
             upstream.count_path, body, stream=False, request_id=request.request_id, headers=headers
         ) as answer:

@@ -21,6 +21,7 @@ class ChatFront:
     stream_content_type = "text/event-stream; charset=utf-8"
     keepalive = KEEPALIVE
     request_id_header = "x-request-id"
+    forwarded_headers: tuple[str, ...] = ()
 
     def parse(self, body: bytes, *, max_depth: int) -> Request:
         return parse_chat(body, max_depth=max_depth)

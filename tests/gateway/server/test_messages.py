@@ -110,6 +110,19 @@ async def test_a_turn_that_the_sdk_plays_back_reaches_the_provider_as_it_was() -
     assert asked[3].parts == (ToolResult(call_id="call_1", parts=(Text(text="15 C"),)),)
 
 
+async def test_the_clients_betas_travel_with_its_request_and_no_other_header_does() -> None:
+    provider = ScriptedProvider("fake", HELLO)
+    async with running(provider) as gateway:
+        for betas in ("one,two", "x" * 3000, "gr\u00fc\u00dfe"):
+            headers = {"anthropic-beta": betas, "x-secret": "s"}
+            async with gateway.post(body(), "/v1/messages", headers=headers) as answer:
+                assert answer.status == 200
+        chat = {"model": "fake/m", "messages": [USER]}
+        async with gateway.post(chat, headers={"anthropic-beta": "one,two"}) as answer:
+            assert answer.status == 200
+    assert [asked.headers for asked in provider.requests] == [{"anthropic-beta": "one,two"}, {}, {}, {}]
+
+
 async def test_a_stream_ends_without_openais_mark() -> None:
     async with (
         running(ScriptedProvider("fake", HELLO)) as gateway,

@@ -157,6 +157,16 @@ async def test_the_version_follows_from_the_request(sampling: Sampling, options:
     assert upstream.requests[0].headers["anthropic-version"] == version
 
 
+async def test_betas_go_with_a_request_of_this_dialect_alone() -> None:
+    betas = {"anthropic-beta": "one,two"}
+    async with connected(OK) as (upstream, provider):
+        await collect(provider, request(stream=False, dialect="anthropic.messages", headers=betas))
+        await collect(provider, request(stream=False, headers=betas))
+    first, second = (seen.headers for seen in upstream.requests)
+    assert first["anthropic-beta"] == "one,two"
+    assert "anthropic-beta" not in second
+
+
 async def test_models_that_refuse_sampling_and_budgets_do_not_declare_them() -> None:
     async with connected(OK) as (_, provider):
         for model in ("claude-opus-5", "claude-opus-4-7-20260301", "claude-sonnet-5", "claude-fable-5"):
