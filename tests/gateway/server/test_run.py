@@ -78,6 +78,8 @@ async def closed(address: str) -> None:
             _, writer = await asyncio.open_connection(host, int(port))
         except ConnectionRefusedError:
             return
+        except ConnectionResetError:
+            continue  # it waited in the backlog of the socket that was being closed
         writer.close()
         await asyncio.gather(writer.wait_closed(), return_exceptions=True)
 
