@@ -22,16 +22,15 @@ from adapters.canonical.errors import (
     PermissionDenied,
     QueueFull,
     RateLimited,
-    Unprocessable,
     UpstreamAuth,
     UpstreamConflict,
-    UpstreamError,
     UpstreamInternal,
     UpstreamOverloaded,
     UpstreamQuota,
     UpstreamRateLimited,
     UpstreamTimeout,
 )
+from adapters.upstream_errors import error_class_of, upstream_failure
 
 __all__ = ["error_frame", "error_from_event", "parse_error", "render_error"]
 
@@ -55,27 +54,6 @@ _TYPES: dict[str, type[GatewayError]] = {
     "api_error": UpstreamInternal,
     "overloaded_error": UpstreamOverloaded,
 }
-_STATUSES: dict[int, type[GatewayError]] = {
-    400: InvalidRequest,
-    401: UpstreamAuth,
-    402: UpstreamQuota,
-    403: UpstreamAuth,
-    404: ModelNotFound,
-    408: UpstreamTimeout,
-    409: UpstreamConflict,
-    413: InvalidRequest,
-    422: Unprocessable,
-    429: UpstreamRateLimited,
-    500: UpstreamInternal,
-    503: UpstreamOverloaded,
-    504: UpstreamTimeout,
-    529: UpstreamOverloaded,
-}
-_PRIVATE: dict[type[GatewayError], str] = {
-    # What concerns the gateway's own account is not the client's to read.
-    UpstreamAuth: "the provider refused the gateway's credentials",
-    UpstreamQuota: "the gateway's quota at the provider is exhausted",
-}
 _WORDS: tuple[tuple[type[GatewayError], str], ...] = (
     # The client's words for our errors, the most specific class first.
     (BodyTooLarge, "request_too_large"),
@@ -91,7 +69,6 @@ _WORDS: tuple[tuple[type[GatewayError], str], ...] = (
     (NotReady, "overloaded_error"),
     (UpstreamTimeout, "timeout_error"),
 )
-_MAX_MESSAGE = 2000
 
 
 class _ErrorObject(Struct):
@@ -152,20 +129,7 @@ def _build(status: int | None, found: _ErrorObject) -> GatewayError:
     code = details.get("error_code")
     by_code = _CODES.get(code) if isinstance(code, str) else None
     by_type = _TYPES.get(found.type) if isinstance(found.type, str) else None
-    error_class = by_code or by_type or _of_status(status)
+    error_class = by_code or by_type or error_class_of(status)
     text = found.message if isinstance(found.message, str) and found.message else None
     message = text or ("the upstream answered with an error" if status is None else f"the upstream answered {status}")
-    if issubclass(error_class, (UpstreamAuth, UpstreamQuota)):
-        return error_class(_PRIVATE[error_class], upstream_status=status)
-    if issubclass(error_class, UpstreamError):
-        return error_class(message[:_MAX_MESSAGE], upstream_status=status)
-    return error_class(message[:_MAX_MESSAGE])
-
-
-def _of_status(status: int | None) -> type[GatewayError]:
-    if status is None:
-        return UpstreamError
-    found = _STATUSES.get(status)
-    if found is not None:
-        return found
-    return InvalidRequest if 400 <= status < 500 else UpstreamError
+    return upstream_failure(error_class, message, status=status)

@@ -13,18 +13,12 @@ from adapters.canonical.errors import (
     ContentRefused,
     ContextOverflow,
     GatewayError,
-    InvalidRequest,
     ModelNotFound,
-    Unprocessable,
     UpstreamAuth,
-    UpstreamConflict,
-    UpstreamError,
-    UpstreamInternal,
     UpstreamOverloaded,
     UpstreamQuota,
-    UpstreamRateLimited,
-    UpstreamTimeout,
 )
+from adapters.upstream_errors import error_class_of, upstream_failure
 
 __all__ = ["error_from_object", "error_from_payload", "error_object", "parse_error", "render_error"]
 
@@ -41,29 +35,6 @@ _CODES: dict[str, type[GatewayError]] = {
     "model_not_found": ModelNotFound,
     "overloaded_error": UpstreamOverloaded,
 }
-_STATUSES: dict[int, type[GatewayError]] = {
-    400: InvalidRequest,
-    401: UpstreamAuth,
-    402: UpstreamQuota,
-    403: UpstreamAuth,
-    404: ModelNotFound,
-    408: UpstreamTimeout,
-    409: UpstreamConflict,
-    413: InvalidRequest,
-    422: Unprocessable,
-    425: UpstreamRateLimited,
-    429: UpstreamRateLimited,
-    500: UpstreamInternal,
-    503: UpstreamOverloaded,
-    504: UpstreamTimeout,
-    529: UpstreamOverloaded,
-}
-_PRIVATE: dict[type[GatewayError], str] = {
-    # What concerns the gateway's own account is not the client's to read.
-    UpstreamAuth: "the provider refused the gateway's credentials",
-    UpstreamQuota: "the gateway's quota at the provider is exhausted",
-}
-_MAX_MESSAGE = 2000
 
 
 class _ErrorObject(Struct):
@@ -124,23 +95,12 @@ def _error_object(value: Any) -> _ErrorObject:
     return _ErrorObject(message=value)
 
 
-def _status_class(status: int) -> type[GatewayError]:
-    found = _STATUSES.get(status)
-    if found is not None:
-        return found
-    return InvalidRequest if 400 <= status < 500 else UpstreamError
-
-
 def _build(status: int, found: _ErrorObject) -> GatewayError:
     code = found.code if isinstance(found.code, str) and not found.code.isdigit() else None
     kind = found.type if isinstance(found.type, str) else None
     by_code = _CODES.get(code or "") or _CODES.get(kind or "")
-    error_class = by_code or _status_class(status)
+    error_class = by_code or error_class_of(status)
     text = found.message if found.message is not None else found.detail
     message = text if isinstance(text, str) and text else f"the upstream answered {status}"
     param = found.param if isinstance(found.param, str) else None
-    if issubclass(error_class, (UpstreamAuth, UpstreamQuota)):
-        return error_class(_PRIVATE[error_class], upstream_status=status)
-    if issubclass(error_class, UpstreamError):
-        return error_class(message[:_MAX_MESSAGE], param=param, code=code, upstream_status=status)
-    return error_class(message[:_MAX_MESSAGE], param=param, code=code)
+    return upstream_failure(error_class, message, status=status, param=param, code=code)

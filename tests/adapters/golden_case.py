@@ -30,6 +30,8 @@ _GOLDEN = Path(__file__).parent / "golden"
 class GoldenCase:
     def __init__(self, folder: Path) -> None:
         self.name = folder.name
+        self.dialect = folder.parent.name
+        self.id = f"{self.dialect}/{folder.name}"
         self._folder = folder
         self.request = (folder / "request.json").read_bytes()
         self.stream = self._read("upstream.sse")

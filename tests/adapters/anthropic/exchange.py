@@ -1,17 +1,13 @@
 """A client's request, and what its front and Anthropic's upstream make of it, as the tests here use them."""
 
 import json
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from adapters.anthropic.front import MessagesFront
 from adapters.anthropic.upstream import MessagesUpstream
-from adapters.canonical.errors import GatewayError
-from adapters.canonical.events import Event
-from adapters.canonical.request import Request
-from adapters.canonical.result import fold
-from adapters.front import AnswerHead, Front, StreamRenderer
+from adapters.front import AnswerHead, Front
 from adapters.openai.chat.front import ChatFront
+from tests.adapters.sides import Sides, refuse_constant
 
 __all__ = ["HEAD", "PROVIDER", "Exchange", "blocks_of", "chat", "events_of", "messages", "sse"]
 
@@ -19,52 +15,16 @@ HEAD = AnswerHead("msg_gateway", 1790000001, "public-name")
 PROVIDER = "claude"
 
 
-class Exchange:
+class Exchange(Sides):
     """`front` is Anthropic's for a body with a limit at its top and OpenAI's chat for another."""
 
     def __init__(self, body: bytes) -> None:
-        self.front: Front = MessagesFront() if "max_tokens" in json.loads(body) else ChatFront()
-        self.upstream = MessagesUpstream(PROVIDER)
-        self.request: Request = self.front.parse(body, max_depth=64)
-
-    def sent(self) -> dict[str, Any]:
-        """The body that the upstream gets."""
-        found: dict[str, Any] = json.loads(self.upstream.render_request(self.request), parse_constant=_refuse)
-        return found
+        front: Front = MessagesFront() if "max_tokens" in json.loads(body) else ChatFront()
+        self.messages_upstream = MessagesUpstream(PROVIDER)
+        super().__init__(front, self.messages_upstream, HEAD, body)
 
     def version(self) -> str:
-        return self.upstream.headers(self.request)["anthropic-version"]
-
-    def read_stream(self, *pieces: bytes) -> tuple[list[Event], GatewayError | None]:
-        """The events of a stream that comes in these pieces, and the error that ends it."""
-        parser = self.upstream.stream_parser(self.request)
-        events: list[Event] = []
-        try:
-            for piece in pieces:
-                events += parser.feed(piece)
-                if parser.failure is not None:
-                    return events, parser.failure
-            events += parser.close()
-        except GatewayError as error:
-            return events, error
-        return events, None
-
-    def read_body(self, body: bytes) -> tuple[list[Event], GatewayError | None]:
-        try:
-            return self.upstream.parse_body(self.request, body), None
-        except GatewayError as error:
-            return [], error
-
-    def renderer(self) -> StreamRenderer:
-        return self.front.renderer(self.request, HEAD)
-
-    def stream(self, events: Sequence[Event], error: GatewayError | None = None) -> bytes:
-        """What the client reads."""
-        renderer = self.renderer()
-        return renderer.feed(events) + (renderer.finish() if error is None else renderer.fail(error))
-
-    def answer(self, events: Iterable[Event]) -> bytes:
-        return self.front.render_result(self.request, fold(events), HEAD)
+        return self.messages_upstream.headers(self.request)["anthropic-version"]
 
 
 def messages(**fields: Any) -> Exchange:
@@ -90,7 +50,7 @@ def events_of(frames: bytes) -> list[dict[str, Any]]:
     assert last == b""
     for block in blocks:
         name, data = block.split(b"\n")
-        event = json.loads(data.removeprefix(b"data: "), parse_constant=_refuse)
+        event = json.loads(data.removeprefix(b"data: "), parse_constant=refuse_constant)
         assert name == b"event: " + event["type"].encode()
         found.append(event)
     return found
@@ -142,7 +102,3 @@ def _add(block: dict[str, Any], delta: dict[str, Any]) -> None:
             block["json"] += delta["partial_json"]
         case other:
             raise AssertionError(other)
-
-
-def _refuse(word: str) -> Any:
-    raise AssertionError(f"{word} is not JSON")

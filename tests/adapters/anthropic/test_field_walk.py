@@ -223,7 +223,7 @@ def test_a_request_to_count_needs_no_limit_and_is_sent_without_what_is_not_count
     front = MessagesFront()
     body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [TOOL], "system": "s"}
     request = front.parse_count(json.dumps(body).encode(), max_depth=64)
-    assert json.loads(messages().upstream.render_count(request)) == body
+    assert json.loads(messages().messages_upstream.render_count(request)) == body
 
 
 CHAT_REFUSED = ("logprobs", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "verbosity", "store")

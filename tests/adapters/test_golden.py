@@ -1,6 +1,7 @@
-"""Recorded answers of OpenAI-shaped upstreams: the events that they are, and what the client gets."""
+"""Recorded answers of upstreams, of every dialect: the events that they are, and what the client gets."""
 
 import json
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -8,33 +9,40 @@ import pytest
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import Event, Started
 from adapters.canonical.result import fold
+from tests.adapters.anthropic.exchange import Exchange as AnthropicExchange
 from tests.adapters.golden_case import GoldenCase, described, golden_cases
-from tests.adapters.openai.exchange import Exchange
+from tests.adapters.openai.exchange import Exchange as OpenAIExchange
+from tests.adapters.sides import Sides
 
-CASES = golden_cases("openai")
+EXCHANGES: dict[str, Callable[[bytes], Sides]] = {"anthropic": AnthropicExchange, "openai": OpenAIExchange}
+CASES = [case for dialect in EXCHANGES for case in golden_cases(dialect)]
 STREAMS = [case for case in CASES if case.stream is not None]
 BODIES = [case for case in CASES if case.body is not None]
 BOTH = [case for case in STREAMS if case.body is not None]
 
 
 def named(cases: list[GoldenCase]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])
+    return pytest.mark.parametrize("case", cases, ids=[case.id for case in cases])
+
+
+def exchange_of(case: GoldenCase) -> Sides:
+    return EXCHANGES[case.dialect](case.request)
 
 
 def read(case: GoldenCase, *pieces: bytes) -> tuple[list[Event], GatewayError | None]:
-    return Exchange(case.request).read_stream(*pieces)
+    return exchange_of(case).read_stream(*pieces)
 
 
 @cache
-def whole(name: str) -> tuple[list[Event], GatewayError | None]:
-    case = next(case for case in STREAMS if case.name == name)
+def whole(case_id: str) -> tuple[list[Event], GatewayError | None]:
+    case = next(case for case in STREAMS if case.id == case_id)
     assert case.stream is not None
     return read(case, case.stream)
 
 
 @named(CASES)
 def test_an_upstreams_answer_becomes_the_expected_events(case: GoldenCase, update_golden: bool) -> None:
-    exchange = Exchange(case.request)
+    exchange = exchange_of(case)
     if case.stream is not None:
         found = described(*exchange.read_stream(case.stream))
     elif case.body is not None:
@@ -47,16 +55,16 @@ def test_an_upstreams_answer_becomes_the_expected_events(case: GoldenCase, updat
 def refusal(case: GoldenCase) -> GatewayError:
     assert case.refusal is not None
     recorded = json.loads(case.refusal)
-    return Exchange(case.request).upstream.parse_error(recorded["status"], json.dumps(recorded["body"]).encode())
+    return exchange_of(case).upstream.parse_error(recorded["status"], json.dumps(recorded["body"]).encode())
 
 
 @named(CASES)
 def test_the_client_gets_the_expected_bytes(case: GoldenCase, update_golden: bool) -> None:
-    exchange = Exchange(case.request)
+    exchange = exchange_of(case)
     if case.stream is not None:
         case.check("client.sse", exchange.stream(*exchange.read_stream(case.stream)), update=update_golden)
     if case.body is not None:
-        events, error = Exchange(case.request).read_body(case.body)
+        events, error = exchange_of(case).read_body(case.body)
         answer = exchange.answer(events) if error is None else exchange.front.render_error(error)
         case.check("client.json", answer + b"\n", update=update_golden)
     if case.refusal is not None:
@@ -65,7 +73,7 @@ def test_the_client_gets_the_expected_bytes(case: GoldenCase, update_golden: boo
 
 @named(STREAMS)
 def test_a_stream_may_be_cut_at_every_byte(case: GoldenCase) -> None:
-    expected = whole(case.name)
+    expected = whole(case.id)
     assert case.stream is not None
     for offset in range(1, len(case.stream)):
         events, error = read(case, case.stream[:offset], case.stream[offset:])
@@ -77,14 +85,14 @@ def test_a_stream_may_be_cut_at_every_byte(case: GoldenCase) -> None:
 def test_a_stream_may_come_byte_by_byte(case: GoldenCase) -> None:
     assert case.stream is not None
     events, error = read(case, *[case.stream[i : i + 1] for i in range(len(case.stream))])
-    assert (events, str(error)) == (whole(case.name)[0], str(whole(case.name)[1]))
+    assert (events, str(error)) == (whole(case.id)[0], str(whole(case.id)[1]))
 
 
 @named(STREAMS)
 def test_a_stream_cut_short_never_ends_well_before_its_finish(case: GoldenCase) -> None:
     """Law 3: whatever byte a clean close comes at, the answer is whole or an error."""
     assert case.stream is not None
-    finishes = sum(type(event).__name__ == "ChoiceFinished" for event in whole(case.name)[0])
+    finishes = sum(type(event).__name__ == "ChoiceFinished" for event in whole(case.id)[0])
     for offset in range(0, len(case.stream), 7):
         events, error = read(case, case.stream[:offset])
         if error is None:
@@ -94,17 +102,17 @@ def test_a_stream_cut_short_never_ends_well_before_its_finish(case: GoldenCase) 
 @named(BOTH)
 def test_the_fold_of_the_stream_is_the_fold_of_the_body(case: GoldenCase) -> None:
     assert case.body is not None
-    streamed, error = whole(case.name)
+    streamed, error = whole(case.id)
     assert error is None
-    body, error = Exchange(case.request).read_body(case.body)
+    body, error = exchange_of(case).read_body(case.body)
     assert error is None
     assert fold(streamed) == fold(body)
 
 
 @named(BOTH)
 def test_frames_do_not_depend_on_how_events_are_batched(case: GoldenCase) -> None:
-    events, _ = whole(case.name)
-    exchange = Exchange(case.request)
+    events, _ = whole(case.id)
+    exchange = exchange_of(case)
     renderer = exchange.renderer()
     one_by_one = b"".join([renderer.feed([event]) for event in events]) + renderer.finish()
     assert one_by_one == exchange.stream(events)
@@ -112,5 +120,5 @@ def test_frames_do_not_depend_on_how_events_are_batched(case: GoldenCase) -> Non
 
 @named(STREAMS)
 def test_a_stream_starts_once_and_first(case: GoldenCase) -> None:
-    events, _ = whole(case.name)
+    events, _ = whole(case.id)
     assert [i for i, event in enumerate(events) if isinstance(event, Started)] == ([0] if events else [])

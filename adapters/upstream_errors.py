@@ -1,0 +1,71 @@
+"""What an upstream's failure is to us, whatever its dialect: the classes of HTTP statuses, and what a client may read.
+
+A dialect's own codes and types are more specific and go before the status; they stand with the dialect.
+"""
+
+from adapters.canonical.errors import (
+    GatewayError,
+    InvalidRequest,
+    ModelNotFound,
+    Unprocessable,
+    UpstreamAuth,
+    UpstreamConflict,
+    UpstreamError,
+    UpstreamInternal,
+    UpstreamOverloaded,
+    UpstreamQuota,
+    UpstreamRateLimited,
+    UpstreamTimeout,
+)
+
+__all__ = ["error_class_of", "upstream_failure"]
+
+_STATUSES: dict[int, type[GatewayError]] = {
+    400: InvalidRequest,
+    401: UpstreamAuth,
+    402: UpstreamQuota,
+    403: UpstreamAuth,
+    404: ModelNotFound,
+    408: UpstreamTimeout,
+    409: UpstreamConflict,
+    413: InvalidRequest,
+    422: Unprocessable,
+    425: UpstreamRateLimited,
+    429: UpstreamRateLimited,
+    500: UpstreamInternal,
+    503: UpstreamOverloaded,
+    504: UpstreamTimeout,
+    529: UpstreamOverloaded,
+}
+_PRIVATE: dict[type[GatewayError], str] = {
+    # What concerns the gateway's own account is not the client's to read.
+    UpstreamAuth: "the provider refused the gateway's credentials",
+    UpstreamQuota: "the gateway's quota at the provider is exhausted",
+}
+_MAX_MESSAGE = 2000
+
+
+def error_class_of(status: int | None) -> type[GatewayError]:
+    """The class of an HTTP status; None: the error came inside a 200."""
+    if status is None:
+        return UpstreamError
+    found = _STATUSES.get(status)
+    if found is not None:
+        return found
+    return InvalidRequest if 400 <= status < 500 else UpstreamError
+
+
+def upstream_failure(
+    error_class: type[GatewayError],
+    message: str,
+    *,
+    status: int | None,
+    param: str | None = None,
+    code: str | None = None,
+) -> GatewayError:
+    """The error as the client is told of it: a bounded message, and nothing about the gateway's account."""
+    if issubclass(error_class, (UpstreamAuth, UpstreamQuota)):
+        return error_class(_PRIVATE[error_class], upstream_status=status)
+    if issubclass(error_class, UpstreamError):
+        return error_class(message[:_MAX_MESSAGE], param=param, code=code, upstream_status=status)
+    return error_class(message[:_MAX_MESSAGE], param=param, code=code)
