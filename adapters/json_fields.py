@@ -120,6 +120,15 @@ class JsonObject:
         path = self.at(name)
         return [JsonObject(row, f"{path}[{i}]") for i, row in enumerate(rows)]
 
+    def require_objects(self, name: str) -> "list[JsonObject]":
+        """A list of objects that must be there and not be empty."""
+        rows = self.take_objects(name)
+        if rows is None:
+            raise InvalidRequest(f"{self.at(name)}: this field is required", param=self.at(name))
+        if not rows:
+            raise InvalidRequest(f"{self.at(name)}: the list must not be empty", param=self.at(name))
+        return rows
+
     def names(self) -> list[str]:
         """The names of the fields that nobody took yet."""
         return list(self._fields)

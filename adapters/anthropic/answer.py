@@ -4,7 +4,6 @@ A finish is said when the message stops: the stop word may come with usage that 
 """
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -26,7 +25,7 @@ from adapters.anthropic.wire import (
     decode_message_delta,
     decode_stop,
 )
-from adapters.canonical.errors import BadUpstreamResponse, GatewayError, StreamTruncated
+from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated
 from adapters.canonical.events import (
     AnnotationAdded,
     ChoiceFinished,
@@ -45,9 +44,9 @@ from adapters.canonical.events import (
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.stop_reason import StopReason
 from adapters.repeated import RepeatedChunk
-from adapters.sse import SseDecoder
+from adapters.sse_answer import SseAnswerParser
 
-__all__ = ["AnswerParser", "parse_whole"]
+__all__ = ["parse_whole", "stream_parser"]
 
 _NULL = b"null"
 _TEXT_FIELD = re.compile(rb'"text"\s*:\s*("(?:[^"\\]|\\.)*")')
@@ -91,7 +90,7 @@ class _Answer:
         self.finished = False
 
     @property
-    def has_stop(self) -> bool:
+    def complete(self) -> bool:
         """Whether the upstream has said why it stopped."""
         return self._stop is not None and self._stop.stop_reason is not None
 
@@ -157,7 +156,7 @@ class _Answer:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
         self._stop = WireStop(message.stop_reason, message.stop_sequence)
-        if not self.has_stop:
+        if not self.complete:
             raise BadUpstreamResponse("the upstream's answer has no stop_reason")
         self.finish(out)
 
@@ -203,7 +202,7 @@ class _Answer:
             self._start(b"{}", out)
         found = decode_block(raw)
         block = self._blocks[index] = _OpenBlock(found.type)
-        if self.has_stop:
+        if self.complete:
             raise BadUpstreamResponse("the upstream went on after it had stopped")
         match found.type:
             case "text":
@@ -310,41 +309,9 @@ def _with_input(raw: bytes, joined: str) -> bytes:
     return orjson.dumps(fields)
 
 
-class AnswerParser:
-    """The events of one streamed answer (`adapters.upstream.StreamParser`)."""
-
-    def __init__(self, provider: str) -> None:
-        self._sse = SseDecoder()
-        self._answer = _Answer(provider)
-        self.failure: GatewayError | None = None
-
-    @property
-    def finished(self) -> bool:
-        return self._answer.has_stop
-
-    def feed(self, data: bytes) -> list[Event]:
-        out: list[Event] = []
-        feed = self._answer.feed
-        try:
-            for payload in self._sse.feed(data):
-                feed(payload, out)
-        except GatewayError as error:
-            if not out:
-                raise
-            self.failure = error  # after the events that came with it
-        return out
-
-    def close(self) -> Sequence[Event]:
-        """An event that the stream's end cut off counts if it parses."""
-        out: list[Event] = []
-        for payload in self._sse.close():
-            try:
-                self._answer.feed(payload, out)
-            except BadUpstreamResponse as error:
-                if not self._answer.has_stop:
-                    raise StreamTruncated("the upstream's stream ended inside an event") from error
-        self._answer.finish(out)
-        return out
+def stream_parser(provider: str) -> SseAnswerParser:
+    """The parser of a streamed answer."""
+    return SseAnswerParser(_Answer(provider))
 
 
 def parse_whole(provider: str, body: bytes) -> list[Event]:

@@ -55,12 +55,7 @@ def take_messages(body: JsonObject) -> tuple[Message, ...]:
     plain = body.take_if("messages", _PLAIN)
     if plain is not None:
         return tuple([Message(role=found.role, parts=(Text(text=found.content),)) for found in plain])
-    rows = body.take_objects("messages")
-    if rows is None:
-        raise InvalidRequest("messages: this field is required", param="messages")
-    if not rows:
-        raise InvalidRequest("messages: the list must not be empty", param="messages")
-    return tuple([message for row in rows for message in _messages_in(row)])
+    return tuple([message for row in body.require_objects("messages") for message in _messages_in(row)])
 
 
 def take_system(body: JsonObject) -> tuple[Message, ...]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from adapters.anthropic.answer import AnswerParser, parse_whole
+from adapters.anthropic.answer import parse_whole, stream_parser
 from adapters.anthropic.errors import parse_error
 from adapters.anthropic.model_traits import ModelTraits, traits_of
 from adapters.anthropic.thinking import DEFAULT_MAX_TOKENS, thinking_of
@@ -15,6 +15,7 @@ from adapters.anthropic.vocabulary import MESSAGES
 from adapters.canonical.errors import GatewayError, InvalidRequest, UnsupportedParameter
 from adapters.canonical.events import Event
 from adapters.canonical.request import REQUIRED, Request
+from adapters.sse_answer import SseAnswerParser
 
 __all__ = ["MessagesUpstream"]
 
@@ -119,8 +120,8 @@ class MessagesUpstream:
         for field, raw in (*extras.items(), *self._defaults.items()):
             body.setdefault(field, orjson.Fragment(raw))
 
-    def stream_parser(self, request: Request) -> AnswerParser:
-        return AnswerParser(self._provider)
+    def stream_parser(self, request: Request) -> SseAnswerParser:
+        return stream_parser(self._provider)
 
     def parse_body(self, request: Request, body: bytes) -> list[Event]:
         return parse_whole(self._provider, body)

@@ -4,14 +4,13 @@ A surface brings a reader for what stands inside a choice. A whole answer is rea
 """
 
 import re
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
 import orjson
 from msgspec.json import Decoder
 
-from adapters.canonical.errors import BadUpstreamResponse, GatewayError, StreamTruncated, UpstreamError
+from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated, UpstreamError
 from adapters.canonical.events import Event, ProviderReported, Started, TextDelta, UsageReported
 from adapters.canonical.stop_reason import StopReason
 from adapters.openai.errors import error_from_object, error_from_payload
@@ -19,9 +18,9 @@ from adapters.openai.unmapped import decode_known
 from adapters.openai.usage import WireUsage, parse_usage
 from adapters.openai.vocabulary import STOP_REASONS
 from adapters.repeated import RepeatedChunk
-from adapters.sse import SseDecoder
+from adapters.sse_answer import SseAnswerParser
 
-__all__ = ["Answer", "AnswerParser", "ChoiceReader", "FinishBooks", "WireChunk", "parse_whole"]
+__all__ = ["Answer", "parser_of", "ChoiceReader", "FinishBooks", "WireChunk", "parse_whole"]
 
 _DONE = b"[DONE]"
 _MAX_LESSONS = 8
@@ -105,6 +104,11 @@ class Answer:
     def complete(self) -> bool:
         return self._reader.books.complete
 
+    def finish(self, out: list[Event]) -> None:
+        """Raises StreamTruncated where a choice has no finish reason."""
+        if not self.complete:
+            raise StreamTruncated("the upstream's stream ended without a finish reason")
+
     def feed(self, payload: bytes, out: list[Event]) -> None:
         repeated = self._repeated
         if repeated is not None:
@@ -165,44 +169,9 @@ class Answer:
             out.append(ProviderReported(fields, self._dialect))
 
 
-class AnswerParser:
-    """The events of one streamed answer, from bytes cut anywhere (`adapters.upstream.StreamParser`)."""
-
-    def __init__(self, answer: Answer) -> None:
-        self._sse = SseDecoder()
-        self._answer = answer
-        self.failure: GatewayError | None = None
-
-    @property
-    def finished(self) -> bool:
-        return self._answer.complete
-
-    def feed(self, data: bytes) -> list[Event]:
-        out: list[Event] = []
-        feed = self._answer.feed
-        try:
-            for payload in self._sse.feed(data):
-                if payload != _DONE:
-                    feed(payload, out)
-        except GatewayError as error:
-            if not out:
-                raise
-            self.failure = error  # after the events that came with it
-        return out
-
-    def close(self) -> Sequence[Event]:
-        """An event that the stream's end cut off counts if it parses."""
-        out: list[Event] = []
-        for payload in self._sse.close():
-            if payload != _DONE:
-                try:
-                    self._answer.feed(payload, out)
-                except BadUpstreamResponse as error:
-                    if not self._answer.complete:
-                        raise StreamTruncated("the upstream's stream ended inside an event") from error
-        if not self._answer.complete:
-            raise StreamTruncated("the upstream's stream ended without a finish reason")
-        return out
+def parser_of(answer: Answer) -> SseAnswerParser:
+    """The parser of a streamed answer."""
+    return SseAnswerParser(answer, end=_DONE)
 
 
 def parse_whole(answer: Answer, body: bytes) -> list[Event]:

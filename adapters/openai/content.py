@@ -65,12 +65,7 @@ def parse_messages(body: JsonObject) -> tuple[Message, ...]:
     plain = body.take_if("messages", _PLAIN)
     if plain is not None:
         return tuple([Message(role=found.role, parts=(Text(text=found.content),)) for found in plain])
-    rows = body.take_objects("messages")
-    if rows is None:
-        raise InvalidRequest("messages: this field is required", param="messages")
-    if not rows:
-        raise InvalidRequest("messages: the list must not be empty", param="messages")
-    return tuple([_parse_message(row) for row in rows])
+    return tuple([_parse_message(row) for row in body.require_objects("messages")])
 
 
 def _parse_message(row: JsonObject) -> Message:

@@ -27,7 +27,7 @@ from adapters.canonical.messages import DEVELOPER, SYSTEM, ProviderData
 from adapters.canonical.request import Request
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import TokenLogprob
-from adapters.openai.answer import Answer, AnswerParser, FinishBooks, WireChunk, parse_whole
+from adapters.openai.answer import Answer, FinishBooks, WireChunk, parse_whole, parser_of
 from adapters.openai.chat.calls import CallDelta, Calls, FunctionDelta
 from adapters.openai.content import REASONING_DETAILS, message_object
 from adapters.openai.errors import error_from_object, parse_error
@@ -37,6 +37,7 @@ from adapters.openai.request_fields import add_extras, field_values, stop_and_bi
 from adapters.openai.response_format import response_format_object
 from adapters.openai.tools import tool_choice_object, tool_object
 from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, TokenId
+from adapters.sse_answer import SseAnswerParser
 
 __all__ = ["ChatUpstream"]
 
@@ -137,8 +138,8 @@ class ChatUpstream:
                     message["role"] = SYSTEM
         return messages
 
-    def stream_parser(self, request: Request) -> AnswerParser:
-        return AnswerParser(self._answer(request))
+    def stream_parser(self, request: Request) -> SseAnswerParser:
+        return parser_of(self._answer(request))
 
     def parse_body(self, request: Request, body: bytes) -> list[Event]:
         return parse_whole(self._answer(request), body)

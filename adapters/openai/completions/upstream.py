@@ -10,12 +10,13 @@ from msgspec.json import Decoder
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import ChoiceFinished, Event, TextDelta
 from adapters.canonical.request import Request
-from adapters.openai.answer import Answer, AnswerParser, FinishBooks, WireChunk, parse_whole
+from adapters.openai.answer import Answer, FinishBooks, WireChunk, parse_whole, parser_of
 from adapters.openai.errors import error_from_object, parse_error
 from adapters.openai.logprobs import WireLegacyLogprobs, parse_legacy_logprobs
 from adapters.openai.quirks import Quirks
 from adapters.openai.request_fields import add_extras, field_values, stop_and_bias, stream_options
 from adapters.openai.vocabulary import COMPLETION_FIELDS, COMPLETIONS, TokenId
+from adapters.sse_answer import SseAnswerParser
 
 __all__ = ["CompletionsUpstream"]
 
@@ -65,8 +66,8 @@ class CompletionsUpstream:
         add_extras(body, request, COMPLETIONS, quirks.defaults)
         return orjson.dumps(body)
 
-    def stream_parser(self, request: Request) -> AnswerParser:
-        return AnswerParser(_answer(request))
+    def stream_parser(self, request: Request) -> SseAnswerParser:
+        return parser_of(_answer(request))
 
     def parse_body(self, request: Request, body: bytes) -> list[Event]:
         return parse_whole(_answer(request), body)

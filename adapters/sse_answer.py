@@ -1,0 +1,68 @@
+"""The frame around a streamed answer, the same in every dialect over SSE: bytes in, events out, and how it may end."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from adapters.canonical.errors import BadUpstreamResponse, GatewayError, StreamTruncated
+from adapters.canonical.events import Event
+from adapters.sse import SseDecoder
+
+__all__ = ["SseAnswer", "SseAnswerParser"]
+
+
+class SseAnswer(Protocol):
+    """The state of one answer, in a dialect's words."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the upstream's own finish marker came."""
+        ...
+
+    def feed(self, payload: bytes, out: list[Event]) -> None: ...
+
+    def finish(self, out: list[Event]) -> None:
+        """At a clean end of the body. Raises StreamTruncated where the answer is not complete (law 3)."""
+        ...
+
+
+class SseAnswerParser:
+    """The events of one streamed answer, from bytes cut anywhere (`adapters.upstream.StreamParser`).
+
+    `end` is the data of an event that only marks the end of the stream; None: the dialect has none.
+    """
+
+    def __init__(self, answer: SseAnswer, *, end: bytes | None = None) -> None:
+        self._sse = SseDecoder()
+        self._answer = answer
+        self._end = end
+        self.failure: GatewayError | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self._answer.complete
+
+    def feed(self, data: bytes) -> list[Event]:
+        out: list[Event] = []
+        feed, end = self._answer.feed, self._end
+        try:
+            for payload in self._sse.feed(data):
+                if payload != end:
+                    feed(payload, out)
+        except GatewayError as error:
+            if not out:
+                raise
+            self.failure = error  # after the events that came with it
+        return out
+
+    def close(self) -> Sequence[Event]:
+        """An event that the stream's end cut off counts if it parses."""
+        out: list[Event] = []
+        for payload in self._sse.close():
+            if payload != self._end:
+                try:
+                    self._answer.feed(payload, out)
+                except BadUpstreamResponse as error:
+                    if not self._answer.complete:
+                        raise StreamTruncated("the upstream's stream ended inside an event") from error
+        self._answer.finish(out)
+        return out
