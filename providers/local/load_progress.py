@@ -1,67 +1,48 @@
-"""How a person sees a model being fetched and loaded: a bar on a terminal, a line now and then in a log."""
+"""How a person sees a model being fetched and loaded: a bar on a terminal, elsewhere a line on stderr now and then."""
 
-import logging
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from providers.local.local_model import LoadProgress
+__all__ = ["LoadProgress", "shown_progress"]
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
+LoadProgress = Callable[[str, int, int | None], None]
+"""Called from the loading thread with what is being done, bytes done, and bytes in all (None: unknown)."""
 
-__all__ = ["load_progress"]
-
-_logger = logging.getLogger(__name__)
 _LINE_EVERY_S = 5.0
 
 
-def load_progress(name: str) -> LoadProgress:
-    """Reports of the model `name`; called from one thread."""
-    return _Bar(name) if sys.stderr.isatty() else _Lines(name)
+@contextmanager
+def shown_progress(name: str, *, clock: Callable[[], float] = time.monotonic) -> Iterator[LoadProgress]:
+    """Shows what is reported about the model `name`, until the block is left. `clock` gives seconds."""
+    if not sys.stderr.isatty():
+        yield _lines(name, clock)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def advance(stage: str, done_bytes: int, total_bytes: int | None) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(f"{name}: {stage}", total=total_bytes)
+            bar.update(tasks[stage], completed=done_bytes, total=total_bytes)
+
+        yield advance
 
 
-class _Lines:
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._stage = ""
-        self._last = 0.0
+def _lines(name: str, clock: Callable[[], float]) -> LoadProgress:
+    """A line for every few seconds that a stage lasts; what is quick says nothing."""
+    last: dict[str, float] = {}
 
-    def __call__(self, stage: str, done: int, total: int | None) -> None:
-        now = time.monotonic()
-        if stage == self._stage and now - self._last < _LINE_EVERY_S:
-            return
-        self._stage, self._last = stage, now
-        of = f" of {total / 1e6:.0f}" if total else ""
-        _logger.info("%s %s: %.0f%s MB", stage, self._name, done / 1e6, of)
+    def advance(stage: str, done_bytes: int, total_bytes: int | None) -> None:
+        now = clock()
+        if now - last.setdefault(stage, now) >= _LINE_EVERY_S:
+            last[stage] = now
+            of = f" of {total_bytes / 2**20:.0f}" if total_bytes else ""
+            print(f"{name}: {stage} {done_bytes / 2**20:.0f}{of} MiB", file=sys.stderr, flush=True)
 
-
-class _Bar:
-    """One bar a stage; rich is imported with the first report."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._stage = ""
-        self._bars: Bars | None = None
-
-    def __call__(self, stage: str, done: int, total: int | None) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-        if stage != self._stage or self._bars is None:
-            if self._bars is not None:
-                self._bars.stop()
-            self._stage = stage
-            self._bars = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                DownloadColumn(),
-                TransferSpeedColumn(),
-                console=Console(stderr=True),
-            )
-            self._bars.add_task(f"{stage} {self._name}", total=total)
-            self._bars.start()
-        self._bars.update(self._bars.task_ids[0], completed=done, total=total)
-        if total is not None and done >= total:
-            self._bars.stop()
-            self._bars = None
+    return advance

@@ -4,22 +4,19 @@ The only place that brings a model's text side and its tensors together; the res
 """
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from local_engine.generation import Generator
 from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate, load_chat_template
+from providers.local.load_progress import LoadProgress
 from providers.local.model_source import BUILTIN_MODELS, fetch
 from providers.local.settings import LocalModelSettings, LocalSettings
 from providers.local.text_formats import TextFormats, text_formats
 from providers.local.tokenizer import Tokenizer, load_tokenizer
 
-__all__ = ["LoadProgress", "LocalModel", "load_local_model"]
-
-LoadProgress = Callable[[str, int, int | None], None]
-"""Called from the loading thread with what is being done, bytes done, and bytes in all (None: unknown)."""
+__all__ = ["LocalModel", "load_local_model"]
 
 _logger = logging.getLogger(__name__)
 

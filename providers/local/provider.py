@@ -24,9 +24,9 @@ from local_engine.generation import EngineStats, GenerationRequest, StepOutput
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness
 from providers.choices import fan_out
 from providers.local.engine_request import gateway_error, model_prompt, reads_effort, sampling_params
-from providers.local.load_progress import load_progress
+from providers.local.load_progress import LoadProgress, shown_progress
 from providers.local.loading import ModelLoads
-from providers.local.local_model import LoadProgress, LocalModel, load_local_model
+from providers.local.local_model import LocalModel, load_local_model
 from providers.local.settings import LocalModelSettings, LocalSettings, read_settings
 from providers.local.text_answer import TextAnswer, token_logprob
 from providers.local.text_formats import text_pipeline
@@ -95,10 +95,12 @@ class LocalProvider:
         self._limits = settings.limits
         local = read_settings(settings)
         self._models = local.models
-        self._loads = ModelLoads(
-            lambda name: load(name, local.models[name], local, load_progress(name)),
-            wait_s=settings.limits.first_token_s,
-        )
+
+        def load_shown(name: str) -> LocalModel:
+            with shown_progress(name) as progress:
+                return load(name, local.models[name], local, progress)
+
+        self._loads = ModelLoads(load_shown, wait_s=settings.limits.first_token_s)
         self._created = int(time.time())
         self._new_call_id = new_call_id
 

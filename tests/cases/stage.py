@@ -24,7 +24,8 @@ from gateway.server.app import App, Surroundings, build_app, build_providers
 from local_engine.sampling import SamplingDefaults
 from providers.base import Provider, ProviderSettings
 from providers.local.chat_template import ChatTemplate
-from providers.local.local_model import LoadProgress, LocalModel
+from providers.local.load_progress import LoadProgress
+from providers.local.local_model import LocalModel
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalModelSettings, LocalSettings
 from providers.local.text_formats import text_formats

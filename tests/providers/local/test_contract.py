@@ -12,7 +12,8 @@ from local_engine.errors import GenerationFailed, QueueFull
 from local_engine.sampling import SamplingDefaults
 from providers.base import ProviderSettings
 from providers.local.chat_template import ChatTemplate
-from providers.local.local_model import LoadProgress, LocalModel
+from providers.local.load_progress import LoadProgress
+from providers.local.local_model import LocalModel
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalModelSettings, LocalSettings
 from providers.local.text_formats import text_formats

@@ -1,0 +1,21 @@
+"""Where there is no terminal, only what lasts says something, and says it on stderr."""
+
+import pytest
+
+from providers.local.load_progress import shown_progress
+
+
+def test_a_quick_stage_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown_progress("tiny") as progress:
+        progress("loading", 0, 100)
+        progress("loading", 100, 100)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_stage_that_lasts_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = iter([0.0, 3.0, 6.0, 7.0, 12.0])
+    with shown_progress("tiny", clock=lambda: next(seconds)) as progress:
+        for done_mib in range(4):
+            progress("downloading", done_mib << 20, 94 << 20)
+        progress("downloading", 4 << 20, None)
+    assert capsys.readouterr().err == "tiny: downloading 2 of 94 MiB\ntiny: downloading 4 MiB\n"
