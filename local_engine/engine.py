@@ -1,4 +1,4 @@
-"""The engine, synchronous: requests in, one step at a time, outputs out. Owns scheduler and runner.
+"""The engine, synchronous: requests in, one step at a time, outputs out. Owns scheduler, runner and executor.
 
 No threads and no waiting here, so every interleaving can be tested; `async_engine` gives it a thread.
 """
@@ -45,16 +45,17 @@ class Engine:
         self._load_id = loaded.load_id
         self._clock = clock
         self._draw_seed = draw_seed
-        self._runner = Runner(loaded.model, config)
+        executor = loaded.open_executor(config)
+        self._runner = Runner(executor)
         self.scheduler = Scheduler(
-            BlockAllocator(self._runner.num_blocks),
+            BlockAllocator(executor.num_blocks),
             block_size=config.block_size,
             max_batch_tokens=config.max_batch_tokens,
             max_sequences=config.max_sequences,
             queue=config.queue,
             prefix_cache=config.prefix_cache,
         )
-        windows = (loaded.info.config.max_context, config.max_context, self._runner.num_blocks * config.block_size)
+        windows = (loaded.info.config.max_context, config.max_context, executor.num_blocks * config.block_size)
         self.max_context = min(window for window in windows if window is not None)
         self._stop_ids = frozenset(loaded.info.stop_token_ids)
         self._arrivals = 0

@@ -1,8 +1,9 @@
 """From a path to a model that can run, with what its files say about how to use it."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,15 +11,16 @@ import torch
 
 from local_engine.config import EngineConfig, ModelConfig
 from local_engine.errors import InvalidInput, ModelLoadError
+from local_engine.executor import Executor
 from local_engine.layers.ops import best_ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.gguf import GgufFile, MetadataValue
 from local_engine.loading.gguf_source import GgufSource
 from local_engine.loading.safetensors import SafetensorsSource, read_json
 from local_engine.loading.weights import Progress, TensorSource, Weights
-from local_engine.models.model import Model
 from local_engine.models.registry import ARCHITECTURES, Architecture, by_gguf_name, by_hf_name
 from local_engine.sampling import SamplingDefaults
+from local_engine.torch_executor import TorchExecutor
 
 __all__ = ["LoadedModel", "ModelInfo", "load_model"]
 
@@ -37,9 +39,13 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model with its weights in memory, and its facts. load_id: no other load has it, of the same path or another."""
+    """A model with its weights in memory, and its facts. Any number of engines may share it.
 
-    model: Model
+    open_executor: takes a KV pool over the weights; raises InvalidInput where it does not fit.
+    load_id: no other load has it, of the same path or another.
+    """
+
+    open_executor: Callable[[EngineConfig], Executor]
     info: ModelInfo
     load_id: str = field(default_factory=lambda: uuid4().hex)
 
@@ -72,9 +78,7 @@ def _load_gguf(path: Path, config: EngineConfig, progress: Progress | None) -> L
         shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
         shape = _checked(path, architecture.gguf_config(fields, shapes))
         info = ModelInfo(path, shape, _gguf_stop_ids(file.metadata, shape), _gguf_defaults(fields))
-        return LoadedModel(
-            _build(architecture, GgufSource(file, architecture.gguf_names(shape)), info, config, progress), info
-        )
+        return _build(architecture, GgufSource(file, architecture.gguf_names(shape)), info, config, progress)
 
 
 def _load_folder(folder: Path, config: EngineConfig, progress: Progress | None) -> LoadedModel:
@@ -97,18 +101,18 @@ def _load_folder(folder: Path, config: EngineConfig, progress: Progress | None) 
     )
     info = ModelInfo(folder, shape, _in_vocabulary(stop_ids, shape), defaults)
     with contextlib.closing(SafetensorsSource(folder)) as source:
-        return LoadedModel(_build(architecture, source, info, config, progress), info)
+        return _build(architecture, source, info, config, progress)
 
 
 def _build(
     architecture: Architecture, source: TensorSource, info: ModelInfo, config: EngineConfig, progress: Progress | None
-) -> Model:
+) -> LoadedModel:
     device, dtype = torch.device(config.device), getattr(torch, config.dtype)
     weights = Weights(source, device=device, dtype=dtype, progress=progress)
     with torch.inference_mode():
         model = architecture.build(info.config, weights, best_ops(device, dtype))
     weights.finish()
-    return model
+    return LoadedModel(partial(TorchExecutor, model), info)
 
 
 def _known(path: Path, architecture: Architecture | None, name: str) -> Architecture:

@@ -13,7 +13,7 @@ from local_engine.generation import GenerationRequest, Generator, StepOutput
 from local_engine.loading.load import LoadedModel
 from local_engine.sampling import SamplingParams
 from tests.local_engine.engine_driver import config_with_blocks, request, small_config
-from tests.local_engine.test_engine import POISON, RaisingModel
+from tests.local_engine.test_engine import POISON, raising
 from tests.local_engine.tiny_models import Oracle
 
 PROMPT = [9, 8, 11, 12]
@@ -170,8 +170,7 @@ async def test_requests_past_the_bound_are_refused_at_once(tiny_model: LoadedMod
 
 
 async def test_a_request_that_fails_raises_in_its_own_stream_alone(tiny_model: LoadedModel, oracle: Oracle) -> None:
-    raising = LoadedModel(RaisingModel(tiny_model), tiny_model.info)
-    async with serving(raising) as engine:
+    async with serving(raising(tiny_model)) as engine:
         healthy = asyncio.create_task(collect(engine.generate(request(PROMPT, greedy(20)))))
         with pytest.raises(GenerationFailed):
             await collect(engine.generate(request([3, POISON], greedy(20))))

@@ -1,6 +1,7 @@
 """The synchronous engine on a tiny model: the same tokens whatever the batch, and every way a sequence can end."""
 
 from collections.abc import Iterator
+from collections.abc import Sequence as SequenceOf
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import torch
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.errors import ContextOverflow, EngineError, GenerationFailed, InvalidInput, QueueFull
+from local_engine.executor import Executor, StepRows
 from local_engine.generation import GenerationRequest, StepOutput
 from local_engine.loading.load import LoadedModel, load_model
 from local_engine.sampling import SamplingParams
+from local_engine.scheduler import Chunk
 from tests.local_engine.engine_driver import (
     config_with_blocks,
     generate,
@@ -322,23 +325,27 @@ def test_scoring_a_prompt_that_yields_no_numbers_fails(poisoned_model: LoadedMod
     assert isinstance(outcome[-1], GenerationFailed)
 
 
-class RaisingModel:
-    """A model whose device raises on one token."""
+class RaisingExecutor:
+    """An executor whose device raises on one token."""
 
-    def __init__(self, loaded: LoadedModel) -> None:
-        self._model = loaded.model
-        self.config = loaded.model.config
-        self.logits = loaded.model.logits
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self.num_blocks = executor.num_blocks
+        self.logits = executor.logits
 
-    def forward(self, token_ids: torch.Tensor, *rest: object) -> torch.Tensor:
-        if bool((token_ids == POISON).any()):
+    def forward(self, chunks: SequenceOf[Chunk]) -> StepRows:
+        if any(POISON in chunk.sequence.tokens[chunk.start : chunk.stop] for chunk in chunks):
             raise RuntimeError("out of memory")
-        hidden: torch.Tensor = self._model.forward(token_ids, *rest)  # type: ignore[arg-type]
-        return hidden
+        return self._executor.forward(chunks)
+
+
+def raising(loaded: LoadedModel) -> LoadedModel:
+    """The model on such an executor."""
+    return replace(loaded, open_executor=lambda config: RaisingExecutor(loaded.open_executor(config)))
 
 
 def test_a_step_that_raises_fails_only_the_request_that_caused_it(tiny_model: LoadedModel, oracle: Oracle) -> None:
-    engine = Engine(replace(tiny_model, model=RaisingModel(tiny_model)), small_config())
+    engine = Engine(raising(tiny_model), small_config())
     requests = [request(prompt, greedy()) for prompt in (PROMPTS[0], [3, POISON, 4], PROMPTS[1])]
     healthy, raised, other = generate(engine, requests)
     assert isinstance(raised[-1], GenerationFailed)

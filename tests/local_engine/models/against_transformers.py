@@ -5,12 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from local_engine.batch import build_batch
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.errors import ModelLoadError
 from local_engine.generation import GenerationRequest
-from local_engine.layers.attention import LayerCache
 from local_engine.loading.load import LoadedModel, load_model
 from local_engine.sampling import SamplingParams
 from local_engine.scheduler import Chunk
@@ -30,21 +28,12 @@ _GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 
 
 def logits_of(loaded: LoadedModel, tokens: list[int]) -> torch.Tensor:
-    """[T, V], computed in one chunk over a cache of our own."""
-    shape = loaded.info.config
+    """[T, V], computed in one chunk over a KV pool of its own."""
+    executor = loaded.open_executor(EngineConfig(block_size=4, kv_bytes=1 << 22))
     sequence = Sequence(GenerationRequest("r", tuple(tokens), SamplingParams()), 0, 0, frozenset(), 1)
     sequence.blocks = list(range(1, 2 + len(tokens) // 4))
-    batch = build_batch(
-        [Chunk(sequence, 0, len(tokens))],
-        block_size=4,
-        window=shape.sliding_window,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-    )
-    size = (4 * (len(sequence.blocks) + 1), shape.num_kv_heads, shape.head_dim)
     with torch.inference_mode():
-        caches = [LayerCache(torch.zeros(size), torch.zeros(size)) for _ in range(shape.num_layers)]
-        return loaded.model.logits(loaded.model.forward(batch.token_ids, batch.positions, caches, batch.plan))
+        return executor.logits(executor.forward([Chunk(sequence, 0, len(tokens))]).hidden)
 
 
 def answer_alike(oracle: Oracle, tmp_path: Path) -> None:

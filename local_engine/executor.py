@@ -1,0 +1,41 @@
+"""What computes a step: the seam between the engine and a device.
+
+An executor owns one KV pool and the way through a model's weights. It knows token ids and blocks; what is done with the
+logits (sampling, scoring) is the runner's business. `torch_executor` is the reference and the twin of every other.
+"""
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from local_engine.scheduler import Chunk
+
+__all__ = ["Executor", "StepRows"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """The hidden states of one step: [T, hidden_size], before the last norm.
+
+    chunks: those of the step in the order of their rows, which is the executor's choice. first_row: the first of each.
+    """
+
+    hidden: Tensor
+    chunks: tuple[Chunk, ...]
+    first_row: tuple[int, ...]
+
+
+class Executor(Protocol):
+    """Not thread-safe: the engine's thread owns it. Raises whatever its device raises."""
+
+    @property
+    def num_blocks(self) -> int:
+        """KV blocks beside the padding block: ids 1 to this."""
+
+    def forward(self, chunks: SequenceOf[Chunk]) -> StepRows:
+        """Computes the chunks in one pass and writes their keys and values to their sequences' blocks."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Of rows of `StepRows.hidden`: [R, hidden_size] -> [R, V] float32, the caller's to overwrite."""

@@ -1,0 +1,65 @@
+"""The executor over plain torch: any architecture, any device, any dtype. Owns the KV cache."""
+
+from collections.abc import Sequence as SequenceOf
+
+import torch
+from torch import Tensor
+
+from local_engine.batch import build_batch
+from local_engine.block_allocator import PADDING_BLOCK
+from local_engine.config import EngineConfig, ModelConfig
+from local_engine.errors import InvalidInput
+from local_engine.executor import StepRows
+from local_engine.layers.attention import LayerCache
+from local_engine.models.model import Model
+from local_engine.scheduler import Chunk
+
+__all__ = ["TorchExecutor", "kv_block_bytes"]
+
+
+def kv_block_bytes(model: ModelConfig, config: EngineConfig) -> int:
+    """Bytes of one KV block over all layers."""
+    item_bytes = getattr(torch, config.dtype).itemsize
+    return int(2 * model.num_layers * model.num_kv_heads * model.head_dim * config.block_size * item_bytes)
+
+
+class TorchExecutor:
+    """Implements `Executor`. Raises InvalidInput where the KV pool is too small or does not fit the device."""
+
+    def __init__(self, model: Model, config: EngineConfig) -> None:
+        shape = model.config
+        self._model = model
+        self._block_size = config.block_size
+        self._window = shape.sliding_window
+        self._device = torch.device(config.device)
+        self._dtype: torch.dtype = getattr(torch, config.dtype)
+        self.num_blocks = config.kv_bytes // kv_block_bytes(shape, config) - 1  # one is the padding block
+        if self.num_blocks < 1:
+            raise InvalidInput(
+                "kv_bytes", f"holds no KV block of {kv_block_bytes(shape, config)} bytes beside the padding"
+            )
+        slots = ((self.num_blocks + 1) * config.block_size, shape.num_kv_heads, shape.head_dim)
+        padding = slice(PADDING_BLOCK * config.block_size, (PADDING_BLOCK + 1) * config.block_size)
+        self._caches = []
+        for _ in range(shape.num_layers):
+            try:
+                # Not zeroed: memory that no sequence has written yet is not even resident.
+                sides = [torch.empty(slots, dtype=self._dtype, device=self._device) for _ in range(2)]
+            except (MemoryError, RuntimeError) as error:
+                raise InvalidInput("kv_bytes", f"{config.kv_bytes} bytes do not fit on {self._device}") from error
+            cache = LayerCache(*sides)
+            cache.keys[padding] = 0
+            cache.values[padding] = 0
+            self._caches.append(cache)
+
+    def forward(self, chunks: SequenceOf[Chunk]) -> StepRows:
+        """See `Executor.forward`."""
+        batch = build_batch(
+            chunks, block_size=self._block_size, window=self._window, device=self._device, dtype=self._dtype
+        )
+        hidden = self._model.forward(batch.token_ids, batch.positions, self._caches, batch.plan)
+        return StepRows(hidden, batch.chunks, batch.first_row)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See `Executor.logits`."""
+        return self._model.logits(hidden)
