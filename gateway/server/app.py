@@ -137,7 +137,7 @@ def build_app(
         )
         for path, front in fronts.items()
     }
-    counts = TokenCounts(names, total_s=config.reliability.timeouts.total_s)
+    counts = TokenCounts(router)
     served[_COUNTS] = TokenCount(_MESSAGES, counts, bodies, max_depth=config.server.max_depth)
     local_first = sorted(providers, key=lambda name: not isinstance(config.providers.get(name), LocalProvider))
     catalogue = Catalogue(
