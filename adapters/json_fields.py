@@ -7,7 +7,7 @@ both stay. Every error is an InvalidRequest that names the path. Knows no dialec
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -128,6 +128,10 @@ class JsonObject:
         if not rows:
             raise InvalidRequest(f"{self.at(name)}: the list must not be empty", param=self.at(name))
         return rows
+
+    def respelled(self, spell: Callable[[str], str]) -> "JsonObject":
+        """The same object with other names of its fields; of two that become one the last counts."""
+        return JsonObject({spell(name): raw for name, raw in self._fields.items()}, self.path)
 
     def names(self) -> list[str]:
         """The names of the fields that nobody took yet."""

@@ -1,27 +1,24 @@
 """Images and documents towards Anthropic: sources by what the bytes are, not by what they are called."""
 
-import base64
-import binascii
 from typing import Any
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import Document, File, Image, MediaSource
+from adapters.inline_media import decoded, resolved
 
 __all__ = ["document_block", "file_block", "image_block"]
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _PDF = "application/pdf"
-_MAGIC = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"), (b"%PDF", _PDF))
-_SNIFFED_CHARS = 16
 
 
 def image_block(image: Image) -> dict[str, Any]:
-    return {"type": "image", "source": _image_source(_resolved(image.source))}
+    return {"type": "image", "source": _image_source(resolved(image.source))}
 
 
 def file_block(file: File) -> dict[str, Any]:
     """A PDF or plain text is a document, a picture an image."""
-    source = _resolved(file.source)
+    source = resolved(file.source)
     if source.media_type in _IMAGES:
         return {"type": "image", "source": _image_source(source)}
     found: dict[str, Any] = {"type": "document", "source": _document_source(source)}
@@ -34,7 +31,7 @@ def document_block(document: Document) -> dict[str, Any]:
     if document.text is not None:
         source: dict[str, Any] = {"type": "text", "media_type": "text/plain", "data": document.text}
     else:
-        source = _document_source(_resolved(document.source or MediaSource()))
+        source = _document_source(resolved(document.source or MediaSource()))
     found: dict[str, Any] = {"type": "document", "source": source}
     if document.title is not None:
         found["title"] = document.title
@@ -59,7 +56,7 @@ def _document_source(source: MediaSource) -> dict[str, Any]:
     if source.media_type == _PDF:
         return {"type": "base64", "media_type": _PDF, "data": source.data}
     if source.media_type == "text/plain":
-        return {"type": "text", "media_type": "text/plain", "data": _decoded(source.data).decode("utf-8", "replace")}
+        return {"type": "text", "media_type": "text/plain", "data": decoded(source.data).decode("utf-8", "replace")}
     raise UnsupportedParameter("messages: a file is a PDF, plain text or an image", param="messages")
 
 
@@ -69,31 +66,3 @@ def _reference(source: MediaSource) -> dict[str, Any]:
     if source.url is not None:
         return {"type": "url", "url": source.url}
     raise InvalidRequest("messages: a file or image without data, url or id", param="messages")
-
-
-def _resolved(source: MediaSource) -> MediaSource:
-    """A data URI as its data, with the type that the first bytes tell where they tell one."""
-    data, media_type = source.data, source.media_type
-    uri = source.url if source.url is not None else data
-    if uri is not None and uri[:5].lower() == "data:":
-        head, comma, data = uri.partition(",")
-        if not comma or not head.lower().endswith(";base64"):
-            raise InvalidRequest("messages: a data URI must hold base64", param="messages")
-        media_type = head[5:].partition(";")[0].strip().lower() or media_type
-    elif data is None:
-        return source
-    return MediaSource(data=data, media_type=_sniffed(data) or media_type)
-
-
-def _sniffed(data: str) -> str | None:
-    start = _decoded(data[:_SNIFFED_CHARS])
-    if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
-        return "image/webp"
-    return next((media_type for magic, media_type in _MAGIC if start.startswith(magic)), None)
-
-
-def _decoded(data: str) -> bytes:
-    try:
-        return base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidRequest("messages: a file or image whose data is not valid base64", param="messages") from error
