@@ -16,6 +16,7 @@ from adapters.canonical.events import (
     Event,
     HostedToolEvent,
     MediaDelta,
+    PartReported,
     PromptReported,
     ProviderReported,
     ReasoningDelta,
@@ -128,7 +129,7 @@ class MessagesStreamRenderer:
                     fields, usage_fields = _apart(event.fields)
                     self._fields.update(fields)
                     self._usage_fields.update(usage_fields)
-            case Started() | PromptReported() | MediaDelta():
+            case Started() | PartReported() | PromptReported() | MediaDelta():
                 pass  # no word in this dialect, whose clients can ask for no media
             case _:
                 assert_never(event)

@@ -22,6 +22,7 @@ __all__ = [
     "Event",
     "HostedToolEvent",
     "MediaDelta",
+    "PartReported",
     "PromptReported",
     "ProviderReported",
     "ReasoningDelta",
@@ -58,7 +59,7 @@ class TextDelta(Struct, frozen=True, gc=False):
 
 
 class ReasoningDelta(Struct, frozen=True, gc=False):
-    """`summary`: the text belongs to the summary, not to the raw reasoning."""
+    """`summary`: the text belongs to the summary (to its piece `piece`, from 0), not to the raw reasoning."""
 
     choice: int
     part: int
@@ -66,6 +67,7 @@ class ReasoningDelta(Struct, frozen=True, gc=False):
     summary: bool = False
     logprobs: tuple[TokenLogprob, ...] = ()
     token_ids: tuple[int, ...] = ()
+    piece: int = 0
 
 
 class ReasoningFinished(Struct, frozen=True, gc=False):
@@ -84,6 +86,14 @@ class RefusalDelta(Struct, frozen=True, gc=False):
     part: int
     text: str
     logprobs: tuple[TokenLogprob, ...] = ()
+
+
+class PartReported(Struct, frozen=True, gc=False):
+    """Opaque fields of a text or refusal, in the dialect `provider_data.origin`; comes before its first delta."""
+
+    choice: int
+    part: int
+    provider_data: ProviderData
 
 
 class AnnotationAdded(Struct, frozen=True, gc=False):
@@ -178,6 +188,7 @@ Event = (
     | ReasoningDelta
     | ReasoningFinished
     | RefusalDelta
+    | PartReported
     | AnnotationAdded
     | MediaDelta
     | ToolCallStarted
@@ -190,7 +201,7 @@ Event = (
     | ProviderReported
 )  # closed: match with assert_never
 
-_SILENT = (Started, PromptReported, UsageReported, ProviderReported)
+_SILENT = (Started, PartReported, PromptReported, UsageReported, ProviderReported)
 
 
 def is_output(event: Event) -> bool:

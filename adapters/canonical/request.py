@@ -17,6 +17,7 @@ __all__ = [
     "NONE",
     "REQUIRED",
     "LoraAdapter",
+    "Namespace",
     "OutputFormat",
     "Prompt",
     "ReasoningOptions",
@@ -34,11 +35,19 @@ NONE = "none"
 REQUIRED = "required"
 
 
+class Namespace(Struct, frozen=True, kw_only=True):
+    """A group of tools."""
+
+    name: str
+    description: str | None = None
+
+
 class Tool(Struct, frozen=True, kw_only=True):
     """A tool that the model may call.
 
     Kinds: `function` (`parameters` is its JSON Schema, raw), `custom` (`grammar` is the raw format object, None: free
-    text), `hosted` and `mcp` (`raw` is the whole declaration of the client's dialect, `name` its type word).
+    text), `hosted` and `mcp` (`raw` is the whole declaration of the client's dialect, `name` its type word). A grammar
+    has chat's form. `namespace` is the group that the client put the tool into; `name` begins with the group's name.
     """
 
     kind: str
@@ -48,6 +57,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     strict: bool | None = None
     grammar: bytes | None = None
     raw: bytes | None = None
+    namespace: Namespace | None = None
     cache: CacheHint | None = None
     extras: ProviderData | None = None
 
@@ -60,6 +70,8 @@ class ToolChoice(Struct, frozen=True, kw_only=True):
     kind: str = "function"
     allowed: tuple[bytes, ...] | None = None
     """Raw tool references of `allowed_tools`."""
+    raw: bytes | None = None
+    """The whole choice as the client's dialect has it, where it names a hosted tool (`kind` is hosted)."""
 
 
 class OutputFormat(Struct, frozen=True, kw_only=True):
@@ -162,6 +174,8 @@ class Request(Struct, frozen=True, kw_only=True):
     sampling: Sampling = Sampling()
     max_tokens: int | None = None
     truncate_prompt_tokens: int | None = None
+    truncation: str | None = None
+    """auto: a prompt beyond the window may lose its oldest turns."""
     n: int | None = None
     best_of: int | None = None
 
@@ -199,6 +213,12 @@ class Request(Struct, frozen=True, kw_only=True):
     extras: Mapping[str, bytes] = {}
     headers: Mapping[str, str] = {}
     """Headers of the client that an upstream of its own dialect gets (`adapters.front.Front.forwarded_headers`)."""
+    mirrored: Mapping[str, bytes] = {}
+    """Fields that the client's own renderer says again in the answer, raw JSON by name; no target reads them."""
+    message_paths: tuple[str, ...] | None = None
+    """Where each message stands in the client's body; None: at its own number in one list."""
+    encrypted_reasoning: bool = False
+    """The client keeps the reasoning itself, sealed: what an upstream encrypts is asked for."""
 
     @property
     def num_choices(self) -> int:
@@ -208,7 +228,20 @@ class Request(Struct, frozen=True, kw_only=True):
 
 _ENVELOPE = frozenset(
     # How the answer is delivered, and what the gateway itself reads: no target has to express these.
-    ("model", "dialect", "stream", "include_usage", "continuous_usage", "request_id", "session_id", "extras", "headers")
+    (
+        "model",
+        "dialect",
+        "stream",
+        "include_usage",
+        "continuous_usage",
+        "request_id",
+        "session_id",
+        "extras",
+        "headers",
+        "mirrored",
+        "message_paths",
+        "encrypted_reasoning",
+    )
 )
 _GROUPS: dict[str, tuple[str, type[Struct]]] = {
     # Fields that are groups of fields: the prefix of their members' names, and their type.

@@ -12,6 +12,7 @@ from adapters.canonical.events import (
     Event,
     HostedToolEvent,
     MediaDelta,
+    PartReported,
     PromptReported,
     ProviderReported,
     ReasoningDelta,
@@ -44,12 +45,14 @@ __all__ = ["Choice", "Folder", "Result", "fold"]
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """One finished choice. `logprobs` are those of its text parts, `token_ids` those of its text and reasoning."""
+    """One finished choice. `logprobs` are those of its text parts, `logprob_counts` says how many of each; `token_ids`
+    are those of its text and reasoning."""
 
     index: int
     parts: tuple[Part, ...]
     finish: ChoiceFinished
     logprobs: tuple[TokenLogprob, ...] = ()
+    logprob_counts: tuple[int, ...] = ()
     refusal_logprobs: tuple[TokenLogprob, ...] = ()
     reasoning_logprobs: tuple[TokenLogprob, ...] = ()
     token_ids: tuple[int, ...] = ()
@@ -129,6 +132,7 @@ class Folder:
                     ToolCallStarted()
                     | ToolArgumentsDelta()
                     | ReasoningFinished()
+                    | PartReported()
                     | AnnotationAdded()
                     | MediaDelta()
                     | HostedToolEvent()
@@ -174,6 +178,7 @@ def _close(index: int, choice: _OpenChoice) -> Choice:
         parts=tuple([_join(choice.pieces[part]) for part in sorted(choice.pieces)]),
         finish=choice.finish,
         logprobs=tuple(choice.logprobs),
+        logprob_counts=_logprob_counts(choice) if choice.logprobs else (),
         refusal_logprobs=tuple(choice.refusal_logprobs),
         reasoning_logprobs=tuple(choice.reasoning_logprobs),
         token_ids=tuple(choice.token_ids),
@@ -181,14 +186,31 @@ def _close(index: int, choice: _OpenChoice) -> Choice:
     )
 
 
+def _logprob_counts(choice: _OpenChoice) -> tuple[int, ...]:
+    texts = [choice.pieces[part] for part in sorted(choice.pieces)]
+    return tuple(
+        [
+            sum(len(piece.logprobs) for piece in pieces if isinstance(piece, TextDelta))
+            for pieces in texts
+            if isinstance(_told(pieces), TextDelta | AnnotationAdded)
+        ]
+    )
+
+
+def _told(pieces: list[Event]) -> Event:
+    """The event that decides what kind of part these make: the first that says something."""
+    return next((piece for piece in pieces if not isinstance(piece, PartReported)), pieces[0])
+
+
 def _join(pieces: list[Event]) -> Part:
-    """The part that the events of one part number make; its first event decides the kind."""
-    first = pieces[0]
+    """The part that the events of one part number make."""
+    first = _told(pieces)
     match first:
         case TextDelta() | AnnotationAdded():
             texts = [piece.text for piece in pieces if isinstance(piece, TextDelta)]
             notes = [piece for piece in pieces if isinstance(piece, AnnotationAdded)]
             return Text(
+                provider_data=_reported(pieces),
                 text="".join(texts),
                 annotations=tuple([note.annotation for note in notes]),
                 annotated_by=notes[0].origin if notes else None,
@@ -196,7 +218,10 @@ def _join(pieces: list[Event]) -> Part:
         case ReasoningDelta() | ReasoningFinished():
             return _join_reasoning(pieces)
         case RefusalDelta():
-            return Refusal(text="".join([piece.text for piece in pieces if isinstance(piece, RefusalDelta)]))
+            text = "".join([piece.text for piece in pieces if isinstance(piece, RefusalDelta)])
+            return Refusal(text=text, provider_data=_reported(pieces))
+        case PartReported():
+            return Text(text="", provider_data=_reported(pieces))
         case ToolCallStarted():
             return ToolCall(
                 id=first.id,
@@ -215,14 +240,25 @@ def _join(pieces: list[Event]) -> Part:
             raise TypeError(f"no part starts with {type(first).__name__}")
 
 
+def _reported(pieces: list[Event]) -> ProviderData | None:
+    data: ProviderData | None = None
+    for piece in pieces:
+        if isinstance(piece, PartReported):
+            data = joined_data(data, piece.provider_data)
+    return data
+
+
 def _join_reasoning(pieces: list[Event]) -> Reasoning:
     text: list[str] = []
-    summary: list[str] = []
+    summary: dict[int, str] = {}
     signature = encrypted = origin = None
     data: ProviderData | None = None
     for piece in pieces:
         if isinstance(piece, ReasoningDelta):
-            (summary if piece.summary else text).append(piece.text)
+            if piece.summary:
+                summary[piece.piece] = summary.get(piece.piece, "") + piece.text
+            else:
+                text.append(piece.text)
         elif isinstance(piece, ReasoningFinished):
             signature = piece.signature or signature
             encrypted = piece.encrypted or encrypted
@@ -230,7 +266,7 @@ def _join_reasoning(pieces: list[Event]) -> Reasoning:
             data = joined_data(data, piece.provider_data)
     return Reasoning(
         text="".join(text),
-        summary=("".join(summary),) if summary else (),
+        summary=tuple([summary[piece] for piece in sorted(summary)]),
         signature=signature,
         encrypted=encrypted,
         origin=origin,

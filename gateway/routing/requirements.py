@@ -14,7 +14,7 @@ from msgspec.structs import fields as struct_fields
 from msgspec.structs import replace
 
 from adapters.canonical.errors import UnsupportedParameter
-from adapters.canonical.messages import USER, Message, Part, ProviderData, Reasoning, Text, ToolResult
+from adapters.canonical.messages import USER, Message, Opaque, Part, ProviderData, Reasoning, Text, ToolResult
 from adapters.canonical.request import (
     AUTO,
     EXPRESSIBLE_FIELDS,
@@ -49,7 +49,9 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "return_context_logits": (False,),
     "detokenize": (True,),
     "include_obfuscation": (False,),
+    "truncation": ("disabled",),
     "reasoning.mode": ("adaptive",),
+    "reasoning.summary": ("auto", "concise", "detailed"),  # the front shows the thoughts themselves
     "sampling.top_p": (1.0,),
     "sampling.top_k": (0, -1),
     "sampling.min_p": (0.0,),
@@ -85,9 +87,9 @@ def fit(
 ) -> Fitted:
     """The request without what the target cannot express. Raises UnsupportedParameter, naming the client's field."""
     request = _in_form(request, capabilities, spell, completions_as_chat)
-    if request.messages is not None:
-        request = _fit_parts(request, request.messages, capabilities, spell)
     dropped: list[str] = []
+    if request.messages is not None:
+        request = _fit_parts(request, request.messages, capabilities, spell, dropped)
     unsupported = _unsupported(request, capabilities.fields)
     if unsupported:
         dropped += [spell(name) for name in unsupported if not _asks_nothing(request, name)]
@@ -152,31 +154,53 @@ def _in_form(request: Request, capabilities: Capabilities, spell: Spelling, comp
     return replace(request, prompts=None, messages=(message,))
 
 
-def _fit_parts(request: Request, messages: tuple[Message, ...], capabilities: Capabilities, spell: Spelling) -> Request:
-    """Raises UnsupportedParameter for a part that the target does not take. Thoughts are no part of what was said."""
+def _fit_parts(
+    request: Request, messages: tuple[Message, ...], capabilities: Capabilities, spell: Spelling, dropped: list[str]
+) -> Request:
+    """Raises UnsupportedParameter for a part that the target does not take. Thoughts are no part of what was said, nor
+    is what only another dialect can read."""
     without: dict[int, Message] = {}
     for index, message in enumerate(messages):
         parts = message.parts
-        refused = _refused(parts, capabilities.parts)
+        refused = _refused(parts, capabilities)
         if type(refused) is Reasoning:
             parts = tuple([part for part in parts if type(part) is not Reasoning])
             without[index] = replace(message, parts=parts)
-            refused = _refused(parts, capabilities.parts)
+            refused = _refused(parts, capabilities)
+        path = _path_of(request, index, spell)
+        while type(refused) is Opaque and refused in parts:
+            dropped.append(path)
+            parts = tuple([part for part in parts if part is not refused])
+            without[index] = replace(message, parts=parts)
+            refused = _refused(parts, capabilities)
         if refused is not None:
-            path = f"{spell('messages')}[{index}]"
             kind = type(refused).__name__.lower()
             raise UnsupportedParameter(f"{path}: the model does not take {kind} parts", param=path)
     if not without:
         return request
-    return replace(request, messages=tuple([without.get(i, message) for i, message in enumerate(messages)]))
+    kept = [(index, without.get(index, message)) for index, message in enumerate(messages)]
+    left = [(index, message) for index, message in kept if message.parts or not messages[index].parts]
+    paths = request.message_paths
+    return replace(
+        request,
+        messages=tuple([message for _, message in left]),
+        message_paths=None if paths is None else tuple([paths[index] for index, _ in left]),
+    )
 
 
-def _refused(parts: tuple[Part, ...], taken: frozenset[type[Part]]) -> Part | None:
+def _path_of(request: Request, index: int, spell: Spelling) -> str:
+    """Where a message stands in the client's body."""
+    return f"{spell('messages')}[{index}]" if request.message_paths is None else request.message_paths[index]
+
+
+def _refused(parts: tuple[Part, ...], capabilities: Capabilities) -> Part | None:
     """The first part, also inside of a tool's result, of a kind that is not taken."""
     for part in parts:
-        if type(part) not in taken:
+        if type(part) not in capabilities.parts:
             return part
-        if type(part) is ToolResult and (inner := _refused(part.parts, taken)) is not None:
+        if type(part) is Opaque and part.origin not in capabilities.forwards:
+            return part
+        if type(part) is ToolResult and (inner := _refused(part.parts, capabilities)) is not None:
             return inner
     return None
 
@@ -195,7 +219,12 @@ def _fit_tools(
         kept.append(replace(tool, extras=None) if foreign else tool)
     if kept == list(tools):
         return request
-    return replace(request, tools=tuple(kept)) if kept else replace(request, tools=None, tool_choice=None)
+    if not kept:
+        return replace(request, tools=None, tool_choice=None)
+    choice = request.tool_choice
+    if choice is not None and choice.name is not None and not any(tool.name == choice.name for tool in kept):
+        return replace(request, tools=tuple(kept), tool_choice=None)
+    return replace(request, tools=tuple(kept))
 
 
 def _fit_message_extras(
@@ -204,7 +233,7 @@ def _fit_message_extras(
     fitted: list[Message] | None = None
     for index, message in enumerate(messages):
         if message.extras is not None and (foreign := _foreign(message.extras, capabilities)):
-            dropped += [f"{spell('messages')}[{index}].{name}" for name in foreign]
+            dropped += [f"{_path_of(request, index, spell)}.{name}" for name in foreign]
             fitted = fitted or list(messages)
             fitted[index] = replace(message, extras=None)
     return request if fitted is None else replace(request, messages=tuple(fitted))

@@ -13,6 +13,7 @@ from adapters.canonical.events import (
     Event,
     HostedToolEvent,
     MediaDelta,
+    PartReported,
     PromptReported,
     ProviderReported,
     ReasoningDelta,
@@ -134,7 +135,7 @@ class ChatStreamRenderer:
             case PromptReported():
                 if event.token_ids is not None:
                     self._frames.report({"prompt_token_ids": orjson.dumps(event.token_ids)})
-            case TextDelta() | Started() | ToolCallFinished() | HostedToolEvent():
+            case TextDelta() | PartReported() | Started() | ToolCallFinished() | HostedToolEvent():
                 pass  # text is rendered above; the others have no word in this dialect
             case _:
                 assert_never(event)

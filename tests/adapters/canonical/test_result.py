@@ -13,6 +13,7 @@ from adapters.canonical.events import (
     Event,
     HostedToolEvent,
     MediaDelta,
+    PartReported,
     PromptReported,
     ProviderReported,
     ReasoningDelta,
@@ -87,6 +88,29 @@ def test_parts_stand_in_the_order_of_their_numbers_and_texts_join() -> None:
 def test_reasoning_keeps_its_logprobs_apart_and_its_token_ids_in_order() -> None:
     choice = fold([ReasoningDelta(0, 0, "h", False, (TOKEN,), (7,)), TextDelta(0, 1, "a", (), (8,)), STOP]).choices[0]
     assert (choice.reasoning_logprobs, choice.logprobs, choice.token_ids) == ((TOKEN,), (), (7, 8))
+
+
+def test_a_summary_keeps_its_pieces_and_a_text_its_opaque_fields() -> None:
+    choice = fold(
+        [
+            ReasoningDelta(0, 0, "a", summary=True),
+            ReasoningDelta(0, 0, "b", summary=True, piece=1),
+            ReasoningDelta(0, 0, "c", summary=True, piece=1),
+            PartReported(0, 1, DATA),
+            TextDelta(0, 1, "x", (TOKEN,)),
+            PartReported(0, 2, DATA),
+            RefusalDelta(0, 2, "no"),
+            TextDelta(0, 3, "y", (TOKEN, TOKEN)),
+            STOP,
+        ]
+    ).choices[0]
+    assert choice.parts == (
+        Reasoning(summary=("a", "bc")),
+        Text(text="x", provider_data=DATA),
+        Refusal(text="no", provider_data=DATA),
+        Text(text="y"),
+    )
+    assert choice.logprob_counts == (1, 2)
 
 
 def test_media_join() -> None:

@@ -5,7 +5,17 @@ import pytest
 from msgspec.structs import fields as struct_fields
 
 from adapters.canonical.errors import UnsupportedParameter
-from adapters.canonical.messages import Image, MediaSource, Message, Part, ProviderData, Reasoning, Text, ToolResult
+from adapters.canonical.messages import (
+    Image,
+    MediaSource,
+    Message,
+    Opaque,
+    Part,
+    ProviderData,
+    Reasoning,
+    Text,
+    ToolResult,
+)
 from adapters.canonical.request import (
     EXPRESSIBLE_FIELDS,
     LoraAdapter,
@@ -195,3 +205,35 @@ def test_messages_for_a_model_without_chat_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedParameter) as caught:
         fitted(request(), Capabilities(fields=EXPRESSIBLE_FIELDS, messages=False, prompts=True))
     assert caught.value.param == "their_messages"
+
+
+FOREIGN = Opaque(type="computer_call", raw=b"{}", origin="responses")
+
+
+def test_a_part_of_another_dialect_is_refused_at_its_place_in_the_body_or_dropped_and_listed() -> None:
+    taken = Capabilities(fields=EXPRESSIBLE_FIELDS, forwards=frozenset({"chat"}), parts=frozenset((Text, Opaque)))
+    mixed = Message(role="assistant", parts=(Text(text="a"), FOREIGN))
+    asked = request(
+        messages=(*USER, Message(role="assistant", parts=(FOREIGN,)), mixed), message_paths=("in[0]", "in[4]", "in[5]")
+    )
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(asked, taken)
+    assert caught.value.param == "in[4]"
+    found = fitted(asked, taken, drop=True)
+    assert found.dropped == ("in[4]", "in[5]")
+    assert found.request.messages == (*USER, Message(role="assistant", parts=(Text(text="a"),)))
+    assert found.request.message_paths == ("in[0]", "in[5]")
+    own = Capabilities(fields=EXPRESSIBLE_FIELDS, forwards=frozenset({"responses"}), parts=frozenset((Text, Opaque)))
+    assert fitted(asked, own).request == asked
+
+
+def test_a_choice_of_a_tool_that_was_dropped_goes_with_it() -> None:
+    tools = (Tool(kind="function", name="f"), Tool(kind="hosted", name="search", raw=b"{}"))
+    asked = request(tools=tools, tool_choice=ToolChoice(mode="required", name="search", kind="hosted", raw=b"{}"))
+    found = fitted(asked, EVERYTHING, drop=True)
+    assert (found.request.tools, found.request.tool_choice) == (tools[:1], None)
+
+
+def test_a_summary_of_thoughts_is_what_every_target_gives() -> None:
+    asked = request(reasoning=ReasoningOptions(summary="auto"), truncation="disabled")
+    assert fitted(asked, NOTHING).dropped == ()
