@@ -52,6 +52,12 @@ class FieldReader:
             self.refuse(f"{name} is {_kind(value)}, expected an object")
         return FieldReader(self._path, value)
 
+    def tables(self, name: str) -> "dict[str, FieldReader]":
+        """The objects in the object under `name`; empty where it is absent or null."""
+        holder = self.table(name)
+        inner = {} if holder is None else {key: holder.table(key) for key in holder._values}
+        return {key: table for key, table in inner.items() if table is not None}
+
     def given(self, name: str) -> bool:
         """The file has the name, be its value null."""
         return name in self._values

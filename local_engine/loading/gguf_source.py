@@ -1,11 +1,18 @@
-"""A GGUF file's tensors under our names, dequantised piece by piece. The arithmetic of blocks is the gguf package's."""
+"""A GGUF's tensors under our names, dequantised piece by piece. The arithmetic of blocks is the gguf package's.
 
-from collections.abc import Iterator, Mapping
+A GGUF may be split over several files, and may stack the matrices of a layer's experts in one tensor.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from gguf import GGML_QUANT_SIZES
 from gguf.quants import dequantize
 from torch import Tensor
 
@@ -15,55 +22,98 @@ from local_engine.loading.weights import GgufName
 
 __all__ = ["GgufSource"]
 
-# Bytes of a tensor that are dequantised at once: their float32 form stays below about 64 MB.
-_PIECE_BYTES = 8 << 20
+# Bytes of a tensor that are dequantised at once: their float32 form stays below some 16 MB.
+_PIECE_BYTES = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where one of our tensors lies: a tensor of the file, or the one at `at.expert` of a stack."""
+
+    file: GgufFile
+    stack: GgufTensor
+    at: GgufName
+
+    @property
+    def tensor(self) -> GgufTensor:
+        if self.at.expert is None:
+            return self.stack
+        num_bytes = self.stack.num_bytes // self.stack.shape[0]
+        offset = self.stack.offset + self.at.expert * num_bytes
+        return replace(self.stack, shape=self.stack.shape[1:], offset=offset, num_bytes=num_bytes)
 
 
 class GgufSource:
-    """A GgufFile as a TensorSource. `names` maps our names to the file's; unmapped tensors keep the file's name."""
+    """The parts of a GGUF as a TensorSource. `names` maps our names to the file's; others keep the file's name."""
 
-    def __init__(self, file: GgufFile, names: Mapping[str, GgufName]) -> None:
-        self._file = file
-        self._stored = {
-            ours: (file.tensors[theirs.name], theirs.interleaved_heads)
-            for ours, theirs in names.items()
-            if theirs.name in file.tensors
-        }
-        mapped = {tensor.name for tensor, _ in self._stored.values()}
-        self._stored |= {name: (tensor, 0) for name, tensor in file.tensors.items() if name not in mapped}
-        self.shapes: Mapping[str, tuple[int, ...]] = {name: tensor.shape for name, (tensor, _) in self._stored.items()}
+    def __init__(self, files: Sequence[GgufFile], names: Mapping[str, GgufName]) -> None:
+        self._files = files
+        self._names = names
+        files_of = {name: file for file in files for name in file.tensors}
+        self._places: dict[str, _Place] = {}
+        for ours, at in names.items():
+            if at.name in files_of and _holds(stack := files_of[at.name].tensors[at.name], at.expert):
+                self._places[ours] = _Place(files_of[at.name], stack, at)
+        used = {place.stack.name for place in self._places.values()}
+        self._check_stacks()
+        for name, file in files_of.items():
+            if name not in used:
+                self._places[name] = _Place(file, file.tensors[name], GgufName(name))
+        self.shapes: Mapping[str, tuple[int, ...]] = {name: place.tensor.shape for name, place in self._places.items()}
 
     @property
     def path(self) -> Path:
-        return self._file.path
+        return self._files[0].path
 
     def num_bytes(self, name: str) -> int:
-        return self._stored[name][0].num_bytes
+        return self._places[name].tensor.num_bytes
+
+    def stored_name(self, name: str) -> str:
+        """What the file calls the tensor, or would call it."""
+        return self._names[name].name if name in self._names else name
 
     def read_into(self, name: str, out: Tensor) -> None:
-        tensor, heads = self._stored[name]
-        row = 0
-        for raw in self._pieces(tensor, heads):
+        place = self._places[name]
+        tensor = place.tensor
+        # Rows that are never torn apart: of numbers that stand alone in a vector, else of whole blocks.
+        last = tensor.shape[-1] if len(tensor.shape) > 1 or GGML_QUANT_SIZES[tensor.type][0] > 1 else 1
+        matrix = replace(tensor, shape=(math.prod(tensor.shape) // last, last))
+        rows = out.view(matrix.shape)
+        done = 0
+        for raw in self._pieces(place.file, matrix, place.at.interleaved_heads):
             try:
                 values = dequantize(raw, tensor.type)
             except NotImplementedError as error:
                 reason = f"tensor {tensor.name!r} is of type {tensor.type.name}, which cannot be read"
-                raise ModelLoadError(self.path, reason) from error
-            piece = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
-            out[row : row + len(raw)].copy_(piece.view(len(raw), *out.shape[1:]))
-            row += len(raw)
+                raise ModelLoadError(place.file.path, reason) from error
+            piece = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).view(len(raw), -1)
+            rows[done : done + len(raw)].copy_(piece)
+            done += len(raw)
 
-    def _pieces(self, tensor: GgufTensor, heads: int) -> Iterator[npt.NDArray[np.uint8]]:
-        """The tensor's rows in order, in pieces small enough to dequantise."""
-        num_rows = tensor.shape[0]
-        step = max(1, _PIECE_BYTES * num_rows // tensor.num_bytes)
+    def _check_stacks(self) -> None:
+        """A stack must be used up, or the model is not what the file says."""
+        used = Counter(place.stack.name for place in self._places.values() if place.at.expert is not None)
+        for place in self._places.values():
+            stack = place.stack
+            if used.get(stack.name, stack.shape[0]) != stack.shape[0]:
+                reason = f"tensor {stack.name!r} has shape {list(stack.shape)}, more than this architecture uses"
+                raise ModelLoadError(place.file.path, reason)
+
+    def _pieces(self, file: GgufFile, matrix: GgufTensor, heads: int) -> Iterator[npt.NDArray[np.uint8]]:
+        """The rows in order, in pieces small enough to dequantise."""
+        num_rows = matrix.shape[0]
+        step = max(1, _PIECE_BYTES * num_rows // matrix.num_bytes)
         if heads:
             if num_rows % (2 * heads):
-                raise ModelLoadError(self.path, f"tensor {tensor.name!r} has {num_rows} rows for {heads} heads")
-            raw = self._file.read(tensor)
+                raise ModelLoadError(file.path, f"tensor {matrix.name!r} has {num_rows} rows for {heads} heads")
+            raw = file.read(matrix)
             # Stored as (0, half), (1, half + 1), ... of each head; whole rows move, so blocks stay as they are.
             halves = raw.reshape(heads, num_rows // heads // 2, 2, -1).swapaxes(1, 2).reshape(raw.shape)
             yield from (halves[row : row + step] for row in range(0, num_rows, step))
         else:
             for row in range(0, num_rows, step):
-                yield self._file.read(tensor, row, min(row + step, num_rows))
+                yield file.read(matrix, row, min(row + step, num_rows))
+
+
+def _holds(tensor: GgufTensor, expert: int | None) -> bool:
+    return expert is None or (len(tensor.shape) > 1 and expert < tensor.shape[0])

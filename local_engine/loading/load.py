@@ -14,8 +14,11 @@ from local_engine.errors import InvalidInput, ModelLoadError
 from local_engine.executor import Executor
 from local_engine.layers.ops import best_ops
 from local_engine.loading.fields import FieldReader
-from local_engine.loading.gguf import GgufFile, MetadataValue
+from local_engine.loading.gguf import MetadataValue
+from local_engine.loading.gguf_parts import open_gguf
 from local_engine.loading.gguf_source import GgufSource
+from local_engine.loading.packed.quantization import packing_of
+from local_engine.loading.plain_source import PlainSource
 from local_engine.loading.safetensors import SafetensorsSource, read_json
 from local_engine.loading.weights import Progress, TensorSource, Weights
 from local_engine.models.registry import ARCHITECTURES, Architecture, by_gguf_name, by_hf_name
@@ -70,15 +73,15 @@ def _check_device(config: EngineConfig) -> None:
 
 
 def _load_gguf(path: Path, config: EngineConfig, progress: Progress | None) -> LoadedModel:
-    with GgufFile(path) as file:
-        fields = FieldReader(path, file.metadata)
-        if fields.integer("split.count", 1) > 1:
-            fields.refuse("one part of a split GGUF; merge the parts into one file first")
+    with open_gguf(path) as parts:
+        metadata = parts[0].metadata
+        fields = FieldReader(path, metadata)
         architecture = _known(path, by_gguf_name(name := fields.text("general.architecture")), name)
-        shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+        shapes = {name: tensor.shape for part in parts for name, tensor in part.tensors.items()}
         shape = _checked(path, architecture.gguf_config(fields, shapes))
-        info = ModelInfo(path, shape, _gguf_stop_ids(file.metadata, shape), _gguf_defaults(fields))
-        return _build(architecture, GgufSource(file, architecture.gguf_names(shape)), info, config, progress)
+        info = ModelInfo(path, shape, _gguf_stop_ids(metadata, shape), _gguf_defaults(fields))
+        source = GgufSource(parts, architecture.gguf_names(shape))
+        return _build(architecture, source, info, config, progress)
 
 
 def _load_folder(folder: Path, config: EngineConfig, progress: Progress | None) -> LoadedModel:
@@ -100,7 +103,9 @@ def _load_folder(folder: Path, config: EngineConfig, progress: Progress | None) 
         repetition_penalty=generation.optional_number("repetition_penalty"),
     )
     info = ModelInfo(folder, shape, _in_vocabulary(stop_ids, shape), defaults)
-    with contextlib.closing(SafetensorsSource(folder)) as source:
+    packing = packing_of(fields)
+    with contextlib.closing(SafetensorsSource(folder)) as stored:
+        source = PlainSource(stored, packing=packing, names=architecture.hf_stacks(shape))
         return _build(architecture, source, info, config, progress)
 
 

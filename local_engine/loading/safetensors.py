@@ -1,4 +1,7 @@
-"""Folders of safetensors files, as transformers saves them: one file, or shards listed in an index."""
+"""Folders of safetensors files, as transformers saves them: one file, or shards listed in an index.
+
+Gives tensors as they are stored, of any type; plain_source.py makes weights of them.
+"""
 
 import json
 import math
@@ -15,7 +18,8 @@ from local_engine.errors import ModelLoadError
 __all__ = ["SafetensorsSource", "read_json"]
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+_ITEM_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}
+_ITEM_BYTES |= dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0", "U8", "I8", "BOOL"), 1)
 
 
 def read_json(path: Path) -> dict[str, object]:
@@ -45,7 +49,10 @@ class _Shard(Protocol):
 
 
 class SafetensorsSource:
-    """A TensorSource over a model's folder; close it when the weights are read. Raises ModelLoadError."""
+    """The open files of a model's folder; close it when the weights are read. Raises ModelLoadError.
+
+    shapes, types: of every tensor; types are the format's own names, such as BF16.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder
@@ -53,27 +60,31 @@ class SafetensorsSource:
         self._open: dict[Path, _Shard] = {}
         self._stack = ExitStack()
         shapes: dict[str, tuple[int, ...]] = {}
-        self._num_bytes: dict[str, int] = {}
+        types: dict[str, str] = {}
         try:
             for file, names in _listing(folder).items():
                 opened = self._enter(file)
                 for name in opened.keys() if names is None else names:
-                    shapes[name] = self._describe(file, name)
+                    if name in shapes:
+                        raise ModelLoadError(file, f"tensor {name!r} is in {self._files[name].name} too")
+                    shapes[name], types[name] = self._describe(file, name)
         except BaseException:
             self.close()
             raise
         self.shapes: Mapping[str, tuple[int, ...]] = shapes
+        self.types: Mapping[str, str] = types
 
     def close(self) -> None:
         self._stack.close()
 
     def num_bytes(self, name: str) -> int:
-        return self._num_bytes[name]
+        return math.prod(self.shapes[name]) * _ITEM_BYTES[self.types[name]]
 
-    def read_into(self, name: str, out: Tensor) -> None:
+    def stored(self, name: str) -> Tensor:
+        """The tensor in its own type. It is a view of the mapped file: valid until `close`, never to be written."""
         file = self._files[name]
         try:
-            out.copy_(self._open[file].get_tensor(name))
+            return self._open[file].get_tensor(name)
         except SafetensorError as error:
             raise ModelLoadError(file, f"tensor {name!r}: {error}") from error
 
@@ -85,20 +96,16 @@ class SafetensorsSource:
             raise ModelLoadError(file, f"not a whole safetensors file: {error}") from error
         return self._open[file]
 
-    def _describe(self, file: Path, name: str) -> tuple[int, ...]:
+    def _describe(self, file: Path, name: str) -> tuple[tuple[int, ...], str]:
         try:
             part = self._open[file].get_slice(name)
         except SafetensorError as error:
             raise ModelLoadError(file, f"tensor {name!r}: {error}") from error
-        item_bytes = _ITEM_BYTES.get(part.get_dtype())
-        if item_bytes is None:
-            raise ModelLoadError(
-                file, f"tensor {name!r} is of type {part.get_dtype()}, expected one of {', '.join(_ITEM_BYTES)}"
-            )
-        shape = tuple(part.get_shape())
+        kind = part.get_dtype()
+        if kind not in _ITEM_BYTES:
+            raise ModelLoadError(file, f"tensor {name!r} is of type {kind}, expected one of {', '.join(_ITEM_BYTES)}")
         self._files[name] = file
-        self._num_bytes[name] = math.prod(shape) * item_bytes
-        return shape
+        return tuple(part.get_shape()), kind
 
 
 def _listing(folder: Path) -> dict[Path, list[str] | None]:
@@ -107,6 +114,9 @@ def _listing(folder: Path) -> dict[Path, list[str] | None]:
         return {folder / _SINGLE: None}
     index = folder / _INDEX
     if not index.is_file():
+        others = sorted(folder.glob("*.safetensors"))
+        if len(others) == 1:  # quantised models often have a name of their own
+            return {others[0]: None}
         raise ModelLoadError(folder, f"holds neither {_SINGLE} nor {_INDEX}")
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict):

@@ -20,10 +20,14 @@ Progress = Callable[[int, int], None]
 
 
 class GgufName(NamedTuple):
-    """A tensor's name in a GGUF; interleaved_heads is how many heads its rows hold pair by pair, 0 for none."""
+    """A tensor's name in a GGUF; interleaved_heads is how many heads its rows hold pair by pair, 0 for none.
+
+    expert: which one of a tensor that stacks the experts' matrices; None is the whole tensor.
+    """
 
     name: str
     interleaved_heads: int = 0
+    expert: int | None = None
 
 
 class TensorSource(Protocol):
@@ -38,6 +42,9 @@ class TensorSource(Protocol):
 
     def num_bytes(self, name: str) -> int:
         """Bytes that the tensor takes in the file."""
+
+    def stored_name(self, name: str) -> str:
+        """What the file calls the tensor, or would call one that it lacks."""
 
     def read_into(self, name: str, out: Tensor) -> None:
         """Fills `out`, of the tensor's shape, converting to its dtype a piece at a time. Raises ModelLoadError."""
@@ -84,12 +91,11 @@ class Weights:
     def _read(self, names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> Tensor:
         for name, expected in zip(names, shapes, strict=True):
             shape = self._source.shapes.get(name)
-            if shape is None:
-                raise ModelLoadError(self._source.path, f"tensor {name!r} is missing")
             if shape != expected:
-                raise ModelLoadError(
-                    self._source.path, f"tensor {name!r} has shape {list(shape)}, expected {list(expected)}"
-                )
+                found = "is missing" if shape is None else f"has shape {list(shape)}, expected {list(expected)}"
+                stored = self._source.stored_name(name)
+                where = "" if stored == name else f" (in the file: {stored!r})"
+                raise ModelLoadError(self._source.path, f"tensor {name!r} {found}{where}")
         total = sum(shape[0] for shape in shapes)
         try:
             out = torch.empty((total, *shapes[0][1:]), dtype=self._dtype, device=self._device)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from local_engine.config import ModelConfig
 from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
+from local_engine.loading.plain_source import HfName
 from local_engine.loading.weights import GgufName, Weights
 from local_engine.models import llama, mistral, qwen2, qwen3
 from local_engine.models.model import Model
@@ -17,7 +18,7 @@ __all__ = ["ARCHITECTURES", "Architecture", "by_gguf_name", "by_hf_name"]
 class Architecture:
     """One decoder: the names that files know it by, how its configuration reads, and how it is built.
 
-    Rows that share a gguf_name read it with the same functions.
+    Rows that share a gguf_name read it with the same functions. hf_stacks: where safetensors stack the experts.
     """
 
     gguf_name: str
@@ -26,6 +27,7 @@ class Architecture:
     gguf_config: Callable[[FieldReader, Mapping[str, tuple[int, ...]]], ModelConfig]
     gguf_names: Callable[[ModelConfig], dict[str, GgufName]]
     build: Callable[[ModelConfig, Weights, Ops], Model]
+    hf_stacks: Callable[[ModelConfig], Mapping[str, HfName]] = lambda _: {}
 
 
 ARCHITECTURES = (

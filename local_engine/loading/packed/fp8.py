@@ -1,0 +1,93 @@
+"""Weights in eight-bit floats (E4M3 or E5M2) with scales: of a tensor, of each row, or of each block of a grid.
+
+The value is weight * scale. `weight_scale_inv` is the name of DeepSeek-V3's files and of transformers' `fp8`, and in
+spite of it multiplies; `weight_scale` is that of compressed-tensors. Scales of activations and of a cache are left out:
+nothing here computes in eight bits.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from local_engine.errors import ModelLoadError
+from local_engine.loading.plain_source import PIECE_ITEMS, HfName, StoredTensor
+from local_engine.loading.safetensors import SafetensorsSource
+
+__all__ = ["Fp8Packing"]
+
+_TYPES = ("F8_E4M3", "F8_E5M2")
+_SCALE_TYPES = ("F32", "BF16", "F16", "F8_E8M0")
+_SCALES = ("_scale_inv", "_scale")
+_UNUSED = (".input_scale", ".output_scale", ".activation_scale", ".k_scale", ".v_scale", ".q_scale")
+
+
+@dataclass(frozen=True, slots=True)
+class Fp8Packing:
+    """Implements `Packing`. block: rows and columns of the grid that config.json names, if it names one."""
+
+    block: tuple[int, int] | None = None
+
+    def tensors(self, file: SafetensorsSource) -> dict[str, StoredTensor]:
+        return {name: self._tensor(file, name) for name, kind in file.types.items() if kind in _TYPES}
+
+    def stacked(self, file: SafetensorsSource, name: HfName) -> StoredTensor | None:
+        return None
+
+    def unused(self, name: str) -> bool:
+        return name.endswith(_UNUSED)
+
+    def stored_name(self, name: str) -> str:
+        return name
+
+    def _tensor(self, file: SafetensorsSource, name: str) -> StoredTensor:
+        scale = next((name + ending for ending in _SCALES if name + ending in file.shapes), None)
+        if scale is None:
+            raise ModelLoadError(file.path, f"tensor {name + _SCALES[0]!r} or {name + _SCALES[1]!r} is missing")
+        shape, grid = file.shapes[name], file.shapes[scale]
+        if len(shape) != 2:
+            raise ModelLoadError(file.path, f"tensor {name!r} has shape {list(shape)}, expected a matrix")
+        if file.types[scale] not in _SCALE_TYPES:
+            expected = ", ".join(_SCALE_TYPES)
+            raise ModelLoadError(
+                file.path, f"tensor {scale!r} is of type {file.types[scale]}, expected one of {expected}"
+            )
+        rows, columns = shape
+        cells = {(): shape, (1,): shape, (1, 1): shape, (rows, 1): (1, columns), (rows,): (1, columns)}
+        if self.block is not None:
+            cells[-(-rows // self.block[0]), -(-columns // self.block[1])] = self.block
+        if grid not in cells:
+            raise ModelLoadError(
+                file.path, f"tensor {scale!r} has shape {list(grid)}, expected one of {sorted(map(list, cells))}"
+            )
+        return _Fp8Tensor(file, (name, scale), cells[grid])
+
+
+@dataclass(frozen=True, slots=True)
+class _Fp8Tensor:
+    """cell: rows and columns that share a scale."""
+
+    file: SafetensorsSource
+    parts: tuple[str, str]
+    cell: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.file.shapes[self.parts[0]]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(map(self.file.num_bytes, self.parts))
+
+    def read_into(self, out: Tensor) -> None:
+        weight, scales = map(self.file.stored, self.parts)
+        num_rows, num_columns = weight.shape
+        row_cells, column_cells = -(-num_rows // self.cell[0]), -(-num_columns // self.cell[1])
+        grid = scales.to(out.device, torch.float32).reshape(row_cells, column_cells)
+        columns = torch.arange(num_columns, device=out.device) // self.cell[1]
+        step = max(1, PIECE_ITEMS // num_columns)
+        for start in range(0, num_rows, step):
+            stop = min(start + step, num_rows)
+            rows = torch.arange(start, stop, device=out.device) // self.cell[0]
+            values = weight[start:stop].to(out.device).to(torch.float32)
+            out[start:stop] = values.mul_(grid[rows].index_select(1, columns))

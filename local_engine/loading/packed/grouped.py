@@ -1,0 +1,198 @@
+"""GPTQ and AWQ: weights as integers of a few bits, several in a 32-bit word, with a scale and a zero for each group.
+
+The value is (integer - zero) * scale, of the group that the input belongs to. With K inputs, N outputs, G groups and
+n = 32 / bits integers a word:
+
+    GPTQ   qweight [K / n, N], qzeros [G, N / n], scales [G, N], g_idx [K] (the group of each input; absent: in order).
+           Integers lie in a word from the lowest bits up. Zeros are stored less one, which format `gptq_v2` ended.
+    AWQ    qweight [K, N / 8], qzeros [G, N / 8], scales [G, N]; four bits, with output i of eight at nibble
+           0, 4, 1, 5, 2, 6, 3, 7 (the `gemm` layout of AutoAWQ).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from local_engine.errors import ModelLoadError
+from local_engine.loading.plain_source import PIECE_ITEMS, HfName, StoredTensor
+from local_engine.loading.safetensors import SafetensorsSource
+
+__all__ = ["AwqPacking", "GptqPacking"]
+
+_WORD_BITS = 32
+_AWQ_NIBBLES = (0, 4, 1, 5, 2, 6, 3, 7)
+_PARTS = ("qweight", "qzeros", "scales")
+
+
+@dataclass(frozen=True, slots=True)
+class GptqPacking:
+    """Implements `Packing`. bits: 2, 4 or 8. group_size: inputs a group, None is all of them."""
+
+    bits: int
+    group_size: int | None
+    zeros_less_one: bool = True
+
+    def tensors(self, file: SafetensorsSource) -> dict[str, StoredTensor]:
+        return {f"{base}.weight": self._tensor(file, base) for base in _bases(file)}
+
+    def stacked(self, file: SafetensorsSource, name: HfName) -> StoredTensor | None:
+        return None
+
+    def unused(self, name: str) -> bool:
+        return False
+
+    def stored_name(self, name: str) -> str:
+        return _stored_name(name)
+
+    def _tensor(self, file: SafetensorsSource, base: str) -> StoredTensor:
+        parts = tuple(f"{base}.{part}" for part in _PARTS)
+        per_word = _WORD_BITS // self.bits
+        words, outputs = _matrix(file, parts[0], "I32")
+        inputs = words * per_word
+        groups = -(-inputs // (self.group_size or inputs))
+        _expect(file, parts[1], "I32", (groups, -(-outputs // per_word)))
+        _expect(file, parts[2], None, (groups, outputs))
+        order = f"{base}.g_idx"
+        if order in file.shapes:
+            _expect(file, order, "I32", (inputs,))
+            parts += (order,)
+        shifts = tuple(range(0, _WORD_BITS, self.bits))
+        return _GroupedTensor(
+            file,
+            parts,
+            (outputs, inputs),
+            self.group_size or inputs,
+            _Layout(shifts, words_along_inputs=True, less_one=self.zeros_less_one),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AwqPacking:
+    """Implements `Packing`. group_size: inputs a group, None is all of them."""
+
+    group_size: int | None
+
+    def tensors(self, file: SafetensorsSource) -> dict[str, StoredTensor]:
+        return {f"{base}.weight": self._tensor(file, base) for base in _bases(file)}
+
+    def stacked(self, file: SafetensorsSource, name: HfName) -> StoredTensor | None:
+        return None
+
+    def unused(self, name: str) -> bool:
+        return False
+
+    def stored_name(self, name: str) -> str:
+        return _stored_name(name)
+
+    def _tensor(self, file: SafetensorsSource, base: str) -> StoredTensor:
+        parts = tuple(f"{base}.{part}" for part in _PARTS)
+        inputs, words = _matrix(file, parts[0], "I32")
+        groups = -(-inputs // (self.group_size or inputs))
+        _expect(file, parts[1], "I32", (groups, words))
+        _expect(file, parts[2], None, (groups, words * 8))
+        layout = _Layout(tuple(4 * nibble for nibble in _AWQ_NIBBLES), words_along_inputs=False, less_one=False)
+        return _GroupedTensor(file, parts, (words * 8, inputs), self.group_size or inputs, layout)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """shifts: where in a word its integers lie, in their order."""
+
+    shifts: tuple[int, ...]
+    words_along_inputs: bool
+    less_one: bool
+
+    @property
+    def bits(self) -> int:
+        return _WORD_BITS // len(self.shifts)
+
+    def integers(self, words: Tensor, axis: int) -> Tensor:
+        """[.., W, ..] words to [.., W * n, ..] integers along `axis` (0 or 1) of a matrix, int32."""
+        shifts = torch.tensor(self.shifts, dtype=torch.int32, device=words.device)
+        spread = (words.unsqueeze(axis + 1) >> (shifts[:, None] if axis == 0 else shifts)) & ((1 << self.bits) - 1)
+        return spread.flatten(axis, axis + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupedTensor:
+    """parts: integers, zeros, scales and perhaps the group of each input. shape: [outputs, inputs]."""
+
+    file: SafetensorsSource
+    parts: tuple[str, ...]
+    shape: tuple[int, int]
+    group_size: int
+    layout: _Layout
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(map(self.file.num_bytes, self.parts))
+
+    def read_into(self, out: Tensor) -> None:
+        words, zeros, scales = (self.file.stored(part) for part in self.parts[:3])
+        groups = self._groups(out.device, len(scales))
+        layout, per_word = self.layout, len(self.layout.shifts)
+        for start, stop in self._pieces():
+            first, last = start // per_word, -(-stop // per_word)
+            columns = slice(start, stop) if layout.words_along_inputs else slice(first, last)
+            integers = layout.integers(words[:, columns].to(out.device), 0 if layout.words_along_inputs else 1)
+            zero = layout.integers(self._plus_one(zeros[:, first:last].to(out.device)), 1)[:, : stop - start]
+            scale = scales[:, start:stop].to(out.device, torch.float32)
+            values = (integers - zero[groups]).to(torch.float32).mul_(scale[groups])
+            out[start:stop] = values.T
+
+    def _pieces(self) -> Iterator[tuple[int, int]]:
+        """Outputs in order, whole words of them."""
+        per_word = len(self.layout.shifts)
+        outputs, inputs = self.shape
+        step = max(1, PIECE_ITEMS // inputs // per_word) * per_word
+        for start in range(0, outputs, step):
+            yield start, min(start + step, outputs)
+
+    def _plus_one(self, words: Tensor) -> Tensor:
+        """Whole words, so that a carry goes the way the borrow came when the ones were subtracted."""
+        if not self.layout.less_one:
+            return words
+        ones = sum(1 << shift for shift in self.layout.shifts)
+        return words.to(torch.int64).add_(ones)
+
+    def _groups(self, device: torch.device, num_groups: int) -> Tensor:
+        """The group of each input: [K] int64."""
+        if len(self.parts) == len(_PARTS):
+            return torch.arange(self.shape[1], device=device) // self.group_size
+        groups = self.file.stored(self.parts[3])
+        if int(groups.min()) < 0 or int(groups.max()) >= num_groups:
+            raise ModelLoadError(
+                self.file.path,
+                f"tensor {self.parts[3]!r} names groups {int(groups.min())} to {int(groups.max())} of {num_groups}",
+            )
+        return groups.to(device, torch.int64)
+
+
+def _bases(file: SafetensorsSource) -> list[str]:
+    return [name.removesuffix(".qweight") for name in file.shapes if name.endswith(".qweight")]
+
+
+def _stored_name(name: str) -> str:
+    return name.removesuffix("weight") + "qweight" if name.endswith("_proj.weight") else name
+
+
+def _matrix(file: SafetensorsSource, name: str, kind: str) -> tuple[int, int]:
+    shape = file.shapes[name]
+    if len(shape) != 2 or 0 in shape or file.types[name] != kind:
+        raise ModelLoadError(
+            file.path, f"tensor {name!r} is {file.types[name]} of shape {list(shape)}, expected an {kind} matrix"
+        )
+    return shape[0], shape[1]
+
+
+def _expect(file: SafetensorsSource, name: str, kind: str | None, shape: tuple[int, ...]) -> None:
+    """Raises ModelLoadError unless the tensor is there, of that shape and type (None: a float)."""
+    if name not in file.shapes:
+        raise ModelLoadError(file.path, f"tensor {name!r} is missing")
+    if file.shapes[name] != shape:
+        raise ModelLoadError(file.path, f"tensor {name!r} has shape {list(file.shapes[name])}, expected {list(shape)}")
+    kinds = ("F16", "BF16", "F32") if kind is None else (kind,)
+    if file.types[name] not in kinds:
+        raise ModelLoadError(file.path, f"tensor {name!r} is of type {file.types[name]}, expected {' or '.join(kinds)}")

@@ -1,0 +1,182 @@
+"""Safetensors files as plain tensors under the names that models ask for, whatever they are packed in.
+
+A packing (loading/packed) finds the tensors of its format and presents each group of parts as one `StoredTensor`;
+what no packing claims must be a float. A file that stacks its experts is cut into matrices by `HfName`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from local_engine.errors import ModelLoadError
+from local_engine.loading.safetensors import SafetensorsSource
+
+__all__ = ["PIECE_ITEMS", "HfName", "Packing", "PlainSource", "StoredTensor"]
+
+PIECE_ITEMS = 1 << 20
+"""Numbers that are unpacked at once: some MB in float32, and the caches still hold what the next operation reads."""
+
+_FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+class HfName(NamedTuple):
+    """A matrix [out, in] of a stack in a file: that of `expert`, its rows from `start` on, every `step`-th.
+
+    A stack of plain numbers is [experts, in, out], or [experts, out] for biases, as transformers keeps fused experts.
+    """
+
+    name: str
+    expert: int
+    start: int = 0
+    step: int = 1
+
+
+class StoredTensor(Protocol):
+    """One plain tensor, wherever its numbers lie. parts: the names of what it is made of in the file."""
+
+    @property
+    def parts(self) -> tuple[str, ...]: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all its parts in the file."""
+
+    def read_into(self, out: Tensor) -> None:
+        """Fills `out`, of `shape`, on any device and in any float type, a piece at a time. Raises ModelLoadError."""
+
+
+class Packing(Protocol):
+    """One way to pack weights."""
+
+    def tensors(self, file: SafetensorsSource) -> dict[str, StoredTensor]:
+        """Its tensors in the file by their plain names. Raises ModelLoadError naming a part that is missing or odd."""
+
+    def stacked(self, file: SafetensorsSource, name: HfName) -> StoredTensor | None:
+        """The matrix, where the stack is packed in this way."""
+
+    def unused(self, name: str) -> bool:
+        """Whether the file's tensor says nothing about weights, such as scales of activations."""
+
+    def stored_name(self, name: str) -> str:
+        """What a file would call the main part of the plain tensor, for the error that it is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    file: SafetensorsSource
+    name: str
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.file.shapes[self.name]
+
+    @property
+    def num_bytes(self) -> int:
+        return self.file.num_bytes(self.name)
+
+    def read_into(self, out: Tensor) -> None:
+        out.copy_(self.file.stored(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stacked:
+    """One matrix of a stack of floats."""
+
+    file: SafetensorsSource
+    at: HfName
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (self.at.name,)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        *inner, rows = self.file.shapes[self.at.name][1:]
+        return (len(range(self.at.start, rows, self.at.step)), *inner)
+
+    @property
+    def num_bytes(self) -> int:
+        experts, *_, rows = self.file.shapes[self.at.name]
+        return self.file.num_bytes(self.at.name) // (experts * rows) * self.shape[0]
+
+    def read_into(self, out: Tensor) -> None:
+        matrix = self.file.stored(self.at.name)[self.at.expert]
+        out.copy_(matrix.movedim(-1, 0)[self.at.start :: self.at.step])
+
+
+class PlainSource:
+    """A TensorSource over open safetensors files. `names` maps our names to places in stacks; others are the file's.
+
+    Raises ModelLoadError for a tensor that is no float and that no packing knows.
+    """
+
+    def __init__(
+        self, file: SafetensorsSource, *, packing: Packing | None = None, names: Mapping[str, HfName] | None = None
+    ) -> None:
+        self._file = file
+        self._packing = packing
+        self._names = names or {}
+        tensors: dict[str, StoredTensor] = {} if packing is None else packing.tensors(file)
+        tensors |= self._cut_stacks()
+        used = {part for tensor in tensors.values() for part in tensor.parts}
+        for name, kind in file.types.items():
+            if name in used or (packing is not None and packing.unused(name)):
+                continue
+            if kind not in _FLOATS:
+                known = "" if packing else ", and config.json has no quantization_config"
+                raise ModelLoadError(
+                    file.path, f"tensor {name!r} is of type {kind}, expected one of {', '.join(_FLOATS)}{known}"
+                )
+            if name in tensors:
+                raise ModelLoadError(
+                    file.path, f"tensor {name!r} is there twice: as it is and in {tensors[name].parts}"
+                )
+            tensors[name] = _Plain(file, name)
+        self._tensors = tensors
+        self.shapes: Mapping[str, tuple[int, ...]] = {name: tensor.shape for name, tensor in tensors.items()}
+
+    @property
+    def path(self) -> Path:
+        return self._file.path
+
+    def num_bytes(self, name: str) -> int:
+        return self._tensors[name].num_bytes
+
+    def stored_name(self, name: str) -> str:
+        """What the file calls the tensor, or would call it."""
+        if name in self._tensors:
+            return self._tensors[name].parts[0]
+        if name in self._names:
+            return self._names[name].name
+        return name if self._packing is None else self._packing.stored_name(name)
+
+    def read_into(self, name: str, out: Tensor) -> None:
+        self._tensors[name].read_into(out)
+
+    def _cut_stacks(self) -> dict[str, StoredTensor]:
+        """The tensors of `names` that the file has; a stack must be used up, or the model is not what the file says."""
+        found: dict[str, StoredTensor] = {}
+        used: dict[tuple[str, ...], int] = {}
+        for ours, at in self._names.items():
+            tensor = None if self._packing is None else self._packing.stacked(self._file, at)
+            shape = self._file.shapes.get(at.name)
+            if tensor is None and shape is not None and len(shape) > 1 and at.expert < shape[0]:
+                tensor = _Stacked(self._file, at)
+            if tensor is not None:
+                found[ours] = tensor
+                used[tensor.parts] = used.get(tensor.parts, 0) + tensor.num_bytes
+        for parts, num_bytes in used.items():
+            if num_bytes != sum(map(self._file.num_bytes, parts)):
+                reason = f"has shape {list(self._file.shapes[parts[0]])}, more than this architecture uses"
+                raise ModelLoadError(self.path, f"tensor {parts[0]!r} {reason}")
+        return found
