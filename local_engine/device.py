@@ -2,7 +2,9 @@
 
 import torch
 
-__all__ = ["pick_device"]
+from local_engine.errors import InvalidInput
+
+__all__ = ["check_device", "pick_device"]
 
 
 def pick_device(wanted: str) -> str:
@@ -10,3 +12,11 @@ def pick_device(wanted: str) -> str:
     if wanted != "auto":
         return wanted
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def check_device(device: str) -> None:
+    """Raises InvalidInput for a device that is not there."""
+    try:
+        torch.empty(1, device=device)
+    except (AssertionError, RuntimeError) as error:  # torch asserts when it was built without the device
+        raise InvalidInput("device", f"{device!r} cannot be used: {error}".splitlines()[0]) from error
