@@ -55,7 +55,7 @@ def build_batch(
     tokens: list[int] = []
     for chunk in ordered:
         first_row.append(len(tokens))
-        tokens += chunk.sequence.tokens[chunk.start : chunk.stop]
+        tokens += chunk.tokens
     positions = np.concatenate([np.arange(chunk.start, chunk.stop) for chunk in ordered])
     write_slots = np.concatenate([_slots(chunk, block_size)[chunk.start :] for chunk in ordered])
 

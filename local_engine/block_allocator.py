@@ -48,6 +48,10 @@ class BlockAllocator:
         """The key under which `lookup` finds a block; None if it does not."""
         return self._keys.get(block)
 
+    def is_shared(self, block: int) -> bool:
+        """More than one holds it: whoever writes to it must copy it first."""
+        return self._holders[block] > 1
+
     def lookup(self, keys: SequenceOf[bytes]) -> list[int]:
         """The blocks that hold the content of keys[0], keys[1], ..., up to the first key that none has."""
         found = []

@@ -195,7 +195,7 @@ class Engine:
         sequence = chunk.sequence
         sampling = sequence.request.sampling
         scores, token = result
-        self.scheduler.advance(chunk)
+        self.scheduler.advance(sequence, chunk.stop)
         scored = None
         if sampling.prompt_logprobs is not None and len(sequence.prompt_scores) < sequence.num_prompt:
             if not sequence.prompt_scores:

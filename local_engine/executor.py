@@ -37,5 +37,12 @@ class Executor(Protocol):
     def forward(self, chunks: SequenceOf[Chunk]) -> StepRows:
         """Computes the chunks in one pass and writes their keys and values to their sequences' blocks."""
 
+    def copy_blocks(self, pairs: SequenceOf[tuple[int, int]]) -> None:
+        """Copies whole KV blocks in every layer, keys and values: (from, to) each. Called between two forwards.
+
+        As if all were read before any is written; no block is written twice. Sequences that continue one another share
+        blocks, and this gives each its own before it writes. A device with a stream of commands may return early.
+        """
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Of rows of `StepRows.hidden`: [R, hidden_size] -> [R, V] float32, the caller's to overwrite."""

@@ -10,29 +10,46 @@ prompt. Only full blocks are shared and nothing writes to them again.
 """
 
 from bisect import insort
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
+from types import MappingProxyType
+from typing import Final
 
 from local_engine.block_allocator import BlockAllocator
 from local_engine.errors import QueueFull
 from local_engine.prefix_keys import extend_keys
 from local_engine.sequence import Sequence
 
-__all__ = ["Chunk", "Scheduler"]
+__all__ = ["MAX_PASSES", "Chunk", "Scheduler"]
+
+MAX_PASSES: Final = 8
+_NO_DRAFTS: Final[Mapping[Sequence, tuple[int, ...]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Positions start to stop of one sequence, to be computed in one step."""
+    """Positions start to stop of one sequence, to be computed in one step.
+
+    draft: tokens guessed to follow the sequence's own, the last positions of the chunk.
+    """
 
     sequence: Sequence
     start: int
     stop: int
+    draft: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> list[int]:
+        """The token at each of its positions."""
+        known = self.sequence.tokens[self.start : self.stop - len(self.draft)]
+        return [*known, *self.draft] if self.draft else known
 
     @property
     def reaches_end(self) -> bool:
         """The last known token is in it, so its logits choose the next one."""
-        return self.stop == len(self.sequence.tokens)
+        return self.stop - len(self.draft) == len(self.sequence.tokens)
 
 
 class Scheduler:
@@ -56,57 +73,90 @@ class Scheduler:
         self.prefix_cache = prefix_cache
         self.running: list[Sequence] = []
         self.waiting: list[Sequence] = []
+        self.copies: list[tuple[int, int]] = []
+        """Blocks to copy, (from, to), before the chunks of the last plan are computed."""
         self.preemptions = 0
+        self._requests: Counter[int] = Counter()
+        self._passes = 0
 
     @property
     def num_unfinished(self) -> int:
-        return len(self.running) + len(self.waiting)
+        """Requests, however many sequences each has."""
+        return len(self._requests)
 
     @property
     def runnable(self) -> bool:
         """Some sequence could advance; False when all there are wait for their readers."""
-        return any(not sequence.paused for sequence in self.running) or any(
-            not sequence.paused for sequence in self.waiting
+        return any(not sequence.idle for sequence in self.running) or any(
+            not sequence.idle for sequence in self.waiting
         )
 
+    @property
+    def decoding(self) -> list[Sequence]:
+        """The sequences whose next token the next step computes, if blocks allow."""
+        return [sequence for sequence in self.running if not sequence.idle and sequence.num_uncomputed == 1]
+
     def add(self, sequence: Sequence, *, retry_after_s: float = 1.0) -> None:
-        """Queues a sequence. Raises QueueFull when `max_sequences + queue` are unfinished."""
+        """Queues a sequence. Raises QueueFull when `max_sequences + queue` requests are unfinished."""
         if self.num_unfinished >= self.limit:
             raise QueueFull(limit=self.limit, retry_after_s=retry_after_s)
         insort(self.waiting, sequence, key=_rank)
+        self._requests[sequence.arrival] += 1
 
-    def schedule(self) -> list[Chunk]:
+    def fork(self, parent: Sequence, child: Sequence, *, num_computed: int) -> None:
+        """Takes in a sequence that begins with the first `num_computed` tokens of another, which it shares.
+
+        Where the parent has lost its blocks, or as many as allowed run, it waits and is computed anew. Forks count with
+        their request, not for the bound on requests.
+        """
+        self._requests[child.arrival] += 1
+        if parent.num_computed < num_computed or len(self.running) >= self.max_sequences:
+            insort(self.waiting, child, key=_rank)
+            return
+        child.blocks = parent.blocks[: -(-num_computed // self.block_size)]
+        child.num_computed = num_computed
+        self.allocator.share(child.blocks)
+        insort(self.running, child, key=_rank)
+
+    def schedule(self, drafts: Mapping[Sequence, tuple[int, ...]] = _NO_DRAFTS) -> list[Chunk]:
         """The next step's chunks, decoding sequences first, each sequence at most once. Empty if none can advance.
 
         At most `max_batch_tokens` tokens, save that every decoding sequence has its token and that prompts always get
-        room for one block, so that neither starves the other.
+        room for one block, so that neither starves the other. `drafts`, guesses of what follows a decoding sequence,
+        are taken as far as tokens and free blocks allow.
         """
+        self.copies = []
         plan = self._plan_decodes()
-        budget = max(self.max_batch_tokens - len(plan), min(self.block_size, self.max_batch_tokens))
+        self._plan_drafts(plan, drafts)
+        planned = sum(chunk.stop - chunk.start for chunk in plan.values())
+        budget = max(self.max_batch_tokens - planned, min(self.block_size, self.max_batch_tokens))
         for sequence in self.running:
-            if not sequence.paused and sequence.num_uncomputed > 1 and budget > 0:
+            if not sequence.idle and sequence.num_uncomputed > 1 and budget > 0:
                 budget -= self._plan_prefill(plan, sequence, budget)
         computing = {key for chunk in plan.values() for key in self._prefilled_keys(chunk)}
         expecting = 0
         for sequence in list(self.waiting):
             if budget <= 0 or (expecting and len(self.running) + expecting >= self.max_sequences):
                 break
-            if sequence.paused:
+            if sequence.idle:
                 continue
             if not computing.isdisjoint(self._reusable_keys(sequence)):
                 expecting += 1  # a step later it finds what another computes in this one
                 continue
             if not self._make_room(sequence, plan):
                 break  # nobody overtakes the head of the queue, or a long prompt would starve
+            self._count_pass(sequence)
             budget -= self._plan_prefill(plan, sequence, budget)
             computing.update(self._prefilled_keys(plan[sequence]))
         return list(plan.values())
 
-    def advance(self, chunk: Chunk) -> None:
-        """Records that a chunk's keys and values are in the pool; blocks that it filled can be shared from now on."""
-        sequence = chunk.sequence
-        sequence.num_computed = chunk.stop
-        filled = slice(chunk.start // self.block_size, chunk.stop // self.block_size)
+    def advance(self, sequence: Sequence, stop: int) -> None:
+        """Records that the keys and values of a sequence's own tokens up to `stop` are in the pool.
+
+        Blocks that are full now can be found by their content from now on.
+        """
+        filled = slice(sequence.num_computed // self.block_size, stop // self.block_size)
+        sequence.num_computed = stop
         for block, key in zip(sequence.blocks[filled], self._keys(sequence)[filled], strict=False):
             self.allocator.cache(block, key)
 
@@ -122,6 +172,9 @@ class Scheduler:
             self._release(sequence)
         else:
             self.waiting.remove(sequence)
+        self._requests[sequence.arrival] -= 1
+        if not self._requests[sequence.arrival]:
+            del self._requests[sequence.arrival]
 
     def check(self) -> None:
         """Raises ValueError if blocks, sets and order do not agree. For tests, after every step."""
@@ -132,6 +185,8 @@ class Scheduler:
                 raise ValueError(f"out of order or twice: {ranks}")
         if len(self.running) > self.max_sequences or self.num_unfinished > self.limit:
             raise ValueError(f"{len(self.running)} running of {self.num_unfinished} exceed the bounds")
+        if Counter(sequence.arrival for sequence in (*self.running, *self.waiting)) != self._requests:
+            raise ValueError("sequences and requests do not add up")
         for sequence in self.running:
             room = len(sequence.blocks) * self.block_size
             if not sequence.num_computed <= len(sequence.tokens) <= room + 1 or sequence.num_computed > room:
@@ -148,11 +203,25 @@ class Scheduler:
         plan: dict[Sequence, Chunk] = {}
         # A copy, best rank first: whoever is preempted on the way ranks after the one that needs the block.
         for sequence in list(self.running):
-            if sequence.paused or not sequence.blocks or sequence.num_uncomputed != 1:
+            if sequence.idle or not sequence.blocks or sequence.num_uncomputed != 1:
                 continue
             if self._grow(sequence):
                 plan[sequence] = Chunk(sequence, sequence.num_computed, len(sequence.tokens))
         return plan
+
+    def _plan_drafts(self, plan: dict[Sequence, Chunk], drafts: Mapping[Sequence, tuple[int, ...]]) -> None:
+        """Lengthens chunks by their drafts: those that fit what is left of the budget and of the free blocks."""
+        budget = self.max_batch_tokens - len(plan)
+        for sequence, draft in drafts.items():
+            if sequence not in plan or not 0 < len(draft) <= budget:
+                continue
+            stop = len(sequence.tokens) + len(draft)
+            fresh = self.allocator.allocate(max(0, -(-stop // self.block_size) - len(sequence.blocks)))
+            if fresh is None:
+                continue
+            sequence.blocks += fresh
+            plan[sequence] = Chunk(sequence, sequence.num_computed, stop, draft)
+            budget -= len(draft)
 
     def _plan_prefill(self, plan: dict[Sequence, Chunk], sequence: Sequence, budget: int) -> int:
         count = min(sequence.num_uncomputed, budget)
@@ -160,34 +229,43 @@ class Scheduler:
         return count
 
     def _grow(self, sequence: Sequence) -> bool:
-        """Gives a running sequence the block that its next token needs; False if it had to give up its own."""
-        while len(sequence.blocks) * self.block_size < len(sequence.tokens):
-            block = self.allocator.allocate(1)
-            if block is not None:
-                sequence.blocks += block
-                continue
+        """Gives a running sequence a block of its own for its next token; False if it had to give up all it had."""
+        index = sequence.num_computed // self.block_size
+        while True:
+            held = index < len(sequence.blocks)
+            if held and not self.allocator.is_shared(sequence.blocks[index]):
+                return True
+            fresh = self.allocator.allocate(1)
+            if fresh is not None:
+                break
             victim = max(self.running, key=_cheapest_last)
             self._preempt(victim)
             if victim is sequence:
                 return False
+        if held:
+            self.copies.append((sequence.blocks[index], fresh[0]))
+            self.allocator.free([sequence.blocks[index]])
+            sequence.blocks[index] = fresh[0]
+        else:
+            sequence.blocks += fresh
         return True
 
     def _make_room(self, sequence: Sequence, plan: dict[Sequence, Chunk]) -> bool:
         """Moves a waiting sequence to running with blocks for all its tokens; False if it must wait on.
 
-        Sequences whose reader is slow, and those of a lower priority, give way.
+        Sequences that cannot advance, and those of a lower priority, give way.
         """
         needed = -(-len(sequence.tokens) // self.block_size)
         while True:
             if len(self.running) < self.max_sequences:
                 reused = self.allocator.lookup(self._reusable_keys(sequence))
                 # One spare block for each sequence that decodes, or the newcomer would soon push one out.
-                spare = sum(not other.paused for other in self.running)
+                spare = sum(not other.idle for other in self.running)
                 blocks = self.allocator.allocate(needed - len(reused), reused=reused, spare=spare)
                 if blocks is not None:
                     break
             victim = max(self.running, key=_cheapest_last, default=None)
-            if victim is None or not (victim.paused or victim.request.priority > sequence.request.priority):
+            if victim is None or not (victim.idle or victim.priority > sequence.request.priority):
                 return False
             self._preempt(victim)
             plan.pop(victim, None)
@@ -199,6 +277,20 @@ class Scheduler:
         insort(self.running, sequence, key=_rank)
         return True
 
+    def _count_pass(self, admitted: Sequence) -> None:
+        """Promotes the oldest request that waits once enough younger ones were admitted before it."""
+        oldest = min((waiting for waiting in self.waiting if not waiting.idle), key=_arrival, default=admitted)
+        if oldest.arrival >= admitted.arrival:
+            return
+        self._passes += 1
+        if self._passes < MAX_PASSES:
+            return
+        self._passes = 0
+        for held in (self.running, self.waiting):
+            for sequence in held:
+                sequence.promoted |= sequence.arrival == oldest.arrival
+            held.sort(key=_rank)
+
     def _keys(self, sequence: Sequence) -> list[bytes]:
         """The keys of all full blocks of a sequence; none if nothing is cached."""
         if self.prefix_cache:
@@ -209,8 +301,8 @@ class Scheduler:
         return self._keys(sequence)[: sequence.num_reusable // self.block_size]
 
     def _prefilled_keys(self, chunk: Chunk) -> list[bytes]:
-        """The keys of the blocks that a chunk fills; none for a single token, to spare every decode the question."""
-        if chunk.stop - chunk.start == 1:
+        """The keys of the blocks that a chunk fills; none for one that decodes, to spare it the question."""
+        if chunk.stop - chunk.start == 1 or chunk.draft:
             return []
         return self._keys(chunk.sequence)[chunk.start // self.block_size : chunk.stop // self.block_size]
 
@@ -226,10 +318,14 @@ class Scheduler:
         sequence.blocks = []
 
 
-def _rank(sequence: Sequence) -> tuple[int, int]:
+def _rank(sequence: Sequence) -> tuple[int, int, int]:
     return sequence.rank
 
 
-def _cheapest_last(sequence: Sequence) -> tuple[bool, tuple[int, int]]:
-    """Sorts the sequence that should give up its blocks to the end: one without a reader, else the worst-ranked."""
-    return (sequence.paused, sequence.rank)
+def _arrival(sequence: Sequence) -> int:
+    return sequence.arrival
+
+
+def _cheapest_last(sequence: Sequence) -> tuple[bool, tuple[int, int, int]]:
+    """Sorts the sequence that should give up its blocks to the end: one that cannot advance, else the worst-ranked."""
+    return (sequence.idle, sequence.rank)

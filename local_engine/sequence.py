@@ -1,4 +1,7 @@
-"""One request on its way through the engine: its tokens, its KV blocks and what has been computed. Knows no tensors.
+"""One answer on its way through the engine: its tokens, its KV blocks and what has been computed. Knows no tensors.
+
+A request is one sequence, or several that continue one prompt and share its blocks: the beams of a beam search, the
+samples of which the best are kept.
 
 A token list is never cut: after a preemption the blocks are gone and `num_computed` is 0, so prompt and answer so far
 are prefilled again, save for what the prefix cache still has, and decoding is merely the case where one token is left
@@ -11,15 +14,20 @@ from local_engine.generation import GenerationRequest, TokenOutput
 
 __all__ = ["Sequence"]
 
+_FIRST = -(2**31) - 1
+
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """State of one request; the engine's thread owns it.
+    """State of one answer; the engine's thread owns it.
 
-    arrival: counts up with each request. seed: 64 bits, the request's own or one drawn for it.
+    arrival: counts up with each request. member: counts up with the sequences of one request.
+    seed: 64 bits, the request's own or one drawn for it.
     stop_ids: all tokens that end it. max_tokens: the request's, or what the window leaves.
     root: what the keys of its blocks begin with; see `prefix_keys`.
     cached_tokens: prompt tokens that the prefix cache had when it first ran; None before.
+    paused: its reader is slow. parked: it waits for something outside the pool: its mask, or the others of its search.
+    promoted: it was passed over often enough to go first from now on, whatever its priority.
     """
 
     request: GenerationRequest
@@ -28,12 +36,15 @@ class Sequence:
     stop_ids: frozenset[int]
     max_tokens: int
     root: bytes = b""
+    member: int = 0
     tokens: list[int] = field(init=False)
     keys: list[bytes] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
     num_computed: int = 0
     cached_tokens: int | None = None
     paused: bool = False
+    parked: bool = False
+    promoted: bool = False
     done: bool = False
     prompt_scores: list[TokenOutput] = field(default_factory=list)
     # Tokens seen anywhere and counted in the answer; kept only for requests with penalties.
@@ -46,9 +57,19 @@ class Sequence:
             self.seen.update(self.tokens)
 
     @property
-    def rank(self) -> tuple[int, int]:
+    def rank(self) -> tuple[int, int, int]:
         """Sorts the sequence to serve first to the front."""
-        return (self.request.priority, self.arrival)
+        return (self.priority, self.arrival, self.member)
+
+    @property
+    def priority(self) -> int:
+        """The request's, lower first; below all of them once it is promoted."""
+        return _FIRST if self.promoted else self.request.priority
+
+    @property
+    def idle(self) -> bool:
+        """No step can advance it now."""
+        return self.paused or self.parked
 
     @property
     def num_prompt(self) -> int:
@@ -75,6 +96,18 @@ class Sequence:
         return (
             sampling.repetition_penalty != 1.0 or sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0
         )
+
+    def fork(self, *, member: int, seed: int) -> "Sequence":
+        """Another continuation of the same tokens, without blocks: those are for the scheduler to share."""
+        twin = Sequence(self.request, self.arrival, seed, self.stop_ids, self.max_tokens, root=self.root, member=member)
+        twin.tokens = list(self.tokens)
+        twin.keys = list(self.keys)
+        twin.cached_tokens = self.cached_tokens
+        twin.promoted = self.promoted
+        twin.prompt_scores = self.prompt_scores
+        twin.seen = set(self.seen)
+        twin.answer_counts = dict(self.answer_counts)
+        return twin
 
     def append(self, token_id: int) -> None:
         """Adds a generated token."""

@@ -60,6 +60,14 @@ class TorchExecutor:
         hidden = self._model.forward(batch.token_ids, batch.positions, self._caches, batch.plan)
         return StepRows(hidden, batch.chunks, batch.first_row)
 
+    def copy_blocks(self, pairs: SequenceOf[tuple[int, int]]) -> None:
+        """See `Executor.copy_blocks`."""
+        sources, targets = torch.tensor(pairs, device=self._device).T
+        for cache in self._caches:
+            for side in (cache.keys, cache.values):
+                blocks = side.view(-1, self._block_size, *side.shape[1:])
+                blocks[targets] = blocks[sources]
+
     def logits(self, hidden: Tensor) -> Tensor:
         """See `Executor.logits`."""
         return self._model.logits(hidden)

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -11,7 +11,7 @@ from local_engine.block_allocator import BlockAllocator
 from local_engine.errors import QueueFull
 from local_engine.generation import GenerationRequest, TokenOutput
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk, Scheduler
+from local_engine.scheduler import MAX_PASSES, Chunk, Scheduler
 from local_engine.sequence import Sequence
 
 BLOCK = 4
@@ -35,6 +35,7 @@ class World:
         self.window = blocks * BLOCK
         self.pool: dict[int, tuple[bytes, list[int]]] = {}
         self.arrivals = 0
+        self.members = 0
         self.finished: list[Sequence] = []
 
     def add(
@@ -50,42 +51,67 @@ class World:
         self.scheduler.add(sequence)
         return sequence
 
-    def step(self) -> list[Chunk]:
-        chunks = self.scheduler.schedule()
+    def fork(self, parent: Sequence, answer: int) -> Sequence:
+        """Another answer to the same prompt, which goes on from where the parent is, in blocks that both hold."""
+        self.members += 1
+        child = parent.fork(member=self.members, seed=0)
+        child.max_tokens = min(parent.num_generated + answer, self.window - parent.num_prompt)
+        self.scheduler.fork(parent, child, num_computed=len(child.tokens) - 1)
+        return child
+
+    def step(self, draft: tuple[int, ...] = ()) -> list[Chunk]:
+        """`draft` is what is guessed to follow each sequence that decodes."""
+        drafts = {}
+        for sequence in self.scheduler.decoding if draft else ():
+            drafts[sequence] = draft[: sequence.max_tokens - sequence.num_generated - 1]
+        chunks = self.scheduler.schedule(drafts)
+        copied = {target: [self.pool.get(source * BLOCK + at) for at in range(BLOCK)] for source, target in self.copies}
+        for target, contents in copied.items():
+            self.pool |= {target * BLOCK + at: content for at, content in enumerate(contents) if content is not None}
         for chunk in chunks:
             sequence = chunk.sequence
-            assert chunk.start == sequence.num_computed < chunk.stop <= len(sequence.tokens)
+            assert chunk.start == sequence.num_computed < chunk.stop <= len(sequence.tokens) + len(chunk.draft)
             assert len(sequence.blocks) * BLOCK >= chunk.stop
+            for block in sequence.blocks[chunk.start // BLOCK : -(-chunk.stop // BLOCK)]:
+                assert not self.scheduler.allocator.is_shared(block)  # nobody writes where another reads
             for position in range(chunk.start):  # what it attends to is its own past, whoever computed it
                 assert self.pool[self._slot(sequence, position)] == self._content(sequence, position)
         for chunk in chunks:
             for position in range(chunk.start, chunk.stop):
-                self.pool[self._slot(chunk.sequence, position)] = self._content(chunk.sequence, position)
+                self.pool[self._slot(chunk.sequence, position)] = self._content(chunk.sequence, position, chunk.draft)
         for chunk in chunks:
             self._apply(chunk)
         return chunks
 
     def _apply(self, chunk: Chunk) -> None:
         sequence = chunk.sequence
-        self.scheduler.advance(chunk)
+        self.scheduler.advance(sequence, chunk.stop - len(chunk.draft))
         first = len(sequence.prompt_scores)
         if sequence.request.sampling.prompt_logprobs is not None and first < sequence.num_prompt:
             assert chunk.start <= max(first - 1, 0)  # no position whose score is still asked for was left out
             stop = min(chunk.stop + 1, sequence.num_prompt)
             sequence.prompt_scores += [TokenOutput(token, 0.0, ()) for token in sequence.tokens[first:stop]]
         if chunk.reaches_end:
+            accepted = list(itertools.takewhile(lambda token: token == 1, chunk.draft))
+            for token in accepted:
+                sequence.append(token)
+            self.scheduler.advance(sequence, len(sequence.tokens))
             sequence.append(1)
             if sequence.num_generated >= sequence.max_tokens:
                 self.scheduler.remove(sequence)
                 self.finished.append(sequence)
+
+    @property
+    def copies(self) -> list[tuple[int, int]]:
+        return self.scheduler.copies
 
     @staticmethod
     def _slot(sequence: Sequence, position: int) -> int:
         return sequence.blocks[position // BLOCK] * BLOCK + position % BLOCK
 
     @staticmethod
-    def _content(sequence: Sequence, position: int) -> tuple[bytes, list[int]]:
-        return sequence.root, sequence.tokens[: position + 1]
+    def _content(sequence: Sequence, position: int, draft: tuple[int, ...] = ()) -> tuple[bytes, list[int]]:
+        return sequence.root, [*sequence.tokens, *draft][: position + 1]
 
     def run(self, *, steps: int = 5000) -> None:
         for _ in range(steps):
@@ -130,16 +156,24 @@ class SchedulerMachine(RuleBasedStateMachine):
         else:
             assert not full
 
-    @rule(count=st.integers(1, 6))
-    def step(self, count: int) -> None:
+    @precondition(lambda self: any(sequence.num_generated for sequence in self.live))
+    @rule(data=st.data(), answer=st.integers(1, 9))
+    def fork(self, data: st.DataObject, answer: int) -> None:
+        parent = data.draw(st.sampled_from([sequence for sequence in self.live if sequence.num_generated]))
+        if parent.num_prompt + parent.num_generated < self.world.window:
+            self.live.append(self.world.fork(parent, answer))
+
+    @rule(count=st.integers(1, 6), draft=st.sampled_from([(), (1,), (1, 1, 9), (9, 1)]))
+    def step(self, count: int, draft: tuple[int, ...]) -> None:
         for _ in range(count):
             runnable = self.world.scheduler.runnable
-            chunks = self.world.step()
+            chunks = self.world.step(draft)
             assert bool(chunks) == runnable  # whoever can run makes progress, every step
             assert len({chunk.sequence for chunk in chunks}) == len(chunks)
-            assert not any(chunk.sequence.paused for chunk in chunks)
-            prompts = sum(chunk.stop - chunk.start for chunk in chunks if chunk.stop - chunk.start > 1)
+            assert not any(chunk.sequence.idle for chunk in chunks)
+            prompts = sum(c.stop - c.start for c in chunks if c.stop - c.start - len(c.draft) > 1)
             assert prompts <= max(self.budget, BLOCK)
+            assert sum(len(chunk.draft) for chunk in chunks) <= self.budget
             self.live = [sequence for sequence in self.live if sequence not in self.world.finished]
 
     @precondition(lambda self: self.live)
@@ -159,6 +193,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     def pause(self, data: st.DataObject, paused: bool) -> None:
         data.draw(st.sampled_from(self.live)).paused = paused
 
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), parked=st.booleans())
+    def park(self, data: st.DataObject, parked: bool) -> None:
+        data.draw(st.sampled_from(self.live)).parked = parked
+
     @invariant()
     def blocks_and_sets_agree(self) -> None:
         scheduler, allocator = self.world.scheduler, self.world.scheduler.allocator
@@ -169,7 +208,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for sequence in self.live:
-            sequence.paused = False
+            sequence.paused = sequence.parked = False
         self.world.run()  # nothing starves
         assert not self.world.scheduler.num_unfinished
         assert self.world.scheduler.allocator.num_used == 0
@@ -300,6 +339,92 @@ def test_a_better_priority_takes_the_place_of_a_worse_one() -> None:
     world.run()
     assert world.finished == [urgent, background]
     assert world.scheduler.preemptions == 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    blocks=st.integers(4, 12),
+    slots=st.integers(1, 4),
+    budget=st.sampled_from([1, 4, 64]),
+    flow=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 20), st.integers(-3, 4)), min_size=1, max_size=8),
+)
+def test_a_steady_flow_of_better_priorities_holds_nobody_back_for_ever(
+    blocks: int, slots: int, budget: int, flow: list[tuple[int, int, int]]
+) -> None:
+    world = World(blocks=blocks, budget=budget, slots=slots)
+    patient = [world.add(14, 6, priority=5), world.add(3, 6, priority=9)]
+    arriving = itertools.cycle(flow)
+    for _ in range(6000):
+        while len(world.scheduler.waiting) < 4:
+            length, answer, priority = next(arriving)
+            world.add(length, answer, priority=priority)
+        world.step()
+        if all(sequence in world.finished for sequence in patient):
+            break
+    assert all(sequence in world.finished for sequence in patient)
+
+
+def test_priorities_are_strict_up_to_the_bound_of_passes() -> None:
+    world = World(blocks=8, budget=64, slots=1)
+    patient = world.add(4, 2, priority=1)
+    for _ in range(2 * MAX_PASSES):
+        world.add(4, 2, priority=0)
+    world.run()
+    assert world.finished.index(patient) == MAX_PASSES
+
+
+def test_forks_share_their_blocks_until_one_of_them_writes() -> None:
+    world = World(blocks=20, budget=64, slots=8)
+    parent = world.add(9, 6)
+    world.step()
+    child = world.fork(parent, 6)
+    assert child.blocks == parent.blocks
+    assert world.scheduler.allocator.num_used == 3
+    world.step()
+    assert world.copies == [(3, 4)]
+    assert child.blocks[:2] == parent.blocks[:2]
+    assert {parent.blocks[2], child.blocks[2]} == {3, 4}
+    world.step()
+    assert world.copies == []
+    world.run()
+    assert set(world.finished) == {parent, child}
+
+
+def test_the_last_holder_of_a_shared_block_writes_without_a_copy() -> None:
+    world = World(blocks=20, budget=64, slots=8)
+    parent = world.add(9, 6)
+    world.step()
+    child = world.fork(parent, 6)
+    world.scheduler.remove(parent)
+    world.step()
+    assert world.copies == []
+    assert child.num_generated == 2
+
+
+def test_a_fork_of_a_sequence_without_blocks_is_computed_anew() -> None:
+    world = World(blocks=4, budget=64, slots=1)
+    parent = world.add(5, 3, priority=1)
+    world.step()
+    world.add(5, 2)
+    world.step()
+    assert not parent.blocks
+    child = world.fork(parent, 3)
+    assert child in world.scheduler.waiting
+    world.run()
+    assert {parent, child} <= set(world.finished)
+
+
+def test_drafts_take_only_blocks_and_tokens_that_nobody_needs() -> None:
+    world = World(blocks=5, budget=4, slots=4)
+    first, second = world.add(3, 9), world.add(3, 9)
+    world.step()
+    world.step()
+    chunks = world.step(draft=(1, 1, 1))
+    assert [len(chunk.draft) for chunk in chunks if chunk.sequence in (first, second)] == [0, 0]
+    world.scheduler.remove(second)
+    (chunk,) = world.step(draft=(1, 1, 9))
+    assert chunk.draft == (1, 1, 9)
+    assert first.num_computed == len(first.tokens) - 1
 
 
 def test_equal_priorities_run_in_order_of_arrival() -> None:
