@@ -2,6 +2,7 @@
 
 EngineError
 ├── InvalidInput        one parameter of a request is out of its range; `param` names it
+├── UnknownAdapter      no adapter of that name is loaded
 ├── ContextOverflow     the prompt, or prompt and answer, do not fit the window
 ├── QueueFull           as many requests as the engine holds are unfinished already
 ├── EngineClosed        the engine stopped, or is stopping
@@ -19,6 +20,7 @@ __all__ = [
     "InvalidInput",
     "ModelLoadError",
     "QueueFull",
+    "UnknownAdapter",
 ]
 
 
@@ -33,6 +35,14 @@ class InvalidInput(EngineError):
         super().__init__(f"{param}: {reason}")
         self.param = param
         self.reason = reason
+
+
+class UnknownAdapter(EngineError):
+    """The request names an adapter that is not loaded, or not any more."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no adapter {name!r} is loaded")
+        self.name = name
 
 
 class ContextOverflow(EngineError):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from local_engine.errors import ModelLoadError
+from local_engine.layers.lora import LoraSites
 
 __all__ = ["GgufName", "Progress", "TensorSource", "Weights"]
 
@@ -51,11 +52,15 @@ class TensorSource(Protocol):
 
 
 class Weights:
-    """What a model's constructor reads from. Call `finish` when it has all."""
+    """What a model's constructor reads from. Call `finish` when it has all.
+
+    lora_sites: the linear layers made of what was read, for adapters to change; `models.projection` fills it.
+    """
 
     def __init__(
         self, source: TensorSource, *, device: torch.device, dtype: torch.dtype, progress: Progress | None = None
     ) -> None:
+        self.lora_sites = LoraSites()
         self._source = source
         self._device = device
         self._dtype = dtype
