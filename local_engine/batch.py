@@ -3,6 +3,7 @@
 The only module that turns block lists into slots.
 """
 
+from collections.abc import Collection
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,11 +13,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from local_engine.adapters import Adapter
 from local_engine.block_allocator import PADDING_BLOCK
-from local_engine.layers.attention import AttentionGroup, AttentionPlan
+from local_engine.layers.attention import AttentionGroup, AttentionPlan, AttentionPlans
+from local_engine.layers.lora import AdapterRows
 from local_engine.scheduler import Chunk
 
-__all__ = ["Batch", "build_batch"]
+__all__ = ["Batch", "adapter_rows", "build_batch"]
 
 Indices = npt.NDArray[np.int64]
 
@@ -32,7 +35,7 @@ class Batch:
     first_row: tuple[int, ...]
     token_ids: Tensor
     positions: Tensor
-    plan: AttentionPlan
+    plans: AttentionPlans
 
 
 def build_batch(
@@ -41,12 +44,12 @@ def build_batch(
     block_size: int,
     device: torch.device,
     dtype: torch.dtype,
-    window: int | None = None,
+    windows: Collection[int | None] = (None,),
 ) -> Batch:
     """The tensors of one step, on `device`; attention masks in `dtype`.
 
-    window: a row attends to that many positions, its own included; slots that none of a chunk's rows sees are left out.
-    None is all.
+    windows: those of the model's layers; the batch has a plan for each. A row attends to as many positions as a window
+    says, its own included, None is all; slots that none of a chunk's rows sees are left out.
     """
     decodes = sorted((c for c in chunks if c.stop - c.start == 1), key=lambda chunk: chunk.stop)
     prefills = [c for c in chunks if c.stop - c.start > 1]
@@ -59,6 +62,45 @@ def build_batch(
     positions = np.concatenate([np.arange(chunk.start, chunk.stop) for chunk in ordered])
     write_slots = np.concatenate([_slots(chunk, block_size)[chunk.start :] for chunk in ordered])
 
+    longest = max(chunk.stop for chunk in ordered)
+    targets = torch.from_numpy(write_slots).to(device)
+    # A window that reaches to the beginning of every sequence is none, so that its plan is not made twice.
+    limits = {window: None if window is None or window >= longest else window for window in windows}
+    planned = {
+        limit: AttentionPlan(targets, _groups(decodes, prefills, block_size, limit, device=device, dtype=dtype))
+        for limit in set(limits.values())
+    }
+    return Batch(
+        chunks=ordered,
+        first_row=tuple(first_row),
+        token_ids=torch.tensor(tokens, device=device),
+        positions=torch.from_numpy(positions).to(device),
+        plans={window: planned[limit] for window, limit in limits.items()},
+    )
+
+
+def adapter_rows(batch: Batch, device: torch.device) -> tuple[AdapterRows, ...]:
+    """Which rows of a step each of its LoRA adapters changes; empty where no sequence has one."""
+    rows: dict[Adapter, list[int]] = {}
+    for chunk, first in zip(batch.chunks, batch.first_row, strict=True):
+        if chunk.sequence.adapter is not None:
+            rows.setdefault(chunk.sequence.adapter, []).extend(range(first, first + chunk.stop - chunk.start))
+    return tuple(
+        AdapterRows(adapter.deltas, None if len(own) == len(batch.token_ids) else torch.tensor(own, device=device))
+        for adapter, own in rows.items()
+    )
+
+
+def _groups(
+    decodes: list[Chunk],
+    prefills: list[Chunk],
+    block_size: int,
+    window: int | None,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> tuple[AttentionGroup, ...]:
+    """The groups of one window: decoding chunks of similar length together, each prefilling one by itself."""
     groups: list[AttentionGroup] = []
     row = 0
     for _, alike in groupby(decodes, key=lambda chunk: _length_class(chunk.stop - _first_seen(chunk, window))):
@@ -76,13 +118,7 @@ def build_batch(
         slots = _slots(chunk, block_size)[first:]
         groups.append(_group(row, 1, slots, seen[None, None], device=device, dtype=dtype))
         row += chunk.stop - chunk.start
-    return Batch(
-        chunks=ordered,
-        first_row=tuple(first_row),
-        token_ids=torch.tensor(tokens, device=device),
-        positions=torch.from_numpy(positions).to(device),
-        plan=AttentionPlan(torch.from_numpy(write_slots).to(device), tuple(groups)),
-    )
+    return tuple(groups)
 
 
 def _group(

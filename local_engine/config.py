@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from local_engine.errors import InvalidInput
 
-__all__ = ["DType", "EngineConfig", "ModelConfig", "RopeConfig", "RopeScaling"]
+__all__ = ["AttentionKind", "DType", "EngineConfig", "ModelConfig", "RopeConfig", "RopeScaling"]
 
 DType = Literal["float32", "bfloat16", "float16"]
 
@@ -59,7 +59,7 @@ class EngineConfig:
                 raise InvalidInput(name, f"must be an integer from {low} to {high}, not {value!r}")
 
 
-RopeScaling = Literal["none", "linear", "llama3", "yarn"]
+RopeScaling = Literal["none", "linear", "llama3", "yarn", "longrope"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,10 @@ class RopeConfig:
     """Rotary embedding: base frequency and how it is stretched beyond the trained window.
 
     beta_fast, beta_slow: turns within the trained window from which yarn keeps a frequency, and to which it divides it.
-    attention_factor: what yarn multiplies the turned queries and keys with.
+    attention_factor: what yarn and longrope multiply the turned queries and keys with.
+    rotary_dim: leading dimensions of a head that turn; None is all of them.
+    short_factors, long_factors: what longrope divides each frequency by, in windows up to the trained one and in longer
+        ones; empty where the file has them as tensors.
     """
 
     theta: float = 10000.0
@@ -79,15 +82,62 @@ class RopeConfig:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     attention_factor: float = 1.0
+    rotary_dim: int | None = None
+    short_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
+
+    def problem(self, head_dim: int) -> str | None:
+        """One line naming the first impossible value, or None."""
+        for name, number in (
+            ("theta", self.theta),
+            ("factor", self.factor),
+            ("low_freq_factor", self.low_freq_factor),
+            ("high_freq_factor", self.high_freq_factor),
+            ("attention_factor", self.attention_factor),
+            *(("short_factors", number) for number in self.short_factors),
+            *(("long_factors", number) for number in self.long_factors),
+        ):
+            if not (math.isfinite(number) and number > 0):
+                return f"rope {name} is {number}, expected a positive number"
+        if not 1 <= self.original_max_context <= 1 << 31:
+            return f"rope original_max_context is {self.original_max_context}, expected 1 to {1 << 31}"
+        turning = head_dim if self.rotary_dim is None else self.rotary_dim
+        if turning % 2 or not 2 <= turning <= head_dim:
+            return f"rope turns {turning} of a head's {head_dim} dimensions, expected an even number of them"
+        if self.scaling == "llama3" and self.high_freq_factor <= self.low_freq_factor:
+            return "rope high_freq_factor must exceed low_freq_factor"
+        if self.scaling == "yarn" and not 2**-20 <= self.beta_slow < self.beta_fast <= 2**20:
+            return f"rope beta_fast {self.beta_fast} must exceed beta_slow {self.beta_slow}"
+        if self.scaling == "yarn" and self.theta <= 1:
+            return f"rope theta is {self.theta}, yarn needs more than 1"
+        for factors in (self.short_factors, self.long_factors):
+            if factors and len(factors) != turning // 2:
+                return f"rope has {len(factors)} factors for the {turning // 2} frequencies of {turning} dimensions"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionKind:
+    """What the layers of one kind see, and how queries and keys turn in them.
+
+    window: tokens that a token sees, itself included; None is all before it. rope: None where nothing turns.
+    """
+
+    window: int | None = None
+    rope: RopeConfig | None = RopeConfig()
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The shape of a decoder. `problem` says what is impossible about it; loaders refuse such a file.
 
+    attention_kinds: the distinct kinds of layers, as regards attention.
+    layer_pattern: for each layer the index of its kind; begun again where there are more layers than items.
+    attention_scale: what scores are multiplied with; None is 1 / sqrt(head_dim).
+    attention_soft_cap, logits_soft_cap: c bounds scores, or logits, as c * tanh(x / c); None leaves them.
     qkv_bias, output_bias, mlp_bias: which of the linear layers add one.
     qk_norm: queries and keys are normalised head by head before they turn.
-    sliding_window: tokens that a token sees in every layer, itself included; None is all before it.
+    fused_projections: files have Q, K and V as one tensor, and gate and up as another.
     """
 
     architecture: str
@@ -100,13 +150,26 @@ class ModelConfig:
     head_dim: int
     max_context: int
     rms_norm_eps: float = 1e-5
-    rope: RopeConfig = RopeConfig()
+    attention_kinds: tuple[AttentionKind, ...] = (AttentionKind(),)
+    layer_pattern: tuple[int, ...] = (0,)
+    attention_scale: float | None = None
+    attention_soft_cap: float | None = None
+    logits_soft_cap: float | None = None
     tie_embeddings: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
-    sliding_window: int | None = None
+    fused_projections: bool = False
+
+    def kind_of(self, layer: int) -> int:
+        """The index of a layer's attention kind."""
+        return self.layer_pattern[layer % len(self.layer_pattern)]
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """The distinct windows of all layers."""
+        return tuple(dict.fromkeys(kind.window for kind in self.attention_kinds))
 
     def problem(self) -> str | None:
         """One line naming the first impossible value, or None. Files are untrusted: every number is checked."""
@@ -119,8 +182,7 @@ class ModelConfig:
             ("num_kv_heads", self.num_kv_heads, 1 << 14),
             ("head_dim", self.head_dim, 1 << 12),
             ("max_context", self.max_context, 1 << 31),
-            ("rope original_max_context", self.rope.original_max_context, 1 << 31),
-            ("sliding_window", 1 if self.sliding_window is None else self.sliding_window, 1 << 31),
+            *(("sliding_window", 1 if window is None else window, 1 << 31) for window in self.windows),
         ):
             if not 1 <= value <= high:
                 return f"{name} is {value}, expected 1 to {high}"
@@ -128,21 +190,13 @@ class ModelConfig:
             return f"{self.num_heads} query heads do not divide over {self.num_kv_heads} kv heads"
         if self.head_dim % 2:
             return f"head_dim is {self.head_dim}, rotary embedding needs an even one"
-        rope = self.rope
         for name, number in (
             ("rms_norm_eps", self.rms_norm_eps),
-            ("rope theta", rope.theta),
-            ("rope factor", rope.factor),
-            ("rope low_freq_factor", rope.low_freq_factor),
-            ("rope high_freq_factor", rope.high_freq_factor),
-            ("rope attention_factor", rope.attention_factor),
+            ("attention_scale", 1.0 if self.attention_scale is None else self.attention_scale),
+            ("attention_soft_cap", 1.0 if self.attention_soft_cap is None else self.attention_soft_cap),
+            ("logits_soft_cap", 1.0 if self.logits_soft_cap is None else self.logits_soft_cap),
         ):
             if not (math.isfinite(number) and number > 0):
                 return f"{name} is {number}, expected a positive number"
-        if rope.scaling == "llama3" and rope.high_freq_factor <= rope.low_freq_factor:
-            return "rope high_freq_factor must exceed low_freq_factor"
-        if rope.scaling == "yarn" and not 2**-20 <= rope.beta_slow < rope.beta_fast <= 2**20:
-            return f"rope beta_fast {rope.beta_fast} must exceed beta_slow {rope.beta_slow}"
-        if rope.scaling == "yarn" and rope.theta <= 1:
-            return f"rope theta is {rope.theta}, yarn needs more than 1"
-        return None
+        problems = (kind.rope.problem(self.head_dim) for kind in self.attention_kinds if kind.rope is not None)
+        return next((problem for problem in problems if problem is not None), None)

@@ -5,12 +5,13 @@ from collections.abc import Sequence as SequenceOf
 import torch
 from torch import Tensor
 
-from local_engine.batch import build_batch
+from local_engine.batch import adapter_rows, build_batch
 from local_engine.block_allocator import PADDING_BLOCK
 from local_engine.config import EngineConfig, ModelConfig
 from local_engine.errors import InvalidInput
 from local_engine.executor import StepRows
 from local_engine.layers.attention import LayerCache
+from local_engine.layers.lora import LoraSites
 from local_engine.models.model import Model
 from local_engine.scheduler import Chunk
 
@@ -26,11 +27,12 @@ def kv_block_bytes(model: ModelConfig, config: EngineConfig) -> int:
 class TorchExecutor:
     """Implements `Executor`. Raises InvalidInput where the KV pool is too small or does not fit the device."""
 
-    def __init__(self, model: Model, config: EngineConfig) -> None:
+    def __init__(self, model: Model, config: EngineConfig, *, lora_sites: LoraSites) -> None:
         shape = model.config
         self._model = model
+        self._lora_sites = lora_sites
         self._block_size = config.block_size
-        self._window = shape.sliding_window
+        self._windows = shape.windows
         self._device = torch.device(config.device)
         self._dtype: torch.dtype = getattr(torch, config.dtype)
         self.num_blocks = config.kv_bytes // kv_block_bytes(shape, config) - 1  # one is the padding block
@@ -55,9 +57,10 @@ class TorchExecutor:
     def forward(self, chunks: SequenceOf[Chunk]) -> StepRows:
         """See `Executor.forward`."""
         batch = build_batch(
-            chunks, block_size=self._block_size, window=self._window, device=self._device, dtype=self._dtype
+            chunks, block_size=self._block_size, windows=self._windows, device=self._device, dtype=self._dtype
         )
-        hidden = self._model.forward(batch.token_ids, batch.positions, self._caches, batch.plan)
+        with self._lora_sites.applied(adapter_rows(batch, self._device)):
+            hidden = self._model.forward(batch.token_ids, batch.positions, self._caches, batch.plans)
         return StepRows(hidden, batch.chunks, batch.first_row)
 
     def copy_blocks(self, pairs: SequenceOf[tuple[int, int]]) -> None:

@@ -1,10 +1,11 @@
-"""Causal attention over a paged KV cache, and the plan of one step's rows that all layers share.
+"""Causal attention over a paged KV cache, and the plan of one step's rows that the layers of one window share.
 
 The cache of a layer is keys and values [slots, K, D]; a slot is block * block_size + offset. Slot 0, of the padding
 block, stays zero: padding reads it and nothing else does, so what a failed sequence left in freed blocks (NaN, say)
 can never reach another one.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-__all__ = ["AttentionGroup", "AttentionPlan", "LayerCache", "PagedAttention", "paged_attention"]
+__all__ = ["AttentionGroup", "AttentionPlan", "AttentionPlans", "LayerCache", "PagedAttention", "paged_attention"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,10 @@ class AttentionPlan:
     groups: tuple[AttentionGroup, ...]
 
 
+# One step's plan for each distinct sliding window of a model's layers; None is the plan without a window.
+AttentionPlans = Mapping[int | None, AttentionPlan]
+
+
 @dataclass(frozen=True, slots=True)
 class LayerCache:
     """One layer's keys and values, each [slots, K, D]. A tensor a layer: one stacked over layers is slower to write."""
@@ -50,12 +55,37 @@ class LayerCache:
 class PagedAttention(Protocol):
     """Writes the new keys and values to the cache, then attends from each row to its sequence's past and itself."""
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, cache: LayerCache, plan: AttentionPlan) -> Tensor:
-        """q [T, H, D], k and v [T, K, D] -> [T, H * D]. Scores are scaled by 1 / sqrt(D)."""
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cache: LayerCache,
+        plan: AttentionPlan,
+        *,
+        scale: float | None = None,
+        soft_cap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """q [T, H, D], k and v [T, K, D] -> [T, H * D].
+
+        scale: of the scores; None is 1 / sqrt(D). soft_cap: c makes of a scaled score c * tanh(score / c).
+        sinks: [H], a logit a head that takes part in the softmax and has no value.
+        """
 
 
-def paged_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache, plan: AttentionPlan) -> Tensor:
-    """The reference: gathers each group's slots and calls torch's scaled dot product attention once a group."""
+def paged_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cache: LayerCache,
+    plan: AttentionPlan,
+    *,
+    scale: float | None = None,
+    soft_cap: float | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """The reference: gathers each group's slots and attends once a group, without cap and sinks by torch's own SDPA."""
     num_heads, head_dim, num_kv_heads = q.shape[1], q.shape[2], k.shape[1]
     cache.keys.index_copy_(0, plan.write_slots, k)
     cache.values.index_copy_(0, plan.write_slots, v)
@@ -74,7 +104,11 @@ def paged_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache, plan: At
         mask = group.mask
         if mask is not None and num_queries > 1:
             mask = mask.repeat(1, 1, share, 1)
-        attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        if soft_cap is None and sinks is None:
+            attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
+        else:
+            scores = queries @ keys.transpose(-1, -2) * (head_dim**-0.5 if scale is None else scale)
+            attended = _softmax(_capped(scores, soft_cap), mask, sinks) @ values
         attended = attended.view(batch, num_kv_heads, share, num_queries, head_dim).permute(0, 3, 1, 2, 4)
         outputs.append(attended.reshape(batch * num_queries, num_heads * head_dim))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
@@ -83,3 +117,20 @@ def paged_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache, plan: At
 def _gather(side: Tensor, slots: Tensor | slice) -> Tensor:
     """Keys or values at slots: [B * S, K, D]."""
     return side[slots] if isinstance(slots, slice) else side.index_select(0, slots)
+
+
+def _capped(scores: Tensor, soft_cap: float | None) -> Tensor:
+    return scores if soft_cap is None else torch.tanh(scores / soft_cap) * soft_cap
+
+
+def _softmax(scores: Tensor, mask: Tensor | None, sinks: Tensor | None) -> Tensor:
+    """scores [B, K, R, S], with R the rows of H / K heads one after the other -> weights, computed in float32."""
+    if mask is not None:
+        scores = scores + mask
+    if sinks is None:
+        return scores.softmax(-1, dtype=torch.float32).to(scores.dtype)
+    batch, num_kv_heads, num_rows, _ = scores.shape
+    share = sinks.shape[0] // num_kv_heads
+    column = sinks.view(1, num_kv_heads, share, 1).expand(batch, -1, -1, num_rows // share)
+    column = column.reshape(batch, num_kv_heads, num_rows, 1).to(scores.dtype)
+    return torch.cat((scores, column), -1).softmax(-1, dtype=torch.float32)[..., :-1].to(scores.dtype)

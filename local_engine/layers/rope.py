@@ -1,8 +1,9 @@
-"""Rotary position embedding in the half-split order: dimension i turns together with i + D/2.
+"""Rotary position embedding in the half-split order: dimension i of the R that turn does so together with i + R/2.
 
 Frequencies and angles are computed in float32 whatever the model's dtype. Scaling: linear divides all frequencies;
 llama3 divides the long wavelengths only, as in Meta's reference implementation of Llama 3.1; yarn does so on a ramp
-over the dimensions, and its turned vectors are longer by a factor (Peng et al. 2023, section 3).
+over the dimensions, and its turned vectors are longer by a factor (Peng et al. 2023, section 3); longrope divides each
+frequency by a factor of its own, by one list up to the trained window and by another beyond it (Ding et al. 2024).
 """
 
 import math
@@ -15,14 +16,21 @@ from local_engine.config import RopeConfig
 __all__ = ["apply_rope", "inverse_frequencies", "rope_tables"]
 
 
-def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
-    """Radians a position for each pair of dimensions: [D/2], float32."""
+def inverse_frequencies(rope: RopeConfig, head_dim: int, *, max_context: int) -> Tensor:
+    """Radians a position for each pair of the R dimensions that turn: [R/2], float32.
+
+    max_context: the window that is served, by which longrope chooses. Longrope without factors is not stretched.
+    """
+    head_dim = head_dim if rope.rotary_dim is None else rope.rotary_dim
     frequencies = 1.0 / (rope.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim))
     match rope.scaling:
         case "none":
             return frequencies
         case "linear":
             return frequencies / rope.factor
+        case "longrope":
+            factors = rope.long_factors if max_context > rope.original_max_context else rope.short_factors
+            return frequencies / torch.tensor(factors, dtype=torch.float32) if factors else frequencies
         case "llama3":
             wavelengths = 2 * math.pi / frequencies
             turns = rope.original_max_context / wavelengths
@@ -46,7 +54,7 @@ def _yarn_dimension(rope: RopeConfig, turns: float, head_dim: int) -> float:
 def rope_tables(
     positions: Tensor, frequencies: Tensor, dtype: torch.dtype, *, attention_factor: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Cosines and signed sines for `apply_rope`: two [T, 1, D], shared by all heads and layers of a step.
+    """Cosines and signed sines for `apply_rope`: two [T, 1, R], shared by all heads and layers of a step.
 
     attention_factor: what the length of a turned vector is multiplied with.
     """
@@ -59,5 +67,8 @@ def rope_tables(
 
 
 def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x [T, heads, D] turned by the angles of `rope_tables`."""
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+    """x [T, heads, D] with its first R dimensions turned by the angles of `rope_tables`."""
+    width = cos.shape[-1]
+    if width < x.shape[-1]:
+        return torch.cat((apply_rope(x[..., :width], cos, sin), x[..., width:]), -1)
+    return torch.addcmul(x * cos, x.roll(width // 2, -1), sin)

@@ -1,116 +1,83 @@
 """The Llama decoder (Touvron et al. 2023; Llama 3.1 rope scaling), and how both file formats describe it.
 
-SmolLM2, Llama 2 and 3 and TinyLlama are this architecture; the files beside this one say where theirs differ.
-Q, K and V run as one matrix, gate and up as another.
+SmolLM2, Llama 2 and 3 and TinyLlama are this architecture; files beside this one say where theirs differ, by their
+configuration or by another feed-forward block.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from local_engine.config import ModelConfig
-from local_engine.layers.attention import AttentionPlan, LayerCache
-from local_engine.layers.linear import Linear
+from local_engine.config import AttentionKind, ModelConfig
+from local_engine.layers.attention import AttentionPlans, LayerCache
 from local_engine.layers.ops import Ops
-from local_engine.layers.rope import inverse_frequencies, rope_tables
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.rope import gguf_rope, hf_rope, stretched_context
 from local_engine.loading.weights import GgufName, Weights
+from local_engine.models.gated_mlp import GatedMlp
+from local_engine.models.self_attention import ROPE_FACTORS, Rotary, SelfAttention
 
-__all__ = ["Llama", "build_llama", "gguf_config", "gguf_names", "hf_config"]
+__all__ = ["Llama", "Mlp", "build_llama", "dense_mlp", "gguf_config", "gguf_names", "hf_config"]
 
-ROPE_FACTORS = "rope_factors"
+# A layer's feed-forward block: normalised hidden states to what is added to the residual, [T, hidden_size] each.
+Mlp = Callable[[Tensor], Tensor]
+BuildMlp = Callable[[ModelConfig, int, Weights, Ops], Mlp]
+
+
+def dense_mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
+    """Llama's own block of layer `index`."""
+    return GatedMlp(config, index, weights, ops, activation=F.silu)
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
+    kind: int
     attention_norm: Tensor
-    qkv: Linear
-    query_norm: Tensor | None
-    key_norm: Tensor | None
-    output: Linear
+    attention: SelfAttention
     mlp_norm: Tensor
-    gate_up: Linear
-    down: Linear
+    mlp: Mlp
 
 
 class Llama:
     """Implements `Model`. Weights are shared and never written, so any number of engines may hold one."""
 
-    def __init__(self, config: ModelConfig, weights: Weights, ops: Ops) -> None:
+    def __init__(self, config: ModelConfig, weights: Weights, ops: Ops, *, build_mlp: BuildMlp = dense_mlp) -> None:
         self._config = config
         self._ops = ops
-        hidden, heads, kv_heads, head_dim = config.hidden_size, config.num_heads, config.num_kv_heads, config.head_dim
-        query_rows, kv_rows = heads * head_dim, kv_heads * head_dim
-
-        def linear(parts: Mapping[str, int], inputs: int, *, bias: bool) -> Linear:
-            weight = weights.stacked([f"{name}.weight" for name in parts], list(parts.values()), inputs)
-            offsets = weights.joined([f"{name}.bias" for name in parts], list(parts.values())) if bias else None
-            return ops.linear(weight, offsets)
-
-        def head_norm(name: str) -> Tensor | None:
-            return weights.joined([f"{name}.weight"], [head_dim]) if config.qk_norm else None
-
+        hidden = config.hidden_size
         self._embedding = weights.stacked(["model.embed_tokens.weight"], [config.vocab_size], hidden)
-        self._layers: list[_Layer] = []
-        for index in range(config.num_layers):
-            layer, attention, mlp = (f"model.layers.{index}{part}" for part in ("", ".self_attn", ".mlp"))
-            qkv = {f"{attention}.q_proj": query_rows, f"{attention}.k_proj": kv_rows, f"{attention}.v_proj": kv_rows}
-            weights.skip(f"{attention}.rotary_emb.inv_freq")
-            gate_up = {f"{mlp}.gate_proj": config.intermediate_size, f"{mlp}.up_proj": config.intermediate_size}
-            self._layers.append(
-                _Layer(
-                    attention_norm=weights.joined([f"{layer}.input_layernorm.weight"], [hidden]),
-                    qkv=linear(qkv, hidden, bias=config.qkv_bias),
-                    query_norm=head_norm(f"{attention}.q_norm"),
-                    key_norm=head_norm(f"{attention}.k_norm"),
-                    output=linear({f"{attention}.o_proj": hidden}, query_rows, bias=config.output_bias),
-                    mlp_norm=weights.joined([f"{layer}.post_attention_layernorm.weight"], [hidden]),
-                    gate_up=linear(gate_up, hidden, bias=config.mlp_bias),
-                    down=linear({f"{mlp}.down_proj": hidden}, config.intermediate_size, bias=config.mlp_bias),
-                )
+        self._layers = [
+            _Layer(
+                kind=config.kind_of(index),
+                attention_norm=weights.joined([f"model.layers.{index}.input_layernorm.weight"], [hidden]),
+                attention=SelfAttention(config, index, weights, ops),
+                mlp_norm=weights.joined([f"model.layers.{index}.post_attention_layernorm.weight"], [hidden]),
+                mlp=build_mlp(config, index, weights, ops),
             )
+            for index in range(config.num_layers)
+        ]
         self._norm = weights.joined(["model.norm.weight"], [hidden])
         if config.tie_embeddings:
             weights.skip("lm_head.weight")
             self._head = ops.linear(self._embedding, None)
         else:
             self._head = ops.linear(weights.stacked(["lm_head.weight"], [config.vocab_size], hidden), None)
-        frequencies = inverse_frequencies(config.rope, head_dim)
-        if weights.has(ROPE_FACTORS):
-            frequencies = frequencies / weights.joined([ROPE_FACTORS], [head_dim // 2]).to("cpu", torch.float32)
-        self._frequencies = frequencies.to(self._embedding.device)
+        self._rotary = Rotary(config, weights, self._embedding.device)
 
     @property
     def config(self) -> ModelConfig:
         return self._config
 
-    def forward(self, token_ids: Tensor, positions: Tensor, caches: list[LayerCache], plan: AttentionPlan) -> Tensor:
+    def forward(self, token_ids: Tensor, positions: Tensor, caches: list[LayerCache], plans: AttentionPlans) -> Tensor:
         """See `Model.forward`. Residuals are added in place: two fewer copies of [T, hidden] a layer."""
-        config, ops = self._config, self._ops
-        num_rows, head_dim, eps = token_ids.shape[0], config.head_dim, config.rms_norm_eps
-        rotated_heads, width = config.num_heads + config.num_kv_heads, config.intermediate_size
-        queries_at, keys_at = slice(config.num_heads), slice(config.num_heads, rotated_heads)
+        rms_norm, eps = self._ops.rms_norm, self._config.rms_norm_eps
         hidden = F.embedding(token_ids, self._embedding)
-        cos, sin = rope_tables(
-            positions, self._frequencies, hidden.dtype, attention_factor=config.rope.attention_factor
-        )
+        steps = self._rotary.steps(positions, hidden.dtype, plans)
         for layer, cache in zip(self._layers, caches, strict=True):
-            normed = ops.rms_norm(hidden, layer.attention_norm, eps)
-            qkv = layer.qkv(normed).view(num_rows, -1, head_dim)
-            for heads, weight in ((queries_at, layer.query_norm), (keys_at, layer.key_norm)):
-                if weight is not None:
-                    qkv[:, heads] = ops.rms_norm(qkv[:, heads], weight, eps)
-            rotated = ops.apply_rope(qkv[:, :rotated_heads], cos, sin)
-            attended = ops.paged_attention(
-                rotated[:, queries_at], rotated[:, keys_at], qkv[:, rotated_heads:], cache, plan
-            )
-            hidden += layer.output(attended)
-            gate_up = layer.gate_up(ops.rms_norm(hidden, layer.mlp_norm, eps))
-            hidden += layer.down(F.silu(gate_up[:, :width]).mul_(gate_up[:, width:]))
+            hidden += layer.attention(rms_norm(hidden, layer.attention_norm, eps), cache, steps[layer.kind])
+            hidden += layer.mlp(rms_norm(hidden, layer.mlp_norm, eps))
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -144,7 +111,7 @@ def hf_config(fields: FieldReader) -> ModelConfig:
         head_dim=fields.integer("head_dim", hidden // max(heads, 1)),
         max_context=stretched_context(rope, max_context),
         rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
-        rope=rope,
+        attention_kinds=(AttentionKind(rope=rope),),
         tie_embeddings=fields.boolean("tie_word_embeddings", False),
         qkv_bias=attention_bias,
         output_bias=attention_bias,
@@ -170,6 +137,7 @@ def gguf_config(
         fields.refuse(f"{architecture}.attention.sliding_window_pattern: a window on some layers is not supported")
     max_context = fields.integer(f"{architecture}.context_length")
     rope = gguf_rope(fields, architecture, max_context)
+    window = fields.integer(f"{architecture}.attention.sliding_window", 0) or None
     shape = tensor_shapes.get("token_embd.weight", (0,))
     return ModelConfig(
         architecture=architecture,
@@ -182,12 +150,11 @@ def gguf_config(
         head_dim=head_dim,
         max_context=stretched_context(rope, max_context),
         rms_norm_eps=fields.number(f"{architecture}.attention.layer_norm_rms_epsilon"),
-        rope=rope,
+        attention_kinds=(AttentionKind(window, rope),),
         tie_embeddings="output.weight" not in tensor_shapes,
         qkv_bias="blk.0.attn_q.bias" in tensor_shapes,
         output_bias="blk.0.attn_output.bias" in tensor_shapes,
         mlp_bias="blk.0.ffn_gate.bias" in tensor_shapes,
-        sliding_window=fields.integer(f"{architecture}.attention.sliding_window", 0) or None,
     )
 
 

@@ -22,6 +22,12 @@ def hf_config(fields: FieldReader) -> ModelConfig:
     if other := set(fields.texts("layer_types")) - {expected}:
         fields.refuse(f"layer_types has {min(other)!r}, supported is {expected} alone with sliding_window {window}")
     config = llama.hf_config(fields)
+    (kind,) = config.attention_kinds
     return replace(
-        config, architecture="mistral", qkv_bias=False, output_bias=False, mlp_bias=False, sliding_window=window
+        config,
+        architecture="mistral",
+        qkv_bias=False,
+        output_bias=False,
+        mlp_bias=False,
+        attention_kinds=(replace(kind, window=window),),
     )

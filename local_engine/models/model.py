@@ -5,19 +5,19 @@ from typing import Protocol
 from torch import Tensor
 
 from local_engine.config import ModelConfig
-from local_engine.layers.attention import AttentionPlan, LayerCache
+from local_engine.layers.attention import AttentionPlans, LayerCache
 
 __all__ = ["Model"]
 
 
 class Model(Protocol):
-    """A decoder over a paged KV cache. Rows of one step may belong to any sequences; the plan says which to which."""
+    """A decoder over a paged KV cache. Rows of one step may belong to any sequences; the plans say which to which."""
 
     @property
     def config(self) -> ModelConfig:
         """The shape, which also sizes the KV cache."""
 
-    def forward(self, token_ids: Tensor, positions: Tensor, caches: list[LayerCache], plan: AttentionPlan) -> Tensor:
+    def forward(self, token_ids: Tensor, positions: Tensor, caches: list[LayerCache], plans: AttentionPlans) -> Tensor:
         """token_ids, positions [T] int64 -> hidden states [T, hidden_size], before the last norm."""
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -59,10 +59,10 @@ def test_each_row_attends_to_its_own_past_and_to_nothing_else(spans: list[tuple[
         for position in range(start):
             slot = sequence.blocks[position // BLOCK] * BLOCK + position % BLOCK
             keys[slot], values[slot] = past[chunk][:, position]
-    batch = build_batch(chunks, block_size=BLOCK, device=torch.device("cpu"), dtype=torch.float32, window=window)
+    batch = build_batch(chunks, block_size=BLOCK, device=torch.device("cpu"), dtype=torch.float32, windows=[window])
     q = torch.randn(len(batch.token_ids), HEADS, DIM)
     new = torch.cat([past[chunk][:, chunk.start : chunk.stop] for chunk in batch.chunks], 1)
-    attended = paged_attention(q, new[0], new[1], LayerCache(keys, values), batch.plan)
+    attended = paged_attention(q, new[0], new[1], LayerCache(keys, values), batch.plans[window])
     for chunk, row in zip(batch.chunks, batch.first_row, strict=True):
         queries = q[row : row + chunk.stop - chunk.start]
         expected = expected_rows(queries, past[chunk][0], past[chunk][1], start=chunk.start, window=window)

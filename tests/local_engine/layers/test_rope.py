@@ -11,7 +11,7 @@ from local_engine.layers.rope import apply_rope, inverse_frequencies, rope_table
 def test_scores_depend_on_the_distance_alone_and_lengths_stay() -> None:
     torch.manual_seed(0)
     q, k = torch.randn(2, 1, 8).unbind(0)
-    frequencies = inverse_frequencies(RopeConfig(), 8)
+    frequencies = inverse_frequencies(RopeConfig(), 8, max_context=2048)
 
     def turned(x: torch.Tensor, position: int) -> torch.Tensor:
         cos, sin = rope_tables(torch.tensor([position]), frequencies, torch.float32)
@@ -25,15 +25,15 @@ def test_scores_depend_on_the_distance_alone_and_lengths_stay() -> None:
 
 
 def test_linear_scaling_divides_every_frequency() -> None:
-    plain = inverse_frequencies(RopeConfig(), 16)
-    scaled = inverse_frequencies(RopeConfig(scaling="linear", factor=4.0), 16)
+    plain = inverse_frequencies(RopeConfig(), 16, max_context=2048)
+    scaled = inverse_frequencies(RopeConfig(scaling="linear", factor=4.0), 16, max_context=2048)
     torch.testing.assert_close(scaled, plain / 4)
 
 
 def test_llama3_scaling_keeps_short_waves_and_divides_long_ones() -> None:
     rope = RopeConfig(theta=500000.0, scaling="llama3", factor=8.0, original_max_context=8192)
-    plain = inverse_frequencies(RopeConfig(theta=500000.0), 128)
-    scaled = inverse_frequencies(rope, 128)
+    plain = inverse_frequencies(RopeConfig(theta=500000.0), 128, max_context=2048)
+    scaled = inverse_frequencies(rope, 128, max_context=2048)
     wavelengths = 2 * math.pi / plain
     short, long = wavelengths < 8192 / 4, wavelengths > 8192
     torch.testing.assert_close(scaled[short], plain[short])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from local_engine.config import ModelConfig, RopeConfig
+from local_engine.config import AttentionKind, ModelConfig, RopeConfig
 from local_engine.errors import ModelLoadError
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.rope import gguf_rope, hf_rope, stretched_context
@@ -88,5 +88,5 @@ def shape(rope: RopeConfig) -> ModelConfig:
         num_kv_heads=1,
         head_dim=8,
         max_context=stretched_context(rope, 64),
-        rope=rope,
+        attention_kinds=(AttentionKind(rope=rope),),
     )

@@ -72,10 +72,10 @@ def test_a_window_that_config_json_leaves_out_is_4096_and_null_is_none(windowed:
     config = write_safetensors(windowed, tmp_path) / "config.json"
     values = json.loads(config.read_text())
     config.write_text(json.dumps(values | {"sliding_window": None}))
-    assert load_model(tmp_path, EngineConfig()).info.config.sliding_window is None
+    assert load_model(tmp_path, EngineConfig()).info.config.windows == (None,)
     del values["sliding_window"]
     config.write_text(json.dumps(values))
-    assert load_model(tmp_path, EngineConfig()).info.config.sliding_window == 4096
+    assert load_model(tmp_path, EngineConfig()).info.config.windows == (4096,)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,33 @@
+"""The gated feed-forward block (Shazeer 2020): down(activation(gate x) * up x), gate and up as one matrix."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from local_engine.config import ModelConfig
+from local_engine.layers.ops import Ops
+from local_engine.loading.weights import Weights
+from local_engine.models.projection import projection
+
+__all__ = ["GatedMlp"]
+
+
+class GatedMlp:
+    """The dense feed-forward block of layer `index`: [T, hidden_size] -> [T, hidden_size]."""
+
+    def __init__(
+        self, config: ModelConfig, index: int, weights: Weights, ops: Ops, *, activation: Callable[[Tensor], Tensor]
+    ) -> None:
+        self._width = width = config.intermediate_size
+        self._activation = activation
+        name = f"model.layers.{index}.mlp"
+        if config.fused_projections:
+            parts = {f"{name}.gate_up_proj": 2 * width}
+        else:
+            parts = {f"{name}.gate_proj": width, f"{name}.up_proj": width}
+        self._gate_up = projection(weights, ops, parts, config.hidden_size, bias=config.mlp_bias)
+        self._down = projection(weights, ops, {f"{name}.down_proj": config.hidden_size}, width, bias=config.mlp_bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        gate_up = self._gate_up(x)
+        return self._down(self._activation(gate_up[:, : self._width]).mul_(gate_up[:, self._width :]))

@@ -1,0 +1,116 @@
+"""Self-attention with its projections, as the layers of most decoders have it, driven by the configuration alone.
+
+Q, K and V run as one matrix. What the layers of one kind share in a step (which keys they see, the angles of its rows)
+is made once a step, by `Rotary`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from local_engine.config import ModelConfig, RopeConfig
+from local_engine.layers.attention import AttentionPlan, AttentionPlans, LayerCache
+from local_engine.layers.ops import Ops
+from local_engine.layers.rope import inverse_frequencies, rope_tables
+from local_engine.loading.weights import Weights
+from local_engine.models.projection import projection
+
+__all__ = ["LONG_FACTORS", "ROPE_FACTORS", "SHORT_FACTORS", "LayerStep", "Rotary", "SelfAttention"]
+
+# What a GGUF may have as tensors: divisors of all frequencies, or longrope's of one range of windows.
+ROPE_FACTORS, SHORT_FACTORS, LONG_FACTORS = "rope_factors", "rope_factors_short", "rope_factors_long"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStep:
+    """What the layers of one kind share in one step. angles: cosines and sines of its rows; None, nothing turns."""
+
+    plan: AttentionPlan
+    angles: tuple[Tensor, Tensor] | None
+
+
+class Rotary:
+    """The frequencies of each kind of layer. Reads those divisors from the weights that the file has as tensors."""
+
+    def __init__(self, config: ModelConfig, weights: Weights, device: torch.device) -> None:
+        self._kinds = config.attention_kinds
+        self._frequencies: dict[RopeConfig, Tensor] = {}
+        for rope in {kind.rope for kind in self._kinds if kind.rope is not None}:
+            frequencies = inverse_frequencies(rope, config.head_dim, max_context=config.max_context)
+            for name in (ROPE_FACTORS, SHORT_FACTORS, LONG_FACTORS):
+                if weights.has(name):
+                    factors = weights.joined([name], [len(frequencies)]).to("cpu", torch.float32)
+                    is_long = config.max_context > rope.original_max_context
+                    if name == ROPE_FACTORS or (name == LONG_FACTORS) == is_long:
+                        frequencies = frequencies / factors
+            self._frequencies[rope] = frequencies.to(device)
+
+    def steps(self, positions: Tensor, dtype: torch.dtype, plans: AttentionPlans) -> list[LayerStep]:
+        """One item for each of the configuration's attention kinds. positions: [T] int64."""
+        angles = {
+            rope: rope_tables(positions, frequencies, dtype, attention_factor=rope.attention_factor)
+            for rope, frequencies in self._frequencies.items()
+        }
+        return [LayerStep(plans[kind.window], None if kind.rope is None else angles[kind.rope]) for kind in self._kinds]
+
+
+class SelfAttention:
+    """The attention of layer `index`: from normalised hidden states to what is added to the residual.
+
+    bias of each projection, norms of the heads, scale and soft cap are as the configuration says. norm_offset: added to
+    the weights of the heads' norms. sinks: see `PagedAttention`.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        index: int,
+        weights: Weights,
+        ops: Ops,
+        *,
+        norm_offset: float = 0.0,
+        sinks: Tensor | None = None,
+    ) -> None:
+        self._ops = ops
+        self._head_dim = config.head_dim
+        self._eps = config.rms_norm_eps
+        self._scale, self._soft_cap, self._sinks = config.attention_scale, config.attention_soft_cap, sinks
+        num_rotated = config.num_heads + config.num_kv_heads
+        self._queries, self._keys = slice(config.num_heads), slice(config.num_heads, num_rotated)
+        self._rotated, self._values = slice(num_rotated), slice(num_rotated, None)
+        name = f"model.layers.{index}.self_attn"
+        query_rows, kv_rows = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        if config.fused_projections:
+            parts = {f"{name}.qkv_proj": query_rows + 2 * kv_rows}
+        else:
+            parts = {f"{name}.q_proj": query_rows, f"{name}.k_proj": kv_rows, f"{name}.v_proj": kv_rows}
+        weights.skip(f"{name}.rotary_emb.inv_freq")
+        self._qkv = projection(weights, ops, parts, config.hidden_size, bias=config.qkv_bias)
+        self._output = projection(
+            weights, ops, {f"{name}.o_proj": config.hidden_size}, query_rows, bias=config.output_bias
+        )
+        self._norms: list[tuple[slice, Tensor]] = []
+        if config.qk_norm:
+            for heads, norm in ((self._queries, "q_norm"), (self._keys, "k_norm")):
+                self._norms.append((heads, weights.joined([f"{name}.{norm}.weight"], [config.head_dim]) + norm_offset))
+
+    def __call__(self, x: Tensor, cache: LayerCache, step: LayerStep) -> Tensor:
+        """x [T, hidden_size] -> [T, hidden_size]; writes the keys and values of the rows to the cache."""
+        qkv = self._qkv(x).view(x.shape[0], -1, self._head_dim)
+        for heads, weight in self._norms:
+            qkv[:, heads] = self._ops.rms_norm(qkv[:, heads], weight, self._eps)
+        rotated = qkv[:, self._rotated]
+        if step.angles is not None:
+            rotated = self._ops.apply_rope(rotated, *step.angles)
+        attended = self._ops.paged_attention(
+            rotated[:, self._queries],
+            rotated[:, self._keys],
+            qkv[:, self._values],
+            cache,
+            step.plan,
+            scale=self._scale,
+            soft_cap=self._soft_cap,
+            sinks=self._sinks,
+        )
+        return self._output(attended)
