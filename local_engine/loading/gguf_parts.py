@@ -12,14 +12,15 @@ from local_engine.errors import ModelLoadError
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.gguf import GgufFile
 
-__all__ = ["first_parts", "open_gguf"]
+__all__ = ["is_later_part", "open_gguf"]
 
 _PART = re.compile(r"(?P<name>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
-def first_parts(paths: list[Path]) -> list[Path]:
-    """The given files without those that are later parts of a split GGUF."""
-    return [path for path in paths if (part := _PART.fullmatch(path.name)) is None or int(part["number"]) == 1]
+def is_later_part(name: str) -> bool:
+    """Whether a file of that name is a part of a split GGUF and not its first, which stands for all of it."""
+    part = _PART.fullmatch(name)
+    return part is not None and int(part["number"]) != 1
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def open_gguf(path: Path) -> Iterator[list[GgufFile]]:
         if count > 1:
             names = _part_names(path, count)
             if number := fields.integer("split.no", 0):
-                fields.refuse(f"part {number + 1} of a split GGUF; load {names[0]}")
+                fields.refuse(f"part {number + 1} of {count} of a split GGUF; load {names[0]}")
             files += [stack.enter_context(GgufFile(path.with_name(name))) for name in names[1:]]
             _check(files, fields)
         yield files

@@ -87,7 +87,7 @@ class GgufSource:
                 reason = f"tensor {tensor.name!r} is of type {tensor.type.name}, which cannot be read"
                 raise ModelLoadError(place.file.path, reason) from error
             piece = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).view(len(raw), -1)
-            rows[done : done + len(raw)].copy_(piece)
+            rows[done : done + len(raw)].copy_(piece.sub_(place.at.added) if place.at.added else piece)
             done += len(raw)
 
     def _check_stacks(self) -> None:

@@ -65,8 +65,6 @@ class SafetensorsSource:
             for file, names in _listing(folder).items():
                 opened = self._enter(file)
                 for name in opened.keys() if names is None else names:
-                    if name in shapes:
-                        raise ModelLoadError(file, f"tensor {name!r} is in {self._files[name].name} too")
                     shapes[name], types[name] = self._describe(file, name)
         except BaseException:
             self.close()

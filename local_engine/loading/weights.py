@@ -24,11 +24,13 @@ class GgufName(NamedTuple):
     """A tensor's name in a GGUF; interleaved_heads is how many heads its rows hold pair by pair, 0 for none.
 
     expert: which one of a tensor that stacks the experts' matrices; None is the whole tensor.
+    added: what the file's values are above ours, as with norms that multiply by 1 + weight and are stored as that sum.
     """
 
     name: str
     interleaved_heads: int = 0
     expert: int | None = None
+    added: float = 0.0
 
 
 class TensorSource(Protocol):
@@ -89,7 +91,8 @@ class Weights:
         if self._unread:
             names = sorted(self._unread)
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise ModelLoadError(self._source.path, f"tensor {names[0]!r}{more} has no place in this architecture")
+            reason = f"tensor {names[0]!r}{more} has no place in this architecture{self._in_file(names[0])}"
+            raise ModelLoadError(self._source.path, reason)
         if self._progress is not None:
             self._progress(self._total_bytes, self._total_bytes)
 
@@ -98,9 +101,7 @@ class Weights:
             shape = self._source.shapes.get(name)
             if shape != expected:
                 found = "is missing" if shape is None else f"has shape {list(shape)}, expected {list(expected)}"
-                stored = self._source.stored_name(name)
-                where = "" if stored == name else f" (in the file: {stored!r})"
-                raise ModelLoadError(self._source.path, f"tensor {name!r} {found}{where}")
+                raise ModelLoadError(self._source.path, f"tensor {name!r} {found}{self._in_file(name)}")
         total = sum(shape[0] for shape in shapes)
         try:
             out = torch.empty((total, *shapes[0][1:]), dtype=self._dtype, device=self._device)
@@ -115,3 +116,8 @@ class Weights:
             if self._progress is not None:
                 self._progress(self._done_bytes, self._total_bytes)
         return out
+
+    def _in_file(self, name: str) -> str:
+        """The tensor's other name, for errors."""
+        stored = self._source.stored_name(name)
+        return "" if stored == name else f" (in the file: {stored!r})"

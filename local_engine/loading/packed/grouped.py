@@ -137,7 +137,7 @@ class _GroupedTensor:
             first, last = start // per_word, -(-stop // per_word)
             columns = slice(start, stop) if layout.words_along_inputs else slice(first, last)
             integers = layout.integers(words[:, columns].to(out.device), 0 if layout.words_along_inputs else 1)
-            zero = layout.integers(self._plus_one(zeros[:, first:last].to(out.device)), 1)[:, : stop - start]
+            zero = layout.integers(self._plus_one(zeros[:, first:last].to(out.device)), 1)[:, : stop - start].int()
             scale = scales[:, start:stop].to(out.device, torch.float32)
             values = (integers - zero[groups]).to(torch.float32).mul_(scale[groups])
             out[start:stop] = values.T

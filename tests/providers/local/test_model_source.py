@@ -195,6 +195,8 @@ HUB_FILES: dict[str, bytes] = {
     "README.md": b"# readme",
     "q4.gguf": GGUF_FILE,
     "q8.gguf": GGUF_FILE + b"8",
+    "split-00001-of-00002.gguf": GGUF_FILE,
+    "split-00002-of-00002.gguf": GGUF_FILE,
 }
 
 
@@ -276,6 +278,13 @@ def test_one_gguf_of_several_is_chosen_by_its_pattern(hub: str, tmp_path: Path) 
     assert "found: q4.gguf, q8.gguf" in fetch_in_a_process("hf:org/gguf", tmp_path, hub)[0]
     out, steps = fetch_in_a_process("hf:org/gguf:Q8", tmp_path, hub)
     assert Path(out).name == "q8.gguf", (out, steps)
+
+
+def test_a_split_gguf_comes_whole_and_is_known_by_its_first_part(hub: str, tmp_path: Path) -> None:
+    out, steps = fetch_in_a_process("hf:org/gguf:split", tmp_path, hub)
+    first, second = Path(out), Path(out.replace("-00001-", "-00002-"))
+    assert (first.name, second.name) == ("split-00001-of-00002.gguf", "split-00002-of-00002.gguf"), (out, steps)
+    assert second.is_file()
 
 
 def test_a_hub_file_with_another_checksum_is_refused(hub: str, tmp_path: Path) -> None:
