@@ -14,8 +14,9 @@ from local_engine.errors import InvalidInput, UnknownAdapter
 if TYPE_CHECKING:  # the scheduler's side of the engine runs without torch
     from local_engine.layers.lora import LowRank
 
-__all__ = ["Adapter", "AdapterTable"]
+__all__ = ["MAX_ADAPTERS", "Adapter", "AdapterTable"]
 
+MAX_ADAPTERS = 256
 _MAX_NAME = 128
 
 
@@ -34,7 +35,7 @@ class Adapter:
 class AdapterTable:
     """The adapters that requests may name, at most `limit`. Any thread may call it."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int = MAX_ADAPTERS) -> None:
         self._limit = limit
         self._by_name: dict[str, Adapter] = {}
         self._lock = threading.Lock()

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -115,6 +116,18 @@ class AsyncEngine:
     @property
     def vocab_size(self) -> int:
         return self._engine.vocab_size
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        return self._engine.adapters.names
+
+    def load_adapter(self, name: str, folder: Path) -> None:
+        """See `Generator.load_adapter`."""
+        self._engine.load_adapter(name, folder)
+
+    def unload_adapter(self, name: str) -> None:
+        """See `Generator.unload_adapter`. A request that is admitted but not yet taken up is refused as well."""
+        self._engine.adapters.remove(name)
 
     def stats(self) -> EngineStats:
         return self._engine.stats()

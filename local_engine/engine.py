@@ -7,7 +7,9 @@ import math
 import secrets
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+from local_engine.adapters import Adapter, AdapterTable
 from local_engine.block_allocator import BlockAllocator
 from local_engine.config import EngineConfig
 from local_engine.errors import ContextOverflow, EngineError, GenerationFailed, InvalidInput
@@ -45,6 +47,8 @@ class Engine:
         self._load_id = loaded.load_id
         self._clock = clock
         self._draw_seed = draw_seed
+        self.adapters = AdapterTable()
+        self._read_adapter = loaded.read_adapter
         executor = loaded.open_executor(config)
         self._runner = Runner(executor)
         self.scheduler = Scheduler(
@@ -74,9 +78,12 @@ class Engine:
         return self.scheduler.runnable
 
     def check(self, request: GenerationRequest) -> None:
-        """Everything about a request that needs the model but no state. Raises InvalidInput or ContextOverflow."""
+        """Everything about a request that needs the model but no state.
+
+        Raises InvalidInput, UnknownAdapter or ContextOverflow.
+        """
         if request.adapter is not None:
-            raise InvalidInput("adapter", f"no adapter is loaded, {request.adapter!r} was asked for")
+            self.adapters.find(request.adapter)
         if type(request.priority) is not int or not -(2**31) <= request.priority < 2**31:
             raise InvalidInput("priority", "must be a 32-bit integer")
         prompt, sampling = request.prompt, request.sampling
@@ -104,6 +111,7 @@ class Engine:
     def add(self, request: GenerationRequest) -> Sequence:
         """Queues a request. Raises what `check` raises, and QueueFull."""
         self.check(request)
+        adapter = None if request.adapter is None else self.adapters.find(request.adapter)
         sampling = request.sampling
         room = self.max_context - len(request.prompt)
         sequence = Sequence(
@@ -115,13 +123,22 @@ class Engine:
             root=root_key(
                 weights=self._load_id,
                 kv_dtype=self.config.dtype,
-                adapter=request.adapter,
+                adapter=None if adapter is None else adapter.generation,
                 cache_salt=request.cache_salt,
             ),
+            adapter=adapter,
         )
         self.scheduler.add(sequence, retry_after_s=self.retry_after_s)
         self._arrivals += 1
         return sequence
+
+    def load_adapter(self, name: str, folder: Path) -> None:
+        """Reads a LoRA adapter that requests may then name. Blocks, and may run in any thread.
+
+        Raises InvalidInput for a name that cannot be, and ModelLoadError.
+        """
+        self.adapters.check_new(name)
+        self.adapters.add(Adapter(name, self._read_adapter(folder)))
 
     def abort(self, sequence: Sequence) -> None:
         """Forgets a sequence and frees its blocks; nothing happens if it has ended already."""

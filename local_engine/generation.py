@@ -5,6 +5,7 @@ Plain frozen data and no torch, so an engine may live in another process, and a 
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 from local_engine.sampling import SamplingParams
@@ -20,7 +21,7 @@ class GenerationRequest:
 
     request_id: for the caller's records; it need not be unique.
     priority: lower runs first, among equals the earlier. Strict: a steady flow of lower numbers holds back higher ones.
-    adapter: name of a LoRA adapter; this engine has none and refuses it.
+    adapter: name of a LoRA adapter that was loaded; None is the model itself.
     cache_salt: keeps this request's KV blocks from being shared with requests of another salt.
     """
 
@@ -99,9 +100,22 @@ class Generator(Protocol):
     def generate(self, request: GenerationRequest) -> AsyncGenerator[StepOutput, None]:
         """The answer, output by output, until one has `finish` set. Raises at its first step what admission refuses.
 
-        Raises InvalidInput, ContextOverflow, QueueFull or EngineClosed before the first output, GenerationFailed at
-        any point. Cancelling it, or closing the iterator, frees what the request held.
+        Raises InvalidInput, UnknownAdapter, ContextOverflow, QueueFull or EngineClosed before the first output,
+        GenerationFailed at any point. Cancelling it, or closing the iterator, frees what the request held.
         """
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The LoRA adapters that a request may name, in the order of their loads."""
+
+    def load_adapter(self, name: str, folder: Path) -> None:
+        """Reads a LoRA adapter that requests may name from then on. Blocks: run it in a thread.
+
+        Raises InvalidInput for a name that cannot be or is taken, and ModelLoadError for files that cannot be used.
+        """
+
+    def unload_adapter(self, name: str) -> None:
+        """From now on no request may name it; those that run keep it to their end. Raises UnknownAdapter."""
 
     def stats(self) -> EngineStats:
         """The present state; cheap, from any thread."""

@@ -14,7 +14,7 @@ __all__ = ["extend_keys", "root_key"]
 def root_key(*, weights: str, kv_dtype: str, adapter: str | None, cache_salt: str | None) -> bytes:
     """What the chain of a request begins with.
 
-    weights: names one load of the weights, not the model: the same name may be loaded again from other files.
+    weights, adapter: name one load each, not the model or the adapter: its name may be loaded again from other files.
     """
     # ascii() of a tuple is unambiguous: quotes are escaped, and None is no string.
     return sha256(ascii((weights, kv_dtype, adapter, cache_salt)).encode()).digest()

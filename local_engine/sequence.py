@@ -10,6 +10,7 @@ to compute.
 
 from dataclasses import dataclass, field
 
+from local_engine.adapters import Adapter
 from local_engine.generation import GenerationRequest, TokenOutput
 
 __all__ = ["Sequence"]
@@ -24,7 +25,7 @@ class Sequence:
     arrival: counts up with each request. member: counts up with the sequences of one request.
     seed: 64 bits, the request's own or one drawn for it.
     stop_ids: all tokens that end it. max_tokens: the request's, or what the window leaves.
-    root: what the keys of its blocks begin with; see `prefix_keys`.
+    root: what the keys of its blocks begin with; see `prefix_keys`. adapter: the load of it that it began with.
     cached_tokens: prompt tokens that the prefix cache had when it first ran; None before.
     paused: its reader is slow. parked: it waits for something outside the pool: its mask, or the others of its search.
     promoted: it was passed over often enough to go first from now on, whatever its priority.
@@ -36,6 +37,7 @@ class Sequence:
     stop_ids: frozenset[int]
     max_tokens: int
     root: bytes = b""
+    adapter: Adapter | None = None
     member: int = 0
     tokens: list[int] = field(init=False)
     keys: list[bytes] = field(default_factory=list)
@@ -100,6 +102,7 @@ class Sequence:
     def fork(self, *, member: int, seed: int) -> "Sequence":
         """Another continuation of the same tokens, without blocks: those are for the scheduler to share."""
         twin = Sequence(self.request, self.arrival, seed, self.stop_ids, self.max_tokens, root=self.root, member=member)
+        twin.adapter = self.adapter
         twin.tokens = list(self.tokens)
         twin.keys = list(self.keys)
         twin.cached_tokens = self.cached_tokens

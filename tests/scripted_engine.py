@@ -11,9 +11,10 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
-from local_engine.errors import ContextOverflow, EngineClosed, EngineError, InvalidInput
+from local_engine.errors import ContextOverflow, EngineClosed, EngineError, InvalidInput, UnknownAdapter
 from local_engine.generation import EngineStats, FinishReason, GenerationRequest, StepOutput, TokenOutput
 from local_engine.sampling import MAX_LOGPROBS
 
@@ -121,6 +122,7 @@ class ScriptedEngine:
         self.vocab_size = vocab_size
         self.max_context = max_context
         self.requests: list[GenerationRequest] = []
+        self._adapters: dict[str, Path] = {}
         self._next = 0
         self._counts = _Counts()
         self._changed = asyncio.Event()
@@ -164,6 +166,18 @@ class ScriptedEngine:
             counts.aborted += not ended
             self._changed.set()
 
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        return tuple(self._adapters)
+
+    def load_adapter(self, name: str, folder: Path) -> None:
+        """Takes any folder."""
+        self._adapters[name] = folder
+
+    def unload_adapter(self, name: str) -> None:
+        if self._adapters.pop(name, None) is None:
+            raise UnknownAdapter(name)
+
     def stats(self) -> EngineStats:
         counts = self._counts
         return EngineStats(
@@ -191,6 +205,8 @@ class ScriptedEngine:
             raise EngineClosed("the engine is closed")
         if not request.prompt:
             raise InvalidInput("prompt", "must have at least one token")
+        if request.adapter is not None and request.adapter not in self._adapters:
+            raise UnknownAdapter(request.adapter)
         named = (*(("prompt", token) for token in request.prompt), *request.sampling.token_ids())
         for param, token in named:
             if not 0 <= token < self.vocab_size:

@@ -12,11 +12,13 @@ import torch
 from local_engine.config import EngineConfig, ModelConfig
 from local_engine.errors import InvalidInput, ModelLoadError
 from local_engine.executor import Executor
+from local_engine.layers.lora import LowRank
 from local_engine.layers.ops import best_ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.gguf import MetadataValue
 from local_engine.loading.gguf_parts import open_gguf
 from local_engine.loading.gguf_source import GgufSource
+from local_engine.loading.lora import load_adapter
 from local_engine.loading.packed.quantization import packing_of
 from local_engine.loading.plain_source import PlainSource
 from local_engine.loading.safetensors import SafetensorsSource, read_json
@@ -45,10 +47,12 @@ class LoadedModel:
     """A model with its weights in memory, and its facts. Any number of engines may share it.
 
     open_executor: takes a KV pool over the weights; raises InvalidInput where it does not fit.
+    read_adapter: what the LoRA adapter in a folder adds to each linear layer; blocks, and raises ModelLoadError.
     load_id: no other load has it, of the same path or another.
     """
 
     open_executor: Callable[[EngineConfig], Executor]
+    read_adapter: Callable[[Path], Mapping[str, LowRank]]
     info: ModelInfo
     load_id: str = field(default_factory=lambda: uuid4().hex)
 
@@ -117,7 +121,12 @@ def _build(
     with torch.inference_mode():
         model = architecture.build(info.config, weights, best_ops(device, dtype))
     weights.finish()
-    return LoadedModel(partial(TorchExecutor, model), info)
+    sites = weights.lora_sites
+    return LoadedModel(
+        open_executor=partial(TorchExecutor, model, lora_sites=sites),
+        read_adapter=partial(load_adapter, sites=sites, device=device, dtype=dtype),
+        info=info,
+    )
 
 
 def _known(path: Path, architecture: Architecture | None, name: str) -> Architecture:

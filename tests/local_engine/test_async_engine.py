@@ -8,7 +8,7 @@ import pytest
 
 from local_engine.async_engine import AsyncEngine
 from local_engine.config import EngineConfig
-from local_engine.errors import ContextOverflow, EngineClosed, GenerationFailed, InvalidInput, QueueFull
+from local_engine.errors import ContextOverflow, EngineClosed, GenerationFailed, InvalidInput, QueueFull, UnknownAdapter
 from local_engine.generation import GenerationRequest, Generator, StepOutput
 from local_engine.loading.load import LoadedModel
 from local_engine.sampling import SamplingParams
@@ -74,7 +74,7 @@ async def test_streams_deliver_the_whole_answer_and_one_finish(tiny_model: Loade
         (request([500], greedy(1)), InvalidInput),
         (request([5] * 64, greedy(1)), ContextOverflow),
         (request([5] * 60, greedy(5)), ContextOverflow),
-        (GenerationRequest("r", (5,), greedy(1), adapter="lora"), InvalidInput),
+        (GenerationRequest("r", (5,), greedy(1), adapter="lora"), UnknownAdapter),
     ],
 )
 async def test_what_admission_refuses_never_reaches_the_queue(

@@ -257,7 +257,6 @@ def test_a_sequence_that_needs_the_whole_pool_runs_to_its_end(tiny_model: Loaded
         ("prompt", GenerationRequest("r", (1, -1), SamplingParams())),
         ("prompt", GenerationRequest("r", (1, True), SamplingParams())),
         ("priority", GenerationRequest("r", (1,), SamplingParams(), priority=2**31)),
-        ("adapter", GenerationRequest("r", (1,), SamplingParams(), adapter="a")),
         ("min_tokens", GenerationRequest("r", (1,), SamplingParams(min_tokens=64))),
         ("stop_token_ids", GenerationRequest("r", (1,), SamplingParams(stop_token_ids=(VOCAB_SIZE,)))),
         ("logit_bias", GenerationRequest("r", (1,), SamplingParams(logit_bias={VOCAB_SIZE: 1.0}))),
