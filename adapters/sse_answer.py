@@ -1,4 +1,4 @@
-"""The frame around a streamed answer, the same in every dialect over SSE: bytes in, events out, and how it may end."""
+"""The frame around a streamed answer, the same in every dialect: bytes in, events out, and how it may end."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,7 +7,17 @@ from adapters.canonical.errors import BadUpstreamResponse, GatewayError, StreamT
 from adapters.canonical.events import Event
 from adapters.sse import SseDecoder
 
-__all__ = ["SseAnswer", "SseAnswerParser"]
+__all__ = ["FrameDecoder", "SseAnswer", "SseAnswerParser"]
+
+
+class FrameDecoder(Protocol):
+    """Bytes to the payload of each frame: of server-sent events, or of lines."""
+
+    def feed(self, data: bytes) -> list[bytes]: ...
+
+    def close(self) -> list[bytes]:
+        """The payload of an unterminated last frame, if there is one."""
+        ...
 
 
 class SseAnswer(Protocol):
@@ -28,11 +38,12 @@ class SseAnswer(Protocol):
 class SseAnswerParser:
     """The events of one streamed answer, from bytes cut anywhere (`adapters.upstream.StreamParser`).
 
-    `end` is the data of an event that only marks the end of the stream; None: the dialect has none.
+    `end` is the data of an event that only marks the end of the stream; None: the dialect has none. `frames` takes the
+    place of server-sent events.
     """
 
-    def __init__(self, answer: SseAnswer, *, end: bytes | None = None) -> None:
-        self._sse = SseDecoder()
+    def __init__(self, answer: SseAnswer, *, end: bytes | None = None, frames: FrameDecoder | None = None) -> None:
+        self._frames: FrameDecoder = frames or SseDecoder()
         self._answer = answer
         self._end = end
         self.failure: GatewayError | None = None
@@ -45,7 +56,7 @@ class SseAnswerParser:
         out: list[Event] = []
         feed, end = self._answer.feed, self._end
         try:
-            for payload in self._sse.feed(data):
+            for payload in self._frames.feed(data):
                 if payload != end:
                     feed(payload, out)
         except GatewayError as error:
@@ -57,7 +68,7 @@ class SseAnswerParser:
     def close(self) -> Sequence[Event]:
         """An event that the stream's end cut off counts if it parses."""
         out: list[Event] = []
-        for payload in self._sse.close():
+        for payload in self._frames.close():
             if payload != self._end:
                 try:
                     self._answer.feed(payload, out)

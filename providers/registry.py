@@ -20,6 +20,7 @@ Factory = Callable[[ProviderSettings], Provider]
 
 _BUILT_IN = dict.fromkeys(VENDORS, "providers.remote.openai_compatible:build") | {
     "anthropic": "providers.remote.anthropic:AnthropicProvider",
+    "gemini": "providers.remote.gemini:GeminiProvider",
     "local": "providers.local.provider:LocalProvider",
 }
 

@@ -19,7 +19,7 @@ __all__ = ["exchange", "failure_of"]
 
 _AFTER_FINISH_S = 2.0
 """How long usage and the end of the body may take once every choice is finished."""
-_SSE = "text/event-stream"
+_STREAMS = ("text/event-stream", "application/x-ndjson")
 _UNTYPED = ("", "text/plain", "application/octet-stream", "binary/octet-stream")
 """What servers send that do not know their own content: taken for what was asked."""
 _SSE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
@@ -31,12 +31,14 @@ async def exchange(
     request: Request,
     request_id_header: str = "x-request-id",
     *,
+    path: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[Batch, None]:
-    """The events of the answer. `headers` go with this request alone. Closing the iterator closes the connection."""
+    """The events of the answer. `path` stands for the upstream's own where that depends on the request; `headers` go
+    with this request alone. Closing the iterator closes the connection."""
     body = upstream.render_request(request)
     with await client.post(
-        upstream.path, body, stream=request.stream, request_id=request.request_id, headers=headers
+        path or upstream.path, body, stream=request.stream, request_id=request.request_id, headers=headers
     ) as answer:
         if not 200 <= answer.status < 300:
             raise await failure_of(client.provider, upstream, answer)
@@ -108,7 +110,7 @@ def _is_json(content_type: str) -> bool:
 
 
 def _may_be_stream(content_type: str) -> bool:
-    return content_type == _SSE or content_type in _UNTYPED
+    return content_type in _STREAMS or content_type in _UNTYPED
 
 
 def _note_request_id(batch: Batch, request_id: str | None) -> None:

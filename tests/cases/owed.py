@@ -9,17 +9,11 @@ __all__ = ["OWED"]
 
 OWED: Mapping[str, str] = {
     "FR-01": "dialects",
-    "FR-02": "dialects",
-    "JS-01": "dialects",
-    "MS-02/gemini": "dialects",
     "MS-03": "dialects",
     "OL-01": "dialects",
-    "PM-01/gemini": "dialects",
     "PM-01/ollama": "dialects",
     "PM-01/responses": "dialects",
     "RP-05": "dialects",
-    "SEC-04": "dialects",
-    "TS-01": "dialects",
     "TS-05": "dialects",
     "CL-01/background": "responses",
     "RP-01": "responses",

@@ -23,7 +23,7 @@ from gateway.config.sections.section import (
     empty_map,
 )
 
-__all__ = ["AnthropicProvider", "BedrockProvider", "Provider", "Providers", "RemoteProvider"]
+__all__ = ["AnthropicProvider", "BedrockProvider", "GeminiProvider", "Provider", "Providers", "RemoteProvider"]
 
 
 def _known_types(info: ValidationInfo) -> Collection[str]:
@@ -77,11 +77,21 @@ class AnthropicProvider(RemoteProvider):
     api_version: Text = Field(default="auto", description="API version; auto chooses it by request.")
 
 
+class GeminiProvider(RemoteProvider):
+    project: Text | None = Field(default=None, description="Project of Google Cloud: Vertex AI in place of AI Studio.")
+    region: Text | None = Field(default=None, description="Region of Vertex AI; default: global.")
+
+
 class BedrockProvider(RemoteProvider):
     region: Text | None = Field(default=None, description="AWS region.")
 
 
-_SPECIAL = {"local": "LocalProvider", "anthropic": "AnthropicProvider", "bedrock": "BedrockProvider"}
+_SPECIAL = {
+    "local": "LocalProvider",
+    "anthropic": "AnthropicProvider",
+    "bedrock": "BedrockProvider",
+    "gemini": "GeminiProvider",
+}
 
 
 def _tag(value: object) -> str:
@@ -93,7 +103,8 @@ Provider = Annotated[
     Annotated[LocalProvider, Tag("LocalProvider")]
     | Annotated[RemoteProvider, Tag("RemoteProvider")]
     | Annotated[AnthropicProvider, Tag("AnthropicProvider")]
-    | Annotated[BedrockProvider, Tag("BedrockProvider")],
+    | Annotated[BedrockProvider, Tag("BedrockProvider")]
+    | Annotated[GeminiProvider, Tag("GeminiProvider")],
     Discriminator(_tag),
 ]
 

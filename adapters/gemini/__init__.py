@@ -1,0 +1,1 @@
+"""Google's Gemini API (generateContent): `front` towards clients, `upstream` towards providers."""

@@ -1,0 +1,255 @@
+"""Contents and their parts from a client: JSON -> canonical messages.
+
+Calls without an id get one by their place, the same in every request, and results without one answer the calls of the
+turn before them by name, in order. Unmapped fields stay with their part, and a part that we do not know stays whole.
+"""
+
+from typing import Literal
+
+import orjson
+from msgspec import DecodeError, Struct
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.messages import (
+    ASSISTANT,
+    SYSTEM,
+    TOOL,
+    USER,
+    MediaSource,
+    Message,
+    Opaque,
+    Part,
+    ProviderData,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from adapters.gemini.media import parse_media
+from adapters.gemini.signatures import Place, placed_at
+from adapters.gemini.vocabulary import BOOL, GEMINI, NAME, NOT_OURS, RAW_OBJECT, TEXT
+from adapters.gemini.wire_objects import object_at, rest_of, take_list, take_object, take_objects
+from adapters.json_fields import JsonObject
+
+__all__ = ["METADATA", "metadata_of", "take_messages", "take_system"]
+
+METADATA = "partMetadata"
+"""Where the gateway says of a signature whose it is, if it is not Gemini's: `{"gateway": {"origin", "encrypted"}}`."""
+_ROLE = Decoder(Literal["user", "model", "function"])
+_SIGNATURE = "thoughtSignature"
+
+
+class _Whose(Struct):
+    origin: str | None = None
+    encrypted: bool = False
+
+
+class _Metadata(Struct):
+    gateway: _Whose | None = None
+
+
+class _Answer(Struct, forbid_unknown_fields=True):
+    """A result that is nothing but text."""
+
+    output: str | None = None
+    error: str | None = None
+
+
+_decode_metadata = Decoder(_Metadata).decode
+_decode_answer = Decoder(_Answer).decode
+_NOBODY = _Whose()
+
+
+def take_system(body: JsonObject) -> tuple[Message, ...]:
+    content = take_object(body, "systemInstruction")
+    if content is None:
+        return ()
+    content.take("role", TEXT)
+    parts = _Turn(content, "").read()
+    if not all(isinstance(part, Text) for part in parts):
+        raise InvalidRequest("systemInstruction: expected text alone", param="systemInstruction")
+    return (Message(role=SYSTEM, parts=tuple(parts)),) if parts else ()
+
+
+def take_messages(body: JsonObject) -> tuple[Message, ...]:
+    """The turns. One that answers calls becomes a tool message for each answer, then what else the user said."""
+    rows = take_list(body, "contents")
+    if not rows:
+        raise InvalidRequest("contents: this field is required", param="contents")
+    found: list[Message] = []
+    calls: list[ToolCall] = []
+    for number, (raw, path) in enumerate(rows):
+        content = object_at(raw, path)
+        role = content.take("role", _ROLE) or "user"
+        parts = _Turn(content, f"{NOT_OURS}{number}_", calls).read()
+        calls = [part for part in parts if isinstance(part, ToolCall)]
+        if role == "model":
+            _refuse(parts, ToolResult, path, "functionResponse")
+            found.append(Message(role=ASSISTANT, parts=tuple(parts)))
+        else:
+            _refuse(parts, ToolCall, path, "functionCall")
+            found += [Message(role=TOOL, parts=(part,)) for part in parts if isinstance(part, ToolResult)]
+            said = tuple([part for part in parts if not isinstance(part, ToolResult)])
+            if said:
+                found.append(Message(role=USER, parts=said))
+    return tuple(found)
+
+
+def _refuse(parts: list[Part], kind: type[Part], path: str, word: str) -> None:
+    if any(isinstance(part, kind) for part in parts):
+        raise InvalidRequest(f"{path}.parts: no {word} in a turn of this role", param=f"{path}.parts")
+
+
+class _Turn:
+    """The parts of one content. `prefix` begins the ids of calls that have none, `open_calls` are those before it."""
+
+    def __init__(self, content: JsonObject, prefix: str, open_calls: list[ToolCall] | None = None) -> None:
+        self._content = content
+        self._prefix = prefix
+        self._open = list(open_calls or ())
+        self._parts: list[Part] = []
+
+    def read(self) -> list[Part]:
+        for number, (raw, path) in enumerate(take_list(self._content, "parts") or ()):
+            self._add(object_at(raw, path), raw, f"{self._prefix}{number}")
+        self._content.refuse_rest()
+        return self._parts
+
+    def _add(self, part: JsonObject, raw: bytes, call_id: str) -> None:
+        whose = _whose(part)
+        signature = part.peek_raw(_SIGNATURE)
+        if "functionCall" in part:
+            self._sign(part, whose, Place.NEXT)
+            self._parts.append(_call(part, call_id))
+        elif "functionResponse" in part:
+            self._parts.append(self._result(part))
+        elif "inlineData" in part or "fileData" in part:
+            self._sign(part, whose, Place.NEXT)
+            self._parts.append(_media(part))
+        elif "text" in part or (signature is not None and part.names() == [_SIGNATURE]):
+            self._add_text(part, whose)
+        else:
+            kind = next((name for name in part.names() if not name.startswith("thought")), None)
+            if kind is None:
+                raise InvalidRequest(f"{part.path}: a part must say something", param=part.path)
+            self._parts.append(Opaque(type=kind, raw=raw, origin=GEMINI))
+
+    def _add_text(self, part: JsonObject, whose: _Whose) -> None:
+        text = part.take("text", TEXT) or ""
+        if part.take("thought", BOOL):
+            signature = part.take(_SIGNATURE, TEXT)
+            self._parts.append(_thought(text, signature, whose, Place.THOUGHT))
+        elif not text:
+            self._sign(part, whose, Place.BEHIND)
+        else:
+            rest = rest_of(part)
+            self._parts.append(Text(text=text, provider_data=ProviderData(GEMINI, rest) if rest else None))
+
+    def _sign(self, part: JsonObject, whose: _Whose, place: Place) -> None:
+        """The signature of a call or picture joins the thought right before it."""
+        signature = part.take(_SIGNATURE, TEXT)
+        if not signature:
+            return
+        last = self._parts[-1] if self._parts else None
+        if place is Place.NEXT and isinstance(last, Reasoning) and last.signature is None and last.encrypted is None:
+            signed = _thought(last.text, signature, whose, place)
+            self._parts[-1] = signed
+        else:
+            self._parts.append(_thought("", signature, whose, place))
+
+    def _result(self, part: JsonObject) -> ToolResult:
+        response = take_object(part, "functionResponse")
+        if response is None:
+            raise InvalidRequest(f"{part.at('functionResponse')}: this field is required", param=part.path)
+        name = response.require("name", NAME)
+        call_id = response.take("id", TEXT)
+        answered = next(
+            (call for call in self._open if (call.id == call_id if call_id else call.name == name)),
+            None,
+        )
+        if answered is None:
+            path = response.path
+            raise InvalidRequest(f"{path}: it answers no call of the turn before it", param=path)
+        self._open.remove(answered)
+        raw = response.take("response", RAW_OBJECT) or b"{}"
+        said, is_error = _said(raw)
+        parts: list[Part] = [Text(text=said)] if said else []
+        for inner in take_objects(response, "parts") or ():
+            parts.append(_media(inner))
+        data = {"response": raw, **rest_of(response)}
+        return ToolResult(
+            call_id=answered.id, parts=tuple(parts), is_error=is_error, provider_data=ProviderData(GEMINI, data)
+        )
+
+
+def _said(raw: bytes) -> tuple[str, bool | None]:
+    """A result's text, and whether it is an error: `{"output": "..."}`, `{"error": "..."}`, or the whole object."""
+    try:
+        found = _decode_answer(raw)
+    except DecodeError:
+        return raw.decode(), None
+    if found.error is not None and found.output is None:
+        return found.error, True
+    if found.output is not None and found.error is None:
+        return found.output, None
+    return raw.decode(), None
+
+
+def _whose(part: JsonObject) -> _Whose:
+    raw = part.peek_raw(METADATA)
+    if raw is None or b'"gateway"' not in raw:
+        return _NOBODY
+    try:
+        found = _decode_metadata(raw).gateway
+    except DecodeError:
+        return _NOBODY
+    if found is None:
+        return _NOBODY
+    part.take_raw(METADATA)
+    return found
+
+
+def _thought(text: str, signature: str | None, whose: _Whose, place: Place) -> Reasoning:
+    if signature is not None and whose.encrypted:
+        return Reasoning(text=text, encrypted=signature, origin=whose.origin)
+    if signature is not None and whose.origin is not None:
+        return Reasoning(text=text, signature=signature, origin=whose.origin)
+    return Reasoning(text=text, signature=signature or None, provider_data=placed_at(place) if signature else None)
+
+
+def _call(part: JsonObject, call_id: str) -> ToolCall:
+    """The arguments are passed on as they came, as text."""
+    call = take_object(part, "functionCall")
+    if call is None:
+        raise InvalidRequest(f"{part.at('functionCall')}: this field is required", param=part.path)
+    args = call.take("args", RAW_OBJECT)
+    found = ToolCall(
+        id=call.take("id", TEXT) or call_id,
+        name=call.require("name", NAME),
+        arguments="{}" if args is None else args.decode(),
+    )
+    rest = rest_of(part) | {f"functionCall.{name}": raw for name, raw in rest_of(call).items()}
+    return replace(found, provider_data=ProviderData(GEMINI, rest)) if rest else found
+
+
+def _media(part: JsonObject) -> Part:
+    blob = take_object(part, "inlineData")
+    if blob is not None:
+        source = MediaSource(data=blob.require("data", NAME), media_type=blob.require("mimeType", NAME))
+    else:
+        blob = take_object(part, "fileData")
+        if blob is None:
+            raise InvalidRequest(f"{part.path}: expected inlineData or fileData", param=part.path)
+        source = MediaSource(url=blob.require("fileUri", NAME), media_type=blob.take("mimeType", NAME))
+    name = blob.take("displayName", TEXT)
+    blob.refuse_rest()
+    rest = rest_of(part)
+    return parse_media(source, name, ProviderData(GEMINI, rest) if rest else None)
+
+
+def metadata_of(origin: str | None, *, encrypted: bool) -> orjson.Fragment:
+    """What `_whose` reads."""
+    whose = {"origin": origin, "encrypted": True} if encrypted else {"origin": origin}
+    return orjson.Fragment(orjson.dumps({"gateway": whose}))

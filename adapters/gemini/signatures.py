@@ -1,0 +1,80 @@
+"""Thought signatures: opaque proof that Gemini wants back in the part that it came with.
+
+In the canonical form one is the signature of a thought: of the thought that stands right before the call or picture
+that it signs (with or without text of its own), or that stands behind the text that it signs. So every client that
+gives thoughts back gives signatures back. Chat clients find that of a call also where Google's own chat surface has it:
+
+    {"id": ..., "function": {...}, "extra_content": {"google": {"thought_signature": "..."}}}
+"""
+
+from enum import Enum
+
+import orjson
+from msgspec import DecodeError, Struct
+from msgspec.json import Decoder
+
+from adapters.canonical.messages import ProviderData, Reasoning, ToolCall
+from adapters.gemini.vocabulary import GEMINI
+
+__all__ = ["SKIPPED", "Place", "chat_data", "place_of", "placed_at", "signature_in_chat", "signs_next"]
+
+SKIPPED = "skip_thought_signature_validator"
+"""What the API takes for the signature of a call that it did not make (ai.google.dev, thought signatures, 2026-11)."""
+_CHAT = "openai.chat"
+_EXTRA = "extra_content"
+_PLACE = "signature_place"
+
+
+class Place(Enum):
+    """Which part a signature came with: the thought's own, the one after it, or one before it, or none at all."""
+
+    THOUGHT = b'"thought"'
+    NEXT = b'"next"'
+    BEHIND = b'"behind"'
+
+
+_PLACED = {place: ProviderData(GEMINI, {_PLACE: place.value}) for place in Place}
+
+
+class _Google(Struct):
+    thought_signature: str | None = None
+
+
+class _ExtraContent(Struct):
+    google: _Google | None = None
+
+
+_decode = Decoder(_ExtraContent).decode
+
+
+def placed_at(place: Place) -> ProviderData:
+    """What goes with a signature of Gemini, so that its own clients get it where it was."""
+    return _PLACED[place]
+
+
+def place_of(data: ProviderData | None) -> Place | None:
+    """None where the signature is not Gemini's, or came back through clients that could not say."""
+    raw = data.fields.get(_PLACE) if data is not None and data.origin == GEMINI else None
+    return None if raw is None else Place(raw)
+
+
+def chat_data(signature: str) -> ProviderData:
+    """The signature of a call as chat clients carry it."""
+    return ProviderData(_CHAT, {_EXTRA: orjson.dumps({"google": {"thought_signature": signature}})})
+
+
+def signature_in_chat(call: ToolCall) -> str | None:
+    """What a chat client gave back with a call."""
+    data = call.provider_data
+    if data is None or data.origin != _CHAT or _EXTRA not in data.fields:
+        return None
+    try:
+        google = _decode(data.fields[_EXTRA]).google
+    except DecodeError:
+        return None
+    return None if google is None else google.thought_signature
+
+
+def signs_next(thought: Reasoning) -> bool:
+    """Whether a signature belongs to the call or picture that follows the thought."""
+    return place_of(thought.provider_data) in (None, Place.NEXT)

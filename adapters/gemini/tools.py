@@ -1,0 +1,129 @@
+"""Gemini's tools and tool choice, both ways. JSON Schemas pass as raw JSON, never decoded and rebuilt (law 9)."""
+
+from typing import Any
+
+import orjson
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.canonical.messages import ProviderData
+from adapters.canonical.request import AUTO, NONE, REQUIRED, Request, Tool, ToolChoice
+from adapters.gemini.schemas import json_schema_of
+from adapters.gemini.vocabulary import GEMINI, NAME, RAW_OBJECT, TEXT, TEXTS
+from adapters.gemini.wire_objects import object_at, rest_of, take_list, take_object, take_objects
+from adapters.json_fields import JsonObject
+
+__all__ = ["take_tool_choice", "take_tools", "tool_config_object", "tool_objects"]
+
+_DECLARATIONS = "functionDeclarations"
+_CONFIG = "toolConfig"
+_CALLING = "toolConfig.functionCallingConfig"
+_MODES = {"AUTO": AUTO, "ANY": REQUIRED, "NONE": NONE, "MODE_UNSPECIFIED": AUTO}
+_WORDS = {AUTO: "AUTO", REQUIRED: "ANY", NONE: "NONE"}
+_UNMAPPED = ("VALIDATED",)
+_REFERENCE = Decoder(dict[str, Any])
+
+
+def take_tools(body: JsonObject) -> tuple[Tool, ...] | None:
+    """Functions, and what runs at Google as a tool of its own. An empty list is no list."""
+    found: list[Tool] = []
+    for raw, path in take_list(body, "tools") or ():
+        tool = object_at(raw, path)
+        for declaration in take_objects(tool, _DECLARATIONS) or ():
+            found.append(_parse_declaration(declaration))
+        for name, value in rest_of(tool).items():
+            found.append(Tool(kind="hosted", name=name, raw=b"{%b:%b}" % (orjson.dumps(name), value)))
+    return tuple(found) or None
+
+
+def _parse_declaration(fields: JsonObject) -> Tool:
+    name = fields.require("name", NAME)
+    description = fields.take("description", TEXT)
+    schema = fields.take("parametersJsonSchema", RAW_OBJECT)
+    older = fields.take("parameters", RAW_OBJECT)
+    if schema is None and older is not None:
+        schema = json_schema_of(older, fields.at("parameters"))
+    rest = rest_of(fields)
+    return Tool(
+        kind="function",
+        name=name,
+        description=description,
+        parameters=schema,
+        extras=ProviderData(GEMINI, rest) if rest else None,
+    )
+
+
+def take_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> tuple[ToolChoice | None, dict[str, bytes]]:
+    """The choice, and the whole toolConfig where it says more than a choice can. Refuses what the tools cannot meet."""
+    raw = body.peek_raw(_CONFIG)
+    config = take_object(body, _CONFIG)
+    if config is None or raw is None:
+        return None, {}
+    calling = take_object(config, "functionCallingConfig")
+    mode = None if calling is None else calling.take("mode", TEXT)
+    names = None if calling is None else calling.take("allowedFunctionNames", TEXTS)
+    if rest_of(config) or mode in _UNMAPPED or (calling is not None and rest_of(calling)):
+        return None, {_CONFIG: raw}
+    if mode is None:
+        return None, {}
+    if mode not in _MODES:
+        expected = ", ".join((*_MODES, *_UNMAPPED))
+        raise InvalidRequest(f"{_CALLING}.mode: expected one of {expected}, got {mode}", param=f"{_CALLING}.mode")
+    if not tools and _MODES[mode] == REQUIRED:
+        raise InvalidRequest(f"{_CALLING}: a call cannot be required without tools", param=_CALLING)
+    for name in names or ():
+        if not any(tool.kind == "function" and tool.name == name for tool in tools or ()):
+            path = f"{_CALLING}.allowedFunctionNames"
+            raise InvalidRequest(f"{path}: there is no function named {name}", param=path)
+    if not names:
+        return ToolChoice(mode=_MODES[mode]), {}
+    if len(names) == 1 and _MODES[mode] == REQUIRED:
+        return ToolChoice(mode=REQUIRED, name=names[0]), {}
+    allowed = [orjson.dumps({"type": "function", "function": {"name": name}}) for name in names]
+    return ToolChoice(mode=_MODES[mode], allowed=tuple(allowed)), {}
+
+
+def tool_objects(request: Request) -> list[Any] | None:
+    """The declarations for the upstream, None for no tools: all functions together, then Google's own tools."""
+    if not request.tools:
+        return None
+    functions: list[dict[str, Any]] = []
+    hosted: list[Any] = []
+    for tool in request.tools:
+        if tool.raw is None:
+            functions.append(_declaration(tool))
+        elif request.dialect == GEMINI:
+            hosted.append(orjson.Fragment(tool.raw))
+        else:
+            raise UnsupportedParameter(f"tools: Gemini has no tool {tool.name} in this form", param="tools")
+    return ([{_DECLARATIONS: functions}] if functions else []) + hosted
+
+
+def _declaration(tool: Tool) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": tool.name}
+    if tool.description is not None:
+        found["description"] = tool.description
+    if tool.parameters is not None:
+        found["parametersJsonSchema"] = orjson.Fragment(tool.parameters)
+    if tool.extras is not None and tool.extras.origin == GEMINI:
+        found.update({name: orjson.Fragment(raw) for name, raw in tool.extras.fields.items()})
+    return found
+
+
+def tool_config_object(request: Request) -> dict[str, Any] | None:
+    choice = request.tool_choice
+    if choice is None:
+        return None
+    calling: dict[str, Any] = {"mode": _WORDS[choice.mode]}
+    if choice.name is not None:
+        calling["allowedFunctionNames"] = [choice.name]
+    elif choice.allowed is not None:
+        calling["allowedFunctionNames"] = [_name_in(reference) for reference in choice.allowed]
+    return {"functionCallingConfig": calling}
+
+
+def _name_in(reference: bytes) -> object:
+    """The name in a reference to a tool, which dialects put at different depths."""
+    found = _REFERENCE.decode(reference)
+    inner = found.get(str(found.get("type")))
+    return inner.get("name") if isinstance(inner, dict) else found.get("name")

@@ -1,0 +1,204 @@
+"""The provider for Google's Gemini API over HTTP: AI Studio with a key, or Vertex AI in a region of a project.
+
+Joins the dialect and HTTP. Owns addresses and credentials; no wire words, no retries.
+"""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+
+import msgspec
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import BadUpstreamResponse, UpstreamError
+from adapters.canonical.messages import (
+    Audio,
+    Document,
+    File,
+    Image,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    Video,
+)
+from adapters.canonical.request import Request
+from adapters.gemini.upstream import GenerateUpstream
+from adapters.gemini.vocabulary import GEMINI
+from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
+from providers.choices import fan_out
+from providers.remote.exchange import exchange, failure_of
+from providers.remote.google_token import GoogleToken
+from providers.remote.http import HttpClient
+from providers.remote.model_list import MAX_LIST_BYTES, KeptModels
+
+__all__ = ["GeminiProvider"]
+
+_BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
+_READY = Readiness(ReadinessState.READY)
+_NO_DEFAULTS = frozenset(("model", "contents", "systemInstruction", "tools"))
+_GENERATES = "generateContent"
+_PREFIX = "models/"
+_FIELDS = frozenset(
+    (
+        "messages",
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "seed",
+        "presence_penalty",
+        "frequency_penalty",
+        "stop",
+        "n",
+        "logprobs",
+        "tools",
+        "tool_choice",
+        "output_format",
+        "modalities",
+        "reasoning.effort",
+        "reasoning.budget_tokens",
+        "reasoning.mode",
+        "reasoning.include",
+        "service_tier",
+        "store",
+        "prompt_cache_key",  # a hint, which changes nothing about the answer
+    )
+)
+_PARTS: frozenset[type[Part]] = frozenset(
+    (Text, Refusal, Reasoning, ToolCall, ToolResult, Image, Audio, Video, File, Document, Opaque)
+)
+_CAPABILITIES = Capabilities(
+    fields=_FIELDS,
+    forwards=frozenset((GEMINI,)),
+    parts=_PARTS,
+    tool_kinds=frozenset(("function", "hosted")),
+)
+
+
+class _ModelRow(Struct, rename="camel"):
+    name: str
+    input_token_limit: int | None = None
+    supported_generation_methods: list[str] | None = None
+
+
+class _ModelList(Struct):
+    models: list[_ModelRow] = []
+
+
+class _Count(Struct, rename="camel"):
+    total_tokens: int
+
+
+_decode_models = Decoder(_ModelList).decode
+_decode_count = Decoder(_Count).decode
+
+
+class GeminiProvider:
+    """One configured account; satisfies `providers.base.Provider` and `providers.abilities.TokenCounter`.
+
+    With a `project` (and its `region`) it is Vertex AI, which takes a key, or without one a token of the surroundings.
+    """
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        """Opens no connection. Raises ValueError on settings that can't work, ImportError without google-auth."""
+        for name in settings.params:
+            if name in _NO_DEFAULTS:
+                raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
+        self._is_vertex = "project" in settings.options or "region" in settings.options
+        base_url = _vertex_url(settings) if self._is_vertex else _BASE_URL
+        auth = {"x-goog-api-key": settings.api_key} if settings.api_key else {}
+        self._token = GoogleToken(settings.name) if self._is_vertex and not settings.api_key else None
+        self._name = settings.name
+        self._client = HttpClient(settings, settings.base_url or base_url, auth)
+        self._upstream = GenerateUpstream(
+            settings.name, defaults={name: msgspec.json.encode(value) for name, value in settings.params.items()}
+        )
+        self._models = KeptModels(self._fetch_models)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def start(self) -> None:
+        """Nothing runs in the background; the first call opens the first connection."""
+
+    def capabilities(self, model: str) -> Capabilities:
+        return _CAPABILITIES
+
+    def readiness(self, model: str) -> Readiness:
+        return _READY
+
+    async def models(self) -> Sequence[ModelEntry]:
+        """GET /models, kept for a minute. Raises UpstreamError for Vertex AI, which lists no models of a project."""
+        if self._is_vertex:
+            raise UpstreamError(f"{self._name}: Vertex AI has no list of what a project may call")
+        return await self._models.get()
+
+    async def _fetch_models(self) -> Sequence[ModelEntry]:
+        with await self._client.get("/models?pageSize=1000") as answer:
+            if answer.status != 200:
+                raise await failure_of(self._name, self._upstream, answer)
+            body = await answer.body(MAX_LIST_BYTES)
+        try:
+            rows = _decode_models(body).models
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise BadUpstreamResponse(f"{self._name}: GET /models is not a model list") from error
+        return tuple([_entry(row) for row in rows if _generates(row)])
+
+    def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
+        return fan_out(self._call, request)
+
+    def _call(self, request: Request) -> AsyncGenerator[Batch, None]:
+        return self._exchange(request, None) if self._token is None else self._with_token(request)
+
+    async def _with_token(self, request: Request) -> AsyncGenerator[Batch, None]:
+        async with aclosing(self._exchange(request, await self._auth_headers())) as batches:
+            async for batch in batches:
+                yield batch
+
+    def _exchange(self, request: Request, headers: Mapping[str, str] | None) -> AsyncGenerator[Batch, None]:
+        upstream = self._upstream
+        return exchange(self._client, upstream, request, path=upstream.path_of(request), headers=headers)
+
+    async def _auth_headers(self) -> Mapping[str, str] | None:
+        return None if self._token is None else {"authorization": f"Bearer {await self._token.get()}"}
+
+    async def count_tokens(self, request: Request) -> Sequence[int]:
+        """POST /models/{model}:countTokens."""
+        upstream = self._upstream
+        body = upstream.render_count(request, wrapped=not self._is_vertex)
+        headers = await self._auth_headers()
+        with await self._client.post(
+            upstream.count_path_of(request), body, stream=False, request_id=request.request_id, headers=headers
+        ) as answer:
+            if answer.status != 200:
+                raise await failure_of(self._name, upstream, answer)
+            counted = await answer.body()
+        try:
+            return (_decode_count(counted).total_tokens,)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise BadUpstreamResponse(f"{self._name}: the answer to a token count has none") from error
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+def _vertex_url(settings: ProviderSettings) -> str:
+    project, region = settings.options.get("project"), settings.options.get("region", "global")
+    if not project:
+        raise ValueError(f"providers.{settings.name}.project: required with a region")
+    host = "aiplatform.googleapis.com" if region == "global" else f"{region}-aiplatform.googleapis.com"
+    return f"https://{host}/v1/projects/{project}/locations/{region}/publishers/google"
+
+
+def _generates(row: _ModelRow) -> bool:
+    methods = row.supported_generation_methods
+    return methods is None or _GENERATES in methods
+
+
+def _entry(row: _ModelRow) -> ModelEntry:
+    return ModelEntry(id=row.name.removeprefix(_PREFIX), owned_by="google", context=row.input_token_limit)
