@@ -9,7 +9,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,14 +92,21 @@ _Command = _Add | _Abort | _Resume | _Close
 class AsyncEngine:
     """Implements `Generator` over a loaded model. Streams may belong to different event loops.
 
-    The constructor takes the KV pool and starts the thread; `aclose` ends it. A process that exits without `aclose`
+    The constructor takes the KV pool, reads LoRA adapters and starts the thread; `aclose` ends it. A process that exits without `aclose`
     is not held up.
     """
 
     def __init__(
-        self, loaded: LoadedModel, config: EngineConfig, *, clock: Callable[[], float] = time.monotonic
+        self,
+        loaded: LoadedModel,
+        config: EngineConfig,
+        *,
+        adapters: Mapping[str, Path] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = Engine(loaded, config, clock=clock)
+        for name, folder in (adapters or {}).items():
+            self._engine.load_adapter(name, folder)
         self._config = config
         self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         # Streams from their admission to their end; its size is the bound on commands and on waiting requests.

@@ -27,7 +27,6 @@ NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "providers.*.tool_format": (),
     "providers.*.tensor_parallel": (1,),
     "providers.*.deterministic": (False,),
-    "providers.*.models.*.adapters": ({},),
     "providers.*.models.*.speculative": (),
     "providers.*.models.*.weights": ("auto",),
     "providers.*.kv_cache.dtype": ("auto",),

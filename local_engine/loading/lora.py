@@ -69,13 +69,20 @@ class _Pair(NamedTuple):
 def load_adapter(folder: Path, sites: LoraSites, *, device: torch.device, dtype: torch.dtype) -> dict[str, LowRank]:
     """What the adapter adds to each linear layer, by the layer's name, on `device` in `dtype`.
 
-    Blocks. Raises ModelLoadError: one line that names the file, and the key or the tensor.
+    Blocks. Raises ModelLoadError: one line that names the folder, the file, and the key or the tensor.
     """
+    try:
+        return _read(folder, sites, device=device, dtype=dtype)
+    except ModelLoadError as error:
+        raise ModelLoadError(folder, str(error)) from error
+
+
+def _read(folder: Path, sites: LoraSites, *, device: torch.device, dtype: torch.dtype) -> dict[str, LowRank]:
     config = _LoraConfig.read(folder / _CONFIG)
     file = folder / _WEIGHTS
     if not file.is_file():
-        reason = f"holds no {_WEIGHTS}" + (f"; {_PICKLE} is a pickle, save it anew" * (folder / _PICKLE).is_file())
-        raise ModelLoadError(folder, reason)
+        pickled = (folder / _PICKLE).is_file()
+        raise ModelLoadError(file, "is missing" + (f"; {_PICKLE} is a pickle and is not read" if pickled else ""))
     try:
         with safe_open(file, framework="pt") as opened:
             tensors = _Tensors(file, opened)

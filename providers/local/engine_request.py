@@ -12,6 +12,7 @@ from adapters.canonical.errors import (
     GatewayError,
     InternalError,
     InvalidRequest,
+    ModelNotFound,
     NotReady,
     QueueFull,
     UnsupportedParameter,
@@ -148,6 +149,8 @@ def gateway_error(error: engine_errors.EngineError, request: Request) -> Gateway
             return ContextOverflow(f"{param}: {error}", param=param)
         case engine_errors.InvalidInput():
             return InvalidRequest(str(error), param=error.param)
+        case engine_errors.UnknownAdapter():
+            return ModelNotFound(f"the model '{request.model}:{error.name}' does not exist", param="model")
         case engine_errors.QueueFull():
             return QueueFull(str(error), retry_after_s=error.retry_after_s)
         case engine_errors.EngineClosed():

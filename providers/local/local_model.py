@@ -97,4 +97,5 @@ def _start_engine(
     )
     loaded = load_model(path, config, progress=lambda done, total: progress("loading", done, total))
     _logger.info("loaded %s on %s", path.name, device)
-    return AsyncEngine(loaded, config), frozenset(loaded.info.stop_token_ids), loaded.info.defaults
+    adapters = {adapter: Path(folder) for adapter, folder in settings.adapters.items()}
+    return AsyncEngine(loaded, config, adapters=adapters), frozenset(loaded.info.stop_token_ids), loaded.info.defaults

@@ -11,15 +11,16 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace as with_fields
 from functools import lru_cache
+from pathlib import Path
 
 from msgspec.structs import replace
 
-from adapters.canonical.errors import InternalError, ModelNotFound, NotReady
+from adapters.canonical.errors import InternalError, InvalidRequest, ModelNotFound, NotReady
 from adapters.canonical.events import Event, PromptReported, Started, TextDelta, UsageReported
 from adapters.canonical.messages import Reasoning, Refusal, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request
 from adapters.canonical.usage import Usage
-from local_engine.errors import EngineError
+from local_engine.errors import EngineError, InvalidInput, ModelLoadError, UnknownAdapter
 from local_engine.generation import EngineStats, GenerationRequest, StepOutput
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness
 from providers.choices import fan_out
@@ -37,7 +38,7 @@ _FIELDS = frozenset(
     (
         # Generation.
         "tools", "tool_choice", "parallel_tool_calls", "reasoning.include", "reasoning.effort", "max_tokens",
-        "n", "logprobs", "echo", "priority", "cache_salt", "return_token_ids",
+        "n", "logprobs", "echo", "adapter", "priority", "cache_salt", "return_token_ids",
         "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
         "logit_bias", "seed", "stop", "stop_token_ids", "include_stop", "ignore_eos", "min_tokens",
         "allowed_token_ids", "skip_special_tokens",
@@ -124,9 +125,36 @@ class LocalProvider:
 
     async def models(self) -> Sequence[ModelEntry]:
         return [
-            ModelEntry(id=name, created=self._created, owned_by=self._name, context=self._context(name))
+            ModelEntry(id=entry, created=self._created, owned_by=self._name, context=self._context(name))
             for name in self._models
+            for entry in (name, *(f"{name}:{adapter}" for adapter in self._adapters(name)))
         ]
+
+    async def load_adapter(self, model: str, name: str, folder: Path) -> None:
+        """Adds a LoRA adapter to a model, loading the model first where need be; `model:name` then answers.
+
+        Raises InvalidRequest for a name or a folder that cannot be used, ModelNotFound and NotReady.
+        """
+        engine = (await self._ready(model)).engine
+        if f"{model}:{name}" in self._models:
+            raise InvalidRequest(f"adapter: '{model}:{name}' is a model already", param="adapter")
+        try:
+            await asyncio.to_thread(engine.load_adapter, name, folder)
+        except ModelLoadError as error:
+            raise InvalidRequest(f"adapter: {error}", param="adapter") from error
+        except InvalidInput as error:
+            raise InvalidRequest(str(error), param=error.param) from error
+
+    async def unload_adapter(self, model: str, name: str) -> None:
+        """Requests that use the adapter go on to their end; new ones are told that it does not exist.
+
+        Raises ModelNotFound and NotReady.
+        """
+        engine = (await self._ready(model)).engine
+        try:
+            engine.unload_adapter(name)
+        except UnknownAdapter as error:
+            raise ModelNotFound(f"the model '{model}:{name}' does not exist", param="model") from error
 
     def engine_stats(self, model: str) -> EngineStats | None:
         """The engine's present state; None while the model is not loaded."""
@@ -138,8 +166,7 @@ class LocalProvider:
 
     async def count_tokens(self, request: Request) -> Sequence[int]:
         """As the model's own template and tokenizer count (`providers.abilities.TokenCounter`)."""
-        self._check_known(request.model)
-        model = await self._loads.ready(request.model)
+        model = await self._ready(request.model)
         prompt, _ = await asyncio.to_thread(model_prompt, model, request)
         return (len(prompt),)
 
@@ -150,14 +177,22 @@ class LocalProvider:
         loaded = self._loads.loaded(model)
         return None if loaded is None else loaded.engine.max_context
 
+    def _adapters(self, model: str) -> Sequence[str]:
+        """Those that are loaded; those of run.yaml while the model is not."""
+        loaded = self._loads.loaded(model)
+        return tuple(self._models[model].adapters) if loaded is None else loaded.engine.adapters
+
+    async def _ready(self, model: str) -> LocalModel:
+        self._check_known(model)
+        return await self._loads.ready(model)
+
     def _check_known(self, model: str) -> None:
         if model not in self._models:
             raise ModelNotFound(f"the model '{model}' does not exist", param="model")
 
     async def _answer(self, request: Request) -> AsyncGenerator[Batch, None]:
         """The answer to a request for one choice."""
-        self._check_known(request.model)
-        model = await self._loads.ready(request.model)
+        model = await self._ready(request.model)
         try:
             async with aclosing(answer_one(model, request, self._new_call_id)) as batches:
                 async for batch in batches:
@@ -176,6 +211,7 @@ async def answer_one(
         prompt=prompt,
         sampling=sampling_params(model, request),
         priority=request.priority or 0,
+        adapter=None if request.adapter is None else request.adapter.name,
         cache_salt=request.cache_salt,
     )
     pipeline = text_pipeline(model.formats, request, starts_inside=starts_inside, new_call_id=new_call_id)

@@ -24,11 +24,15 @@ NO_FORMAT: Final = "none"
 
 
 class LocalModelSettings(Struct, frozen=True, kw_only=True):
-    """`source` None: the model's own name. `context`, `chat_template`, formats None: as the model's files say."""
+    """`source` None: the model's own name. `context`, `chat_template`, formats None: as the model's files say.
+
+    `adapters` are folders of LoRA adapters by name; `base:name` is how a request asks for one.
+    """
 
     source: str | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     context: int | None = None
+    adapters: dict[str, str] = {}
     chat_template: str | None = None
     reasoning_format: str | None = None
     tool_format: str | None = None
@@ -68,6 +72,9 @@ def read_settings(settings: ProviderSettings) -> LocalSettings:
         raise ValueError(f"providers.{settings.name}: {error}") from error
     for name, model in local.models.items():
         where = f"providers.{settings.name}.models.{name}"
+        for adapter in model.adapters:
+            if not adapter or ":" in adapter or "/" in adapter or f"{name}:{adapter}" in local.models:
+                raise ValueError(f"{where}.adapters: '{adapter}' would not be told from a model in '{name}:{adapter}'")
         _check_format(f"{where}.reasoning_format", model.reasoning_format, REASONING_FORMATS)
         _check_format(f"{where}.tool_format", model.tool_format, TOOL_FORMATS)
     return local

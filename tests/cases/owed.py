@@ -27,7 +27,5 @@ OWED: Mapping[str, str] = {
     "FR-03": "guided decoding",
     "FR-04": "guided decoding",
     "GD-01": "guided decoding",
-    "LO-01": "LoRA",
-    "PC-01": "LoRA",
     "SEC-03": "image fetching",
 }

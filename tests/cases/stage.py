@@ -82,6 +82,8 @@ class Local:
     def load(
         self, name: str, settings: LocalModelSettings, shared: LocalSettings, progress: LoadProgress
     ) -> LocalModel:
+        for adapter, folder in settings.adapters.items():
+            self.engine.load_adapter(adapter, Path(folder))
         template = ChatTemplate(self._template, bos_token="<s>", eos_token="</s>")
         return LocalModel(
             name=name,

@@ -164,7 +164,7 @@ def test_what_is_not_computed_is_refused_by_name(
 ) -> None:
     configure(folder, **values)
     message = refusal(tiny_model, folder)
-    assert message.startswith("adapter_config.json: ")
+    assert message.startswith("adapter: adapter_config.json: ")
     assert named in message
 
 
@@ -190,7 +190,7 @@ def test_a_tensor_that_does_not_fit_the_base_model_is_named(
 ) -> None:
     change(folder, edit)
     message = refusal(tiny_model, folder)
-    assert message.startswith("adapter_model.safetensors: ")
+    assert message.startswith("adapter: adapter_model.safetensors: ")
     assert named in message
 
 
@@ -224,7 +224,7 @@ def _cut(folder: Path) -> None:
     [
         (lambda folder: (folder / "adapter_config.json").unlink(), "adapter_config.json: No such file"),
         (lambda folder: (folder / "adapter_config.json").write_text("{"), "adapter_config.json: not JSON"),
-        (lambda folder: (folder / "adapter_model.safetensors").unlink(), "holds no adapter_model.safetensors"),
+        (lambda folder: (folder / "adapter_model.safetensors").unlink(), "adapter_model.safetensors: is missing"),
         (_pickled, "adapter_model.bin is a pickle"),
         (_cut, "not a whole safetensors file"),
     ],
