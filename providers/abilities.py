@@ -1,92 +1,74 @@
 """Abilities beside generation, each an optional protocol that a provider may satisfy: embed, rerank, count, forward.
 
-The router treats them like generation: the same names, limits and errors. A caller asks with isinstance.
+The router treats them like generation: the same names, limits and errors. A caller asks with isinstance. A provider
+whose models differ raises UnsupportedParameter for one that lacks the ability; the router then asks the next target.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from adapters.canonical.request import Prompt, Request
-from adapters.canonical.usage import Usage
+from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
+from adapters.canonical.errors import UnsupportedParameter
+from adapters.canonical.request import Request
+from adapters.canonical.rerank import RerankRequest, RerankResult
+from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 
 __all__ = [
+    "EXTRAS",
     "Embedder",
-    "EmbeddingRequest",
-    "EmbeddingResult",
     "ForwardAnswer",
     "ForwardCall",
     "Forwarder",
-    "RerankRequest",
-    "RerankResult",
-    "RerankScore",
     "Reranker",
     "TokenCounter",
+    "Tokenizer",
+    "lacks",
 ]
 
-
-class EmbeddingRequest(Struct, frozen=True, kw_only=True):
-    """`inputs` are texts or token ids; `dimensions` None leaves the model's own size."""
-
-    model: str
-    inputs: tuple[Prompt, ...]
-    dimensions: int | None = None
-    user: str | None = None
-    extras: Mapping[str, bytes] = {}
-
-
-class EmbeddingResult(Struct, frozen=True, kw_only=True):
-    """`vectors` in the order of the inputs, each little-endian float32 bytes."""
-
-    vectors: tuple[bytes, ...]
-    usage: Usage | None = None
-
-
-class RerankRequest(Struct, frozen=True, kw_only=True):
-    model: str
-    query: str
-    documents: tuple[str, ...]
-    top_n: int | None = None
-    extras: Mapping[str, bytes] = {}
-
-
-class RerankScore(Struct, frozen=True):
-    """`index` is the document's place in the request."""
-
-    index: int
-    score: float
-
-
-class RerankResult(Struct, frozen=True, kw_only=True):
-    """Best first."""
-
-    scores: tuple[RerankScore, ...]
-    usage: Usage | None = None
+EXTRAS = "extras"
+"""Among the fields that an ability takes: those of the client's dialect that nobody maps, as they are."""
 
 
 class ForwardCall(Struct, frozen=True, kw_only=True):
-    """A call that passes through unread: `path` below the base URL, `body` in pieces, allow-listed headers."""
+    """A call that passes through unread: `path` below the base URL (with its query), allow-listed headers.
+
+    `body` None: there is none. `length` is its size in bytes, None where that is not known before its end.
+    """
 
     method: str
     path: str
     headers: Mapping[str, str]
-    body: AsyncIterator[bytes]
+    body: AsyncIterator[bytes] | None = None
+    length: int | None = None
+    request_id: str | None = None
 
 
 class ForwardAnswer(Struct, frozen=True, kw_only=True):
+    """`body` holds the connection: read it to its end or close it. It raises GatewayError when the upstream breaks."""
+
     status: int
     headers: Mapping[str, str]
-    body: AsyncIterator[bytes]
+    body: AsyncGenerator[bytes, None]
+    request_id: str | None = None
 
 
 @runtime_checkable
 class Embedder(Protocol):
+    def embedding_fields(self, model: str) -> frozenset[str]:
+        """The optional fields of EmbeddingRequest that it takes; EXTRAS may be among them."""
+        ...
+
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResult: ...
 
 
 @runtime_checkable
 class Reranker(Protocol):
+    def rerank_fields(self, model: str) -> frozenset[str]:
+        """The optional fields of RerankRequest that it takes; EXTRAS may be among them."""
+        ...
+
     async def rerank(self, request: RerankRequest) -> RerankResult: ...
 
 
@@ -98,5 +80,23 @@ class TokenCounter(Protocol):
 
 
 @runtime_checkable
+class Tokenizer(Protocol):
+    async def tokenize(self, request: TokenizeRequest) -> Tokens: ...
+
+    async def detokenize(self, request: DetokenizeRequest) -> str: ...
+
+
+@runtime_checkable
 class Forwarder(Protocol):
-    async def forward(self, call: ForwardCall) -> ForwardAnswer: ...
+    def forwards(self, path: str) -> bool:
+        """Whether it has this endpoint (`/audio/speech`), whose path is that below OpenAI's version."""
+        ...
+
+    async def forward(self, call: ForwardCall) -> ForwardAnswer:
+        """The answer as soon as its head has come. A status of an error is raised as the error that it stands for."""
+        ...
+
+
+def lacks(model: str, what: str) -> UnsupportedParameter:
+    """The error for a model without an ability: `cannot embed`."""
+    return UnsupportedParameter(f"model: the model '{model}' {what}", param="model")

@@ -139,19 +139,26 @@ def _in_form(request: Request, capabilities: Capabilities, spell: Spelling, comp
     if request.prompts is None:
         if not capabilities.messages:
             param = spell("messages")
-            raise UnsupportedParameter(f"{param}: the model '{request.model}' takes plain prompts only", param=param)
+            raise UnsupportedParameter(f"{param}: the model '{request.model}' {_takes(capabilities)}", param=param)
         return request
     if capabilities.prompts:
         return request
     param = spell("prompts")
-    if not completions_as_chat:
-        raise UnsupportedParameter(f"{param}: the model '{request.model}' takes chat messages only", param=param)
+    if not completions_as_chat or not capabilities.messages:
+        raise UnsupportedParameter(f"{param}: the model '{request.model}' {_takes(capabilities)}", param=param)
     if len(request.prompts) != 1 or not isinstance(request.prompts[0], str):
         raise UnsupportedParameter(
             f"{param}: the model '{request.model}' takes chat messages only, so expected one text", param=param
         )
     message = Message(role=USER, parts=(Text(text=request.prompts[0]),))
     return replace(request, prompts=None, messages=(message,))
+
+
+def _takes(capabilities: Capabilities) -> str:
+    """What a target takes that got something else."""
+    if capabilities.messages:
+        return "takes chat messages only"
+    return "takes plain prompts only" if capabilities.prompts else "does not generate text"
 
 
 def _fit_parts(

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from adapters.anthropic.front import MessagesFront
 from adapters.front import Front
+from adapters.gemini.front import GenerateFront
 from adapters.openai.chat.front import ChatFront
 from adapters.openai.completions.front import CompletionsFront
 from gateway.config import Config, ProviderConfig, Redactor
@@ -22,6 +23,7 @@ from gateway.routing.defaults import Defaults, DefaultsError
 from gateway.routing.names import ModelLists, Names, ProviderRules
 from gateway.routing.route import Route, Target
 from gateway.routing.router import Router, RoutingRules
+from gateway.server.ability_routes import ability_routes
 from gateway.server.body import BodyReader, HeldBytes
 from gateway.server.catalogue import Catalogue
 from gateway.server.connections import Connections
@@ -29,7 +31,7 @@ from gateway.server.door import ClientKey, Door, KeyDoor, LoopbackDoor
 from gateway.server.generation import Generation
 from gateway.server.log import Log
 from gateway.server.service import Served, Service
-from gateway.server.token_count import TokenCount
+from gateway.server.token_count import CountingFront, TokenCount
 from gateway.version import VERSION
 from providers.base import Limits, Provider, ProviderSettings
 from providers.registry import build as build_provider
@@ -37,13 +39,24 @@ from providers.registry import build as build_provider
 __all__ = ["FRONTS", "App", "Surroundings", "build_app", "build_providers"]
 
 _MESSAGES = MessagesFront()
+_GEMINI = GenerateFront()
+_GEMINI_ARRAY, _GEMINI_SSE = GenerateFront(stream=True), GenerateFront(stream=True, sse=True)
+_GEMINI_MODELS = ("/v1beta/models", "/v1/models")
 FRONTS: Mapping[str, Front] = {
     "/v1/chat/completions": ChatFront(),
     "/v1/completions": CompletionsFront(),
     "/v1/messages": _MESSAGES,
+    **{f"{models}/*:generateContent": _GEMINI for models in _GEMINI_MODELS},
+    **{f"{models}/*:streamGenerateContent": _GEMINI_ARRAY for models in _GEMINI_MODELS},
+    **{f"{models}/*:streamGenerateContent?alt=sse": _GEMINI_SSE for models in _GEMINI_MODELS},
 }
-_COUNTS = "/v1/messages/count_tokens"
-_BY_HEADER = {"anthropic-version": _MESSAGES}
+_COUNTS: Mapping[str, CountingFront] = {
+    "/v1/messages/count_tokens": _MESSAGES,
+    **{f"{models}/*:countTokens": _GEMINI for models in _GEMINI_MODELS},
+}
+_LISTS = {"/v1/models": None, "/v1beta/models": _GEMINI}
+_BY_HEADER = {"anthropic-version": _MESSAGES, "x-goog-api-key": _GEMINI}
+_BY_START = {"/v1beta/": _GEMINI}
 _CLOSE_S = 1.0
 """What connections get to end after the drain; aiohttp takes 0 for no limit."""
 _HELD_BODIES = 8
@@ -138,7 +151,9 @@ def build_app(
         for path, front in fronts.items()
     }
     counts = TokenCounts(router)
-    served[_COUNTS] = TokenCount(_MESSAGES, counts, bodies, max_depth=config.server.max_depth)
+    served.update(ability_routes(router, bodies, now=around.now, max_depth=config.server.max_depth))
+    for path, front in _COUNTS.items():
+        served[path] = TokenCount(front, counts, bodies, max_depth=config.server.max_depth)
     local_first = sorted(providers, key=lambda name: not isinstance(config.providers.get(name), LocalProvider))
     catalogue = Catalogue(
         names,
@@ -152,7 +167,10 @@ def build_app(
         catalogue,
         _door(config),
         log,
+        asked={},
+        lists=_LISTS,
         by_header=_BY_HEADER,
+        by_start=_BY_START,
         held=held,
         clock=around.clock,
         token=around.token,

@@ -6,6 +6,7 @@ cancels the task that runs this, and with it the provider.
 
 from collections.abc import Callable
 from contextlib import aclosing
+from typing import Protocol
 
 from aiohttp import web
 from msgspec.structs import replace
@@ -22,7 +23,7 @@ from gateway.server.event_stream import EventStream
 from gateway.server.exchange import Exchange
 from gateway.server.whole_answer import WholeAnswer
 
-__all__ = ["Generation", "admit"]
+__all__ = ["Generation", "Named", "admit"]
 
 
 class Generation:
@@ -51,6 +52,8 @@ class Generation:
         exchange.held_bytes = len(body)
         request = front.parse(body, max_depth=self._max_depth)
         del body
+        if exchange.path_model is not None:
+            request = replace(request, model=exchange.path_model)
         exchange.model, exchange.streams = request.model, request.stream
         await admit(exchange, request, self._router.names)
         if front.forwarded_headers:
@@ -97,7 +100,14 @@ class Generation:
             return await stream.end(renderer.finish())
 
 
-async def admit(exchange: Exchange, request: Request, names: Names) -> None:
+class Named(Protocol):
+    """A request of any kind."""
+
+    @property
+    def model(self) -> str: ...
+
+
+async def admit(exchange: Exchange, request: Named, names: Names) -> None:
     """Raises PermissionDenied where the key's list of models lacks this one."""
     key = exchange.key
     if key is None or key.may_use(request.model):

@@ -47,7 +47,9 @@ class Served(Protocol):
     """What answers the POSTs of one path."""
 
     @property
-    def front(self) -> Front: ...
+    def front(self) -> Front | None:
+        """The dialect of its errors; None is OpenAI's."""
+        ...
 
     async def serve(self, exchange: Exchange) -> web.StreamResponse: ...
 

@@ -15,7 +15,7 @@ from providers.base import Batch
 from providers.remote.failure import complete, error_page, wrong_content
 from providers.remote.http import MAX_ERROR_BYTES, Answer, HttpClient
 
-__all__ = ["exchange", "failure_of"]
+__all__ = ["exchange", "failure_of", "is_json"]
 
 _AFTER_FINISH_S = 2.0
 """How long usage and the end of the body may take once every choice is finished."""
@@ -83,7 +83,7 @@ async def exchange(
 async def _whole(provider: str, upstream: Upstream, request: Request, answer: Answer) -> list[Event]:
     """The events of a body that did not stream, or that is not what was asked for and still an answer."""
     content_type = answer.content_type
-    if not (_is_json(content_type) or _may_be_stream(content_type)):
+    if not (is_json(content_type) or _may_be_stream(content_type)):
         raise wrong_content(provider, answer.status, content_type, await answer.error_body())
     body = await answer.body()
     if body.lstrip().startswith(_SSE_STARTS):
@@ -105,7 +105,8 @@ async def failure_of(provider: str, upstream: Upstream, answer: Answer) -> Gatew
     return complete(error, answer.status, answer.headers)
 
 
-def _is_json(content_type: str) -> bool:
+def is_json(content_type: str) -> bool:
+    """Of an answer's content type without its parameters."""
     return content_type in ("application/json", "text/json") or content_type.endswith("+json")
 
 

@@ -9,7 +9,7 @@ an answer that was read to its end gives the connection back to the pool. Nothin
 import asyncio
 import re
 import ssl
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncIterable, Coroutine, Mapping
 from io import BytesIO
 from types import TracebackType
 from typing import Self
@@ -24,11 +24,13 @@ from providers.remote.connector import Connector
 from providers.remote.failure import broken_answer, no_answer
 from providers.remote.pooled_post import MAX_SMALL_BYTES, PooledAnswer, PooledPost
 
-__all__ = ["MAX_BODY_BYTES", "MAX_ERROR_BYTES", "Answer", "HttpClient"]
+__all__ = ["BESIDE_VERSION", "MAX_BODY_BYTES", "MAX_ERROR_BYTES", "Answer", "HttpClient"]
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """Of a whole answer, decompressed."""
 MAX_ERROR_BYTES = 64 * 1024
+BESIDE_VERSION = "/../"
+"""How a path begins that lies beside the last folder of the base URL (its version), not below it."""
 _ERROR_BODY_S = 5.0
 _KEEP_ALIVE_S = 30.0
 _READ_BUFFER_BYTES = 64 * 1024  # two of these wait in memory for a slow reader, then the socket is paused
@@ -96,7 +98,7 @@ class HttpClient:
         sent = (self._stream_headers if stream else self._post_headers).copy()
         if headers is not None:
             sent.update(headers)
-        if request_id is not None and len(request_id) <= 512 and request_id.isascii() and request_id.isprintable():
+        if request_id is not None and _is_header_value(request_id):
             sent["x-request-id"] = request_id
         sent["content-length"] = str(len(body))
         call: Coroutine[None, None, PooledAnswer | aiohttp.ClientResponse]
@@ -105,6 +107,27 @@ class HttpClient:
         else:
             call = self._request("POST", path, sent, body)
         return await self._answer(call, self.limits.first_token_s if stream else None)
+
+    async def forward(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: AsyncIterable[bytes] | None,
+        *,
+        length: int | None,
+        request_id: str | None = None,
+    ) -> "Answer":
+        """The answer to a body that is sent while it arrives, as soon as its head came. `headers` go beside ours.
+
+        `length`: of the body, None sends it in chunks. The total limit alone holds until the head, as for `post`.
+        """
+        sent = CIMultiDict(self._headers, **headers)
+        if request_id is not None and _is_header_value(request_id):
+            sent["x-request-id"] = request_id
+        if length is not None:
+            sent["content-length"] = str(length)
+        return await self._answer(self._request(method, path, sent, body), None)
 
     async def _answer(
         self, call: Coroutine[None, None, PooledAnswer | aiohttp.ClientResponse], limit_s: float | None
@@ -134,15 +157,20 @@ class HttpClient:
         return post
 
     async def _request(
-        self, method: str, path: str, headers: CIMultiDict[str], body: bytes | None
+        self, method: str, path: str, headers: CIMultiDict[str], body: bytes | AsyncIterable[bytes] | None
     ) -> aiohttp.ClientResponse:
-        data = body if body is None or len(body) <= _ONE_WRITE_BYTES else BytesIO(body)  # in pieces, as the peer reads
+        data: bytes | BytesIO | AsyncIterable[bytes] | None = body
+        if isinstance(body, bytes) and len(body) > _ONE_WRITE_BYTES:
+            data = BytesIO(body)  # in pieces, as the peer reads
         return await self._open_session().request(
             method, self._url(path), data=data, headers=headers, proxy=self._proxy, allow_redirects=False
         )
 
     def _url(self, path: str) -> URL:
-        return URL(self._base + path, encoded=True)
+        base = self._base
+        if path.startswith(BESIDE_VERSION):
+            base, path = base.rpartition("/")[0], path[len(BESIDE_VERSION) - 1 :]
+        return URL(base + path, encoded=True)
 
     def _open_session(self) -> aiohttp.ClientSession:
         session = self._session
@@ -309,6 +337,10 @@ class Answer:
             self._timer.cancel()
             self._timer = None
         self._response.close()
+
+
+def _is_header_value(text: str) -> bool:
+    return len(text) <= 512 and text.isascii() and text.isprintable()
 
 
 def _checked_base(provider: str, base_url: str) -> str:

@@ -1,4 +1,4 @@
-"""The provider for every OpenAI-shaped server: chat completions and legacy completions over HTTP.
+"""The provider for every OpenAI-shaped server: chat completions, legacy completions and other abilities over HTTP.
 
 Joins a vendor's row, the dialect and HTTP. Owns no wire words, no sockets and no retries.
 """
@@ -9,17 +9,22 @@ import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
 
+from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
 from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.request import Request
+from adapters.canonical.rerank import RerankRequest, RerankResult
+from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from adapters.openai.chat.upstream import ChatUpstream
 from adapters.openai.completions.upstream import CompletionsUpstream
 from adapters.openai.quirks import Quirks
 from adapters.upstream import Upstream
+from providers.abilities import ForwardAnswer, ForwardCall
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
 from providers.remote.exchange import exchange, failure_of
 from providers.remote.http import HttpClient
 from providers.remote.model_list import MAX_LIST_BYTES, KeptModels
+from providers.remote.openai_abilities import OpenAIAbilities
 from providers.remote.vendors import VENDORS, Vendor
 
 __all__ = ["OpenAICompatible", "build"]
@@ -67,9 +72,11 @@ class OpenAICompatible:
             forwards=vendor.forwards,
             parts=vendor.parts,
             tool_kinds=vendor.tool_kinds,
+            messages="messages" in vendor.fields,
             prompts="prompts" in vendor.fields,
             native_choices=vendor.native_choices,
         )
+        self._abilities = OpenAIAbilities(self._client, vendor, self._chat, self._completions)
         self._models = KeptModels(self._fetch_models)
 
     @property
@@ -108,6 +115,33 @@ class OpenAICompatible:
     def _call(self, request: Request) -> AsyncGenerator[Batch, None]:
         upstream = self._chat if request.prompts is None else self._completions
         return exchange(self._client, upstream, request, self._vendor.request_id_header)
+
+    def embedding_fields(self, model: str) -> frozenset[str]:
+        return self._vendor.embedding_fields
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResult:
+        return await self._abilities.embed(request)
+
+    def rerank_fields(self, model: str) -> frozenset[str]:
+        return self._vendor.rerank_fields
+
+    async def rerank(self, request: RerankRequest) -> RerankResult:
+        return await self._abilities.rerank(request)
+
+    async def count_tokens(self, request: Request) -> Sequence[int]:
+        return await self._abilities.count_tokens(request)
+
+    async def tokenize(self, request: TokenizeRequest) -> Tokens:
+        return await self._abilities.tokenize(request)
+
+    async def detokenize(self, request: DetokenizeRequest) -> str:
+        return await self._abilities.detokenize(request)
+
+    def forwards(self, path: str) -> bool:
+        return self._abilities.forwards(path)
+
+    async def forward(self, call: ForwardCall) -> ForwardAnswer:
+        return await self._abilities.forward(call)
 
     async def aclose(self) -> None:
         await self._client.aclose()

@@ -22,7 +22,9 @@ from adapters.canonical.messages import (
 )
 from adapters.canonical.request import EXPRESSIBLE_FIELDS
 from adapters.openai.quirks import Quirks
+from adapters.openai.rerank.upstream import RERANK_WORDS, TEI_RERANK_WORDS, RerankWords
 from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, COMPLETION_FIELDS, COMPLETIONS, CUSTOM, FUNCTION
+from providers.abilities import EXTRAS
 
 __all__ = ["OPENAI_COMPATIBLE", "VENDORS", "Vendor"]
 
@@ -93,6 +95,18 @@ _ALL_PARTS: frozenset[type[Part]] = _OPENAI_PARTS | frozenset((Video, Reasoning,
 _ENGINE_OPENAI = _OPENAI - {"modalities", "audio", "prediction", "web_search_options", "moderation"}
 """What the open engines take of OpenAI's fields."""
 _OWN_DIALECT = frozenset((CHAT, COMPLETIONS))
+_EMBEDS = frozenset(("embeddings",))
+_RANKS = frozenset(("embeddings", "rerank"))
+_CUT = "truncate_prompt_tokens"
+_EMBEDDING_FIELDS = frozenset(("dimensions", "user", EXTRAS))
+_RERANK_FIELDS = frozenset(("top_n", EXTRAS))
+_SPEECH = "/audio/speech"
+_TRANSCRIPTIONS = "/audio/transcriptions"
+_TRANSLATIONS = "/audio/translations"
+_GENERATED_IMAGES = "/images/generations"
+_FILES = "/files"
+_BATCHES = "/batches"
+_ALL_PATHS = frozenset(("/audio", "/images", "/moderations", _FILES, _BATCHES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +128,17 @@ class Vendor:
     tool_kinds: frozenset[str] = frozenset((FUNCTION,))
     native_choices: bool = True
     request_id_header: str = "x-request-id"
+    abilities: frozenset[str] = frozenset()
+    """What it does beside generating: `embeddings`, `rerank`, `tokenize` (vLLM's), `chat_token_count` (llama.cpp's)."""
+    embedding_fields: frozenset[str] = _EMBEDDING_FIELDS
+    base64_embeddings: bool = False
+    """It writes vectors as base64 when asked to."""
+    rerank_is_versioned: bool = True
+    """Its rerank lies below the base URL, not beside its version."""
+    rerank_words: RerankWords = RERANK_WORDS
+    rerank_fields: frozenset[str] = _RERANK_FIELDS
+    forwarded_paths: frozenset[str] = frozenset()
+    """Endpoints below the base URL (and what lies below them) whose calls pass through unread."""
 
 
 OPENAI_COMPATIBLE = Vendor(
@@ -121,6 +146,10 @@ OPENAI_COMPATIBLE = Vendor(
     fields=_ALL,
     parts=_ALL_PARTS,
     tool_kinds=frozenset((FUNCTION, CUSTOM)),
+    abilities=_RANKS,
+    embedding_fields=_EMBEDDING_FIELDS | {_CUT},
+    rerank_fields=_RERANK_FIELDS | {_CUT, "user"},
+    forwarded_paths=_ALL_PATHS,
 )
 """The server of which only the dialect is known."""
 
@@ -131,6 +160,9 @@ _ROWS = (
         base_url="https://api.openai.com/v1",
         quirks=Quirks(limit_field="max_completion_tokens"),
         tool_kinds=frozenset((FUNCTION, CUSTOM)),
+        abilities=_EMBEDS,
+        base64_embeddings=True,
+        forwarded_paths=_ALL_PATHS,
     ),
     Vendor(
         name="azure",
@@ -138,6 +170,9 @@ _ROWS = (
         key_prefix="",
         quirks=Quirks(limit_field="max_completion_tokens"),
         tool_kinds=frozenset((FUNCTION, CUSTOM)),
+        abilities=_EMBEDS,
+        base64_embeddings=True,
+        forwarded_paths=_ALL_PATHS - {"/moderations"},
     ),
     Vendor(
         name="vllm",
@@ -145,6 +180,11 @@ _ROWS = (
         fields=(_ALL - (_OPENAI - _ENGINE_OPENAI))
         - {"top_p_min", "typical_p", "early_stopping", "return_context_logits", "detokenize", "suffix"},
         parts=_ALL_PARTS,
+        abilities=_RANKS | {"tokenize"},
+        embedding_fields=_EMBEDDING_FIELDS | {_CUT},
+        base64_embeddings=True,
+        rerank_fields=_RERANK_FIELDS | {_CUT, "user"},
+        forwarded_paths=frozenset((_TRANSCRIPTIONS, _TRANSLATIONS)),
     ),
     Vendor(
         name="sglang",
@@ -153,6 +193,7 @@ _ROWS = (
         fields=(_ENGINE_OPENAI | _ENGINE | {"cache_salt", "template.kwargs", "template.continue_final_message"})
         - {"best_of"},
         parts=_ALL_PARTS,
+        abilities=_RANKS,
     ),
     Vendor(
         name="llama.cpp",
@@ -168,6 +209,9 @@ _ROWS = (
         | {"typical_p", "ignore_eos", "reasoning.budget_tokens", "template.kwargs"}
         | {"template.continue_final_message", "template.add_generation_prompt"},
         parts=_ALL_PARTS,
+        abilities=_RANKS | {"chat_token_count"},
+        embedding_fields=frozenset((EXTRAS,)),
+        base64_embeddings=True,
     ),
     Vendor(
         name="lm-studio",
@@ -176,6 +220,7 @@ _ROWS = (
         fields=_BASIC | {"prompts", "n", "logit_bias", "top_k", "repetition_penalty"},
         parts=_ALL_PARTS,
         native_choices=False,
+        abilities=_EMBEDS,
     ),
     Vendor(
         name="openrouter",
@@ -183,6 +228,7 @@ _ROWS = (
         fields=(_OPENAI | _SAMPLERS) - {"suffix", "echo", "best_of"},
         parts=_ALL_PARTS,
         native_choices=False,
+        abilities=_EMBEDS,
     ),
     Vendor(
         name="groq",
@@ -191,18 +237,23 @@ _ROWS = (
         fields=_BASIC | {"n", "user", "parallel_tool_calls", "reasoning.effort", "service_tier"},
         parts=_TEXT_AND_IMAGES,
         native_choices=False,
+        forwarded_paths=frozenset((_TRANSCRIPTIONS, _TRANSLATIONS, _SPEECH, _FILES, _BATCHES)),
     ),
     Vendor(
         name="together",
         base_url="https://api.together.xyz/v1",
         fields=_BASIC | _SAMPLERS | {"prompts", "n", "echo", "logit_bias", "reasoning.effort"},
         parts=_ALL_PARTS,
+        abilities=_RANKS,
+        embedding_fields=frozenset((EXTRAS,)),
+        forwarded_paths=frozenset((_TRANSCRIPTIONS, _TRANSLATIONS, _SPEECH, _GENERATED_IMAGES, _FILES, _BATCHES)),
     ),
     Vendor(
         name="fireworks",
         base_url="https://api.fireworks.ai/inference/v1",
         fields=_BASIC | _SAMPLERS | {"prompts", "n", "echo", "logit_bias", "logprobs", "user", "reasoning.effort"},
         parts=_ALL_PARTS,
+        abilities=_RANKS,
     ),
     Vendor(
         name="deepseek",
@@ -218,6 +269,27 @@ _ROWS = (
         quirks=Quirks(names={"seed": "random_seed"}, stream_options=False, developer_role=False),
         fields=_BASIC | {"n", "parallel_tool_calls", "prediction"},
         parts=_TEXT_AND_IMAGES,
+        abilities=_EMBEDS,
+        embedding_fields=frozenset((EXTRAS,)),
+        forwarded_paths=frozenset((_TRANSCRIPTIONS, "/moderations", _FILES)),
+    ),
+    Vendor(
+        name="tei",
+        base_url="http://localhost:8080/v1",
+        fields=frozenset(),
+        forwards=frozenset(),
+        abilities=_RANKS,
+        base64_embeddings=True,
+        rerank_is_versioned=False,
+        rerank_words=TEI_RERANK_WORDS,
+    ),
+    Vendor(
+        name="jina",
+        base_url="https://api.jina.ai/v1",
+        fields=frozenset(),
+        forwards=frozenset(),
+        abilities=_RANKS,
+        base64_embeddings=True,
     ),
 )
 

@@ -1,0 +1,131 @@
+"""What can be asked of a model beside an answer: embeddings, ranks, scores, tokens.
+
+Each function asks the targets of the name that stands in the request, with the tries, failover, deadline and errors of
+generation, and writes into `progress` what became of it. What a target cannot express is refused by name, or dropped
+and listed, as for generation. Any front may call them.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
+from adapters.canonical.errors import UnsupportedParameter
+from adapters.canonical.rerank import RerankRequest, RerankResult, ScoreRequest, ScoreResult
+from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
+from adapters.canonical.usage import Usage
+from gateway.routing.requirements import Spelling, fit
+from gateway.routing.route import Target
+from gateway.routing.router import Progress, Router
+from providers.abilities import EXTRAS, Embedder, Reranker, Tokenizer, lacks
+
+__all__ = ["detokenize", "embed", "rerank", "score", "tokenize"]
+
+_EMBEDDING_FIELDS = ("dimensions", "truncate_prompt_tokens", "user")
+_RERANK_FIELDS = ("top_n", "truncate_prompt_tokens", "user")
+
+R = TypeVar("R", EmbeddingRequest, RerankRequest)
+
+
+async def embed(router: Router, request: EmbeddingRequest, progress: Progress) -> EmbeddingResult:
+    """A vector for each input."""
+
+    async def call(target: Target) -> EmbeddingResult:
+        provider = target.provider
+        if not isinstance(provider, Embedder):
+            raise lacks(request.model, "gives no embeddings")
+        fields = provider.embedding_fields(target.model)
+        return await provider.embed(_fitted(request, fields, _EMBEDDING_FIELDS, target, progress))
+
+    result = await router.ask(request.model, progress, call)
+    progress.counted = result.usage
+    return result
+
+
+async def rerank(router: Router, request: RerankRequest, progress: Progress) -> RerankResult:
+    """The documents that answer the query best, the best one first."""
+    result = await router.ask(request.model, progress, lambda target: _rerank(request, target, progress))
+    progress.counted = result.usage
+    return result
+
+
+async def score(router: Router, request: ScoreRequest, progress: Progress) -> ScoreResult:
+    """A score for each pair: those of one query are ranked in one call."""
+    places: dict[str, list[int]] = {}
+    for place, query in enumerate(request.queries):
+        places.setdefault(query, []).append(place)
+
+    async def call(target: Target) -> ScoreResult:
+        scores = [0.0] * len(request.queries)
+        tokens: int | None = None
+        for query, asked in places.items():
+            documents = tuple([request.documents[place] for place in asked])
+            one = RerankRequest(
+                model=request.model,
+                dialect=request.dialect,
+                query=query,
+                documents=documents,
+                truncate_prompt_tokens=request.truncate_prompt_tokens,
+                user=request.user,
+                request_id=request.request_id,
+                extras=request.extras,
+            )
+            found = await _rerank(one, target, progress)
+            for each in found.scores:
+                scores[asked[each.index]] = each.score
+            if found.usage is not None and found.usage.prompt_tokens is not None:
+                tokens = (tokens or 0) + found.usage.prompt_tokens
+        return ScoreResult(scores=tuple(scores), usage=None if tokens is None else Usage(prompt_tokens=tokens))
+
+    result = await router.ask(request.model, progress, call)
+    progress.counted = result.usage
+    return result
+
+
+async def tokenize(router: Router, request: TokenizeRequest, progress: Progress, *, spell: Spelling) -> Tokens:
+    """The tokens of a prompt."""
+
+    async def call(target: Target) -> Tokens:
+        provider = target.provider
+        if not isinstance(provider, Tokenizer):
+            raise lacks(request.model, "cannot be asked for its tokens")
+        capabilities = provider.capabilities(target.model)
+        fitted = fit(request.request, capabilities, spell, drop=target.drops_unsupported, completions_as_chat=False)
+        progress.dropped = fitted.dropped
+        return await provider.tokenize(replace(request, request=replace(fitted.request, model=target.model)))
+
+    return await router.ask(request.model, progress, call)
+
+
+async def detokenize(router: Router, request: DetokenizeRequest, progress: Progress) -> str:
+    """The text of tokens."""
+
+    async def call(target: Target) -> str:
+        if not isinstance(target.provider, Tokenizer):
+            raise lacks(request.model, "cannot be asked for its tokens")
+        return await target.provider.detokenize(replace(request, model=target.model))
+
+    return await router.ask(request.model, progress, call)
+
+
+async def _rerank(request: RerankRequest, target: Target, progress: Progress) -> RerankResult:
+    provider = target.provider
+    if not isinstance(provider, Reranker):
+        raise lacks(request.model, "does not rank")
+    fields = provider.rerank_fields(target.model)
+    return await provider.rerank(_fitted(request, fields, _RERANK_FIELDS, target, progress))
+
+
+def _fitted(request: R, taken: frozenset[str], fields: tuple[str, ...], target: Target, progress: Progress) -> R:
+    """The request as the target gets it: in its names, without what it cannot express."""
+    absent: list[str] = [name for name in fields if name not in taken and getattr(request, name) is not None]
+    unmapped: Mapping[str, bytes] = {} if EXTRAS in taken else request.extras
+    dropped: tuple[str, ...] = (*absent, *unmapped)
+    if dropped and not target.drops_unsupported:
+        param = dropped[0]
+        raise UnsupportedParameter(f"{param}: the model '{request.model}' does not take it", param=param)
+    progress.dropped = dropped
+    changed: dict[str, None] = dict.fromkeys(absent)
+    extras = {} if unmapped else request.extras
+    return replace(request, model=target.model, extras=extras, **changed)

@@ -1,0 +1,76 @@
+"""One call for something else than generation: body -> request -> route -> body.
+
+What is asked, and in which words, is passed in; keys, sizes, errors and headers are those of generation.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+from aiohttp import web
+
+from adapters.front import AnswerHead, Front
+from gateway.routing.names import Names
+from gateway.routing.router import Progress
+from gateway.server.body import BodyReader
+from gateway.server.exchange import Exchange
+from gateway.server.generation import Named, admit
+from gateway.server.whole_answer import WholeAnswer
+
+__all__ = ["Ability", "AbilityFront", "Asks"]
+
+
+Q = TypeVar("Q", bound=Named)
+A = TypeVar("A")
+A_contra = TypeVar("A_contra", contravariant=True)
+Asks = Callable[[Q, Progress], Awaitable[A]]
+
+
+class AbilityFront(Protocol[Q, A_contra]):
+    """One such call in one dialect."""
+
+    id_prefix: str
+
+    def parse(self, body: bytes, *, max_depth: int, request_id: str) -> Q:
+        """The request, with the id that an upstream is told. Raises InvalidRequest, naming the path."""
+        ...
+
+    def render(self, request: Q, result: A_contra, head: AnswerHead) -> bytes: ...
+
+
+class Ability(Generic[Q, A]):
+    """`ask` gets the answer (`gateway.routing.abilities`); `front` is the dialect of errors, None is OpenAI's.
+
+    `now` gives Unix seconds.
+    """
+
+    def __init__(
+        self,
+        words: AbilityFront[Q, A],
+        ask: Asks[Q, A],
+        names: Names,
+        bodies: BodyReader,
+        *,
+        now: Callable[[], float],
+        max_depth: int,
+        front: Front | None = None,
+    ) -> None:
+        self.front = front
+        self._words = words
+        self._ask = ask
+        self._names = names
+        self._bodies = bodies
+        self._now = now
+        self._max_depth = max_depth
+
+    async def serve(self, exchange: Exchange) -> web.StreamResponse:
+        body = await self._bodies.read(exchange.request)
+        exchange.held_bytes = len(body)
+        request = self._words.parse(body, max_depth=self._max_depth, request_id=exchange.request_id)
+        del body
+        exchange.model, exchange.streams = request.model, False
+        await admit(exchange, request, self._names)
+        exchange.progress = Progress(task=exchange.task)
+        head = AnswerHead(f"{self._words.id_prefix}{exchange.token}", int(self._now()), request.model)
+        result = await self._ask(request, exchange.progress)
+        exchange.status = 200
+        return WholeAnswer(body=self._words.render(request, result, head), headers=exchange.headers())

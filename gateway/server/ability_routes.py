@@ -1,0 +1,45 @@
+"""The paths of everything that can be asked in OpenAI's words, and in those of its relatives, beside generation."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from adapters.openai.embeddings.front import EmbeddingsFront
+from adapters.openai.rerank.front import CohereRerankFront, RerankFront, ScoreFront
+from adapters.openai.tokens.front import ChatTokenCountFront, DetokenizeFront, TokenizeFront
+from gateway.routing import abilities
+from gateway.routing.counting import TokenCounts
+from gateway.routing.router import Router
+from gateway.server.ability import Ability
+from gateway.server.body import BodyReader
+from gateway.server.service import Served
+from gateway.server.token_count import TokenCount
+
+__all__ = ["ability_routes"]
+
+
+def ability_routes(
+    router: Router, bodies: BodyReader, *, now: Callable[[], float], max_depth: int
+) -> Mapping[str, Served]:
+    """What answers the POSTs of each path. `now` gives Unix seconds."""
+    ranks = partial(abilities.rerank, router)
+    scores = partial(abilities.score, router)
+    rerank = Ability(RerankFront(), ranks, router.names, bodies, now=now, max_depth=max_depth)
+    cohere = Ability(CohereRerankFront(), ranks, router.names, bodies, now=now, max_depth=max_depth)
+    score = Ability(ScoreFront(), scores, router.names, bodies, now=now, max_depth=max_depth)
+    embed = partial(abilities.embed, router)
+    spell = ChatTokenCountFront().client_field
+    tokenize = partial(abilities.tokenize, router, spell=spell)
+    detokenize = partial(abilities.detokenize, router)
+    return {
+        "/v1/embeddings": Ability(EmbeddingsFront(), embed, router.names, bodies, now=now, max_depth=max_depth),
+        "/v1/rerank": rerank,
+        "/rerank": rerank,
+        "/v2/rerank": cohere,
+        "/v1/score": score,
+        "/score": score,
+        "/tokenize": Ability(TokenizeFront(), tokenize, router.names, bodies, now=now, max_depth=max_depth),
+        "/detokenize": Ability(DetokenizeFront(), detokenize, router.names, bodies, now=now, max_depth=max_depth),
+        "/v1/chat/completions/input_tokens": TokenCount(
+            ChatTokenCountFront(), TokenCounts(router), bodies, max_depth=max_depth
+        ),
+    }

@@ -1,0 +1,117 @@
+"""What an OpenAI-shaped server can do beside generating: joins a vendor's row, the dialects and HTTP, call by call.
+
+Owns no wire words, no sockets and no retries. What the row lacks is an UnsupportedParameter.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+
+from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
+from adapters.canonical.errors import GatewayError
+from adapters.canonical.request import Request
+from adapters.canonical.rerank import RerankRequest, RerankResult
+from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
+from adapters.openai.embeddings.upstream import EMBEDDINGS_PATH, parse_embeddings, render_embeddings
+from adapters.openai.rerank.upstream import parse_rerank, render_rerank
+from adapters.openai.tokens.upstream import (
+    CHAT_COUNT_PATH,
+    parse_detokenized,
+    parse_token_count,
+    parse_tokens,
+    render_detokenize,
+    render_tokenize,
+)
+from adapters.upstream import Upstream
+from providers.abilities import ForwardAnswer, ForwardCall, lacks
+from providers.remote.exchange import failure_of, is_json
+from providers.remote.failure import complete, wrong_content
+from providers.remote.http import BESIDE_VERSION, Answer, HttpClient
+from providers.remote.vendors import Vendor
+
+__all__ = ["OpenAIAbilities"]
+
+_TOKENIZE_PATH = f"{BESIDE_VERSION}tokenize"
+_DETOKENIZE_PATH = f"{BESIDE_VERSION}detokenize"
+
+
+class OpenAIAbilities:
+    """`chat` and `completions` are the server's generation dialects: for its error bodies, and to spell prompts."""
+
+    def __init__(self, client: HttpClient, vendor: Vendor, chat: Upstream, completions: Upstream) -> None:
+        self._client = client
+        self._vendor = vendor
+        self._chat = chat
+        self._completions = completions
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResult:
+        self._require("embeddings", request.model, "gives no embeddings")
+        body = render_embeddings(request, base64=self._vendor.base64_embeddings)
+        return parse_embeddings(request, await self._ask(EMBEDDINGS_PATH, body, request.request_id))
+
+    async def rerank(self, request: RerankRequest) -> RerankResult:
+        self._require("rerank", request.model, "does not rank")
+        body = render_rerank(request, self._vendor.rerank_words)
+        path = "/rerank" if self._vendor.rerank_is_versioned else f"{BESIDE_VERSION}rerank"
+        return parse_rerank(request, await self._ask(path, body, request.request_id))
+
+    async def count_tokens(self, request: Request) -> Sequence[int]:
+        """By the server's own count of a chat prompt, or by its tokenizer."""
+        if "chat_token_count" in self._vendor.abilities and request.prompts is None:
+            body = self._chat.render_request(request)
+            return (parse_token_count(await self._ask(CHAT_COUNT_PATH, body, request.request_id)),)
+        self._require("tokenize", request.model, "can't be asked for its tokens")
+        return (len((await self.tokenize(TokenizeRequest(request=request))).ids),)
+
+    async def tokenize(self, request: TokenizeRequest) -> Tokens:
+        self._require("tokenize", request.model, "can't be asked for its tokens")
+        generation = request.request
+        upstream = self._chat if generation.prompts is None else self._completions
+        body = render_tokenize(request, upstream.render_request(generation))
+        return parse_tokens(await self._ask(_TOKENIZE_PATH, body, generation.request_id))
+
+    async def detokenize(self, request: DetokenizeRequest) -> str:
+        self._require("tokenize", request.model, "can't be asked for its tokens")
+        return parse_detokenized(await self._ask(_DETOKENIZE_PATH, render_detokenize(request), request.request_id))
+
+    def forwards(self, path: str) -> bool:
+        """See `providers.abilities.Forwarder.forwards`."""
+        return any(path == known or path.startswith(f"{known}/") for known in self._vendor.forwarded_paths)
+
+    async def forward(self, call: ForwardCall) -> ForwardAnswer:
+        """See `providers.abilities.Forwarder.forward`."""
+        answer = await self._client.forward(
+            call.method, call.path, call.headers, call.body, length=call.length, request_id=call.request_id
+        )
+        try:
+            if not 200 <= answer.status < 300:
+                raise await failure_of(self._client.provider, self._chat, answer)
+            request_id = answer.headers.get(self._vendor.request_id_header)
+            return ForwardAnswer(
+                status=answer.status, headers=answer.headers, body=_pieces(answer), request_id=request_id
+            )
+        except BaseException:
+            answer.close()
+            raise
+
+    async def _ask(self, path: str, body: bytes, request_id: str | None) -> bytes:
+        """The JSON body of a good answer. Raises GatewayError for any other."""
+        provider = self._client.provider
+        with await self._client.post(path, body, stream=False, request_id=request_id) as answer:
+            if not 200 <= answer.status < 300:
+                raise await failure_of(provider, self._chat, answer)
+            if not is_json(answer.content_type):
+                raise wrong_content(provider, answer.status, answer.content_type, await answer.error_body())
+            try:
+                return await answer.body()
+            except GatewayError as error:
+                raise complete(error, answer.status, answer.headers) from error
+
+    def _require(self, ability: str, model: str, otherwise: str) -> None:
+        if ability not in self._vendor.abilities:
+            raise lacks(model, otherwise)
+
+
+async def _pieces(answer: Answer) -> AsyncGenerator[bytes, None]:
+    """The body as it arrives. Closing it closes the connection."""
+    with answer:
+        while piece := await answer.read():
+            yield piece
