@@ -139,13 +139,20 @@ class _Turn:
     def _add_text(self, part: JsonObject, whose: _Whose) -> None:
         text = part.take("text", TEXT) or ""
         if part.take("thought", BOOL):
-            signature = part.take(_SIGNATURE, TEXT)
-            self._parts.append(_thought(text, signature, whose, Place.THOUGHT))
+            self._add_thought(text, part.take(_SIGNATURE, TEXT), whose)
         elif not text:
             self._sign(part, whose, Place.BEHIND)
         else:
             rest = rest_of(part)
             self._parts.append(Text(text=text, provider_data=ProviderData(GEMINI, rest) if rest else None))
+
+    def _add_thought(self, text: str, signature: str | None, whose: _Whose) -> None:
+        """A signature alone, as it ends a stream of thoughts, belongs to the thought right before it."""
+        last = self._parts[-1] if self._parts else None
+        if not text and isinstance(last, Reasoning) and last.signature is None and last.encrypted is None:
+            self._parts[-1] = _thought(last.text, signature, whose, Place.THOUGHT)
+        else:
+            self._parts.append(_thought(text, signature, whose, Place.THOUGHT))
 
     def _sign(self, part: JsonObject, whose: _Whose, place: Place) -> None:
         """The signature of a call or picture joins the thought right before it."""

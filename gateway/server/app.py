@@ -30,7 +30,7 @@ from gateway.server.connections import Connections
 from gateway.server.door import ClientKey, Door, KeyDoor, LoopbackDoor
 from gateway.server.generation import Generation
 from gateway.server.log import Log
-from gateway.server.service import Served, Service
+from gateway.server.service import ListingFront, Served, Service
 from gateway.server.token_count import CountingFront, TokenCount
 from gateway.version import VERSION
 from providers.base import Limits, Provider, ProviderSettings
@@ -54,8 +54,8 @@ _COUNTS: Mapping[str, CountingFront] = {
     "/v1/messages/count_tokens": _MESSAGES,
     **{f"{models}/*:countTokens": _GEMINI for models in _GEMINI_MODELS},
 }
-_LISTS = {"/v1/models": None, "/v1beta/models": _GEMINI}
-_BY_HEADER = {"anthropic-version": _MESSAGES, "x-goog-api-key": _GEMINI}
+_LISTS: Mapping[str, ListingFront | None] = {"/v1/models": None, "/v1beta/models": _GEMINI}
+_BY_HEADER: Mapping[str, ListingFront] = {"anthropic-version": _MESSAGES, "x-goog-api-key": _GEMINI}
 _BY_START = {"/v1beta/": _GEMINI}
 _CLOSE_S = 1.0
 """What connections get to end after the drain; aiohttp takes 0 for no limit."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from adapters.canonical.errors import AuthenticationFailed, PermissionDenied
 
@@ -32,15 +32,16 @@ class ClientKey:
 
 
 class KeyDoor:
-    """Lets in who shows a key: `Authorization: Bearer ...`, `x-api-key` or `api-key`."""
+    """Lets in who shows a key: `Authorization: Bearer ...`, `x-api-key`, `api-key`, or as Google's clients do,
+    `x-goog-api-key` or `?key=...`."""
 
     def __init__(self, keys: Sequence[ClientKey]) -> None:
         # Found by digest, so that the time of the search tells nothing about a secret.
         self._keys = {sha256(key.secret.encode()).digest(): key for key in keys}
 
-    def admit(self, headers: Mapping[str, str]) -> ClientKey | None:
-        """The client's key. Raises AuthenticationFailed."""
-        shown = _shown_key(headers)
+    def admit(self, headers: Mapping[str, str], query: str = "") -> ClientKey | None:
+        """The client's key. `query` is percent-encoded. Raises AuthenticationFailed."""
+        shown = _shown_key(headers) or _key_in(query)
         if shown is None:
             raise AuthenticationFailed(
                 "no API key: send it as 'Authorization: Bearer KEY' or in the header x-api-key", code="missing_api_key"
@@ -55,7 +56,7 @@ class KeyDoor:
 class LoopbackDoor:
     """Lets in programs of this machine, and pages that it serves itself; asks for no key."""
 
-    def admit(self, headers: Mapping[str, str]) -> ClientKey | None:
+    def admit(self, headers: Mapping[str, str], query: str = "") -> ClientKey | None:
         """None: there are no keys. Raises PermissionDenied."""
         if not _is_local_host(headers.get("Host", "")):
             raise PermissionDenied("without keys only requests to a loopback host name are served", code="foreign_host")
@@ -77,7 +78,11 @@ def _shown_key(headers: Mapping[str, str]) -> str | None:
         scheme, _, value = authorization.partition(" ")
         if scheme.lower() == "bearer" and value.strip():
             return value.strip()
-    return headers.get("x-api-key") or headers.get("api-key")
+    return headers.get("x-api-key") or headers.get("api-key") or headers.get("x-goog-api-key")
+
+
+def _key_in(query: str) -> str | None:
+    return next((unquote(field[4:]) for field in query.split("&") if field.startswith("key=")), None) or None
 
 
 @lru_cache(maxsize=1024)

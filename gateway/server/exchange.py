@@ -31,6 +31,7 @@ class Exchange:
         "held_bytes",
         "key",
         "model",
+        "path_model",
         "progress",
         "renderer",
         "request",
@@ -62,6 +63,8 @@ class Exchange:
         self.key: ClientKey | None = None
         self.front: Front | None = None
         self.model: str | None = None
+        self.path_model: str | None = None
+        """The model that the request's path names."""
         self.streams: bool | None = None
         self.held_bytes = 0
         self.progress: Progress | None = None

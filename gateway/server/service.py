@@ -4,7 +4,8 @@ One of the two places that catch everything. Every answer of the gateway, on eve
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -31,11 +32,10 @@ from gateway.server.catalogue import Catalogue
 from gateway.server.door import Door
 from gateway.server.exchange import Exchange
 from gateway.server.log import Log
+from gateway.server.routes import Handler, Route, Routes
 
 __all__ = ["ListingFront", "Served", "Service"]
 
-Handler = Callable[[Exchange], Awaitable[web.StreamResponse]]
-_MODELS = "/v1/models"
 _OPENAI_LIST = OpenAIModelList()
 _EVICTION_S = 5.0
 """What a cancelled request gets to free what it holds and tell its client."""
@@ -59,7 +59,9 @@ class ListingFront(Front, ModelListForm, Protocol):
 
 
 class Service:
-    """`by_header`: clients that send this header speak this dialect, also on the paths that all dialects share.
+    """`served` answers the POSTs of each path, `asked` its GETs. `lists` are the paths of models, in the form of this
+    dialect; None: of the client's. `by_header`: clients that send this header speak this dialect, also on the paths
+    that all dialects share. `by_start`: the dialect of errors below such a path.
 
     `clock` gives seconds of any origin, `token` the random part of ids, `redact` hides secrets in a text.
     """
@@ -71,21 +73,27 @@ class Service:
         door: Door,
         log: Log,
         *,
+        asked: Mapping[str, Served],
+        lists: Mapping[str, ListingFront | None],
         by_header: Mapping[str, ListingFront],
+        by_start: Mapping[str, Front],
         held: HeldBytes,
         clock: Callable[[], float],
         token: Callable[[], str],
         redact: Callable[[str], str],
     ) -> None:
-        self._routes: dict[str, dict[str, Handler]] = {
-            **{path: {"POST": one.serve} for path, one in served.items()},
-            _MODELS: {"GET": self._list_models},
-            "/healthz": {"GET": self._health},
-            "/readyz": {"GET": self._ready},
-        }
-        self._fronts = {path: one.front for path, one in served.items()}
+        self._routes = Routes(
+            {
+                **{path: Route({"POST": one.serve}, one.front) for path, one in served.items()},
+                **{path: Route({"GET": one.serve}, one.front) for path, one in asked.items()},
+                **{path: Route({"GET": partial(self._list_models, form)}, form) for path, form in lists.items()},
+                **{f"{path}/*": Route({"GET": partial(self._show_model, form)}, form) for path, form in lists.items()},
+                "/healthz": Route({"GET": self._health}),
+                "/readyz": Route({"GET": self._ready}),
+            }
+        )
         self._by_header = by_header
-        self._model_routes: dict[str, Handler] = {"GET": self._show_model}
+        self._by_start = by_start
         self._catalogue = catalogue
         self._door = door
         self._log = log
@@ -107,12 +115,13 @@ class Service:
         request_id = f"req_{token}" if given is None else self._redact(given)
         task = asyncio.current_task()
         exchange = Exchange(request, task, token=token, request_id=request_id, clock=self._clock)
-        path = _path_of(request)
-        exchange.front = self._fronts.get(path) or self._front_by_header(request)
+        path, query = _target_of(request)
+        route, exchange.path_model = self._routes.find(path, query)
+        exchange.front = (route.front if route is not None else None) or self._front_of(request, path)
         self._active.add(exchange)
         self._idle.clear()
         try:
-            response = await self._handler(exchange, path)(exchange)
+            response = await self._handler(exchange, route, path, query)(exchange)
         except asyncio.CancelledError:
             if not exchange.evicted or task is None or task.uncancel() > 0:
                 exchange.status, exchange.error = 499, ClientClosed("the client left")
@@ -132,7 +141,7 @@ class Service:
             if not self._active:
                 self._idle.set()
             if path not in _OPEN:
-                exchange.log(self._log, path if path in self._routes else self._log.outside(path))
+                exchange.log(self._log, path if self._routes.is_written_out(path) else self._log.outside(path))
         if self.draining:
             response.force_close()
         return response
@@ -169,16 +178,14 @@ class Service:
             return False
         return True
 
-    def _handler(self, exchange: Exchange, path: str) -> Handler:
+    def _handler(self, exchange: Exchange, route: Route | None, path: str, query: str) -> Handler:
         """What serves this request. Raises what the door, or a wrong path or method, calls for."""
         request = exchange.request
         if path not in _OPEN:
-            exchange.key = self._door.admit(request.headers)
-        methods = self._routes.get(path)
-        if methods is None:
-            if not path.startswith(_MODELS + "/") or len(path) == len(_MODELS) + 1:
-                raise NotFound(f"there is no {self._redact(unquote(path))[:200]}", code="unknown_url")
-            methods = self._model_routes
+            exchange.key = self._door.admit(request.headers, query)
+        if route is None:
+            raise NotFound(f"there is no {self._redact(unquote(path))[:200]}", code="unknown_url")
+        methods = route.methods
         handler = methods.get("GET" if request.method == "HEAD" else request.method)
         if handler is None:
             raise MethodNotAllowed(f"{request.method} is not allowed here, expected {' or '.join(methods)}")
@@ -203,21 +210,28 @@ class Service:
         body = exchange.front.render_error(error) if exchange.front is not None else render_error(error)
         headers = error_headers(exchange.headers(), error)
         if isinstance(error, MethodNotAllowed):
-            headers["Allow"] = ", ".join(self._routes.get(_path_of(exchange.request), self._model_routes))
+            route, _ = self._routes.find(*_target_of(exchange.request))
+            headers["Allow"] = ", ".join(route.methods if route is not None else ())
         response = web.Response(status=error.status, body=body, headers=headers)
         if isinstance(error, BodyTooLarge):
             response.force_close()
         return response
 
-    async def _list_models(self, exchange: Exchange) -> web.StreamResponse:
-        return _json(exchange, await self._catalogue.list_models(exchange.key, self._form(exchange)))
+    async def _list_models(self, form: ListingFront | None, exchange: Exchange) -> web.StreamResponse:
+        return _json(exchange, await self._catalogue.list_models(exchange.key, form or self._form(exchange)))
 
-    async def _show_model(self, exchange: Exchange) -> web.StreamResponse:
-        name = unquote(_path_of(exchange.request)[len(_MODELS) + 1 :])
-        return _json(exchange, await self._catalogue.show_model(name, exchange.key, self._form(exchange)))
+    async def _show_model(self, form: ListingFront | None, exchange: Exchange) -> web.StreamResponse:
+        name = exchange.path_model or ""
+        return _json(exchange, await self._catalogue.show_model(name, exchange.key, form or self._form(exchange)))
 
     def _form(self, exchange: Exchange) -> ModelListForm:
         return self._front_by_header(exchange.request) or _OPENAI_LIST
+
+    def _front_of(self, request: web.BaseRequest, path: str) -> Front | None:
+        """The dialect of a client on a path that has none of its own."""
+        return self._front_by_header(request) or next(
+            (front for start, front in self._by_start.items() if path.startswith(start)), None
+        )
 
     def _front_by_header(self, request: web.BaseRequest) -> ListingFront | None:
         return next((front for header, front in self._by_header.items() if header in request.headers), None)
@@ -235,10 +249,11 @@ class Service:
         return _json(exchange, orjson.dumps({"status": "not ready", "reasons": told}), status=503)
 
 
-def _path_of(request: web.BaseRequest) -> str:
-    """The path as it was sent, still percent-encoded, without the query."""
+def _target_of(request: web.BaseRequest) -> tuple[str, str]:
+    """The path and the query as they were sent, still percent-encoded."""
     raw = request.raw_path
-    return raw.partition("?")[0] if raw.startswith("/") else request.rel_url.raw_path
+    path, _, query = raw.partition("?")
+    return (path, query) if raw.startswith("/") else (request.rel_url.raw_path, request.rel_url.raw_query_string)
 
 
 def _json(exchange: Exchange, body: bytes, *, status: int = 200) -> web.Response:

@@ -39,6 +39,8 @@ class TokenCount:
         body = await self._bodies.read(exchange.request)
         exchange.held_bytes = len(body)
         request = self.front.parse_count(body, max_depth=self._max_depth)
+        if exchange.path_model is not None:
+            request = replace(request, model=exchange.path_model)
         exchange.model, exchange.streams = request.model, False
         await admit(exchange, request, self._counts.names)
         exchange.progress = Progress(task=exchange.task)

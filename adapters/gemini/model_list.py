@@ -1,0 +1,35 @@
+"""Google's list of models, towards clients. It is one page, however long."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from adapters.front import ListedModel
+
+__all__ = ["GeminiModelList"]
+
+_METHODS = ["generateContent", "countTokens"]
+
+
+class GeminiModelList:
+    """GET /v1beta/models."""
+
+    def render_models(self, models: Sequence[ListedModel]) -> bytes:
+        return orjson.dumps({"models": [_row(model) for model in models]})
+
+    def render_model(self, model: ListedModel) -> bytes:
+        return orjson.dumps(_row(model))
+
+
+def _row(model: ListedModel) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": f"models/{model.id}",
+        "baseModelId": model.id,
+        "version": "1",
+        "displayName": model.id,
+        "supportedGenerationMethods": _METHODS,
+    }
+    if model.context is not None:
+        found["inputTokenLimit"] = model.context
+    return found

@@ -1,0 +1,85 @@
+"""Parts of an answer as Gemini's, for a stream and for a body alike. Every part is whole."""
+
+from typing import Any
+
+import orjson
+from msgspec import DecodeError, Raw
+from msgspec.json import Decoder
+
+from adapters.canonical.messages import ProviderData
+from adapters.gemini.content import METADATA, metadata_of
+from adapters.gemini.signatures import Place, place_of
+
+__all__ = ["PartWriter", "WirePart"]
+
+_INVALID = "INVALID_JSON"
+"""Under this name stand arguments that are no JSON object, where the API can have only objects."""
+_SIGNATURE = "thoughtSignature"
+_object = Decoder(dict[str, Raw])
+_DEFAULT_TYPES = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4"}
+
+WirePart = dict[str, Any] | orjson.Fragment
+
+
+class PartWriter:
+    """The parts of one candidate, in order. Keeps the signature of a call or picture until that comes."""
+
+    __slots__ = ("_signature",)
+
+    def __init__(self) -> None:
+        self._signature: str | None = None
+
+    def text(self, text: str) -> dict[str, Any]:
+        return {"text": text}
+
+    def thought(
+        self,
+        text: str,
+        signature: str | None = None,
+        encrypted: str | None = None,
+        origin: str | None = None,
+        data: ProviderData | None = None,
+    ) -> list[dict[str, Any]]:
+        """What was thought, and its signature where it stood. Signatures that are not Gemini's say whose they are."""
+        said: dict[str, Any] = {"text": text, "thought": True}
+        place = place_of(data)
+        sealed = signature if encrypted is None else encrypted
+        if sealed is None:
+            return [said] if text else []
+        if place is None or place is Place.THOUGHT:
+            said[_SIGNATURE] = sealed
+            if place is None:
+                said[METADATA] = metadata_of(origin, encrypted=encrypted is not None)
+            return [said]
+        if place is Place.NEXT:
+            self._signature = sealed
+            return [said] if text else []
+        return [*([said] if text else []), {"text": "", _SIGNATURE: sealed}]
+
+    def call(self, call_id: str, name: str, arguments: str) -> dict[str, Any]:
+        return self._signed({"functionCall": {"id": call_id, "name": name, "args": _args(arguments)}})
+
+    def media(self, kind: str, data: str, media_type: str | None) -> dict[str, Any]:
+        """`media_type` may be a file format alone."""
+        if media_type is None:
+            media_type = _DEFAULT_TYPES.get(kind, "application/octet-stream")
+        elif "/" not in media_type:
+            media_type = f"{kind}/{media_type}"
+        return self._signed({"inlineData": {"mimeType": media_type, "data": data}})
+
+    def _signed(self, part: dict[str, Any]) -> dict[str, Any]:
+        if self._signature is not None:
+            part[_SIGNATURE], self._signature = self._signature, None
+        return part
+
+
+def _args(arguments: str) -> Any:
+    """The arguments as they came, where they are the object that they must be."""
+    text = arguments.strip()
+    if not text or text == "null":
+        return {}
+    try:
+        _object.decode(text)
+    except (DecodeError, RecursionError):
+        return {_INVALID: arguments}
+    return orjson.Fragment(text)

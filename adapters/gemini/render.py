@@ -1,0 +1,277 @@
+"""Answers to clients of generateContent: events as chunks of a stream, a result as one object.
+
+A chunk is a whole response with one part. What ended each candidate stands in the last chunk, with the usage.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+
+import orjson
+
+from adapters.canonical.errors import GatewayError, UpstreamError
+from adapters.canonical.events import (
+    AnnotationAdded,
+    ChoiceFinished,
+    Event,
+    HostedToolEvent,
+    MediaDelta,
+    PartReported,
+    PromptReported,
+    ProviderReported,
+    ReasoningDelta,
+    ReasoningFinished,
+    RefusalDelta,
+    Started,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    UsageReported,
+)
+from adapters.canonical.messages import (
+    Audio,
+    Document,
+    File,
+    Image,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    Video,
+)
+from adapters.canonical.request import Request
+from adapters.canonical.result import Choice, Result
+from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.usage import Usage
+from adapters.front import AnswerHead
+from adapters.gemini.errors import render_error
+from adapters.gemini.logprobs import logprobs_object
+from adapters.gemini.parts import PartWriter, WirePart
+from adapters.gemini.usage import usage_object
+from adapters.gemini.vocabulary import GEMINI, finish_word
+
+__all__ = ["GenerateStreamRenderer", "render_generate_result"]
+
+_USAGE = "usageMetadata."
+_FEEDBACK = "promptFeedback"
+
+
+class _Candidate:
+    """One choice while its parts arrive."""
+
+    __slots__ = ("calls", "fields", "finish", "head", "refused", "said", "tail", "writer")
+
+    def __init__(self, head: bytes, tail: bytes) -> None:
+        self.head, self.tail = head, tail
+        """What stands around the JSON text of a chunk that is nothing but text."""
+        self.writer = PartWriter()
+        self.calls: dict[int, tuple[ToolCallStarted, list[str]]] = {}
+        self.fields: dict[str, bytes] = {}
+        self.finish: ChoiceFinished | None = None
+        self.said = False
+        self.refused = False
+
+
+class GenerateStreamRenderer:
+    """`sse`: server-sent events; else one JSON array, an element for each chunk."""
+
+    def __init__(self, request: Request, head: AnswerHead, *, sse: bool) -> None:
+        self._sse = sse
+        self._envelope = {"modelVersion": head.model, "responseId": head.id}
+        self._candidates: dict[int, _Candidate] = {}
+        self._once: dict[str, bytes] = {}
+        self._usage: Usage | None = None
+        self._usage_fields: dict[str, bytes] = {}
+        self._opened = False
+
+    def feed(self, events: Sequence[Event]) -> bytes:
+        out: list[bytes] = []
+        candidates = self._candidates
+        for event in events:
+            if type(event) is TextDelta and not event.logprobs:
+                candidate = candidates.get(event.choice)
+                if event.text and candidate is not None and candidate.said and not (candidate.fields or self._once):
+                    out += (candidate.head, orjson.dumps(event.text), candidate.tail)
+                elif event.text:
+                    self._write(event.choice, [{"text": event.text}], out)
+            else:
+                self._feed_other(event, out)
+        return b"".join(out)
+
+    def finish(self) -> bytes:
+        found: list[dict[str, Any]] = []
+        blocked = _FEEDBACK in self._once and not any(one.said for one in self._candidates.values())
+        for index, candidate in sorted(self._candidates.items()):
+            if candidate.finish is None:
+                raise UpstreamError("the upstream's answer has no finish")
+            if not blocked:
+                parts: list[WirePart] = [{"text": ""}] if candidate.said else []
+                end = _end_fields(candidate.finish, refused=candidate.refused)
+                found.append(_candidate_object(index, parts, {**candidate.fields, **end}))
+        last: dict[str, Any] = {"candidates": found} if found else {}
+        last.update(_fragments(self._once))
+        last["usageMetadata"] = usage_object(self._usage, self._usage_fields)
+        return self._frame(orjson.dumps({**last, **self._envelope})) + (b"" if self._sse else b"]")
+
+    def fail(self, error: GatewayError) -> bytes:
+        return self._frame(render_error(error)) + (b"" if self._sse else b"]")
+
+    def _feed_other(self, event: Event, out: list[bytes]) -> None:
+        match event:
+            case TextDelta():
+                more = {"logprobsResult": logprobs_object(event.logprobs)}
+                self._write(event.choice, [{"text": event.text}], out, more)
+            case RefusalDelta():
+                if event.text:
+                    self._candidate(event.choice).refused = True
+                    self._write(event.choice, [{"text": event.text}], out)
+            case ReasoningDelta():
+                if event.text:
+                    self._write(event.choice, self._candidate(event.choice).writer.thought(event.text), out)
+            case ReasoningFinished():
+                writer = self._candidate(event.choice).writer
+                parts = writer.thought("", event.signature, event.encrypted, event.origin, event.provider_data)
+                self._write(event.choice, parts, out)
+            case ToolCallStarted():
+                self._candidate(event.choice).calls[event.part] = (event, [])
+            case ToolArgumentsDelta():
+                self._candidate(event.choice).calls[event.part][1].append(event.text)
+            case ToolCallFinished():
+                self._write_call(event.choice, event.part, out)
+            case MediaDelta():
+                part = self._candidate(event.choice).writer.media(event.media, event.data, event.format)
+                self._write(event.choice, [part], out)
+            case HostedToolEvent():
+                if event.origin == GEMINI:
+                    self._write(event.choice, [orjson.Fragment(event.raw)], out)
+            case ChoiceFinished():
+                candidate = self._candidate(event.choice)
+                for number in list(candidate.calls):
+                    self._write_call(event.choice, number, out)
+                _end_fields(event, refused=False)  # an answer that was given up ends before its finish
+                candidate.finish = event
+            case UsageReported():
+                self._usage = event.usage
+            case ProviderReported():
+                self._report(event)
+            case Started() | PartReported() | PromptReported() | AnnotationAdded():
+                pass  # no word in this dialect
+            case _:
+                assert_never(event)
+
+    def _report(self, event: ProviderReported) -> None:
+        if event.origin != GEMINI:
+            return
+        if event.choice is not None:
+            self._candidate(event.choice).fields.update(event.fields)
+            return
+        fields, usage_fields = _apart(event.fields)
+        self._once.update(fields)
+        self._usage_fields.update(usage_fields)
+
+    def _candidate(self, index: int) -> _Candidate:
+        found = self._candidates.get(index)
+        if found is None:
+            rest = b'}],"role":"model"},"index":%d}],%b' % (index, orjson.dumps(self._envelope)[1:])
+            start = b'data: {"candidates":[{"content":{"parts":[{"text":'
+            if not self._sse:
+                start = start.replace(b"data: ", b",\r\n")
+            found = self._candidates[index] = _Candidate(start, rest + (b"\r\n\r\n" if self._sse else b""))
+        return found
+
+    def _write_call(self, choice: int, part: int, out: list[bytes]) -> None:
+        candidate = self._candidate(choice)
+        started, pieces = candidate.calls.pop(part)
+        self._write(choice, [candidate.writer.call(started.id, started.name, "".join(pieces))], out)
+
+    def _write(
+        self, choice: int, parts: Sequence[WirePart], out: list[bytes], more: Mapping[str, Any] | None = None
+    ) -> None:
+        """A chunk for each part, the first of them with what else is known by now."""
+        candidate = self._candidate(choice)
+        for part in parts:
+            candidate.said = True
+            fields = {**_fragments(candidate.fields), **(more or {})}
+            chunk = {"candidates": [_candidate_object(choice, [part], fields)], **_fragments(self._once)}
+            candidate.fields, self._once, more = {}, {}, None
+            out.append(self._frame(orjson.dumps({**chunk, **self._envelope})))
+
+    def _frame(self, chunk: bytes) -> bytes:
+        if self._sse:
+            return b"data: %b\r\n\r\n" % chunk
+        opened, self._opened = self._opened, True
+        return (b",\r\n" if opened else b"[") + chunk
+
+
+def render_generate_result(request: Request, result: Result, head: AnswerHead) -> bytes:
+    fields, usage_fields = _apart(result.provider_fields if result.provider_origin == GEMINI else {})
+    candidates = [_whole_candidate(choice) for choice in result.choices]
+    found: dict[str, Any] = {"candidates": candidates}
+    if _FEEDBACK in fields and not any(choice.parts for choice in result.choices):
+        found = {}
+    found.update(_fragments(fields))
+    found["usageMetadata"] = usage_object(result.usage, usage_fields)
+    found.update({"modelVersion": head.model, "responseId": head.id})
+    return orjson.dumps(found)
+
+
+def _whole_candidate(choice: Choice) -> dict[str, Any]:
+    writer = PartWriter()
+    parts = [wire for part in choice.parts for wire in _wire_parts(part, writer)]
+    fields: dict[str, Any] = _fragments(choice.provider_fields)
+    if choice.logprobs:
+        fields["logprobsResult"] = logprobs_object(choice.logprobs)
+    refused = any(isinstance(part, Refusal) and part.text for part in choice.parts)
+    return _candidate_object(choice.index, parts, {**fields, **_end_fields(choice.finish, refused=refused)})
+
+
+def _wire_parts(part: Part, writer: PartWriter) -> Sequence[WirePart]:
+    match part:
+        case Text() | Refusal():
+            return [writer.text(part.text)] if part.text else []
+        case Reasoning():
+            text = part.text or "".join(part.summary)
+            return writer.thought(text, part.signature, part.encrypted, part.origin, part.provider_data)
+        case ToolCall():
+            return [writer.call(part.id, part.name, part.arguments)]
+        case Image() | Video():
+            kind = "image" if isinstance(part, Image) else "video"
+            return [writer.media(kind, part.source.data or "", part.source.media_type)]
+        case Audio():
+            return [writer.media("audio", part.source.data or "", part.format)]
+        case Opaque():
+            return [orjson.Fragment(part.raw)] if part.origin == GEMINI else []
+        case File() | Document() | ToolResult():
+            return []
+        case _:
+            assert_never(part)
+
+
+def _candidate_object(index: int, parts: Sequence[WirePart], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Without content where nothing was said."""
+    content = {"content": {"parts": parts, "role": "model"}} if parts else {}
+    known = {name: orjson.Fragment(value) if isinstance(value, bytes) else value for name, value in fields.items()}
+    return {**content, "index": index, **known}
+
+
+def _end_fields(finish: ChoiceFinished, *, refused: bool) -> dict[str, Any]:
+    """Raises UpstreamError for a finish that is none. A word that nobody knows stands in the message."""
+    word = finish_word(finish, refused=refused)
+    if word is None:
+        raise UpstreamError(f"the upstream gave up the answer ({finish.raw or finish.reason.value})")
+    if finish.reason is StopReason.OTHER and finish.raw not in (None, word):
+        return {"finishReason": word, "finishMessage": finish.raw}
+    return {"finishReason": word}
+
+
+def _apart(fields: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Unmapped fields of the response, and those of its usage."""
+    inner = {name.removeprefix(_USAGE): raw for name, raw in fields.items() if name.startswith(_USAGE)}
+    return {name: raw for name, raw in fields.items() if not name.startswith(_USAGE)}, inner
+
+
+def _fragments(fields: Mapping[str, bytes]) -> dict[str, orjson.Fragment]:
+    return {name: orjson.Fragment(raw) for name, raw in fields.items()}

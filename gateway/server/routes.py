@@ -1,0 +1,55 @@
+"""Paths to what serves them: those that are written out, and those that hold a model's name where `*` stands.
+
+/v1/chat/completions
+/v1/models/*                                       a name up to the end; it may hold slashes and colons
+/v1beta/models/*:generateContent                   a name, and what is wanted of it
+/v1beta/models/*:streamGenerateContent?alt=sse     the same, only with this in the query
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from adapters.front import Front
+from gateway.server.exchange import Exchange
+
+__all__ = ["Handler", "Route", "Routes"]
+
+Handler = Callable[[Exchange], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What serves the methods of one path. `front` is the dialect of its errors; None is OpenAI's."""
+
+    methods: Mapping[str, Handler]
+    front: Front | None = None
+
+
+class Routes:
+    def __init__(self, table: Mapping[str, Route]) -> None:
+        self._exact = {path: route for path, route in table.items() if "*" not in path}
+        self._named = {path: route for path, route in table.items() if "*" in path}
+        self._starts = sorted({path.partition("*")[0] for path in self._named})
+
+    def find(self, path: str, query: str) -> tuple[Route | None, str | None]:
+        """The route of a path, and the name in it, decoded. Both are as they were sent, percent-encoded."""
+        exact = self._exact.get(path)
+        return (exact, None) if exact is not None else self._find_named(path, query)
+
+    def is_written_out(self, path: str) -> bool:
+        return path in self._exact
+
+    def _find_named(self, path: str, query: str) -> tuple[Route | None, str | None]:
+        start = next((start for start in self._starts if path.startswith(start) and path != start), None)
+        if start is None:
+            return None, None
+        name, _, verb = path[len(start) :].rpartition(":")
+        if name:
+            wanted = [f"{start}*:{verb}?{field}" for field in query.split("&")] + [f"{start}*:{verb}"]
+            found = next((self._named[key] for key in wanted if key in self._named), None)
+            if found is not None:
+                return found, unquote(name)
+        return self._named.get(f"{start}*"), unquote(path[len(start) :])
