@@ -4,14 +4,29 @@ Imports no torch: both can be built and checked in a process that never loads a 
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from local_engine.errors import InvalidInput
 
-__all__ = ["AttentionKind", "DType", "EngineConfig", "ModelConfig", "RopeConfig", "RopeScaling"]
+__all__ = [
+    "MAX_LAYERS",
+    "AttentionKind",
+    "DType",
+    "EngineConfig",
+    "ExpertsConfig",
+    "KVDType",
+    "ModelConfig",
+    "RopeConfig",
+    "RopeScaling",
+]
 
 DType = Literal["float32", "bfloat16", "float16"]
+KVDType = Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8"]
+
+MAX_LAYERS = 1 << 12
+MAX_EXPERTS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +35,7 @@ class EngineConfig:
 
     threads: torch threads of a step; None keeps torch's own choice, one a physical core.
     kv_bytes: size of the KV pool over all layers. Memory is touched only as sequences fill it.
+    kv_dtype: what keys and values are kept in; auto is `dtype`. fp8 (e4m3) and int8 have a scale a head and token.
     max_batch_tokens: tokens one step computes at most. Sequences that decode come first, one token each; prompts are
         prefilled in chunks with what is left. A larger budget prefills a little faster and makes the gap between two
         tokens of a running stream longer: 256 tokens of a 135M model are about 0.15 s on two CPU cores.
@@ -35,6 +51,7 @@ class EngineConfig:
     threads: int | None = None
     block_size: int = 16
     kv_bytes: int = 1 << 30
+    kv_dtype: KVDType = "auto"
     max_batch_tokens: int = 256
     max_sequences: int = 256
     queue: int = 1024
@@ -45,6 +62,8 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if self.dtype not in get_args(DType):
             raise InvalidInput("dtype", f"must be one of {', '.join(get_args(DType))}, not {self.dtype!r}")
+        if self.kv_dtype not in get_args(KVDType):
+            raise InvalidInput("kv_dtype", f"must be one of {', '.join(get_args(KVDType))}, not {self.kv_dtype!r}")
         for name, value, low, high in (
             ("threads", 1 if self.threads is None else self.threads, 1, 1024),
             ("block_size", self.block_size, 1, 1024),
@@ -58,6 +77,11 @@ class EngineConfig:
             if type(value) is not int or not low <= value <= high:
                 raise InvalidInput(name, f"must be an integer from {low} to {high}, not {value!r}")
 
+    @property
+    def stored_kv_dtype(self) -> str:
+        """What keys and values are kept in: `kv_dtype` with auto resolved."""
+        return self.dtype if self.kv_dtype == "auto" else self.kv_dtype
+
 
 RopeScaling = Literal["none", "linear", "llama3", "yarn", "longrope"]
 
@@ -67,6 +91,7 @@ class RopeConfig:
     """Rotary embedding: base frequency and how it is stretched beyond the trained window.
 
     beta_fast, beta_slow: turns within the trained window from which yarn keeps a frequency, and to which it divides it.
+    truncate: yarn's ramp begins and ends at whole pairs of dimensions.
     attention_factor: what yarn and longrope multiply the turned queries and keys with.
     rotary_dim: leading dimensions of a head that turn; None is all of them.
     short_factors, long_factors: what longrope divides each frequency by, in windows up to the trained one and in longer
@@ -81,6 +106,7 @@ class RopeConfig:
     original_max_context: int = 8192
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+    truncate: bool = True
     attention_factor: float = 1.0
     rotary_dim: int | None = None
     short_factors: tuple[float, ...] = ()
@@ -128,6 +154,38 @@ class AttentionKind:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertsConfig:
+    """The sparse experts of a decoder's layers.
+
+    per_token: how many of the `count` experts compute a token. intermediate_size: the width of one.
+    normalised: the chosen experts' weights add up to 1. dense_layers: indices of the layers that have none.
+    swiglu_alpha, swiglu_limit: of gpt-oss alone, see models/gpt_oss.py.
+    """
+
+    count: int
+    per_token: int
+    intermediate_size: int
+    normalised: bool = True
+    dense_layers: frozenset[int] = frozenset()
+    swiglu_alpha: float = 1.702
+    swiglu_limit: float = 7.0
+
+    def problem(self) -> str | None:
+        """One line naming the first impossible value, or None."""
+        for name, value, high in (
+            ("number of experts", self.count, 1 << 14),
+            ("number of experts per token", self.per_token, self.count),
+            ("experts' intermediate_size", self.intermediate_size, 1 << 22),
+        ):
+            if not 1 <= value <= high:
+                return f"the {name} is {value}, expected 1 to {high}"
+        for name, number in (("swiglu_alpha", self.swiglu_alpha), ("swiglu_limit", self.swiglu_limit)):
+            if not (math.isfinite(number) and number > 0):
+                return f"{name} is {number}, expected a positive number"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The shape of a decoder. `problem` says what is impossible about it; loaders refuse such a file.
 
@@ -137,6 +195,8 @@ class ModelConfig:
     attention_soft_cap, logits_soft_cap: c bounds scores, or logits, as c * tanh(x / c); None leaves them.
     qkv_bias, output_bias, mlp_bias: which of the linear layers add one.
     qk_norm: queries and keys are normalised head by head before they turn.
+    attention_sinks: every query head has a logit that takes part in the softmax and has no value.
+    experts: of the layers that have them instead of one feed-forward block.
     fused_projections: files have Q, K and V as one tensor, and gate and up as another.
     """
 
@@ -161,10 +221,20 @@ class ModelConfig:
     mlp_bias: bool = False
     qk_norm: bool = False
     fused_projections: bool = False
+    attention_sinks: bool = False
+    experts: ExpertsConfig | None = None
 
     def kind_of(self, layer: int) -> int:
         """The index of a layer's attention kind."""
         return self.layer_pattern[layer % len(self.layer_pattern)]
+
+    def with_layers(self, kind_of: Callable[[int], AttentionKind]) -> "ModelConfig":
+        """The same shape, with the kind that `kind_of` gives for each layer's index."""
+        # Files are untrusted: no list is as long as one says before `problem` has seen the number.
+        kinds = [kind_of(index) for index in range(min(self.num_layers, MAX_LAYERS))]
+        distinct = tuple(dict.fromkeys(kinds))
+        numbers = {kind: number for number, kind in enumerate(distinct)}
+        return replace(self, attention_kinds=distinct, layer_pattern=tuple(numbers[kind] for kind in kinds))
 
     @property
     def windows(self) -> tuple[int | None, ...]:
@@ -177,7 +247,7 @@ class ModelConfig:
             ("vocab_size", self.vocab_size, 1 << 24),
             ("hidden_size", self.hidden_size, 1 << 20),
             ("intermediate_size", self.intermediate_size, 1 << 22),
-            ("num_layers", self.num_layers, 1 << 12),
+            ("num_layers", self.num_layers, MAX_LAYERS),
             ("num_heads", self.num_heads, 1 << 14),
             ("num_kv_heads", self.num_kv_heads, 1 << 14),
             ("head_dim", self.head_dim, 1 << 12),
@@ -198,5 +268,10 @@ class ModelConfig:
         ):
             if not (math.isfinite(number) and number > 0):
                 return f"{name} is {number}, expected a positive number"
+        if self.experts is not None:
+            if problem := self.experts.problem():
+                return problem
+            if self.experts.count * self.num_layers > MAX_EXPERTS:
+                return f"{self.experts.count} experts in {self.num_layers} layers, expected at most {MAX_EXPERTS}"
         problems = (kind.rope.problem(self.head_dim) for kind in self.attention_kinds if kind.rope is not None)
         return next((problem for problem in problems if problem is not None), None)

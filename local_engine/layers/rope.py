@@ -38,8 +38,10 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int, *, max_context: int) ->
             smooth = smooth.clamp(0.0, 1.0)
             return (1 - smooth) * frequencies / rope.factor + smooth * frequencies
         case "yarn":
-            low = max(math.floor(_yarn_dimension(rope, rope.beta_fast, head_dim)), 0)
-            high = min(math.ceil(_yarn_dimension(rope, rope.beta_slow, head_dim)), head_dim - 1)
+            low, high = (_yarn_dimension(rope, turns, head_dim) for turns in (rope.beta_fast, rope.beta_slow))
+            if rope.truncate:
+                low, high = math.floor(low), math.ceil(high)
+            low, high = max(low, 0), min(high, head_dim - 1)
             # As transformers and llama.cpp do it: an empty ramp is a step.
             width = high - low if high != low else 0.001
             divided = ((torch.arange(head_dim // 2, dtype=torch.float32) - low) / width).clamp(0.0, 1.0)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
+
 from local_engine.errors import ModelLoadError
 
 __all__ = ["FieldReader"]
@@ -78,6 +80,23 @@ class FieldReader:
             if type(item) is not int:
                 self.refuse(f"{name} holds {_kind(item)}, expected integers")
         return tuple(items)
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """A list of numbers; empty where absent or null."""
+        value = self._values.get(name)
+        items = [] if value is None else value
+        if not isinstance(items, list):
+            self.refuse(f"{name} is {_kind(value)}, expected a list of numbers")
+        return tuple(FieldReader(self._path, {name: item}).number(name) for item in items)
+
+    def flags_or_integer(self, name: str) -> tuple[bool, ...] | int:
+        """A GGUF's array, as truth values, or an integer that is not negative."""
+        value = self._get(name, None)
+        if isinstance(value, np.ndarray):
+            return tuple(map(bool, value.tolist()))
+        if type(value) is not int or value < 0:
+            self.refuse(f"{name} is {_kind(value)}, expected an array or an integer from 0 on")
+        return value
 
     def optional_number(self, name: str) -> float | None:
         return None if self._values.get(name) is None else self.number(name)

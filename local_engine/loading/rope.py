@@ -5,17 +5,24 @@ import math
 from local_engine.config import RopeConfig
 from local_engine.loading.fields import FieldReader
 
-__all__ = ["gguf_rope", "hf_rope", "stretched_context"]
+__all__ = ["gguf_rope", "hf_rope", "hf_rope_of", "stretched_context"]
 
 # Corrections to yarn that DeepSeek's models and hand-made files carry.
 _GGUF_YARN_REFUSED = ("attn_factor", "yarn_attn_factor", "yarn_ext_factor", "yarn_log_multiplier")
 
 
-def hf_rope(fields: FieldReader, max_context: int) -> RopeConfig:
-    """From config.json. max_context: max_position_embeddings. Raises ModelLoadError for scaling it does not know."""
+def hf_rope(fields: FieldReader, max_context: int, *, theta: float = 10000.0) -> RopeConfig:
+    """From config.json. max_context: max_position_embeddings. theta: what an absent rope_theta means.
+
+    Raises ModelLoadError for scaling it does not know.
+    """
     # transformers 5 writes rope_parameters, theta included; older ones rope_scaling beside rope_theta.
     scaling = fields.table("rope_parameters") or fields.table("rope_scaling")
-    theta = fields.number("rope_theta", 10000.0)
+    return hf_rope_of(fields, scaling, max_context, theta=fields.number("rope_theta", theta))
+
+
+def hf_rope_of(fields: FieldReader, scaling: FieldReader | None, max_context: int, *, theta: float) -> RopeConfig:
+    """From one object of config.json that describes a rope, for files with several; None is no scaling."""
     if scaling is None:
         return RopeConfig(theta=theta)
     theta = scaling.number("rope_theta", theta)
@@ -35,14 +42,34 @@ def hf_rope(fields: FieldReader, max_context: int) -> RopeConfig:
             high_freq_factor=scaling.number("high_freq_factor"),
             original_max_context=scaling.integer("original_max_position_embeddings"),
         )
+    if kind in ("longrope", "su"):
+        return _hf_longrope(fields, scaling, theta, max_context)
     if kind != "yarn":
-        fields.refuse(f"rope scaling {kind!r}, supported are default, linear, llama3 and yarn")
+        fields.refuse(f"rope scaling {kind!r}, supported are default, linear, llama3, yarn and longrope")
     return _hf_yarn(scaling, theta, max_context)
 
 
+def _hf_longrope(fields: FieldReader, scaling: FieldReader, theta: float, max_context: int) -> RopeConfig:
+    name = "original_max_position_embeddings"
+    original = scaling.integer(name, fields.integer(name, max_context))
+    short, long = scaling.numbers("short_factor"), scaling.numbers("long_factor")
+    if not short or not long:
+        fields.refuse("rope scaling 'longrope' lacks short_factor or long_factor")
+    attention_factor = scaling.optional_number("attention_factor")
+    if attention_factor is None:
+        factor = scaling.number("factor", max_context / max(original, 1))
+        attention_factor = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 and original > 1 else 1.0
+    return RopeConfig(
+        theta=theta,
+        scaling="longrope",
+        original_max_context=original,
+        attention_factor=attention_factor,
+        short_factors=short,
+        long_factors=long,
+    )
+
+
 def _hf_yarn(scaling: FieldReader, theta: float, max_context: int) -> RopeConfig:
-    if not scaling.boolean("truncate", True):
-        scaling.refuse("rope scaling 'yarn' with truncate false is not supported")
     factor = scaling.number("factor")
     attention_factor = scaling.optional_number("attention_factor")
     if attention_factor is None:
@@ -58,6 +85,7 @@ def _hf_yarn(scaling: FieldReader, theta: float, max_context: int) -> RopeConfig
         original_max_context=scaling.integer("original_max_position_embeddings", max_context),
         beta_fast=scaling.number("beta_fast", 32.0),
         beta_slow=scaling.number("beta_slow", 1.0),
+        truncate=scaling.boolean("truncate", True),
         attention_factor=attention_factor,
     )
 

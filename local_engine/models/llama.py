@@ -5,7 +5,7 @@ configuration or by another feed-forward block.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
@@ -19,7 +19,17 @@ from local_engine.loading.weights import GgufName, Weights
 from local_engine.models.gated_mlp import GatedMlp
 from local_engine.models.self_attention import ROPE_FACTORS, Rotary, SelfAttention
 
-__all__ = ["Llama", "Mlp", "build_llama", "dense_mlp", "gguf_config", "gguf_names", "hf_config"]
+__all__ = [
+    "Llama",
+    "Mlp",
+    "build_llama",
+    "dense_mlp",
+    "gguf_config",
+    "gguf_names",
+    "gguf_names_of",
+    "gguf_shape",
+    "hf_config",
+]
 
 # A layer's feed-forward block: normalised hidden states to what is added to the residual, [T, hidden_size] each.
 Mlp = Callable[[Tensor], Tensor]
@@ -122,21 +132,29 @@ def hf_config(fields: FieldReader) -> ModelConfig:
 def gguf_config(
     fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]], *, architecture: str = "llama"
 ) -> ModelConfig:
-    """Metadata of a GGUF, its keys under the architecture's name. The vocabulary's size is the embedding's."""
+    """Metadata of a GGUF, its keys under the architecture's name, with one kind of attention for all layers."""
+    config = gguf_shape(fields, tensor_shapes, architecture=architecture)
+    if fields.integer(f"{architecture}.expert_count", 0):
+        fields.refuse(f"{architecture}.expert_count: mixtures of experts are not this architecture")
+    turning = fields.integer(f"{architecture}.rope.dimension_count", config.head_dim)
+    if turning != config.head_dim:
+        fields.refuse(f"{architecture}.rope.dimension_count {turning}, expected the head size, {config.head_dim}")
+    if fields.given(f"{architecture}.attention.sliding_window_pattern"):
+        fields.refuse(f"{architecture}.attention.sliding_window_pattern: a window on some layers is not supported")
+    return config
+
+
+def gguf_shape(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]], *, architecture: str) -> ModelConfig:
+    """What the keys of most architectures say. The vocabulary's size is the embedding's."""
     heads = fields.integer(f"{architecture}.attention.head_count")
     hidden = fields.integer(f"{architecture}.embedding_length")
     head_dim = fields.integer(f"{architecture}.attention.key_length", hidden // max(heads, 1))
-    rotated = fields.integer(f"{architecture}.rope.dimension_count", head_dim)
-    if rotated != head_dim:
-        fields.refuse(f"{architecture}.rope.dimension_count {rotated}, expected the head size, {head_dim}")
+    turning = fields.integer(f"{architecture}.rope.dimension_count", head_dim)
     if fields.integer(f"{architecture}.attention.value_length", head_dim) != head_dim:
         fields.refuse(f"{architecture}.attention.value_length differs from key_length")
-    if fields.integer(f"{architecture}.expert_count", 0):
-        fields.refuse(f"{architecture}.expert_count: mixtures of experts are not this architecture")
-    if fields.given(f"{architecture}.attention.sliding_window_pattern"):
-        fields.refuse(f"{architecture}.attention.sliding_window_pattern: a window on some layers is not supported")
     max_context = fields.integer(f"{architecture}.context_length")
     rope = gguf_rope(fields, architecture, max_context)
+    rope = replace(rope, rotary_dim=None if turning == head_dim else turning)
     window = fields.integer(f"{architecture}.attention.sliding_window", 0) or None
     shape = tensor_shapes.get("token_embd.weight", (0,))
     return ModelConfig(
@@ -161,27 +179,32 @@ def gguf_config(
 def gguf_names(config: ModelConfig, *, interleaved: bool = True) -> dict[str, GgufName]:
     """Our tensor names to those of a GGUF. interleaved: Q and K rows are stored pair by pair, as Llama's are."""
     query_heads, key_heads = (config.num_heads, config.num_kv_heads) if interleaved else (0, 0)
+    parts = {
+        "input_layernorm": GgufName("attn_norm"),
+        "self_attn.q_proj": GgufName("attn_q", query_heads),
+        "self_attn.k_proj": GgufName("attn_k", key_heads),
+        "self_attn.v_proj": GgufName("attn_v"),
+        "self_attn.o_proj": GgufName("attn_output"),
+        "post_attention_layernorm": GgufName("ffn_norm"),
+        "mlp.gate_proj": GgufName("ffn_gate"),
+        "mlp.up_proj": GgufName("ffn_up"),
+        "mlp.down_proj": GgufName("ffn_down"),
+    }
+    if config.qk_norm:
+        parts |= {"self_attn.q_norm": GgufName("attn_q_norm"), "self_attn.k_norm": GgufName("attn_k_norm")}
+    return gguf_names_of(config, parts)
+
+
+def gguf_names_of(config: ModelConfig, parts: Mapping[str, GgufName]) -> dict[str, GgufName]:
+    """The names of a whole model from those within one layer, which say nothing of `.weight` and `.bias`."""
     names = {
         "model.embed_tokens.weight": GgufName("token_embd.weight"),
         "model.norm.weight": GgufName("output_norm.weight"),
         "lm_head.weight": GgufName("output.weight"),
         ROPE_FACTORS: GgufName("rope_freqs.weight"),
     }
-    parts = {
-        "input_layernorm": ("attn_norm", 0),
-        "self_attn.q_proj": ("attn_q", query_heads),
-        "self_attn.k_proj": ("attn_k", key_heads),
-        "self_attn.v_proj": ("attn_v", 0),
-        "self_attn.o_proj": ("attn_output", 0),
-        "post_attention_layernorm": ("ffn_norm", 0),
-        "mlp.gate_proj": ("ffn_gate", 0),
-        "mlp.up_proj": ("ffn_up", 0),
-        "mlp.down_proj": ("ffn_down", 0),
-    }
-    if config.qk_norm:
-        parts |= {"self_attn.q_norm": ("attn_q_norm", 0), "self_attn.k_norm": ("attn_k_norm", 0)}
     for index in range(config.num_layers):
-        for ours, (theirs, heads) in parts.items():
+        for ours, theirs in parts.items():
             for kind in ("weight", "bias"):
-                names[f"model.layers.{index}.{ours}.{kind}"] = GgufName(f"blk.{index}.{theirs}.{kind}", heads)
+                names[f"model.layers.{index}.{ours}.{kind}"] = theirs._replace(name=f"blk.{index}.{theirs.name}.{kind}")
     return names

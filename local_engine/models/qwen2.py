@@ -1,42 +1,61 @@
-"""Qwen2 and Qwen2.5 (Qwen Team 2024): Llama with biases on Q, K and V, whose GGUF rows are not interleaved."""
+"""Qwen2 and Qwen2.5 (Qwen Team 2024): Llama with biases on Q, K and V, whose GGUF rows are not interleaved.
+
+The upper layers may have a sliding window; the published models have it switched off.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local_engine.config import ModelConfig
+from local_engine.config import AttentionKind, ModelConfig
 from local_engine.loading.fields import FieldReader
+from local_engine.loading.sliding_layers import gguf_sliding_layers, hf_sliding_layers
 from local_engine.loading.weights import GgufName
 from local_engine.models import llama
 
-__all__ = ["gguf_config", "gguf_names", "hf_config", "refuse_windowed_gguf", "refuse_windowed_layers"]
+__all__ = ["gguf_config", "gguf_names", "gguf_windows", "hf_config", "hf_windows"]
+
+# What absent keys mean to transformers.
+_DEFAULT_WINDOW, _DEFAULT_FULL_LAYERS = 4096, 28
 
 
 def hf_config(fields: FieldReader) -> ModelConfig:
-    """config.json of Qwen2ForCausalLM. Raises ModelLoadError, also where some layers have a sliding window."""
-    refuse_windowed_layers(fields)
-    config = llama.hf_config(fields)
-    return replace(config, architecture="qwen2", qkv_bias=True, output_bias=False, mlp_bias=False)
+    """config.json of Qwen2ForCausalLM. Raises ModelLoadError."""
+    config = replace(llama.hf_config(fields), architecture="qwen2", qkv_bias=True, output_bias=False, mlp_bias=False)
+    return hf_windows(fields, config)
 
 
-def refuse_windowed_layers(fields: FieldReader) -> None:
-    """Qwen's window holds for the upper layers only; its models are published with it off."""
-    if fields.boolean("use_sliding_window", False):
-        fields.refuse("use_sliding_window is true; a sliding window on some of the layers is not supported")
-    if other := set(fields.texts("layer_types")) - {"full_attention"}:
-        fields.refuse(f"layer_types has {min(other)!r}, supported is full_attention alone")
+def hf_windows(fields: FieldReader, config: ModelConfig) -> ModelConfig:
+    """With the windows that config.json of a Qwen gives to some of the layers."""
+    window = fields.optional_integer("sliding_window") if fields.given("sliding_window") else _DEFAULT_WINDOW
+    if window is None or not fields.boolean("use_sliding_window", False):
+        if "sliding_attention" in fields.texts("layer_types"):
+            fields.refuse(
+                "layer_types has 'sliding_attention', but use_sliding_window or sliding_window says no window"
+            )
+        return config
+    first = fields.integer("max_window_layers", _DEFAULT_FULL_LAYERS)
+    sliding = hf_sliding_layers(fields, config.num_layers, lambda index: index >= first)
+    (full,) = config.attention_kinds
+    return config.with_layers(lambda index: AttentionKind(window, full.rope) if sliding(index) else full)
 
 
-def refuse_windowed_gguf(fields: FieldReader, architecture: str) -> None:
-    """The same of a GGUF's metadata."""
-    name = f"{architecture}.attention.sliding_window"
-    if fields.integer(name, 0):
-        fields.refuse(f"{name}: a sliding window on some of the layers is not supported")
+def gguf_windows(fields: FieldReader, config: ModelConfig) -> ModelConfig:
+    """With the windows that a GGUF of a Qwen gives to some of the layers. It must say which."""
+    prefix = f"{config.architecture}.attention.sliding_window"
+    (windowed,) = config.attention_kinds
+    if windowed.window is None:
+        return config
+    if not fields.given(f"{prefix}_pattern"):
+        fields.refuse(f"{prefix}: {prefix}_pattern, the layers that have the window, is missing")
+    sliding = gguf_sliding_layers(fields, config.architecture, config.num_layers, lambda _: False)
+    full = AttentionKind(None, windowed.rope)
+    return config.with_layers(lambda index: windowed if sliding(index) else full)
 
 
 def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
     """Metadata of a GGUF whose general.architecture is qwen2."""
-    refuse_windowed_gguf(fields, "qwen2")
-    return replace(llama.gguf_config(fields, tensor_shapes, architecture="qwen2"), qkv_bias=True)
+    config = llama.gguf_shape(fields, tensor_shapes, architecture="qwen2")
+    return replace(gguf_windows(fields, config), qkv_bias=True)
 
 
 def gguf_names(config: ModelConfig) -> dict[str, GgufName]:

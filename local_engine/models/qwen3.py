@@ -6,19 +6,19 @@ from dataclasses import replace
 from local_engine.config import ModelConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.models import llama
-from local_engine.models.qwen2 import refuse_windowed_gguf, refuse_windowed_layers
+from local_engine.models.qwen2 import gguf_windows, hf_windows
 
 __all__ = ["gguf_config", "hf_config"]
 
 
 def hf_config(fields: FieldReader) -> ModelConfig:
-    """config.json of Qwen3ForCausalLM. Raises ModelLoadError, also where some layers have a sliding window."""
-    refuse_windowed_layers(fields)
+    """config.json of Qwen3ForCausalLM. Raises ModelLoadError."""
     head_dim = fields.integer("head_dim", 128)
-    return replace(llama.hf_config(fields), architecture="qwen3", head_dim=head_dim, mlp_bias=False, qk_norm=True)
+    config = replace(llama.hf_config(fields), architecture="qwen3", head_dim=head_dim, mlp_bias=False, qk_norm=True)
+    return hf_windows(fields, config)
 
 
 def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
     """Metadata of a GGUF whose general.architecture is qwen3."""
-    refuse_windowed_gguf(fields, "qwen3")
-    return replace(llama.gguf_config(fields, tensor_shapes, architecture="qwen3"), qk_norm=True)
+    config = llama.gguf_shape(fields, tensor_shapes, architecture="qwen3")
+    return replace(gguf_windows(fields, config), qk_norm=True)

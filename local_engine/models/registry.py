@@ -8,7 +8,7 @@ from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfName
 from local_engine.loading.weights import GgufName, Weights
-from local_engine.models import llama, mistral, qwen2, qwen3
+from local_engine.models import gemma, gemma2, gemma3, llama, mistral, phi3, qwen2, qwen3, smollm3
 from local_engine.models.model import Model
 
 __all__ = ["ARCHITECTURES", "Architecture", "by_gguf_name", "by_hf_name"]
@@ -61,6 +61,38 @@ ARCHITECTURES = (
         hf_config=qwen3.hf_config,
         gguf_config=qwen3.gguf_config,
         gguf_names=qwen2.gguf_names,
+        build=llama.build_llama,
+    ),
+    Architecture(
+        gguf_name="gemma2",
+        hf_names=("Gemma2ForCausalLM",),
+        hf_config=gemma2.hf_config,
+        gguf_config=gemma2.gguf_config,
+        gguf_names=gemma.gguf_names,
+        build=gemma.Gemma,
+    ),
+    Architecture(
+        gguf_name="gemma3",
+        hf_names=("Gemma3ForCausalLM",),
+        hf_config=gemma3.hf_config,
+        gguf_config=gemma3.gguf_config,
+        gguf_names=gemma.gguf_names,
+        build=gemma.Gemma,
+    ),
+    Architecture(
+        gguf_name="phi3",
+        hf_names=("Phi3ForCausalLM",),
+        hf_config=phi3.hf_config,
+        gguf_config=phi3.gguf_config,
+        gguf_names=phi3.gguf_names,
+        build=llama.build_llama,
+    ),
+    Architecture(
+        gguf_name="smollm3",
+        hf_names=("SmolLM3ForCausalLM",),
+        hf_config=smollm3.hf_config,
+        gguf_config=smollm3.gguf_config,
+        gguf_names=llama.gguf_names,
         build=llama.build_llama,
     ),
 )

@@ -1,5 +1,6 @@
 """Random models of a few kilobytes, written as safetensors and as GGUF, with transformers as the oracle."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,26 +11,27 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tests.local_engine.tiny_experts import add_experts, with_split_experts
+
 VOCAB_SIZE = 128
 STOP_ID = 7
 
 # What a GGUF calls the architectures of transformers.
-_GGUF_ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
-_INTERLEAVED = "llama"
-
-_GGUF_PARTS = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
+_GGUF_ARCHITECTURES = {
+    "llama": "llama",
+    "mistral": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "gemma2": "gemma2",
+    "gemma3_text": "gemma3",
+    "phi3": "phi3",
+    "smollm3": "smollm3",
+    "mixtral": "llama",
+    "qwen3_moe": "qwen3moe",
+    "gpt_oss": "gpt-oss",
 }
+_INTERLEAVED = ("llama", "smollm3")
+_NORMS_FROM_ONE = ("gemma2", "gemma3")
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,13 @@ def tiny_oracle(seed: int = 0, *, kind: str = "llama", **overrides: Any) -> Orac
         "rms_norm_eps": 1e-5,
     }
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **(values | overrides)))
+    config = AutoConfig.for_model(kind, **(values | overrides))
+    # The other implementations of attention leave soft caps out.
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    least = -0.5 if kind.startswith("gemma") else 0.5
     for name, weight in model.named_parameters():
         if "norm" in name:
-            torch.nn.init.uniform_(weight, 0.5, 1.5)
+            torch.nn.init.uniform_(weight, least, least + 1)
         else:
             torch.nn.init.normal_(weight, std=0.3)
     return Oracle(model.eval())
@@ -105,22 +110,17 @@ def write_gguf(
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    if config.rope_parameters["rope_type"] == "yarn":
-        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
-        writer.add_rope_scaling_factor(config.rope_parameters["factor"])
-        writer.add_rope_scaling_orig_ctx_len(config.rope_parameters["original_max_position_embeddings"])
+    tensors = _add_attention(writer, config)
     writer.add_eos_token_id(STOP_ID)
     writer.add_uint32("tokenizer.ggml.eot_token_id", 9)
-    if getattr(config, "sliding_window", None) is not None:
-        writer.add_sliding_window(config.sliding_window)
     for key, value in (numbers or {}).items():
         (writer.add_float32 if isinstance(value, float) else writer.add_int32)(key, value)
     writer.add_token_list([f"token{index}" for index in range(VOCAB_SIZE)])
     writer.add_array("tokenizer.ggml.scores", [0.5] * VOCAB_SIZE)
-    tensors = {_gguf_name(name): _stored(name, weight, config) for name, weight in oracle.model.state_dict().items()}
-    if config.tie_word_embeddings:
-        del tensors["output.weight"]
+    add_experts(writer, config)
+    for name, weight in with_split_experts(oracle.model.state_dict()).items():
+        if name != "lm_head.weight" or not config.tie_word_embeddings:
+            tensors[_gguf_name(name, config)] = _stored(name, weight, config)
     for name, values in (tensors | (extra or {})).items():
         if name == leave_out:
             continue
@@ -135,21 +135,58 @@ def write_gguf(
     return path
 
 
-def _gguf_name(name: str) -> str:
-    whole = {
-        "model.embed_tokens.weight": "token_embd.weight",
-        "model.norm.weight": "output_norm.weight",
-        "lm_head.weight": "output.weight",
+def _add_attention(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray]:
+    """Rope, windows and caps. Returns what of them is a tensor."""
+    rope = config.rope_parameters
+    if config.model_type == "gemma3_text":
+        rope = rope["full_attention"]
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if rope["rope_type"] in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
+        writer.add_rope_scaling_factor(rope["factor"])
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if config.model_type == "phi3":
+        writer.add_rope_dimension_count(
+            int(rope["partial_rotary_factor"] * config.hidden_size) // config.num_attention_heads
+        )
+        writer.add_rope_scaling_orig_ctx_len(config.original_max_position_embeddings)
+        writer.add_sliding_window(config.sliding_window or 0)
+    elif getattr(config, "sliding_window", None) is not None:
+        writer.add_sliding_window(config.sliding_window)
+    if config.model_type.startswith("qwen") and config.sliding_window is not None:
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+    if getattr(config, "attn_logit_softcapping", None) is not None:
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+    if getattr(config, "final_logit_softcapping", None) is not None:
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if rope["rope_type"] != "longrope":
+        return {}
+    original = config.original_max_position_embeddings
+    scale = config.max_position_embeddings / original
+    writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0)
+    return {
+        f"rope_factors_{kind}.weight": np.asarray(rope[f"{kind}_factor"], dtype=np.float32)
+        for kind in ("short", "long")
     }
-    if name in whole:
-        return whole[name]
-    _, _, index, *part, kind = name.split(".")
-    return f"blk.{index}.{_GGUF_PARTS['.'.join(part)]}.{kind}"
+
+
+def _gguf_name(name: str, config: Any) -> str:
+    """By the gguf package's own tables."""
+    kind = _GGUF_ARCHITECTURES[config.model_type]
+    architecture = next(each for each, text in gguf.MODEL_ARCH_NAMES.items() if text == kind)
+    names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
+    found: str | None = names.get_name(name, try_suffixes=(".weight", ".bias"))
+    assert found is not None, name
+    return found
 
 
 def _stored(name: str, weight: torch.Tensor, config: Any) -> np.ndarray:
     values = weight.detach().numpy().astype(np.float32)
-    if _GGUF_ARCHITECTURES[config.model_type] != _INTERLEAVED:
+    architecture = _GGUF_ARCHITECTURES[config.model_type]
+    if architecture in _NORMS_FROM_ONE and "norm" in name:
+        return values + 1
+    if architecture not in _INTERLEAVED:
         return values
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     for part, count in heads.items():

@@ -166,10 +166,11 @@ def test_a_gguf_of_another_architecture_names_file_architecture_and_what_is_supp
 ) -> None:
     path = tmp_path / "other.gguf"
     path.write_bytes(tiny_gguf.read_bytes().replace(b"llama", b"mamba", 2))
-    assert failure(path) == (
+    message = failure(path)
+    assert message.startswith(
         "other.gguf: architecture 'mamba' is not supported; supported are llama (LlamaForCausalLM), "
-        "llama (MistralForCausalLM), qwen2 (Qwen2ForCausalLM), qwen3 (Qwen3ForCausalLM)"
     )
+    assert "qwen3 (Qwen3ForCausalLM)" in message
 
 
 def test_a_gguf_that_lacks_a_tensor_or_has_one_too_many_is_refused_by_name(oracle: Oracle, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Qwen2 against transformers' on random weights, and what of it is refused."""
+"""Qwen2 against transformers' on random weights, its windows, and what of it is refused."""
 
 import json
 from pathlib import Path
@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from local_engine.config import EngineConfig
+from local_engine.loading.load import load_model
 from tests.local_engine.models.against_transformers import answer_alike, refusal
 from tests.local_engine.tiny_models import tiny_oracle, write_gguf, write_safetensors
 
 YARN_ROPE = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
+WINDOWED = {"num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 2}
+SLIDING = {"use_sliding_window": True, "sliding_window": 4, "layer_types": ["sliding_attention"] * 2}
 
 
 @pytest.mark.parametrize(
@@ -19,8 +23,12 @@ YARN_ROPE = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_ma
         {"tie_word_embeddings": True},
         {"num_key_value_heads": 1, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}},
         {"rope_parameters": YARN_ROPE},
+        WINDOWED,
+        WINDOWED | {"max_window_layers": 0},
+        WINDOWED | {"max_window_layers": 3},
+        WINDOWED | {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     ],
-    ids=["plain", "tied", "one_kv_head", "yarn"],
+    ids=["plain", "tied", "one_kv_head", "yarn", "upper_layers", "all_layers", "no_layers", "layers_by_name"],
 )
 def test_it_answers_as_transformers_from_both_formats_alone_and_batched(
     variant: dict[str, Any], tmp_path: Path
@@ -31,8 +39,10 @@ def test_it_answers_as_transformers_from_both_formats_alone_and_batched(
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"use_sliding_window": True}, "use_sliding_window is true"),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types has 'sliding_attention'"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types has 'sliding_attention', but use_"),
+        (SLIDING | {"layer_types": ["full_attention", "chunked"]}, "layer_types has 'chunked', supported"),
+        (SLIDING | {"layer_types": ["full_attention"]}, "layer_types has 1 items for 2 layers"),
+        (SLIDING | {"sliding_window": 0}, "sliding_window is 0, expected 1"),
         ({"layer_types": "full_attention"}, "layer_types is str, expected a list of strings"),
         ({"rope_parameters": {"type": "mrope", "mrope_section": [1, 1, 2]}}, "mrope"),
         ({"rope_parameters": {"type": "default", "mrope_section": [1, 1, 2]}}, "mrope"),
@@ -50,6 +60,25 @@ def test_a_gguf_without_the_biases_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["qwen2.rope.dimension_sections", "qwen2.attention.sliding_window"])
-def test_a_gguf_with_mrope_or_a_window_is_refused_by_the_key(key: str, tmp_path: Path) -> None:
+def test_a_gguf_with_mrope_or_a_window_of_unknown_layers_is_refused_by_the_key(key: str, tmp_path: Path) -> None:
     path = write_gguf(tiny_oracle(kind="qwen2"), tmp_path / "m.gguf", numbers={key: 4})
     assert refusal(path).startswith(f"{key}: ")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "windows"),
+    [(0, [4, 4, 4, 4]), (1, [None] * 4), (2, [4, None, 4, None]), (3, [4, 4, None, 4])],
+)
+def test_a_gguf_may_give_the_pattern_of_windows_as_a_period(
+    pattern: int, windows: list[int | None], tmp_path: Path
+) -> None:
+    numbers = {"qwen2.attention.sliding_window": 4, "qwen2.attention.sliding_window_pattern": pattern}
+    path = write_gguf(tiny_oracle(kind="qwen2", num_hidden_layers=4), tmp_path / "m.gguf", numbers=numbers)
+    config = load_model(path, EngineConfig()).info.config
+    assert [config.attention_kinds[config.kind_of(index)].window for index in range(4)] == windows
+
+
+def test_a_pattern_of_windows_for_another_number_of_layers_is_refused(tmp_path: Path) -> None:
+    oracle = tiny_oracle(kind="qwen2", **WINDOWED)
+    oracle.model.config.layer_types = ["full_attention"]
+    assert "sliding_window_pattern has 1 items for 3 layers" in refusal(write_gguf(oracle, tmp_path / "m.gguf"))

@@ -32,13 +32,7 @@ def test_a_head_size_that_config_json_leaves_out_is_128(tmp_path: Path) -> None:
     assert load_model(tmp_path / "model", EngineConfig()).info.config.head_dim == 128
 
 
-def test_a_window_on_some_layers_is_refused_by_name(tmp_path: Path) -> None:
-    config = write_safetensors(tiny_oracle(kind="qwen3"), tmp_path) / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"use_sliding_window": True}))
-    assert "use_sliding_window is true" in refusal(tmp_path)
-
-
-def test_a_gguf_with_a_window_is_refused_by_the_key(tmp_path: Path) -> None:
+def test_a_gguf_with_a_window_of_unknown_layers_is_refused_by_the_key(tmp_path: Path) -> None:
     key = "qwen3.attention.sliding_window"
     path = write_gguf(tiny_oracle(kind="qwen3"), tmp_path / "m.gguf", numbers={key: 4})
     assert refusal(path).startswith(f"{key}: ")

@@ -1,0 +1,42 @@
+"""Which layers of a model have a sliding window, as config.json and GGUF metadata say it. Knows no architecture."""
+
+from collections.abc import Callable
+
+from local_engine.loading.fields import FieldReader
+
+__all__ = ["every_but_nth", "gguf_sliding_layers", "hf_sliding_layers"]
+
+# Whether the layer of an index has the window.
+SlidingLayers = Callable[[int], bool]
+
+
+def every_but_nth(period: int) -> SlidingLayers:
+    """All layers but the last of each `period`; 0 is all of them, 1 none."""
+    return lambda index: period == 0 or (index + 1) % period != 0
+
+
+def hf_sliding_layers(fields: FieldReader, num_layers: int, default: SlidingLayers) -> SlidingLayers:
+    """From layer_types of config.json, one word a layer; `default` where it is absent. Raises ModelLoadError."""
+    words = fields.texts("layer_types")
+    if not words:
+        return default
+    if len(words) != num_layers:
+        fields.refuse(f"layer_types has {len(words)} items for {num_layers} layers")
+    if other := set(words) - {"full_attention", "sliding_attention"}:
+        fields.refuse(f"layer_types has {min(other)!r}, supported are full_attention and sliding_attention")
+    return lambda index: words[index] == "sliding_attention"
+
+
+def gguf_sliding_layers(
+    fields: FieldReader, architecture: str, num_layers: int, default: SlidingLayers
+) -> SlidingLayers:
+    """From the key sliding_window_pattern of a GGUF: a period, or one flag a layer. Raises ModelLoadError."""
+    name = f"{architecture}.attention.sliding_window_pattern"
+    if not fields.given(name):
+        return default
+    pattern = fields.flags_or_integer(name)
+    if isinstance(pattern, int):
+        return every_but_nth(pattern)
+    if len(pattern) != num_layers:
+        fields.refuse(f"{name} has {len(pattern)} items for {num_layers} layers")
+    return lambda index: pattern[index]

@@ -1,0 +1,42 @@
+"""SmolLM3 (Hugging Face 2025): Llama whose every fourth layer does not turn its queries and keys (NoPE)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from local_engine.config import AttentionKind, ModelConfig
+from local_engine.loading.fields import FieldReader
+from local_engine.loading.rope import hf_rope
+from local_engine.loading.sliding_layers import every_but_nth, hf_sliding_layers
+from local_engine.models import llama
+
+__all__ = ["gguf_config", "hf_config"]
+
+# What absent keys mean to transformers; llama.cpp has the interval as a constant.
+_THETA = 2_000_000.0
+_INTERVAL = 4
+
+
+def hf_config(fields: FieldReader) -> ModelConfig:
+    """config.json of SmolLM3ForCausalLM. Raises ModelLoadError."""
+    config = llama.hf_config(fields)
+    rope = hf_rope(fields, fields.integer("max_position_embeddings", 32768), theta=_THETA)
+    turns = fields.integers("no_rope_layers")  # despite its name, 1 for a layer with rope
+    if turns and len(turns) < config.num_layers:
+        fields.refuse(f"no_rope_layers has {len(turns)} items for {config.num_layers} layers")
+    interval = fields.integer("no_rope_layer_interval", _INTERVAL)
+    if not turns and interval < 1:
+        fields.refuse(f"no_rope_layer_interval is {interval}, expected 1 or more")
+    has_rope = (lambda index: turns[index] != 0) if turns else every_but_nth(interval)
+    window = fields.optional_integer("sliding_window") if fields.boolean("use_sliding_window", False) else None
+    sliding = hf_sliding_layers(fields, config.num_layers, lambda index: not has_rope(index))
+    return replace(config, architecture="smollm3").with_layers(
+        lambda index: AttentionKind(window if sliding(index) else None, rope if has_rope(index) else None)
+    )
+
+
+def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
+    """Metadata of a GGUF whose general.architecture is smollm3."""
+    config = llama.gguf_config(fields, tensor_shapes, architecture="smollm3")
+    (turning,) = config.attention_kinds
+    has_rope = every_but_nth(_INTERVAL)
+    return config.with_layers(lambda index: turning if has_rope(index) else replace(turning, rope=None))

@@ -1,0 +1,108 @@
+"""A tiny random oracle of every architecture in the registry, by the name that config.json calls it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.local_engine.tiny_models import Oracle, tiny_oracle
+
+__all__ = ["TINY_ORACLES", "oracle_of"]
+
+LONG_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0, 1.5],
+    "long_factor": [2.0, 5.0],
+    "partial_rotary_factor": 0.5,
+}
+
+# transformers' model_type, and in what the model is not the smallest Llama.
+TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "LlamaForCausalLM": ("llama", {}),
+    "MistralForCausalLM": ("mistral", {"sliding_window": 7}),
+    "Qwen2ForCausalLM": (
+        "qwen2",
+        {"num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
+    ),
+    "Qwen3ForCausalLM": (
+        "qwen3",
+        {
+            "head_dim": 16,
+            "num_hidden_layers": 3,
+            "use_sliding_window": True,
+            "sliding_window": 5,
+            "max_window_layers": 2,
+        },
+    ),
+    "Gemma2ForCausalLM": (
+        "gemma2",
+        {
+            "head_dim": 16,
+            "query_pre_attn_scalar": 16,
+            "num_hidden_layers": 3,
+            "sliding_window": 5,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 5.0,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "Gemma3ForCausalLM": (
+        "gemma3_text",
+        {
+            "head_dim": 16,
+            "query_pre_attn_scalar": 16,
+            "num_hidden_layers": 7,
+            "sliding_window": 5,
+            "tie_word_embeddings": True,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+    ),
+    "Phi3ForCausalLM": (
+        "phi3",
+        {
+            "rope_parameters": LONG_ROPE | {"original_max_position_embeddings": 64},
+            "original_max_position_embeddings": 64,
+            "pad_token_id": 0,
+        },
+    ),
+    "MixtralForCausalLM": ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 7}),
+    "Qwen3MoeForCausalLM": (
+        "qwen3_moe",
+        {
+            "head_dim": 16,
+            "num_hidden_layers": 3,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "norm_topk_prob": True,
+        },
+    ),
+    "GptOssForCausalLM": (
+        "gpt_oss",
+        {
+            "head_dim": 16,
+            "num_hidden_layers": 3,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": 5,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 150000.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 16,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": False,
+            },
+        },
+    ),
+    "SmolLM3ForCausalLM": ("smollm3", {"num_hidden_layers": 5, "pad_token_id": 0}),
+}
+
+
+def oracle_of(hf_name: str, seed: int = 21, **overrides: Any) -> Oracle:
+    """The tiny model of an architecture. overrides: keys of its config."""
+    kind, values = TINY_ORACLES[hf_name]
+    return tiny_oracle(seed, kind=kind, **{**values, **overrides})

@@ -1,0 +1,44 @@
+"""Experts as llama.cpp's converter writes them: stacked by kind, from the fused tensors that transformers computes with."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gguf
+import torch
+
+__all__ = ["add_experts", "with_split_experts"]
+
+
+def add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
+    """The metadata of a sparse model."""
+    count = getattr(config, "num_local_experts", None)
+    if count is None:
+        return
+    writer.add_expert_count(count)
+    writer.add_expert_used_count(config.num_experts_per_tok)
+    width = getattr(config, "moe_intermediate_size", None)
+    if width is not None or config.model_type == "gpt_oss":
+        writer.add_expert_feed_forward_length(width or config.intermediate_size)
+
+
+def with_split_experts(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same with a stack each of gate, up and down matrices, [experts, out, in], and of their biases."""
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        prefix, fused, part = name.partition(".mlp.experts.")
+        if name.endswith(".sinks"):
+            found[f"{name}.weight"] = tensor
+        elif not fused:
+            found[name] = tensor
+        else:
+            is_gpt_oss = f"{prefix}.mlp.experts.down_proj_bias" in tensors
+            base, kind = (part.removesuffix("_bias"), "bias") if part.endswith("_bias") else (part, "weight")
+            if is_gpt_oss and kind == "weight":
+                tensor = tensor.transpose(1, 2)
+            if base == "down_proj":
+                found[f"{prefix}.mlp.experts.down_proj.{kind}"] = tensor
+            else:
+                gate, up = (tensor[:, 0::2], tensor[:, 1::2]) if is_gpt_oss else tensor.chunk(2, dim=1)
+                found[f"{prefix}.mlp.experts.gate_proj.{kind}"] = gate
+                found[f"{prefix}.mlp.experts.up_proj.{kind}"] = up
+    return {name: tensor.contiguous() for name, tensor in found.items()}
