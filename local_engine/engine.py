@@ -122,7 +122,7 @@ class Engine:
             max_tokens=room if sampling.max_tokens is None else sampling.max_tokens,
             root=root_key(
                 weights=self._load_id,
-                kv_dtype=self.config.dtype,
+                kv_dtype=self.config.stored_kv_dtype,
                 adapter=None if adapter is None else adapter.generation,
                 cache_salt=request.cache_salt,
             ),

@@ -10,7 +10,7 @@ from local_engine.block_allocator import PADDING_BLOCK
 from local_engine.config import EngineConfig, ModelConfig
 from local_engine.errors import InvalidInput
 from local_engine.executor import StepRows
-from local_engine.layers.attention import LayerCache
+from local_engine.layers.kv_cache import LayerCache, kv_item_bytes, new_layer_cache
 from local_engine.layers.lora import LoraSites
 from local_engine.models.model import Model
 from local_engine.scheduler import Chunk
@@ -20,8 +20,8 @@ __all__ = ["TorchExecutor", "kv_block_bytes"]
 
 def kv_block_bytes(model: ModelConfig, config: EngineConfig) -> int:
     """Bytes of one KV block over all layers."""
-    item_bytes = getattr(torch, config.dtype).itemsize
-    return int(2 * model.num_layers * model.num_kv_heads * model.head_dim * config.block_size * item_bytes)
+    head_bytes = kv_item_bytes(config.stored_kv_dtype, model.head_dim)
+    return 2 * model.num_layers * model.num_kv_heads * config.block_size * head_bytes
 
 
 class TorchExecutor:
@@ -40,18 +40,22 @@ class TorchExecutor:
             raise InvalidInput(
                 "kv_bytes", f"holds no KV block of {kv_block_bytes(shape, config)} bytes beside the padding"
             )
-        slots = ((self.num_blocks + 1) * config.block_size, shape.num_kv_heads, shape.head_dim)
+        slots = (self.num_blocks + 1) * config.block_size
         padding = slice(PADDING_BLOCK * config.block_size, (PADDING_BLOCK + 1) * config.block_size)
-        self._caches = []
+        self._caches: list[LayerCache] = []
         for _ in range(shape.num_layers):
             try:
-                # Not zeroed: memory that no sequence has written yet is not even resident.
-                sides = [torch.empty(slots, dtype=self._dtype, device=self._device) for _ in range(2)]
+                cache = new_layer_cache(
+                    slots,
+                    shape.num_kv_heads,
+                    shape.head_dim,
+                    kv_dtype=config.stored_kv_dtype,
+                    device=self._device,
+                )
             except (MemoryError, RuntimeError) as error:
                 raise InvalidInput("kv_bytes", f"{config.kv_bytes} bytes do not fit on {self._device}") from error
-            cache = LayerCache(*sides)
-            cache.keys[padding] = 0
-            cache.values[padding] = 0
+            for part in cache.parts():
+                part[padding] = 0
             self._caches.append(cache)
 
     def forward(self, chunks: SequenceOf[Chunk]) -> StepRows:
@@ -67,8 +71,8 @@ class TorchExecutor:
         """See `Executor.copy_blocks`."""
         sources, targets = torch.tensor(pairs, device=self._device).T
         for cache in self._caches:
-            for side in (cache.keys, cache.values):
-                blocks = side.view(-1, self._block_size, *side.shape[1:])
+            for part in cache.parts():
+                blocks = part.view(-1, self._block_size, *part.shape[1:])
                 blocks[targets] = blocks[sources]
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -1,8 +1,7 @@
 """Causal attention over a paged KV cache, and the plan of one step's rows that the layers of one window share.
 
-The cache of a layer is keys and values [slots, K, D]; a slot is block * block_size + offset. Slot 0, of the padding
-block, stays zero: padding reads it and nothing else does, so what a failed sequence left in freed blocks (NaN, say)
-can never reach another one.
+A slot of the cache is block * block_size + offset. Slot 0, of the padding block, stays zero: padding reads it and
+nothing else does, so what a failed sequence left in freed blocks (NaN, say) can never reach another one.
 """
 
 from collections.abc import Mapping
@@ -12,6 +11,8 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+
+from local_engine.layers.kv_cache import LayerCache
 
 __all__ = ["AttentionGroup", "AttentionPlan", "AttentionPlans", "LayerCache", "PagedAttention", "paged_attention"]
 
@@ -42,14 +43,6 @@ class AttentionPlan:
 
 # One step's plan for each distinct sliding window of a model's layers; None is the plan without a window.
 AttentionPlans = Mapping[int | None, AttentionPlan]
-
-
-@dataclass(frozen=True, slots=True)
-class LayerCache:
-    """One layer's keys and values, each [slots, K, D]. A tensor a layer: one stacked over layers is slower to write."""
-
-    keys: Tensor
-    values: Tensor
 
 
 class PagedAttention(Protocol):
@@ -87,8 +80,7 @@ def paged_attention(
 ) -> Tensor:
     """The reference: gathers each group's slots and attends once a group, without cap and sinks by torch's own SDPA."""
     num_heads, head_dim, num_kv_heads = q.shape[1], q.shape[2], k.shape[1]
-    cache.keys.index_copy_(0, plan.write_slots, k)
-    cache.values.index_copy_(0, plan.write_slots, v)
+    cache.write(plan.write_slots, k, v)
     outputs = []
     for group in plan.groups:
         # The query heads that share a kv head become rows of one matrix: no copy of keys or values per query head.
@@ -98,8 +90,7 @@ def paged_attention(
         batch, num_queries, _, share, _ = rows.shape
         queries = rows.permute(0, 2, 3, 1, 4).reshape(batch, num_kv_heads, share * num_queries, head_dim)
         keys, values = (
-            _gather(side, group.slots).view(batch, -1, num_kv_heads, head_dim).transpose(1, 2)
-            for side in (cache.keys, cache.values)
+            side.view(batch, -1, num_kv_heads, head_dim).transpose(1, 2) for side in cache.read(group.slots, q.dtype)
         )
         mask = group.mask
         if mask is not None and num_queries > 1:
@@ -112,11 +103,6 @@ def paged_attention(
         attended = attended.view(batch, num_kv_heads, share, num_queries, head_dim).permute(0, 3, 1, 2, 4)
         outputs.append(attended.reshape(batch * num_queries, num_heads * head_dim))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-
-
-def _gather(side: Tensor, slots: Tensor | slice) -> Tensor:
-    """Keys or values at slots: [B * S, K, D]."""
-    return side[slots] if isinstance(slots, slice) else side.index_select(0, slots)
 
 
 def _capped(scores: Tensor, soft_cap: float | None) -> Tensor:
