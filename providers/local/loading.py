@@ -1,6 +1,6 @@
 """Loading local models in the background: one at a time, each once, and what became of it.
 
-Knows no files and no engine: it is given a blocking function that makes a LocalModel.
+Knows no files and no engine: it is given a blocking function that makes a model.
 """
 
 import asyncio
@@ -11,10 +11,13 @@ from adapters.canonical.errors import GatewayError, NotReady
 from local_engine.errors import EngineError
 from providers.base import Readiness, ReadinessState
 from providers.local.gguf_tokenizer import TokenizerError
+from providers.local.local_encoder import LocalEncoder
 from providers.local.local_model import LocalModel
 from providers.local.model_download import FetchError
 
-__all__ = ["ModelLoads"]
+__all__ = ["AnyModel", "ModelLoads"]
+
+AnyModel = LocalModel | LocalEncoder
 
 _logger = logging.getLogger(__name__)
 
@@ -25,22 +28,22 @@ _EXPECTED = (GatewayError, EngineError, TokenizerError, FetchError, OSError, Mem
 class ModelLoads:
     """`load` blocks and runs in a thread. A request waits `wait_s` seconds at most for a model that is loading."""
 
-    def __init__(self, load: Callable[[str], LocalModel], *, wait_s: float) -> None:
+    def __init__(self, load: Callable[[str], AnyModel], *, wait_s: float) -> None:
         self._load = load
         self._wait_s = wait_s
-        self._tasks: dict[str, asyncio.Task[LocalModel | None]] = {}
+        self._tasks: dict[str, asyncio.Task[AnyModel | None]] = {}
         self._failures: dict[str, str] = {}
         self._turn = asyncio.Lock()
         self._closing = False
 
-    def begin(self, name: str) -> "asyncio.Task[LocalModel | None]":
+    def begin(self, name: str) -> "asyncio.Task[AnyModel | None]":
         """Starts the load, unless it was started before."""
         task = self._tasks.get(name)
         if task is None:
             task = self._tasks[name] = asyncio.create_task(self._run(name), name=f"load {name}")
         return task
 
-    async def ready(self, name: str) -> LocalModel:
+    async def ready(self, name: str) -> AnyModel:
         """The model. Raises NotReady when it failed or takes too long."""
         task = self.begin(name)
         if not task.done():
@@ -65,7 +68,7 @@ class ModelLoads:
             return Readiness(ReadinessState.LOADING, "still loading")
         return Readiness(ReadinessState.READY)
 
-    def loaded(self, name: str) -> LocalModel | None:
+    def loaded(self, name: str) -> AnyModel | None:
         """The model, if it is there now."""
         task = self._tasks.get(name)
         return task.result() if task is not None and task.done() and not task.cancelled() else None
@@ -77,7 +80,7 @@ class ModelLoads:
             if model is not None:
                 await model.engine.aclose()
 
-    async def _run(self, name: str) -> LocalModel | None:
+    async def _run(self, name: str) -> AnyModel | None:
         async with self._turn:
             if self._closing:
                 return None

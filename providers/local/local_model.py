@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from local_engine.config import EngineConfig
 from local_engine.generation import Generator
 from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate, load_chat_template
@@ -16,7 +17,7 @@ from providers.local.settings import LocalModelSettings, LocalSettings
 from providers.local.text_formats import TextFormats, text_formats
 from providers.local.tokenizer import Tokenizer, load_tokenizer
 
-__all__ = ["LocalModel", "load_local_model"]
+__all__ = ["LocalModel", "engine_config", "load_local_model"]
 
 _logger = logging.getLogger(__name__)
 
@@ -76,26 +77,31 @@ def _start_engine(
 ) -> tuple[Generator, frozenset[int], SamplingDefaults]:
     """The tensor side; torch is imported here and not before."""
     from local_engine.async_engine import AsyncEngine
-    from local_engine.config import EngineConfig
-    from local_engine.device import pick_device
     from local_engine.loading.load import load_model
 
-    device = pick_device(shared.device)
+    config = engine_config(settings, shared)
+    loaded = load_model(path, config, progress=lambda done, total: progress("loading", done, total))
+    _logger.info("loaded %s on %s", path.name, config.device)
+    adapters = {adapter: Path(folder) for adapter, folder in settings.adapters.items()}
+    return AsyncEngine(loaded, config, adapters=adapters), frozenset(loaded.info.stop_token_ids), loaded.info.defaults
+
+
+def engine_config(settings: LocalModelSettings, shared: LocalSettings) -> EngineConfig:
+    """What run.yaml says about an engine. Imports torch, for the devices that are there."""
+    from local_engine.device import pick_device
+
     kv_cache, scheduler = shared.kv_cache, shared.scheduler
     base = EngineConfig()
-    config = EngineConfig(
-        device=device,
+    return EngineConfig(
+        device=pick_device(shared.device),
         dtype="float32" if settings.dtype == "auto" else settings.dtype,
         threads=None if shared.threads == "auto" else shared.threads,
         block_size=kv_cache.block_size,
         kv_bytes=base.kv_bytes if kv_cache.memory == "auto" else kv_cache.memory,
+        kv_dtype=kv_cache.dtype,
         max_batch_tokens=scheduler.max_batch_tokens or base.max_batch_tokens,
         max_sequences=scheduler.max_sequences,
         queue=scheduler.queue,
         max_context=settings.context,
         prefix_cache=kv_cache.prefix_cache,
     )
-    loaded = load_model(path, config, progress=lambda done, total: progress("loading", done, total))
-    _logger.info("loaded %s on %s", path.name, device)
-    adapters = {adapter: Path(folder) for adapter, folder in settings.adapters.items()}
-    return AsyncEngine(loaded, config, adapters=adapters), frozenset(loaded.info.stop_token_ids), loaded.info.defaults

@@ -15,19 +15,27 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
 from adapters.canonical.errors import InternalError, InvalidRequest, ModelNotFound, NotReady
 from adapters.canonical.events import Event, PromptReported, Started, TextDelta, UsageReported
 from adapters.canonical.messages import Reasoning, Refusal, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request
+from adapters.canonical.rerank import RerankRequest, RerankResult
+from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from adapters.canonical.usage import Usage
+from local_engine.encoding import EncoderStats
 from local_engine.errors import EngineError, InvalidInput, ModelLoadError, UnknownAdapter
 from local_engine.generation import EngineStats, GenerationRequest, StepOutput
+from providers.abilities import lacks
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness
 from providers.choices import fan_out
+from providers.local import local_encoder, prompt_tokens
 from providers.local.engine_request import gateway_error, model_prompt, reads_effort, sampling_params
 from providers.local.load_progress import LoadProgress, shown_progress
-from providers.local.loading import ModelLoads
-from providers.local.local_model import LocalModel, load_local_model
+from providers.local.loading import AnyModel, ModelLoads
+from providers.local.local_encoder import LocalEncoder
+from providers.local.local_model import LocalModel
+from providers.local.open_model import open_model
 from providers.local.settings import LocalModelSettings, LocalSettings, read_settings
 from providers.local.text_answer import TextAnswer, token_logprob
 from providers.local.text_formats import text_pipeline
@@ -54,6 +62,7 @@ _CAPABILITIES = Capabilities(
     messages=True,
     prompts=True,
 )
+_NO_GENERATION = Capabilities(fields=frozenset(), parts=frozenset(), messages=False)
 
 
 def _new_call_id() -> str:
@@ -75,7 +84,7 @@ def _capabilities(lacks: frozenset[str]) -> Capabilities:
     return with_fields(_CAPABILITIES, fields=_FIELDS - lacks)
 
 
-ModelLoader = Callable[[str, LocalModelSettings, LocalSettings, LoadProgress], LocalModel]
+ModelLoader = Callable[[str, LocalModelSettings, LocalSettings, LoadProgress], AnyModel]
 
 
 class LocalProvider:
@@ -89,7 +98,7 @@ class LocalProvider:
         self,
         settings: ProviderSettings,
         *,
-        load: ModelLoader = load_local_model,
+        load: ModelLoader = open_model,
         new_call_id: Callable[[], str] = _new_call_id,
     ) -> None:
         self._name = settings.name
@@ -97,7 +106,7 @@ class LocalProvider:
         local = read_settings(settings)
         self._models = local.models
 
-        def load_shown(name: str) -> LocalModel:
+        def load_shown(name: str) -> AnyModel:
             with shown_progress(name) as progress:
                 return load(name, local.models[name], local, progress)
 
@@ -117,6 +126,8 @@ class LocalProvider:
     def capabilities(self, model: str) -> Capabilities:
         """What the model's files rule out is known only once they are read; until then everything is declared."""
         loaded = self._loads.loaded(model)
+        if isinstance(loaded, LocalEncoder):
+            return _NO_GENERATION
         return _CAPABILITIES if loaded is None else _capabilities(_lacks(loaded))
 
     def readiness(self, model: str) -> Readiness:
@@ -157,34 +168,75 @@ class LocalProvider:
             raise ModelNotFound(f"the model '{model}:{name}' does not exist", param="model") from error
 
     def engine_stats(self, model: str) -> EngineStats | None:
-        """The engine's present state; None while the model is not loaded."""
+        """The engine's present state; None while the model is not loaded, and for one that does not generate."""
         loaded = self._loads.loaded(model)
-        return None if loaded is None else loaded.engine.stats()
+        return loaded.engine.stats() if isinstance(loaded, LocalModel) else None
+
+    def encoder_stats(self, model: str) -> EncoderStats | None:
+        """The same of an embedding model or a cross-encoder."""
+        loaded = self._loads.loaded(model)
+        return loaded.engine.stats() if isinstance(loaded, LocalEncoder) else None
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
         return fan_out(self._answer, request)
 
     async def count_tokens(self, request: Request) -> Sequence[int]:
         """As the model's own template and tokenizer count (`providers.abilities.TokenCounter`)."""
-        model = await self._ready(request.model)
-        prompt, _ = await asyncio.to_thread(model_prompt, model, request)
-        return (len(prompt),)
+        return (len(await prompt_tokens.prompt_ids(await self._any(request.model), request)),)
+
+    async def tokenize(self, request: TokenizeRequest) -> Tokens:
+        """See `providers.abilities.Tokenizer`."""
+        return await prompt_tokens.tokenize(await self._any(request.model), request)
+
+    async def detokenize(self, request: DetokenizeRequest) -> str:
+        """See `providers.abilities.Tokenizer`."""
+        return prompt_tokens.detokenize(await self._any(request.model), request)
+
+    def embedding_fields(self, model: str) -> frozenset[str]:
+        return local_encoder.EMBEDDING_FIELDS
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResult:
+        """See `providers.abilities.Embedder`."""
+        return await local_encoder.embed(await self._encoder(request.model, "gives no embeddings"), request)
+
+    def rerank_fields(self, model: str) -> frozenset[str]:
+        return local_encoder.RERANK_FIELDS
+
+    async def rerank(self, request: RerankRequest) -> RerankResult:
+        """See `providers.abilities.Reranker`."""
+        return await local_encoder.rerank(await self._encoder(request.model, "does not rank"), request)
 
     async def aclose(self) -> None:
         await self._loads.aclose()
 
     def _context(self, model: str) -> int | None:
         loaded = self._loads.loaded(model)
+        if isinstance(loaded, LocalEncoder):
+            return loaded.engine.info.max_tokens
         return None if loaded is None else loaded.engine.max_context
 
     def _adapters(self, model: str) -> Sequence[str]:
         """Those that are loaded; those of run.yaml while the model is not."""
         loaded = self._loads.loaded(model)
-        return tuple(self._models[model].adapters) if loaded is None else loaded.engine.adapters
+        return loaded.engine.adapters if isinstance(loaded, LocalModel) else tuple(self._models[model].adapters)
 
-    async def _ready(self, model: str) -> LocalModel:
+    async def _any(self, model: str) -> AnyModel:
         self._check_known(model)
         return await self._loads.ready(model)
+
+    async def _ready(self, model: str) -> LocalModel:
+        """Raises UnsupportedParameter for one that does not generate."""
+        found = await self._any(model)
+        if not isinstance(found, LocalModel):
+            raise lacks(model, "does not generate text")
+        return found
+
+    async def _encoder(self, model: str, otherwise: str) -> LocalEncoder:
+        """Raises UnsupportedParameter for one that generates."""
+        found = await self._any(model)
+        if not isinstance(found, LocalEncoder):
+            raise lacks(model, f"generates text and {otherwise}")
+        return found
 
     def _check_known(self, model: str) -> None:
         if model not in self._models:

@@ -1,0 +1,43 @@
+"""Any model of this machine: its files say whether it generates text, gives embeddings or scores pairs."""
+
+from pathlib import Path
+
+from adapters.canonical.errors import InvalidRequest
+from providers.local.load_progress import LoadProgress
+from providers.local.local_encoder import LocalEncoder
+from providers.local.local_model import LocalModel, engine_config, load_local_model
+from providers.local.model_source import fetch
+from providers.local.settings import LocalModelSettings, LocalSettings
+from providers.local.tokenizer import load_tokenizer
+
+__all__ = ["open_model"]
+
+
+def open_model(
+    name: str, settings: LocalModelSettings, shared: LocalSettings, progress: LoadProgress
+) -> LocalModel | LocalEncoder:
+    """Fetches the files if need be, reads them and starts the engine. Blocks: run it in a thread.
+
+    Raises FetchError, TokenizerError, InvalidRequest (a template that is none) or the engine's ModelLoadError; each
+    message is one line that names the file and the reason.
+    """
+    from local_engine.loading.encoder import model_kind  # brings torch
+
+    path = fetch(settings.source or name, progress=progress)
+    if model_kind(path) == "generation":
+        return load_local_model(name, settings, shared, progress)
+    return _load_encoder(name, path, settings, shared, progress=progress)
+
+
+def _load_encoder(
+    name: str, path: Path, settings: LocalModelSettings, shared: LocalSettings, *, progress: LoadProgress
+) -> LocalEncoder:
+    from local_engine.encoder_engine import EncoderEngine
+    from local_engine.loading.encoder import load_encoder
+
+    if settings.adapters:
+        raise InvalidRequest(f"models.{name}.adapters: only models that generate take adapters")
+    config = engine_config(settings, shared)
+    tokenizer = load_tokenizer(path)
+    model = load_encoder(path, config, progress=lambda done, total: progress("loading", done, total))
+    return LocalEncoder(name=name, engine=EncoderEngine(model, config), tokenizer=tokenizer)
