@@ -29,7 +29,6 @@ NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "providers.*.deterministic": (False,),
     "providers.*.models.*.speculative": (),
     "providers.*.models.*.weights": ("auto",),
-    "providers.*.kv_cache.dtype": ("auto",),
     "models.*.strategy": ("ordered",),
     "models.*.targets.*.weight": (1,),
     "models.*.targets.*.tags": ((),),

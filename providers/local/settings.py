@@ -40,9 +40,10 @@ class LocalModelSettings(Struct, frozen=True, kw_only=True):
 
 
 class KvCacheSettings(Struct, frozen=True, kw_only=True):
-    """`memory` in bytes, a model; auto: 1 GiB on the CPU."""
+    """`memory` in bytes, a model; auto: 1 GiB on the CPU. `dtype` auto: the type that the model computes in."""
 
     memory: int | Literal["auto"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8"] = "auto"
     block_size: int = 16
     prefix_cache: bool = True
 

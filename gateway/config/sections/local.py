@@ -69,7 +69,9 @@ class KvCache(Section):
         default="auto",
         description='Memory for keys and values: "2GiB", or auto (GPU: 90% of what is free; CPU: 1 GiB).',
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16", "fp8"] = Field(default="auto", description="Type of them.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8"] = Field(
+        default="auto", description="Type of them: auto is the model's; fp8 and int8 have a scale a head and token."
+    )
     block_size: Positive = Field(default=16, description="Tokens a block.")
     prefix_cache: bool = Field(default=True, description="Reuse what requests have in common at their start.")
 

@@ -66,7 +66,6 @@ def test_what_this_version_lacks_is_refused_and_never_ignored(text: str, place: 
     [
         ("model: m, tensor_parallel: 2", "tensor_parallel"),
         ("model: m, deterministic: true", "deterministic"),
-        ("model: m, kv_cache: {dtype: fp8}", "kv_cache.dtype"),
         ("models: {m: {speculative: {}}}", "models.m.speculative"),
         ("models: {m: {weights: int8}}", "models.m.weights"),
     ],

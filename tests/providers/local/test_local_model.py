@@ -30,3 +30,17 @@ async def test_the_prefix_cache_is_on_unless_it_is_switched_off(
         assert cached == expected
     finally:
         await model.engine.aclose()
+
+
+@pytest.mark.parametrize("kv_dtype", ["auto", "float16", "fp8", "int8"])
+async def test_the_type_of_keys_and_values_reaches_the_pool(tmp_path: Path, kv_dtype: str) -> None:
+    source = str(write_model(tmp_path / "model"))
+    options = {"models": {"m": {"source": source}}, "kv_cache": {"memory": 2**20, "dtype": kv_dtype}, "device": "cpu"}
+    settings = read_settings(ProviderSettings(name="local", type="local", options=options))
+    model = load_local_model("m", settings.models["m"], settings, lambda what, done, total: None)
+    try:
+        # Two layers of two heads of eight numbers, sixteen tokens a block; 8-bit numbers have a scale of 4 bytes.
+        block_bytes = 2 * 2 * 2 * 16 * {"auto": 32, "float16": 16, "fp8": 12, "int8": 12}[kv_dtype]
+        assert model.engine.stats().blocks_total == 2**20 // block_bytes - 1
+    finally:
+        await model.engine.aclose()
