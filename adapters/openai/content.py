@@ -37,7 +37,15 @@ from adapters.json_fields import JsonObject, decode_at
 from adapters.openai.signed_reasoning import parse_signed, placed
 from adapters.openai.vocabulary import CHAT, CUSTOM, FUNCTION, NAME, TEXT
 
-__all__ = ["REASONING_DETAILS", "message_object", "parse_messages", "reasoning_details"]
+__all__ = [
+    "REASONING_DETAILS",
+    "cache_hint",
+    "data_url",
+    "message_object",
+    "parse_message",
+    "parse_messages",
+    "reasoning_details",
+]
 
 REASONING_DETAILS = "reasoning_details"
 
@@ -65,10 +73,11 @@ def parse_messages(body: JsonObject) -> tuple[Message, ...]:
     plain = body.take_if("messages", _PLAIN)
     if plain is not None:
         return tuple([Message(role=found.role, parts=(Text(text=found.content),)) for found in plain])
-    return tuple([_parse_message(row) for row in body.require_objects("messages")])
+    return tuple([parse_message(row) for row in body.require_objects("messages")])
 
 
-def _parse_message(row: JsonObject) -> Message:
+def parse_message(row: JsonObject) -> Message:
+    """One message of chat."""
     role = row.require("role", NAME)
     called = row.take_raw("function_call") is not None
     if role == FUNCTION or called:
@@ -144,13 +153,13 @@ def _parse_part(raw: bytes, path: str) -> Part:
     kind = part.require("type", TEXT)
     match kind:
         case "text":
-            return Text(text=part.require("text", TEXT), cache=_cache_hint(part), provider_data=_rest(part))
+            return Text(text=part.require("text", TEXT), cache=cache_hint(part), provider_data=_rest(part))
         case "refusal":
             return Refusal(text=part.require("refusal", TEXT), provider_data=_rest(part))
         case "image_url":
             image = _inner(part, kind)
             source = MediaSource(url=image.require("url", TEXT))
-            detail, cache = image.take("detail", TEXT), _cache_hint(part)
+            detail, cache = image.take("detail", TEXT), cache_hint(part)
             return Image(source=source, detail=detail, cache=cache, provider_data=_rest(part, image))
         case "video_url":
             video = _inner(part, kind)
@@ -162,13 +171,13 @@ def _parse_part(raw: bytes, path: str) -> Part:
         case "file":
             file = _inner(part, kind)
             source = MediaSource(data=file.take("file_data", TEXT), file_id=file.take("file_id", TEXT))
-            name, cache = file.take("filename", TEXT), _cache_hint(part)
+            name, cache = file.take("filename", TEXT), cache_hint(part)
             return File(source=source, filename=name, cache=cache, provider_data=_rest(part, file))
         case _:
             return Opaque(type=kind, raw=raw, origin=CHAT)
 
 
-def _cache_hint(part: JsonObject) -> CacheHint | None:
+def cache_hint(part: JsonObject) -> CacheHint | None:
     """What `prompt_cache_breakpoint` (OpenAI) or `cache_control` (as many chat clients say it) tells other dialects.
 
     The field stays with the part. A time that only OpenAI knows counts as an hour.
@@ -282,12 +291,12 @@ def _part_object(part: Part) -> Any:
         case Refusal():
             found = {"type": "refusal", "refusal": part.text}
         case Image():
-            image = {"url": _url(_inline(part.source), "image/png")}
+            image = {"url": data_url(_inline(part.source), "image/png")}
             found = {"type": "image_url", "image_url": image}
             if part.detail is not None:
                 image["detail"] = part.detail
         case Video():
-            found = {"type": "video_url", "video_url": {"url": _url(part.source, "video/mp4")}}
+            found = {"type": "video_url", "video_url": {"url": data_url(part.source, "video/mp4")}}
         case Audio():
             audio = {"data": part.source.data, "format": part.format}
             found = {"type": "input_audio", "input_audio": {k: v for k, v in audio.items() if v is not None}}
@@ -296,7 +305,7 @@ def _part_object(part: Part) -> Any:
             if source.url is not None:
                 raise UnsupportedParameter("messages: a file by URL has no place in chat", param="messages")
             typed = source.data is not None and source.media_type is not None
-            data = _url(source, "") if typed else source.data
+            data = data_url(source, "") if typed else source.data
             file = {"file_id": source.file_id, "file_data": data, "filename": part.filename}
             found = {"type": "file", "file": {k: v for k, v in file.items() if v is not None}}
         case Document() if part.text is not None:
@@ -318,7 +327,8 @@ def _inline(source: MediaSource) -> MediaSource:
     return source
 
 
-def _url(source: MediaSource, media_type: str) -> str:
+def data_url(source: MediaSource, media_type: str) -> str:
+    """The URL of media; data become a data URI, of `media_type` where they do not say their own."""
     if source.url is not None:
         return source.url
     return f"data:{source.media_type or media_type};base64,{source.data or ''}"

@@ -11,7 +11,9 @@ __all__ = [
     "LegacyLogprobs",
     "WireChatLogprobs",
     "WireLegacyLogprobs",
+    "WireEntry",
     "chat_logprobs_object",
+    "logprob_objects",
     "parse_chat_logprobs",
     "parse_legacy_logprobs",
 ]
@@ -26,7 +28,7 @@ class _Top(Struct):
     bytes: list[Byte] | None = None
 
 
-class _Entry(Struct):
+class WireEntry(Struct):
     token: str
     logprob: float | None = None
     bytes: list[Byte] | None = None
@@ -34,23 +36,23 @@ class _Entry(Struct):
 
 
 class WireChatLogprobs(Struct):
-    content: list[_Entry] | None = None
-    refusal: list[_Entry] | None = None
-    reasoning_content: list[_Entry] | None = None  # ours
+    content: list[WireEntry] | None = None
+    refusal: list[WireEntry] | None = None
+    reasoning_content: list[WireEntry] | None = None  # ours
 
 
 class WireLegacyLogprobs(Struct):
-    content: list[_Entry] | None = None  # llama.cpp answers in the chat form
+    content: list[WireEntry] | None = None  # llama.cpp answers in the chat form
     tokens: list[str] | None = None
     token_logprobs: list[float | None] | None = None
     top_logprobs: list[dict[str, float] | None] | None = None
 
 
-def parse_chat_logprobs(entries: list[_Entry] | None) -> tuple[TokenLogprob, ...]:
+def parse_chat_logprobs(entries: list[WireEntry] | None) -> tuple[TokenLogprob, ...]:
     return tuple(map(_entry, entries or ()))
 
 
-def _entry(entry: _Entry) -> TokenLogprob:
+def _entry(entry: WireEntry) -> TokenLogprob:
     return TokenLogprob(
         text=entry.token,
         logprob=None if entry.logprob is None else floor_logprob(entry.logprob),
@@ -99,6 +101,16 @@ def chat_logprobs_object(
     }
     if reasoning:
         found["reasoning_content"] = [_entry_object(entry) for entry in reasoning]
+    return found
+
+
+def logprob_objects(entries: tuple[TokenLogprob, ...]) -> list[dict[str, Any]]:
+    """The entries as the Responses API has them, where bytes are always a list."""
+    found = [_entry_object(entry) for entry in entries]
+    for entry in found:
+        for one in (entry, *entry["top_logprobs"]):
+            if one["bytes"] is None:  # not reported: the text's, unless it stands for a piece of a character
+                one["bytes"] = [] if "\ufffd" in one["token"] else list(one["token"].encode())
     return found
 
 

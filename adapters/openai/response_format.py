@@ -1,4 +1,7 @@
-"""OpenAI's response_format, both ways. A schema passes as raw JSON, never decoded (law 9)."""
+"""OpenAI's output formats, both ways. A schema passes as raw JSON, never decoded (law 9).
+
+Chat has `response_format`, with a schema inside an object of its own; the Responses API has a flat `text.format`.
+"""
 
 from typing import Any
 
@@ -7,7 +10,7 @@ import orjson
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.request import OutputFormat
 from adapters.json_fields import JsonObject
-from adapters.openai.vocabulary import BOOL, CHAT, NAME, RAW_OBJECT, TEXT
+from adapters.openai.vocabulary import BOOL, CHAT, NAME, RAW_OBJECT, RESPONSES, TEXT
 
 __all__ = ["parse_response_format", "response_format_object"]
 
@@ -16,10 +19,10 @@ _JSON_OBJECT = "json_object"
 _JSON_SCHEMA = "json_schema"
 
 
-def parse_response_format(body: JsonObject) -> OutputFormat | None:
-    """`{"type": "text"}` is what every model does, so it asks for nothing."""
-    raw = body.peek_raw(_FIELD)
-    found = body.take_object(_FIELD)
+def parse_response_format(body: JsonObject, field: str = _FIELD) -> OutputFormat | None:
+    """`{"type": "text"}` is what every model does, so it asks for nothing. A format under another name is flat."""
+    raw = body.peek_raw(field)
+    found = body.take_object(field)
     if found is None or raw is None:
         return None
     kind = found.require("type", TEXT)
@@ -27,7 +30,7 @@ def parse_response_format(body: JsonObject) -> OutputFormat | None:
         return None
     if kind != _JSON_SCHEMA:
         return OutputFormat(kind=kind, raw=raw)
-    schema = found.take_object(_JSON_SCHEMA)
+    schema = found.take_object(_JSON_SCHEMA) if field == _FIELD else found
     if schema is None:
         path = found.at(_JSON_SCHEMA)
         raise InvalidRequest(f"{path}: this field is required", param=path)
@@ -41,14 +44,14 @@ def parse_response_format(body: JsonObject) -> OutputFormat | None:
     )
 
 
-def response_format_object(wanted: OutputFormat, dialect: str) -> Any:
+def response_format_object(wanted: OutputFormat, client: str, dialect: str = CHAT) -> Any:
     """As the client spelled it, where it spoke this dialect."""
-    if wanted.raw is not None and dialect == CHAT:
+    if wanted.raw is not None and client == dialect:
         return orjson.Fragment(wanted.raw)
     if wanted.kind == _JSON_OBJECT:
         return {"type": _JSON_OBJECT}
     if wanted.kind != _JSON_SCHEMA:
-        raise UnsupportedParameter(f"{_FIELD}: chat completions have no format {wanted.kind}", param=_FIELD)
+        raise UnsupportedParameter(f"{_FIELD}: {dialect} has no format {wanted.kind}", param=_FIELD)
     schema: dict[str, Any] = {"name": wanted.name or "answer"}
     if wanted.description is not None:
         schema["description"] = wanted.description
@@ -56,4 +59,4 @@ def response_format_object(wanted: OutputFormat, dialect: str) -> Any:
         schema["schema"] = orjson.Fragment(wanted.schema)
     if wanted.strict is not None:
         schema["strict"] = wanted.strict
-    return {"type": _JSON_SCHEMA, _JSON_SCHEMA: schema}
+    return {"type": _JSON_SCHEMA, **schema} if dialect == RESPONSES else {"type": _JSON_SCHEMA, _JSON_SCHEMA: schema}

@@ -1,4 +1,8 @@
-"""OpenAI's tools and tool choice, both ways. Schemas and grammars pass as raw JSON, never decoded (law 9)."""
+"""OpenAI's tools and tool choice, both ways. Schemas and grammars pass as raw JSON, never decoded (law 9).
+
+Chat puts what a tool is into an object of its kind (`{"type": "function", "function": {"name", ...}}`); the Responses
+API is flat (`{"type": "function", "name", ...}`) and knows namespaces. `dialect` says which form is meant.
+"""
 
 from typing import Any
 
@@ -8,135 +12,274 @@ from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ProviderData
-from adapters.canonical.request import AUTO, NONE, REQUIRED, Tool, ToolChoice
+from adapters.canonical.request import AUTO, NONE, REQUIRED, Namespace, Tool, ToolChoice
 from adapters.json_fields import JsonObject, decode_at
-from adapters.openai.vocabulary import BOOL, CHAT, CUSTOM, FUNCTION, NAME, RAW_OBJECT, TEXT
+from adapters.openai.vocabulary import BOOL, CHAT, CUSTOM, FUNCTION, NAME, RAW_OBJECT, RESPONSES, TEXT
 
-__all__ = ["parse_tool_choice", "parse_tools", "tool_choice_object", "tool_object"]
+__all__ = [
+    "HOSTED",
+    "MCP",
+    "full_name",
+    "parse_tool_choice",
+    "parse_tools",
+    "tool_choice_object",
+    "tool_object",
+    "tool_objects",
+]
 
+HOSTED = "hosted"
+MCP = "mcp"
+_NAMESPACE = "namespace"
+_ALLOWED = "allowed_tools"
+_GRAMMAR = "grammar"
 _OBJECT = Decoder(dict[str, Raw])
 _RAW_LIST = Decoder(list[Raw])
 _CHOICE = Decoder(str | dict[str, Raw])
 _MODES = (NONE, AUTO, REQUIRED)
+_encode = orjson.dumps
 
 
-def parse_tools(body: JsonObject) -> tuple[Tool, ...] | None:
+def full_name(namespace: str, name: str) -> str:
+    """The name of a namespace's tool where there are no namespaces."""
+    return f"{namespace}__{name}"
+
+
+def parse_tools(body: JsonObject, dialect: str = CHAT) -> tuple[Tool, ...] | None:
+    """Chat refuses an empty list; in the Responses API it is no list."""
     raws = body.take("tools", _RAW_LIST)
-    if raws is None:
+    if raws is None or (not raws and dialect == RESPONSES):
         return None
     if not raws:
         raise InvalidRequest("tools: the list must not be empty; leave the field out", param="tools")
-    return tuple([_parse_tool(bytes(raw), f"tools[{i}]") for i, raw in enumerate(raws)])
+    found: list[Tool] = []
+    for i, raw in enumerate(raws):
+        path = f"tools[{i}]"
+        tool = JsonObject(decode_at(bytes(raw), _OBJECT, path), path)
+        kind = tool.require("type", TEXT)
+        if kind == _NAMESPACE and dialect == RESPONSES:
+            found += _parse_namespace(tool)
+        else:
+            found.append(_parse_tool(tool, kind, bytes(raw), dialect))
+    return tuple(found)
 
 
-def _parse_tool(raw: bytes, path: str) -> Tool:
-    tool = JsonObject(decode_at(raw, _OBJECT, path), path)
-    kind = tool.require("type", TEXT)
+def _parse_tool(tool: JsonObject, kind: str, raw: bytes, dialect: str, namespace: Namespace | None = None) -> Tool:
     if kind not in (FUNCTION, CUSTOM):
-        return Tool(kind="hosted", name=kind, raw=raw)
-    body = tool.take_object(kind)
+        return Tool(kind=MCP if kind == MCP and dialect == RESPONSES else HOSTED, name=kind, raw=raw)
+    body = tool if dialect == RESPONSES else tool.take_object(kind)
     if body is None:
-        raise InvalidRequest(f"{path}.{kind}: this field is required", param=f"{path}.{kind}")
+        raise InvalidRequest(f"{tool.at(kind)}: this field is required", param=tool.at(kind))
     name = body.require("name", NAME)
     description = body.take("description", TEXT)
+    parameters = strict = grammar = None
     if kind == CUSTOM:
-        return Tool(
-            kind=kind,
-            name=name,
-            description=description,
-            grammar=body.take("format", RAW_OBJECT),
-            extras=_rest(tool, body),
-        )
-    parameters = body.take("parameters", RAW_OBJECT)
-    strict = body.take("strict", BOOL)
+        grammar = body.take("format", RAW_OBJECT)
+        if grammar is not None and dialect == RESPONSES:
+            grammar = _nested_grammar(grammar, body.at("format"))
+    else:
+        parameters = body.take("parameters", RAW_OBJECT)
+        strict = body.take("strict", BOOL)
     return Tool(
-        kind=kind, name=name, description=description, parameters=parameters, strict=strict, extras=_rest(tool, body)
+        kind=kind,
+        name=name if namespace is None else full_name(namespace.name, name),
+        description=description,
+        parameters=parameters,
+        strict=strict,
+        grammar=grammar,
+        namespace=namespace,
+        extras=_rest(tool, body, dialect),
     )
 
 
-def _rest(tool: JsonObject, body: JsonObject) -> ProviderData | None:
-    """Unmapped fields of the tool and, with a prefix, of the object inside it."""
-    fields = tool.rest()
-    kind = body.path.rpartition(".")[2]
-    fields.update({f"{kind}.{name}": raw for name, raw in body.rest().items()})
-    return ProviderData(CHAT, fields) if fields else None
+def _parse_namespace(tool: JsonObject) -> list[Tool]:
+    namespace = Namespace(name=tool.require("name", NAME), description=tool.take("description", TEXT))
+    found: list[Tool] = []
+    for member in tool.require_objects("tools"):
+        kind = member.require("type", TEXT)
+        if kind not in (FUNCTION, CUSTOM):
+            path = member.at("type")
+            raise InvalidRequest(f"{path}: expected {FUNCTION} or {CUSTOM}, got {kind}", param=path)
+        found.append(_parse_tool(member, kind, b"", RESPONSES, namespace))
+    tool.refuse_rest()
+    return found
 
 
-def tool_object(tool: Tool, dialect: str) -> Any:
-    """`dialect` is the client's: a hosted tool goes back as it came, and to its own dialect alone."""
+def _rest(tool: JsonObject, body: JsonObject, dialect: str) -> ProviderData | None:
+    """Unmapped fields of the tool and, with a prefix, of the object inside it. Null is the same as absent."""
+    if body is tool:
+        fields = {name: raw for name, raw in tool.rest().items() if raw != b"null"}
+    else:
+        fields = tool.rest()
+        kind = body.path.rpartition(".")[2]
+        fields.update({f"{kind}.{name}": raw for name, raw in body.rest().items()})
+    return ProviderData(dialect, fields) if fields else None
+
+
+def _nested_grammar(raw: bytes, path: str) -> bytes:
+    """Chat's form of a custom tool's format."""
+    fields = decode_at(raw, _OBJECT, path)
+    kind = fields.pop("type", Raw(b"null"))
+    if bytes(kind) != b'"grammar"':
+        return raw
+    inner = {name: orjson.Fragment(bytes(value)) for name, value in fields.items()}
+    return _encode({"type": _GRAMMAR, _GRAMMAR: inner})
+
+
+def _flat_grammar(raw: bytes) -> Any:
+    """The Responses API's form of the same."""
+    fields = _OBJECT.decode(raw)
+    inner = fields.pop(_GRAMMAR, None)
+    if inner is None:
+        return orjson.Fragment(raw)
+    fields.update(_OBJECT.decode(inner))
+    return {name: orjson.Fragment(bytes(value)) for name, value in fields.items()}
+
+
+def tool_objects(tools: tuple[Tool, ...], client: str, dialect: str) -> list[Any]:
+    """The list of tools in the form of `dialect`; neighbours of one namespace are one object again."""
+    found: list[Any] = []
+    open_namespace: Namespace | None = None
+    for tool in tools:
+        one = tool_object(tool, client, dialect)
+        if tool.namespace is None or dialect != RESPONSES:
+            found.append(one)
+        elif tool.namespace == open_namespace:
+            found[-1]["tools"].append(one)
+        else:
+            group = {"type": _NAMESPACE, "name": tool.namespace.name, "description": tool.namespace.description or ""}
+            found.append({**group, "tools": [one]})
+        open_namespace = tool.namespace
+    return found
+
+
+def tool_object(tool: Tool, client: str, dialect: str = CHAT) -> Any:
+    """`client` is the client's dialect: a hosted tool goes back as it came, and to its own dialect alone."""
     if tool.raw is not None:
-        if dialect != CHAT:
-            raise UnsupportedParameter(f"tools: chat completions have no tool {tool.name}", param="tools")
+        if client != dialect:
+            raise UnsupportedParameter(f"tools: {dialect} has no tool {tool.name}", param="tools")
         return orjson.Fragment(tool.raw)
-    inner: dict[str, Any] = {"name": tool.name}
-    if tool.description is not None:
-        inner["description"] = tool.description
+    flat = dialect == RESPONSES
+    name, description = tool.name, tool.description
+    if tool.namespace is not None:
+        if flat:
+            name = name.removeprefix(full_name(tool.namespace.name, ""))
+        elif tool.namespace.description:
+            description = "\n\n".join(filter(None, (tool.namespace.description, description)))
+    inner: dict[str, Any] = {"type": tool.kind, "name": name} if flat else {"name": name}
+    if description is not None:
+        inner["description"] = description
     if tool.parameters is not None:
         inner["parameters"] = orjson.Fragment(tool.parameters)
     if tool.strict is not None:
         inner["strict"] = tool.strict
+    elif flat and tool.kind == FUNCTION and client != RESPONSES:
+        inner["strict"] = False  # chat's default; the Responses API's is to try
     if tool.grammar is not None:
-        inner["format"] = orjson.Fragment(tool.grammar)
-    outer: dict[str, Any] = {"type": tool.kind, tool.kind: inner}
-    if tool.extras is not None and tool.extras.origin == CHAT:
-        for name, raw in tool.extras.fields.items():
-            prefix, _, field = name.partition(".")
-            if field and prefix == tool.kind:
+        inner["format"] = _flat_grammar(tool.grammar) if flat else orjson.Fragment(tool.grammar)
+    outer: dict[str, Any] = inner if flat else {"type": tool.kind, tool.kind: inner}
+    if tool.extras is not None and tool.extras.origin == dialect:
+        for field_name, raw in tool.extras.fields.items():
+            prefix, _, field = field_name.partition(".")
+            if field and prefix == tool.kind and not flat:
                 inner[field] = orjson.Fragment(raw)
             else:
-                outer[name] = orjson.Fragment(raw)
+                outer[field_name] = orjson.Fragment(raw)
     return outer
 
 
-def parse_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> ToolChoice | None:
+def parse_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None, dialect: str = CHAT) -> ToolChoice | None:
     """Refuses a choice that its tools cannot meet (PROTOCOL: required or named without tools, an unknown name)."""
+    raw = body.peek_raw("tool_choice")
     value = body.take("tool_choice", _CHOICE)
-    if value is None:
+    if value is None or raw is None:
         return None
     if isinstance(value, str):
         if value not in _MODES:
             raise InvalidRequest(f"tool_choice: expected one of {', '.join(_MODES)}, or an object", param="tool_choice")
         choice = ToolChoice(mode=value)
     else:
-        choice = _parse_choice_object(JsonObject(value, "tool_choice"))
+        choice = _parse_choice_object(JsonObject(value, "tool_choice"), raw, dialect)
     if not tools and choice.mode == REQUIRED:
         raise InvalidRequest("tool_choice: a call cannot be required without tools", param="tool_choice")
-    named = (choice.kind, choice.name)
-    if choice.name is not None and not any((tool.kind, tool.name) == named for tool in tools or ()):
-        raise InvalidRequest(f"tool_choice: there is no tool named {choice.name}", param="tool_choice")
-    return choice
+    return choice if choice.name is None else _declared(choice, tools or ())
 
 
-def _parse_choice_object(value: JsonObject) -> ToolChoice:
+def _declared(choice: ToolChoice, tools: tuple[Tool, ...]) -> ToolChoice:
+    """The choice with the name as the tools have it."""
+    if choice.kind == HOSTED:
+        if any(tool.raw is not None for tool in tools):
+            return choice
+    else:
+        for tool in tools:
+            if tool.kind == choice.kind:
+                bare = full_name(tool.namespace.name, choice.name or "") if tool.namespace else choice.name
+                if tool.name in (choice.name, bare):
+                    return ToolChoice(mode=choice.mode, name=tool.name, kind=choice.kind)
+    raise InvalidRequest(f"tool_choice: there is no tool named {choice.name}", param="tool_choice")
+
+
+def _parse_choice_object(value: JsonObject, raw: bytes, dialect: str) -> ToolChoice:
     kind = value.require("type", TEXT)
+    flat = dialect == RESPONSES
     if kind in (FUNCTION, CUSTOM):
-        named = value.take_object(kind)
-        if named is None:
-            raise InvalidRequest(f"tool_choice.{kind}: this field is required", param=f"tool_choice.{kind}")
+        named = value if flat else _inner(value, kind)
         choice = ToolChoice(mode=REQUIRED, name=named.require("name", NAME), kind=kind)
         named.refuse_rest()
         value.refuse_rest()
         return choice
-    if kind == "allowed_tools":
-        allowed = value.take_object("allowed_tools")
-        if allowed is None:
-            raise InvalidRequest("tool_choice.allowed_tools: this field is required", param="tool_choice.allowed_tools")
+    if kind == _ALLOWED:
+        allowed = value if flat else _inner(value, kind)
         mode = allowed.require("mode", TEXT)
         if mode not in (AUTO, REQUIRED):
             raise InvalidRequest(f"{allowed.at('mode')}: expected auto or required", param=allowed.at("mode"))
         references = allowed.require("tools", _RAW_LIST)
         allowed.refuse_rest()
         value.refuse_rest()
+        for i, reference in enumerate(references):
+            decode_at(reference, _OBJECT, allowed.at(f"tools[{i}]"))
         return ToolChoice(mode=mode, allowed=tuple([bytes(reference) for reference in references]))
+    if flat:
+        return ToolChoice(mode=REQUIRED, name=kind, kind=HOSTED, raw=raw)
     raise InvalidRequest(
         f"tool_choice.type: expected {FUNCTION}, {CUSTOM} or allowed_tools, got {kind}", param="tool_choice.type"
     )
 
 
-def tool_choice_object(choice: ToolChoice) -> Any:
+def _inner(value: JsonObject, kind: str) -> JsonObject:
+    inner = value.take_object(kind)
+    if inner is None:
+        raise InvalidRequest(f"tool_choice.{kind}: this field is required", param=f"tool_choice.{kind}")
+    return inner
+
+
+def tool_choice_object(choice: ToolChoice, dialect: str = CHAT) -> Any:
+    flat = dialect == RESPONSES
     if choice.allowed is not None:
-        tools = [orjson.Fragment(reference) for reference in choice.allowed]
-        return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": tools}}
+        tools = [_reference(reference, flat=flat) for reference in choice.allowed]
+        inner = {"mode": choice.mode, "tools": tools}
+        return {"type": _ALLOWED, **inner} if flat else {"type": _ALLOWED, _ALLOWED: inner}
+    if choice.raw is not None:
+        if not flat:
+            raise UnsupportedParameter(f"tool_choice: {dialect} has no tool {choice.name}", param="tool_choice")
+        return orjson.Fragment(choice.raw)
     if choice.name is not None:
-        return {"type": choice.kind, choice.kind: {"name": choice.name}}
+        return (
+            {"type": choice.kind, "name": choice.name}
+            if flat
+            else {"type": choice.kind, choice.kind: {"name": choice.name}}
+        )
     return choice.mode
+
+
+def _reference(raw: bytes, *, flat: bool) -> Any:
+    """A reference to a tool in the other form, where it came in that one."""
+    fields = _OBJECT.decode(raw)
+    kind = bytes(fields.get("type", Raw(b"null"))).decode().strip('"')
+    if kind in (FUNCTION, CUSTOM):
+        inner = fields.get(kind)
+        if flat and inner is not None:
+            return {"type": kind, **{k: orjson.Fragment(bytes(v)) for k, v in _OBJECT.decode(inner).items()}}
+        if not flat and inner is None:
+            del fields["type"]
+            return {"type": kind, kind: {k: orjson.Fragment(bytes(v)) for k, v in fields.items()}}
+    return orjson.Fragment(raw)

@@ -23,6 +23,8 @@ __all__ = [
     "FINISH_WORDS",
     "FUNCTION",
     "KEEPALIVE",
+    "RESPONSES",
+    "RESPONSES_FIELDS",
     "SPELLINGS",
     "STOP_REASONS",
     "FieldTable",
@@ -32,6 +34,7 @@ __all__ = [
 
 CHAT = "openai.chat"
 COMPLETIONS = "openai.completions"
+RESPONSES = "openai.responses"
 
 FUNCTION = "function"
 CUSTOM = "custom"
@@ -95,15 +98,15 @@ def _sampling(name: str, decoder: Decodes[Any], wire: str | None = None) -> Requ
     return RequestField(wire or name, "sampling", name, decoder)
 
 
-_STANDARD = (
+_COMMON = (
     _sampling("temperature", Decoder(Annotated[float, Meta(ge=0, le=2)])),
     _sampling("top_p", FRACTION),
     _sampling("presence_penalty", PENALTY),
     _sampling("frequency_penalty", PENALTY),
     _sampling("seed", Decoder(Annotated[int, Meta(ge=-_INT64 - 1, le=_INT64)])),
-    _top("n", Decoder(Annotated[int, Meta(ge=1, le=128)])),
     _top("user", SHORT_TEXT),
 )
+_STANDARD = (*_COMMON, _top("n", Decoder(Annotated[int, Meta(ge=1, le=128)])))
 _ENGINE = (
     _sampling("top_k", Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)])),
     _sampling("min_p", FRACTION),
@@ -121,8 +124,6 @@ _ENGINE = (
     _sampling("early_stopping", BOOL),
     _sampling("skip_special_tokens", BOOL),
     _sampling("spaces_between_special_tokens", BOOL),
-    _top("echo", BOOL),
-    _top("best_of", Decoder(Annotated[int, Meta(ge=1, le=128)])),
     _top("truncate_prompt_tokens", POSITIVE),
     _top("prompt_logprobs", Decoder(Annotated[int, Meta(ge=0, le=20)])),
     _top("return_token_ids", BOOL),
@@ -135,6 +136,26 @@ _ENGINE = (
     _top("session_id", SHORT_TEXT),
     RequestField("add_special_tokens", "template", "add_special_tokens", BOOL),
 )
+_CHOICES = (_top("echo", BOOL), _top("best_of", Decoder(Annotated[int, Meta(ge=1, le=128)])))
+_TEMPLATE = (
+    RequestField("include_reasoning", "reasoning", "include", BOOL),
+    RequestField("thinking_token_budget", "reasoning", "budget_tokens", COUNT),
+    RequestField("chat_template", "template", "chat_template", TEXT),
+    RequestField("chat_template_kwargs", "template", "kwargs", RAW_OBJECT),
+    RequestField("add_generation_prompt", "template", "add_generation_prompt", BOOL),
+    RequestField("continue_final_message", "template", "continue_final_message", BOOL),
+    RequestField("documents", "template", "documents", RAW_LIST),
+)
+_MESSAGES = (
+    _top("parallel_tool_calls", BOOL),
+    _top("moderation", RAW_OBJECT),
+    _top("service_tier", SHORT_TEXT),
+    _top("safety_identifier", SHORT_TEXT),
+    _top("prompt_cache_key", SHORT_TEXT),
+    _top("prompt_cache_retention", SHORT_TEXT),
+    _top("prompt_cache_options", RAW_OBJECT),
+)
+"""What chat and the Responses API spell alike."""
 
 
 class FieldTable:
@@ -159,35 +180,27 @@ class FieldTable:
 
 CHAT_FIELDS = FieldTable(
     *_STANDARD,
-    _top("parallel_tool_calls", BOOL),
+    *_MESSAGES,
     _top("modalities", TEXTS),
     _top("audio", RAW_OBJECT),
     _top("prediction", RAW_OBJECT),
     _top("web_search_options", RAW_OBJECT),
-    _top("moderation", RAW_OBJECT),
     _top("metadata", RAW_OBJECT),
     _top("verbosity", SHORT_TEXT),
     _top("store", BOOL),
-    _top("service_tier", SHORT_TEXT),
-    _top("safety_identifier", SHORT_TEXT),
-    _top("prompt_cache_key", SHORT_TEXT),
-    _top("prompt_cache_retention", SHORT_TEXT),
-    _top("prompt_cache_options", RAW_OBJECT),
     RequestField("reasoning_effort", "reasoning", "effort", SHORT_TEXT),
     *_ENGINE,
-    RequestField("include_reasoning", "reasoning", "include", BOOL),
-    RequestField("thinking_token_budget", "reasoning", "budget_tokens", COUNT),
-    RequestField("chat_template", "template", "chat_template", TEXT),
-    RequestField("chat_template_kwargs", "template", "kwargs", RAW_OBJECT),
-    RequestField("add_generation_prompt", "template", "add_generation_prompt", BOOL),
-    RequestField("continue_final_message", "template", "continue_final_message", BOOL),
-    RequestField("documents", "template", "documents", RAW_LIST),
+    *_CHOICES,
+    *_TEMPLATE,
 )
 """Fields of chat completions that map one to one. Parsed apart: model, messages, the token limits, stop, logit_bias,
 logprobs, tools, tool_choice, response_format, stream, stream_options, functions, function_call."""
 
-COMPLETION_FIELDS = FieldTable(*_STANDARD, _top("suffix", TEXT), *_ENGINE)
+COMPLETION_FIELDS = FieldTable(*_STANDARD, _top("suffix", TEXT), *_ENGINE, *_CHOICES)
 """The same for legacy completions. Parsed apart: model, prompt, max_tokens, stop, logit_bias, logprobs, stream."""
+
+RESPONSES_FIELDS = FieldTable(*_COMMON, *_MESSAGES, *_ENGINE, *_TEMPLATE)
+"""The same for the Responses API. Parsed apart: what `adapters.openai.responses.parse` takes by name."""
 
 SPELLINGS = {
     "output_format": "response_format",

@@ -14,7 +14,6 @@ __all__ = ["NOT_AVAILABLE", "PROVIDER_TYPES_TO_COME", "find_unavailable"]
 NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "server.workers": (1,),
     "server.admin_port": (),
-    "server.dialect": ("openai",),
     "server.cors": ((),),
     "server.tls": (),
     "server.request_templates": (False,),
@@ -39,7 +38,9 @@ NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "reliability.breaker.failures": (5,),
     "reliability.breaker.window_s": (30,),
     "reliability.breaker.open_s": (15,),
-    "responses": (),
+    "responses.ttl_days": (30,),
+    "responses.max_gb": (10,),
+    "responses.background": (),
     "storage": (),
     "shared": (),
     "cache": (),

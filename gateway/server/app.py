@@ -15,6 +15,7 @@ from adapters.front import Front
 from adapters.gemini.front import GenerateFront
 from adapters.openai.chat.front import ChatFront
 from adapters.openai.completions.front import CompletionsFront
+from adapters.openai.responses.front import ResponsesFront
 from gateway.config import Config, ProviderConfig, Redactor
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.models import Alias
@@ -30,6 +31,7 @@ from gateway.server.connections import Connections
 from gateway.server.door import ClientKey, Door, KeyDoor, LoopbackDoor
 from gateway.server.generation import Generation
 from gateway.server.log import Log
+from gateway.server.responses import for_client, sealer
 from gateway.server.service import ListingFront, Served, Service
 from gateway.server.token_count import CountingFront, TokenCount
 from gateway.version import VERSION
@@ -57,6 +59,7 @@ _COUNTS: Mapping[str, CountingFront] = {
 _LISTS: Mapping[str, ListingFront | None] = {"/v1/models": None, "/v1beta/models": _GEMINI}
 _BY_HEADER: Mapping[str, ListingFront] = {"anthropic-version": _MESSAGES, "x-goog-api-key": _GEMINI}
 _BY_START = {"/v1beta/": _GEMINI}
+_RESPONSES = "/v1/responses"
 _CLOSE_S = 1.0
 """What connections get to end after the drain; aiohttp takes 0 for no limit."""
 _HELD_BODIES = 8
@@ -150,6 +153,17 @@ def build_app(
         )
         for path, front in fronts.items()
     }
+    kept = config.run.responses
+    responses = ResponsesFront(sealer(kept.seal_key if kept is not None else None), around.now)
+    served[_RESPONSES] = Generation(
+        responses,
+        router,
+        bodies,
+        now=around.now,
+        max_depth=config.server.max_depth,
+        keepalive_s=config.server.keepalive_s,
+        for_client=for_client(responses, config.server.dialect),
+    )
     counts = TokenCounts(router)
     served.update(ability_routes(router, bodies, now=around.now, max_depth=config.server.max_depth))
     for path, front in _COUNTS.items():

@@ -27,7 +27,7 @@ __all__ = ["Generation", "Named", "admit"]
 
 
 class Generation:
-    """`now` gives Unix seconds."""
+    """`now` gives Unix seconds. `for_client` gives the front for one request, where clients of one path differ."""
 
     def __init__(
         self,
@@ -38,8 +38,10 @@ class Generation:
         now: Callable[[], float],
         max_depth: int,
         keepalive_s: float,
+        for_client: Callable[[Exchange], Front] | None = None,
     ) -> None:
         self.front = front
+        self._for_client = for_client
         self._router = router
         self._bodies = bodies
         self._now = now
@@ -47,7 +49,7 @@ class Generation:
         self._keepalive_s = keepalive_s
 
     async def serve(self, exchange: Exchange) -> web.StreamResponse:
-        front = self.front
+        front = self.front if self._for_client is None else self._for_client(exchange)
         body = await self._bodies.read(exchange.request)
         exchange.held_bytes = len(body)
         request = front.parse(body, max_depth=self._max_depth)
@@ -63,32 +65,32 @@ class Generation:
         exchange.progress = Progress(task=exchange.task)
         head = AnswerHead(f"{front.id_prefix}{exchange.token}", int(self._now()), request.model)
         if request.stream:
-            return await self._stream(exchange, request, head)
-        return await self._answer(exchange, request, head)
+            return await self._stream(exchange, front, request, head)
+        return await self._answer(exchange, front, request, head)
 
-    async def _answer(self, exchange: Exchange, request: Request, head: AnswerHead) -> web.Response:
+    async def _answer(self, exchange: Exchange, front: Front, request: Request, head: AnswerHead) -> web.Response:
         assert exchange.progress is not None
         folder = Folder()
-        async with aclosing(self._router.stream(request, exchange.progress, self.front.client_field)) as batches:
+        async with aclosing(self._router.stream(request, exchange.progress, front.client_field)) as batches:
             async for batch in batches:
                 if exchange.first_output is None:
                     exchange.see_first(batch)
                 folder.feed(batch)
-        body = self.front.render_result(request, folder.result(), head)
+        body = front.render_result(request, folder.result(), head)
         exchange.status = 200
         return WholeAnswer(body=body, headers=exchange.headers())
 
-    async def _stream(self, exchange: Exchange, request: Request, head: AnswerHead) -> web.StreamResponse:
+    async def _stream(self, exchange: Exchange, front: Front, request: Request, head: AnswerHead) -> web.StreamResponse:
         assert exchange.progress is not None
-        renderer = self.front.renderer(request, head)
+        renderer = front.renderer(request, head)
         async with (
             EventStream(
                 exchange.request,
                 exchange.stream_headers,
                 keepalive_s=self._keepalive_s,
-                frame=self.front.keepalive,
+                frame=front.keepalive,
             ) as stream,
-            aclosing(self._router.stream(request, exchange.progress, self.front.client_field)) as batches,
+            aclosing(self._router.stream(request, exchange.progress, front.client_field)) as batches,
         ):
             exchange.stream, exchange.renderer = stream, renderer
             feed, write = renderer.feed, stream.write

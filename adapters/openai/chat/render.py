@@ -30,6 +30,7 @@ from adapters.canonical.messages import Audio, Part, ProviderData, Reasoning, Re
 from adapters.canonical.request import Request
 from adapters.canonical.result import Choice, Result
 from adapters.front import AnswerHead
+from adapters.openai.annotations import annotation_for
 from adapters.openai.content import REASONING_DETAILS, reasoning_details
 from adapters.openai.finish import finish_fields, finish_word
 from adapters.openai.frames import Frames
@@ -123,8 +124,9 @@ class ChatStreamRenderer:
                     known["expires_at"] = event.expires_at
                 self._delta(event.choice, {event.media: known}, out)
             case AnnotationAdded():
-                if event.origin == CHAT:  # all in one chunk: clients join the lists of several by an index they lack
-                    self._choice(event.choice, out).annotations.append(orjson.Fragment(event.annotation))
+                annotation = annotation_for(CHAT, event.annotation, event.origin)
+                if annotation is not None:  # all in one chunk: clients join several lists by an index they lack
+                    self._choice(event.choice, out).annotations.append(orjson.Fragment(annotation))
             case ChoiceFinished():
                 self._finish_choice(event, out)
             case UsageReported():
@@ -280,8 +282,8 @@ def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
         match part:
             case Text():
                 texts.append(part.text)
-                if part.annotated_by == CHAT:
-                    annotations += [orjson.Fragment(raw) for raw in part.annotations]
+                told = [annotation_for(CHAT, raw, part.annotated_by or "") for raw in part.annotations]
+                annotations += [orjson.Fragment(raw) for raw in told if raw is not None]
             case Refusal():
                 refusals.append(part.text)
             case Reasoning():

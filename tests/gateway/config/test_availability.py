@@ -23,7 +23,6 @@ def test_the_whole_format_is_known_and_only_what_is_missing_is_refused() -> None
     [
         ("server: {workers: 2}", "server.workers"),
         ("server: {admin_port: 9090}", "server.admin_port"),
-        ("server: {dialect: open_responses}", "server.dialect"),
         ("server: {cors: ['*']}", "server.cors"),
         ("server: {tls: {cert: a, key: b}}", "server.tls"),
         ("server: {request_templates: true}", "server.request_templates"),
@@ -43,8 +42,8 @@ def test_the_whole_format_is_known_and_only_what_is_missing_is_refused() -> None
         ("models: {a: {targets: [local/tiny], on_context_overflow: [local/tiny]}}", "models.a.on_context_overflow"),
         ("models: {a: {targets: [local/tiny], on_content_filter: [local/tiny]}}", "models.a.on_content_filter"),
         ("reliability: {breaker: {failures: 6}}", "reliability.breaker.failures"),
-        ("responses: {ttl_days: 1}", "responses"),
-        ("responses: {}", "responses"),
+        ("responses: {ttl_days: 1}", "responses.ttl_days"),
+        ("responses: {background: {}}", "responses.background"),
         ("storage: {url: memory}", "storage"),
         ("shared: {url: 'redis://x'}", "shared"),
         ("cache: {}", "cache"),

@@ -1,0 +1,62 @@
+"""The Responses API towards clients."""
+
+from collections.abc import Callable
+
+from adapters.canonical.errors import GatewayError
+from adapters.canonical.request import Request
+from adapters.canonical.result import Result
+from adapters.front import AnswerHead
+from adapters.openai.errors import render_error
+from adapters.openai.request_fields import client_field
+from adapters.openai.responses.live import LiveResponse
+from adapters.openai.responses.parse import read_body, refuse_state
+from adapters.openai.responses.render import ResponseStreamRenderer, render_response_result
+from adapters.openai.responses.sealing import ClientSeal, Sealer
+from adapters.openai.responses.vocabulary import SPELLINGS
+from adapters.openai.responses.wire_events import OPENAI_FORM, Form
+from adapters.openai.vocabulary import KEEPALIVE, RESPONSES, RESPONSES_FIELDS
+
+__all__ = ["ResponsesFront"]
+
+
+class ResponsesFront:
+    """POST /v1/responses for clients of one form, without a store. `owner` names the client's key ("": there is none);
+    what is sealed for one owner opens for no other. `now` gives Unix seconds."""
+
+    dialect = RESPONSES
+    id_prefix = "resp_"
+    stream_content_type = "text/event-stream; charset=utf-8"
+    keepalive = KEEPALIVE
+    request_id_header = "x-request-id"
+    forwarded_headers: tuple[str, ...] = ()
+
+    def __init__(self, sealer: Sealer, now: Callable[[], float], *, form: Form = OPENAI_FORM, owner: str = "") -> None:
+        self._sealer = sealer
+        self._now = now
+        self.form = form
+        self.seal = ClientSeal(sealer, owner)
+
+    def for_client(self, owner: str, form: Form) -> "ResponsesFront":
+        """The same for another client."""
+        return ResponsesFront(self._sealer, self._now, form=form, owner=owner)
+
+    def parse(self, body: bytes, *, max_depth: int) -> Request:
+        asked = read_body(body, max_depth=max_depth)
+        refuse_state(asked.state)
+        return asked.request(self.seal)
+
+    def live(self, request: Request, head: AnswerHead) -> LiveResponse:
+        """The response to a request, before anything of it is made."""
+        return LiveResponse(request, head, form=self.form, seal=self.seal, now=self._now)
+
+    def renderer(self, request: Request, head: AnswerHead) -> ResponseStreamRenderer:
+        return ResponseStreamRenderer(self.live(request, head))
+
+    def render_result(self, request: Request, result: Result, head: AnswerHead) -> bytes:
+        return render_response_result(self.live(request, head), result)
+
+    def render_error(self, error: GatewayError) -> bytes:
+        return render_error(error)
+
+    def client_field(self, name: str) -> str:
+        return SPELLINGS.get(name) or client_field(name, RESPONSES_FIELDS)

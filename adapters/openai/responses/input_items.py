@@ -1,0 +1,223 @@
+"""Input items -> canonical messages.
+
+Neighbouring items of one assistant turn (its reasoning, messages, calls) become one message, as templates and other
+dialects have it (PROTOCOL 59). Items that this project does not map stay whole and go to their own dialect alone. Where
+each message stands in the client's body is told beside it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import orjson
+from msgspec import Raw
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.messages import (
+    ASSISTANT,
+    TOOL,
+    USER,
+    Message,
+    Opaque,
+    Part,
+    ProviderData,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from adapters.json_fields import JsonObject, decode_at
+from adapters.openai.responses.content import own_fields, parse_content, texts_in
+from adapters.openai.responses.sealing import ClientSeal
+from adapters.openai.responses.vocabulary import (
+    CUSTOM_CALL,
+    CUSTOM_OUTPUT,
+    MESSAGE,
+    REASONING,
+)
+from adapters.openai.tools import full_name
+from adapters.openai.vocabulary import CUSTOM, FUNCTION, NAME, RESPONSES, TEXT
+
+__all__ = ["InputReader"]
+
+_OBJECT = Decoder(dict[str, Raw])
+_GIVEN = ("_output", "_response", "_trigger", "_update")
+"""What ends the types of opaque items that the client, not the model, made."""
+_COMPACTION = "compaction"
+_PHASE = "phase"
+
+
+class _Turn:
+    """An assistant's turn that is still open."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.parts: list[Part] = []
+        self.phase: str | None = None
+        self.extras: ProviderData | None = None
+        self.has_message = False
+        self.has_call = False
+
+    def take_trailing_thoughts(self) -> list[Part]:
+        """What was thought after the last thing said belongs to what is said next."""
+        kept = len(self.parts)
+        while kept and isinstance(self.parts[kept - 1], Reasoning):
+            kept -= 1
+        thoughts = self.parts[kept:]
+        del self.parts[kept:]
+        return thoughts
+
+
+class InputReader:
+    """Collects messages. `seal` opens what this gateway sealed; `references` are stored items by id (raw JSON)."""
+
+    def __init__(self, seal: ClientSeal, references: Mapping[str, bytes]) -> None:
+        self.messages: list[Message] = []
+        self.paths: list[str] = []
+        self._seal = seal
+        self._references = references
+        self._turn: _Turn | None = None
+
+    def add_message(self, message: Message, path: str) -> None:
+        """A message that is not an open turn of the assistant."""
+        self.close()
+        self.messages.append(message)
+        self.paths.append(path)
+
+    def add_all(self, items: Sequence[bytes], path: str) -> None:
+        """Items that stand behind one thing in the body: kept ones, or what a compaction holds."""
+        for raw in items:
+            self.add(raw, path)
+
+    def add(self, raw: bytes, path: str) -> None:
+        """One item. Raises InvalidRequest, naming the path."""
+        item = JsonObject(decode_at(raw, _OBJECT, path), path)
+        kind = item.take("type", TEXT) or (MESSAGE if "role" in item else "item_reference" if "id" in item else None)
+        match kind:
+            case None:
+                raise InvalidRequest(f"{path}.type: this field is required", param=f"{path}.type")
+            case "message":
+                self._add_message(item)
+            case "reasoning":
+                self._add_thought(item, raw)
+            case "function_call" | "custom_tool_call":
+                self._add_call(item, kind)
+            case "function_call_output" | "custom_tool_call_output":
+                self._add_result(item, kind)
+            case "item_reference":
+                self._add_referenced(item)
+            case "compaction":
+                self._add_compaction(item, raw)
+            case _:
+                self._add_opaque(kind, raw, path)
+
+    def close(self) -> None:
+        """Ends the open turn."""
+        turn, self._turn = self._turn, None
+        if turn is not None and turn.parts:
+            message = Message(role=ASSISTANT, parts=tuple(turn.parts), phase=turn.phase, extras=turn.extras)
+            self.messages.append(message)
+            self.paths.append(turn.path)
+
+    def _open(self, path: str) -> _Turn:
+        if self._turn is None:
+            self._turn = _Turn(path)
+        return self._turn
+
+    def _add_message(self, item: JsonObject) -> None:
+        role = item.require("role", NAME)
+        if "content" not in item:
+            raise InvalidRequest(f"{item.at('content')}: this field is required", param=item.at("content"))
+        parts = parse_content(item, "content")
+        phase = item.take(_PHASE, TEXT)
+        _forget(item)
+        extras = own_fields(item)
+        if role != ASSISTANT:
+            self.add_message(Message(role=role, parts=parts, phase=phase, extras=extras), item.path)
+            return
+        turn = self._open(item.path)
+        if turn.has_message and not turn.has_call:
+            thoughts = turn.take_trailing_thoughts()
+            self.close()
+            turn = self._open(item.path)
+            turn.parts += thoughts
+        if turn.has_message and phase != turn.phase and phase is not None:
+            own = ProviderData(RESPONSES, {_PHASE: orjson.dumps(phase)})
+            parts = tuple([replace(part, provider_data=own) if isinstance(part, Text) else part for part in parts])
+        else:
+            turn.phase = phase
+        turn.has_message = True
+        turn.extras = extras or turn.extras
+        turn.parts += parts
+
+    def _add_thought(self, item: JsonObject, raw: bytes) -> None:
+        blob = item.take("encrypted_content", TEXT)
+        text = "".join(texts_in(item, "content", "reasoning_text"))
+        summary = tuple(texts_in(item, "summary", "summary_text"))
+        turn = self._open(item.path)
+        if not blob:
+            if text or summary:
+                turn.parts.append(Reasoning(text=text, summary=summary))
+        elif self._seal.is_ours(blob):
+            turn.parts.append(self._seal.open_thought(blob, item.at("encrypted_content")))
+        else:
+            turn.parts.append(Opaque(type=REASONING, raw=raw, origin=RESPONSES))
+
+    def _add_call(self, item: JsonObject, kind: str) -> None:
+        custom = kind == CUSTOM_CALL
+        call_id = item.require("call_id", NAME)
+        name = item.require("name", NAME)
+        arguments = item.take("input" if custom else "arguments", TEXT) or ""
+        namespace = item.take("namespace", TEXT)
+        _forget(item)
+        data = own_fields(item)
+        if namespace:
+            name = full_name(namespace, name)
+            fields = {**(data.fields if data else {}), "namespace": orjson.dumps(namespace)}
+            data = ProviderData(RESPONSES, fields)
+        turn = self._open(item.path)
+        turn.has_call = True
+        call_kind = CUSTOM if custom else FUNCTION
+        turn.parts.append(ToolCall(id=call_id, name=name, arguments=arguments, kind=call_kind, provider_data=data))
+
+    def _add_result(self, item: JsonObject, kind: str) -> None:
+        call_id = item.require("call_id", NAME)
+        if "output" not in item:
+            raise InvalidRequest(f"{item.at('output')}: this field is required", param=item.at("output"))
+        parts = parse_content(item, "output")
+        _forget(item)
+        data = own_fields(item)
+        if kind == CUSTOM_OUTPUT:
+            data = ProviderData(RESPONSES, {**(data.fields if data else {}), "type": orjson.dumps(kind)})
+        result = ToolResult(call_id=call_id, parts=parts, provider_data=data)
+        self.add_message(Message(role=TOOL, parts=(result,)), item.path)
+
+    def _add_referenced(self, item: JsonObject) -> None:
+        item_id = item.require("id", NAME)
+        found = self._references.get(item_id)
+        if found is None:
+            raise InvalidRequest(
+                f"{item.path}: there is no stored item '{item_id[:100]}'", param=item.path, code="item_not_found"
+            )
+        self.add(found, item.path)
+
+    def _add_compaction(self, item: JsonObject, raw: bytes) -> None:
+        blob = item.require("encrypted_content", TEXT)
+        if self._seal.is_ours(blob):
+            self.add_all(self._seal.open_items(blob, item.at("encrypted_content")), item.path)
+        else:
+            self._add_opaque(_COMPACTION, raw, item.path)
+
+    def _add_opaque(self, kind: str, raw: bytes, path: str) -> None:
+        part = Opaque(type=kind, raw=raw, origin=RESPONSES)
+        if kind.endswith(_GIVEN) or kind == _COMPACTION:
+            self.add_message(Message(role=USER, parts=(part,)), path)
+        else:
+            self._open(path).parts.append(part)
+
+
+def _forget(item: JsonObject) -> None:
+    """What an item says about itself only because it was played back."""
+    item.take_raw("id")
+    item.take_raw("status")
+    item.take_raw("created_by")

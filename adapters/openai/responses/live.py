@@ -1,0 +1,186 @@
+"""A response while it is made: events of a provider in, events of its stream out, and the object at each moment.
+
+    queue()? start() feed(events)* (finish() | fail(error) | cancel())
+
+Each call gives the events that it leads to, numbered on. Ids follow from the response's id and an item's place, so a
+stream and a body of the same answer agree. Whoever keeps responses reads `snapshot` and `kept_items`. No I/O here.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from adapters.canonical.errors import GatewayError, UpstreamError
+from adapters.canonical.events import (
+    ChoiceFinished,
+    Event,
+    PromptReported,
+    ProviderReported,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    UsageReported,
+)
+from adapters.canonical.messages import ASSISTANT, Message
+from adapters.canonical.request import Request
+from adapters.canonical.result import Folder
+from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.usage import Usage
+from adapters.front import AnswerHead
+from adapters.openai.content import message_object
+from adapters.openai.finish import finish_fields
+from adapters.openai.responses.output import Output
+from adapters.openai.responses.output_items import EventLog
+from adapters.openai.responses.response_object import FINAL, ResponseObject
+from adapters.openai.responses.sealing import ClientSeal
+from adapters.openai.responses.vocabulary import INCOMPLETE_REASONS, INPUT_MESSAGES
+from adapters.openai.responses.wire_events import Form, ResponseEvent
+from adapters.openai.vocabulary import CHAT, RESPONSES
+
+__all__ = ["LiveResponse"]
+
+
+class LiveResponse:
+    """`now` gives Unix seconds."""
+
+    def __init__(
+        self, request: Request, head: AnswerHead, *, form: Form, seal: ClientSeal, now: Callable[[], float]
+    ) -> None:
+        self.status = "queued"
+        self.usage: Usage | None = None
+        self._log = EventLog()
+        self._output = Output(request, head.id, self._log, form, seal)
+        self._object = ResponseObject(request, head)
+        self._now = now
+        self._created = False
+        self._finish: ChoiceFinished | None = None
+        self._error: GatewayError | None = None
+        self._completed_at: int | None = None
+        self._more: dict[str, Any] = {}
+        self._token_ids: list[int] = []
+        self._folder = Folder() if INPUT_MESSAGES in request.mirrored else None
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in FINAL
+
+    def snapshot(self) -> bytes:
+        """The Response object as JSON."""
+        unfinished = "incomplete" if self.is_final else "in_progress"
+        return self._object.render(
+            self.status,
+            self._output.render(unfinished),
+            usage=self.usage,
+            error=self._error,
+            incomplete=self._incomplete_reason if self.status == "incomplete" else None,
+            completed_at=self._completed_at,
+            more=self._more,
+        )
+
+    def kept_items(self) -> list[bytes]:
+        """The output items with everything that a later turn needs (reasoning is sealed, also if nobody asked)."""
+        return self._output.render("incomplete" if self.is_final else "in_progress", keeps=True)
+
+    def queue(self) -> list[ResponseEvent]:
+        """It waits for its turn."""
+        self._say("response.created")
+        self._say("response.queued")
+        self._created = True
+        return self._log.take()
+
+    def start(self) -> list[ResponseEvent]:
+        """It is being made."""
+        self._start()
+        return self._log.take()
+
+    def feed(self, events: Sequence[Event]) -> list[ResponseEvent]:
+        """Raises UpstreamError where the upstream gave the answer up."""
+        if self.status == "queued":
+            self._start()
+        if self._folder is not None:
+            self._folder.feed(events)
+        feed = self._output.feed
+        for event in events:
+            if type(event) is TextDelta or type(event) is ReasoningDelta:
+                if event.token_ids:
+                    self._token_ids += event.token_ids
+                feed(event)
+            else:
+                self._feed_other(event)
+        return self._log.take()
+
+    def finish(self) -> list[ResponseEvent]:
+        """The answer is whole, or cut."""
+        if self._finish is None:
+            raise UpstreamError("the upstream's answer has no finish")
+        if self._token_ids:
+            self._more["token_ids"] = self._token_ids
+        if self._folder is not None:
+            parts = self._folder.result().choices[0].parts
+            self._more["output_messages"] = message_object(Message(role=ASSISTANT, parts=parts))
+        if self._incomplete_reason is not None:
+            return self._end("incomplete", "response.incomplete")
+        self._completed_at = int(self._now())
+        return self._end("completed", "response.completed")
+
+    def fail(self, error: GatewayError) -> list[ResponseEvent]:
+        """It failed; what was made until now stays, incomplete. Nothing follows a state that is final already."""
+        if self.is_final:
+            return []
+        if self.status == "queued":
+            self._start()
+        self._error = error
+        return self._end("failed", "response.failed")
+
+    def cancel(self) -> list[ResponseEvent]:
+        """Somebody cancelled it. The API has no event of its own for that."""
+        return [] if self.is_final else self._end("cancelled", "response.failed")
+
+    @property
+    def _incomplete_reason(self) -> str | None:
+        return None if self._finish is None else INCOMPLETE_REASONS.get(self._finish.reason)
+
+    def _start(self) -> None:
+        self.status = "in_progress"
+        if not self._created:
+            self._created = True
+            self._say("response.created")
+        self._say("response.in_progress")
+
+    def _end(self, status: str, name: str) -> list[ResponseEvent]:
+        self.status = status
+        self._say(name)
+        return self._log.take()
+
+    def _say(self, name: str) -> None:
+        self._log.say(name, {"response": orjson.Fragment(self.snapshot())})
+
+    def _feed_other(self, event: Event) -> None:
+        match event:
+            case ChoiceFinished():
+                self._finish_output(event)
+            case UsageReported():
+                self.usage = event.usage
+            case ProviderReported():
+                self._report(event)
+            case PromptReported():
+                if event.token_ids is not None:
+                    self._more["prompt_token_ids"] = event.token_ids
+            case Started():
+                pass  # the gateway's own id and time stand in the object
+            case _:
+                self._output.feed(event)
+
+    def _finish_output(self, event: ChoiceFinished) -> None:
+        if event.reason in (StopReason.ERROR, StopReason.CANCELLED):
+            raise UpstreamError(f"the upstream gave up the answer ({event.raw or event.reason.value})")
+        self._finish = event
+        self._more.update(finish_fields(event))
+        self._output.finish(cut=event.reason in INCOMPLETE_REASONS)
+
+    def _report(self, event: ProviderReported) -> None:
+        if event.origin == RESPONSES:
+            self._object.fields.update(event.fields)
+        elif event.origin == CHAT and "service_tier" in event.fields:
+            self._object.fields["service_tier"] = event.fields["service_tier"]

@@ -1,0 +1,93 @@
+"""What a Response object says again of its request, and the defaults where the request is silent.
+
+The object has the union of the keys that OpenAI and the Open Responses specification name; what the latter demands to
+be there, and not null, always is.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from msgspec import Raw
+from msgspec.json import Decoder
+
+from adapters.canonical.request import OutputFormat
+from adapters.json_fields import JsonObject
+from adapters.openai.vocabulary import FUNCTION
+
+__all__ = ["complete", "mirrored_fields", "mirrored_text"]
+
+_OBJECT = Decoder(dict[str, Raw])
+_LIST = Decoder(list[dict[str, Raw]])
+_NULL = b"null"
+_DEFAULTS: Mapping[str, bytes] = {
+    "background": b"false",
+    "frequency_penalty": b"0.0",
+    "instructions": _NULL,
+    "max_output_tokens": _NULL,
+    "max_tool_calls": _NULL,
+    "metadata": b"{}",
+    "parallel_tool_calls": b"true",
+    "presence_penalty": b"0.0",
+    "previous_response_id": _NULL,
+    "prompt_cache_key": _NULL,
+    "prompt_cache_retention": _NULL,
+    "reasoning": _NULL,
+    "safety_identifier": _NULL,
+    "service_tier": b'"default"',
+    "store": b"false",
+    "temperature": b"1.0",
+    "text": b'{"format":{"type":"text"}}',
+    "tool_choice": b'"auto"',
+    "tools": b"[]",
+    "top_logprobs": b"0",
+    "top_p": b"1.0",
+    "truncation": b'"disabled"',
+    "user": _NULL,
+}
+_ONLY_IF_SET = ("access_programs", "image", "prompt", "prompt_cache_options")
+_AS_THEY_CAME = frozenset((*_DEFAULTS, *_ONLY_IF_SET)) - {"text", "store", "background"}
+_AUTO_TIER = b'"auto"'
+_TOOL_KEYS = ("description", "parameters", "strict")
+_REASONING_KEYS = ("effort", "summary")
+
+
+def mirrored_fields(body: JsonObject) -> dict[str, bytes]:
+    """The fields as raw JSON, read before anybody takes them. Their types are checked by who takes them."""
+    found = dict(_DEFAULTS)
+    for name in _AS_THEY_CAME:
+        raw = body.peek_raw(name)
+        if raw is not None and raw != _NULL:
+            found[name] = raw
+    if found["service_tier"] == _AUTO_TIER:
+        found["service_tier"] = _DEFAULTS["service_tier"]
+    return found
+
+
+def complete(found: dict[str, bytes]) -> None:
+    """Puts the keys that the specification wants into tools and reasoning, once their types are known to be right."""
+    found["tools"] = orjson.dumps([_tool(tool) for tool in _LIST.decode(found["tools"])])
+    if found["reasoning"] != _NULL:
+        fields = _fragments(_OBJECT.decode(found["reasoning"]))
+        found["reasoning"] = orjson.dumps({**dict.fromkeys(_REASONING_KEYS), **fields})
+
+
+def mirrored_text(wanted: OutputFormat | None, verbosity: str | None) -> bytes:
+    """`text`: the format as it came, with the fields that the specification wants to see."""
+    form: dict[str, Any] = {"type": "text"}
+    if wanted is not None:
+        form = _fragments(_OBJECT.decode(wanted.raw or b"{}"))
+        if wanted.kind == "json_schema":
+            form = {"description": None, "schema": None, "strict": False, **form}
+    return orjson.dumps({"format": form} if verbosity is None else {"format": form, "verbosity": verbosity})
+
+
+def _tool(fields: dict[str, Raw]) -> dict[str, Any]:
+    found = _fragments(fields)
+    if bytes(fields.get("type", Raw(_NULL))) == b'"%b"' % FUNCTION.encode():
+        return {**found, **{name: found.get(name) for name in _TOOL_KEYS}}
+    return found
+
+
+def _fragments(fields: Mapping[str, Raw]) -> dict[str, Any]:
+    return {name: orjson.Fragment(bytes(raw)) for name, raw in fields.items()}

@@ -1,0 +1,392 @@
+"""The items of an answer while they are made: what each is, and the events of its life.
+
+An item says `added`, its content, and `done`; who decides when is `adapters.openai.responses.live`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import orjson
+from msgspec import Raw
+from msgspec.json import Decoder, Encoder
+
+from adapters.canonical.events import ReasoningFinished
+from adapters.canonical.messages import ProviderData, Reasoning, joined_data
+from adapters.canonical.usage import TokenLogprob
+from adapters.openai.logprobs import logprob_objects
+from adapters.openai.responses.content import add_own_fields
+from adapters.openai.responses.sealing import ClientSeal
+from adapters.openai.responses.vocabulary import CUSTOM_CALL, MESSAGE, REASONING
+from adapters.openai.responses.wire_events import Form, ResponseEvent
+
+__all__ = ["CallItem", "EventLog", "HostedItem", "ImageItem", "Item", "MessageItem", "ThoughtItem"]
+
+_OBJECT = Decoder(dict[str, Raw])
+_encode_raw = Encoder().encode
+
+
+class EventLog:
+    """Numbers the events of one response."""
+
+    __slots__ = ("number", "out")
+
+    def __init__(self) -> None:
+        self.number = 0
+        """Of the next event."""
+        self.out: list[ResponseEvent] = []
+
+    def say(self, name: str, fields: Mapping[str, Any]) -> None:
+        self.say_raw(name, orjson.dumps(fields)[1:])
+
+    def say_raw(self, name: str, rest: bytes) -> None:
+        """`rest` is what stands in the object behind its type and number, its closing brace included."""
+        number = self.number
+        self.number = number + 1
+        self.out.append(
+            ResponseEvent(number, name, b'{"type":"%b","sequence_number":%d,%b' % (name.encode(), number, rest))
+        )
+
+    def take(self) -> list[ResponseEvent]:
+        out, self.out = self.out, []
+        return out
+
+
+class Item(Protocol):
+    """One output item."""
+
+    index: int
+
+    def add(self, log: EventLog) -> None:
+        """Says that it begins."""
+        ...
+
+    def finish(self, log: EventLog, status: str) -> None:
+        """Says everything up to its end."""
+        ...
+
+    def render(self, status: str, *, keeps: bool = False) -> bytes:
+        """The item as it is. `keeps`: as a store keeps it, with what a later turn needs."""
+        ...
+
+
+class _Place:
+    """What the events of one item share."""
+
+    def __init__(self, item_id: str, index: int) -> None:
+        self.id = item_id
+        self.index = index
+        self.fields = {"item_id": item_id, "output_index": index}
+
+    def begin(self, log: EventLog, item: bytes) -> None:
+        log.say("response.output_item.added", {"output_index": self.index, "item": orjson.Fragment(item)})
+
+    def end(self, log: EventLog, item: bytes) -> None:
+        log.say("response.output_item.done", {"output_index": self.index, "item": orjson.Fragment(item)})
+
+
+class _Content:
+    """One content part of a message: `kind` is output_text or refusal."""
+
+    def __init__(self, kind: str, number: int) -> None:
+        self.kind = kind
+        self.number = number
+        self.pieces: list[str] = []
+        self.logprobs: list[dict[str, Any]] = []
+        self.annotations: list[orjson.Fragment] = []
+
+    def object(self, text: str) -> dict[str, Any]:
+        if self.kind == "refusal":
+            return {"type": "refusal", "refusal": text}
+        return {"type": "output_text", "text": text, "annotations": self.annotations, "logprobs": self.logprobs}
+
+
+class MessageItem:
+    """A message; its content parts follow each other, one open at a time."""
+
+    def __init__(self, item_id: str, index: int, phase: bytes | None) -> None:
+        self._place = _Place(item_id, index)
+        self.index = index
+        self._phase = phase
+        self._closed: list[dict[str, Any]] = []
+        self._open: _Content | None = None
+        self.delta_head = b""
+        """What stands before the JSON text of the open text's next delta, `DELTA_TAIL` after it."""
+
+    DELTA_TAIL = b',"logprobs":[]}'
+
+    def add(self, log: EventLog) -> None:
+        self._place.begin(log, self.render("in_progress"))
+
+    def begin_part(self, log: EventLog, kind: str) -> None:
+        """Ends the open part and begins another."""
+        self.end_part(log)
+        self._open = content = _Content(kind, len(self._closed))
+        fields = {**self._place.fields, "content_index": content.number}
+        log.say("response.content_part.added", {**fields, "part": content.object("")})
+        self.delta_head = orjson.dumps(fields)[1:-1] + b',"delta":'
+
+    def add_text(
+        self, log: EventLog, text: str, logprobs: tuple[TokenLogprob, ...], token_ids: tuple[int, ...]
+    ) -> None:
+        content = self._content()
+        content.pieces.append(text)
+        tail = self.DELTA_TAIL
+        if logprobs or token_ids:
+            told: dict[str, Any] = {"logprobs": logprob_objects(logprobs)}
+            content.logprobs += told["logprobs"]
+            if token_ids:
+                told["token_ids"] = token_ids
+            tail = b"," + orjson.dumps(told)[1:]
+        log.say_raw("response.output_text.delta", self.delta_head + orjson.dumps(text) + tail)
+
+    def add_refusal(self, log: EventLog, text: str) -> None:
+        self._content().pieces.append(text)
+        log.say_raw("response.refusal.delta", self.delta_head + orjson.dumps(text) + b"}")
+
+    def annotate(self, log: EventLog, annotation: bytes) -> None:
+        content = self._content()
+        note = orjson.Fragment(annotation)
+        place = {"content_index": content.number, "annotation_index": len(content.annotations)}
+        content.annotations.append(note)
+        log.say("response.output_text.annotation.added", {**self._place.fields, **place, "annotation": note})
+
+    def end_part(self, log: EventLog) -> None:
+        content, self._open = self._open, None
+        if content is None:
+            return
+        text = "".join(content.pieces)
+        fields = {**self._place.fields, "content_index": content.number}
+        if content.kind == "refusal":
+            log.say("response.refusal.done", {**fields, "refusal": text})
+        else:
+            log.say("response.output_text.done", {**fields, "text": text, "logprobs": content.logprobs})
+        part = content.object(text)
+        self._closed.append(part)
+        log.say("response.content_part.done", {**fields, "part": part})
+
+    def finish(self, log: EventLog, status: str) -> None:
+        self.end_part(log)
+        self._place.end(log, self.render(status))
+
+    def render(self, status: str, *, keeps: bool = False) -> bytes:
+        content = list(self._closed)
+        if self._open is not None:
+            content.append(self._open.object("".join(self._open.pieces)))
+        found: dict[str, Any] = {
+            "id": self._place.id,
+            "type": MESSAGE,
+            "status": status,
+            "role": "assistant",
+            "content": content,
+        }
+        if self._phase is not None:
+            found["phase"] = orjson.Fragment(self._phase)
+        return orjson.dumps(found)
+
+    def _content(self) -> _Content:
+        assert self._open is not None
+        return self._open
+
+
+class ThoughtItem:
+    """Reasoning: its raw text, its summary in pieces, and the seal over both.
+
+    `shows_seal` False: the client did not ask for it, and only a store gets it.
+    """
+
+    def __init__(self, item_id: str, index: int, form: Form, seal: ClientSeal, *, shows_seal: bool) -> None:
+        self._place = _Place(item_id, index)
+        self.index = index
+        self._form = form
+        self._seal = seal
+        self._shows_seal = shows_seal
+        self._text: list[str] = []
+        self._summary: dict[int, list[str]] = {}
+        self._piece: int | None = None
+        """The open piece of the summary."""
+        self._proof = ReasoningFinished(0, 0)
+        self._sealed: str | None = None
+
+    def add(self, log: EventLog) -> None:
+        self._place.begin(log, self.render("in_progress"))
+
+    def add_text(
+        self, log: EventLog, text: str, logprobs: tuple[TokenLogprob, ...], token_ids: tuple[int, ...]
+    ) -> None:
+        if not self._text:
+            part = {"type": "reasoning_text", "text": ""}
+            log.say("response.content_part.added", {**self._place.fields, "content_index": 0, "part": part})
+        self._text.append(text)
+        told: dict[str, Any] = {**self._place.fields, "content_index": 0, "delta": text}
+        if logprobs:
+            told["logprobs"] = logprob_objects(logprobs)
+        if token_ids:
+            told["token_ids"] = token_ids
+        log.say(self._form.reasoning_delta, told)
+
+    def add_summary(self, log: EventLog, piece: int, text: str) -> None:
+        if piece != self._piece:
+            self._end_piece(log)
+            self._piece = piece
+            part = {"type": "summary_text", "text": ""}
+            fields = {**self._place.fields, "summary_index": piece}
+            log.say("response.reasoning_summary_part.added", {**fields, "part": part})
+        self._summary.setdefault(piece, []).append(text)
+        log.say("response.reasoning_summary_text.delta", {**self._place.fields, "summary_index": piece, "delta": text})
+
+    def prove(self, event: ReasoningFinished) -> None:
+        """What proves it to its maker; of several, the last of each kind counts."""
+        known = self._proof
+        self._proof = ReasoningFinished(
+            0,
+            0,
+            signature=event.signature or known.signature,
+            encrypted=event.encrypted or known.encrypted,
+            origin=event.origin or known.origin,
+            provider_data=joined_data(known.provider_data, event.provider_data),
+        )
+
+    def finish(self, log: EventLog, status: str) -> None:
+        self._end_piece(log)
+        if self._text:
+            text = "".join(self._text)
+            fields = {**self._place.fields, "content_index": 0}
+            log.say(self._form.reasoning_done, {**fields, "text": text})
+            log.say("response.content_part.done", {**fields, "part": {"type": "reasoning_text", "text": text}})
+        self._place.end(log, self.render(status))
+
+    def _end_piece(self, log: EventLog) -> None:
+        piece, self._piece = self._piece, None
+        if piece is None:
+            return
+        text = "".join(self._summary[piece])
+        fields = {**self._place.fields, "summary_index": piece}
+        log.say("response.reasoning_summary_text.done", {**fields, "text": text})
+        log.say("response.reasoning_summary_part.done", {**fields, "part": {"type": "summary_text", "text": text}})
+
+    def render(self, status: str, *, keeps: bool = False) -> bytes:
+        summary = ["".join(self._summary[piece]) for piece in sorted(self._summary)]
+        found: dict[str, Any] = {
+            "id": self._place.id,
+            "type": REASONING,
+            "status": status,
+            "summary": [{"type": "summary_text", "text": text} for text in summary],
+        }
+        text = "".join(self._text)
+        if text:
+            found["content"] = [{"type": "reasoning_text", "text": text}]
+        if status != "in_progress" and (self._shows_seal or keeps):
+            found["encrypted_content"] = self._seal_of(text, tuple(summary))
+        return orjson.dumps(found)
+
+    def _seal_of(self, text: str, summary: tuple[str, ...]) -> str:
+        if self._sealed is None:
+            proof = self._proof
+            self._sealed = self._seal.seal_thought(
+                Reasoning(
+                    text=text,
+                    summary=summary,
+                    signature=proof.signature,
+                    encrypted=proof.encrypted,
+                    origin=proof.origin,
+                    provider_data=proof.provider_data,
+                )
+            )
+        return self._sealed
+
+
+class CallItem:
+    """A call of a function or of a custom tool."""
+
+    def __init__(self, item_id: str, index: int, call: Mapping[str, Any], data: ProviderData | None) -> None:
+        """`call` has the type, call_id and name, and the namespace where there is one."""
+        self._place = _Place(item_id, index)
+        self.index = index
+        self._call = call
+        self._data = data
+        self._pieces: list[str] = []
+        custom = call["type"] == CUSTOM_CALL
+        self._field = "input" if custom else "arguments"
+        self._event = "response.custom_tool_call_input" if custom else "response.function_call_arguments"
+        self._delta_head = orjson.dumps(self._place.fields)[1:-1] + b',"delta":'
+
+    def add(self, log: EventLog) -> None:
+        self._place.begin(log, self.render("in_progress"))
+
+    def add_arguments(self, log: EventLog, text: str) -> None:
+        self._pieces.append(text)
+        log.say_raw(f"{self._event}.delta", self._delta_head + orjson.dumps(text) + b"}")
+
+    def finish(self, log: EventLog, status: str) -> None:
+        log.say(f"{self._event}.done", {**self._place.fields, self._field: "".join(self._pieces)})
+        self._place.end(log, self.render(status))
+
+    def render(self, status: str, *, keeps: bool = False) -> bytes:
+        found: dict[str, Any] = {"id": self._place.id, "status": status, **self._call}
+        found[self._field] = "".join(self._pieces)
+        add_own_fields(found, self._data)
+        return orjson.dumps(found)
+
+
+class ImageItem:
+    """An image that the model made."""
+
+    def __init__(self, item_id: str, index: int) -> None:
+        self._place = _Place(item_id, index)
+        self.index = index
+        self._pieces: list[str] = []
+        self.format: str | None = None
+
+    def add(self, log: EventLog) -> None:
+        self._place.begin(log, self.render("in_progress"))
+        log.say("response.image_generation_call.in_progress", self._place.fields)
+        log.say("response.image_generation_call.generating", self._place.fields)
+
+    def add_data(self, data: str, form: str | None) -> None:
+        self._pieces.append(data)
+        self.format = form or self.format
+
+    def finish(self, log: EventLog, status: str) -> None:
+        if status == "completed":
+            log.say("response.image_generation_call.completed", self._place.fields)
+        self._place.end(log, self.render(status))
+
+    def render(self, status: str, *, keeps: bool = False) -> bytes:
+        found: dict[str, Any] = {
+            "id": self._place.id,
+            "type": "image_generation_call",
+            "status": "failed" if status == "incomplete" else status,
+            "result": "".join(self._pieces) or None,
+        }
+        if self.format is not None:
+            found["output_format"] = self.format
+        return orjson.dumps(found)
+
+
+class HostedItem:
+    """An item of an upstream of this dialect, or of a tool that the gateway runs: it travels as it came."""
+
+    def __init__(self, index: int, item: bytes) -> None:
+        self.index = index
+        self._item = item
+
+    def add(self, log: EventLog) -> None:
+        log.say("response.output_item.added", {"output_index": self.index, "item": orjson.Fragment(self._item)})
+
+    def pass_on(self, log: EventLog, name: str, payload: bytes) -> None:
+        """One of its own events, with this response's numbers."""
+        fields = _OBJECT.decode(payload)
+        fields.pop("type", None)
+        fields.pop("sequence_number", None)
+        fields["output_index"] = Raw(b"%d" % self.index)
+        log.say_raw(name, _encode_raw(fields)[1:])
+
+    def settle(self, item: bytes) -> None:
+        """The item as it is at its end."""
+        self._item = item
+
+    def finish(self, log: EventLog, status: str) -> None:
+        log.say("response.output_item.done", {"output_index": self.index, "item": orjson.Fragment(self._item)})
+
+    def render(self, status: str, *, keeps: bool = False) -> bytes:
+        return self._item

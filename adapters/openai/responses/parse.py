@@ -1,0 +1,244 @@
+"""A body of the Responses API as a Request, in two steps.
+
+`read_body` takes what the gateway itself answers for: whether the response is kept, what it follows on, its input item
+by item. Whoever keeps responses then fetches what stands before the input and behind its references, and
+`Asked.request` makes the Request of all of it. Without a store there is nothing before and behind (`refuse_state`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import orjson
+from msgspec import Meta, Raw
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.canonical.messages import SYSTEM, Message, Text
+from adapters.canonical.request import OutputFormat, Request
+from adapters.json_fields import JsonObject, parse_object
+from adapters.openai.content import message_object, parse_message
+from adapters.openai.request_fields import build_request, take_model, take_shared
+from adapters.openai.response_format import parse_response_format
+from adapters.openai.responses.input_items import InputReader
+from adapters.openai.responses.mirror import complete, mirrored_fields, mirrored_text
+from adapters.openai.responses.sealing import ClientSeal
+from adapters.openai.responses.vocabulary import ENCRYPTED, INCLUDE, INPUT_MESSAGES, LOGPROBS
+from adapters.openai.tools import parse_tool_choice, parse_tools
+from adapters.openai.vocabulary import (
+    BOOL,
+    NAME,
+    POSITIVE,
+    RAW_OBJECT,
+    RESPONSES,
+    RESPONSES_FIELDS,
+    SHORT_TEXT,
+    TEXT,
+)
+
+__all__ = ["Asked", "State", "read_body", "refuse_state"]
+
+_TOP_LOGPROBS = Decoder(Annotated[int, Meta(ge=0, le=20)])
+_METADATA = Decoder(
+    Annotated[
+        dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
+        Meta(max_length=16),
+    ]
+)
+_RAW_ITEMS = Decoder(list[Raw])
+_CONVERSATION = Decoder(str | dict[str, Raw])
+_INCLUDE = Decoder(list[str])
+_TRUNCATIONS = ("auto", "disabled")
+_MESSAGES = "previous_input_messages"
+_OF_REASONING = ("effort", "summary", "context", "mode")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What a request says about keeping. `store` None: not said, which means yes where there is a store."""
+
+    store: bool | None = None
+    background: bool = False
+    previous_response_id: str | None = None
+    conversation: str | None = None
+    background_options: bytes | None = None
+
+    @property
+    def follows(self) -> str | None:
+        """The name of the field that puts something before the input."""
+        if self.previous_response_id is not None:
+            return "previous_response_id"
+        return "conversation" if self.conversation is not None else None
+
+
+class Asked:
+    """A body of which the gateway's own fields are taken. `input_items` are the input's, as raw JSON, a text as the
+    message that it stands for."""
+
+    def __init__(self, body: JsonObject) -> None:
+        self._body = body
+        self._mirrored = mirrored_fields(body)
+        self.model = take_model(body)
+        self.state = _take_state(body)
+        self.input_items, self._paths = _take_input(body)
+
+    def request(
+        self,
+        seal: ClientSeal,
+        *,
+        before: Sequence[bytes] = (),
+        references: Mapping[str, bytes] | None = None,
+        kept: Mapping[str, bytes] | None = None,
+    ) -> Request:
+        """The Request; to be called once. Raises InvalidRequest, naming the path.
+
+        `before` are stored items that stand before the input, `references` those that it refers to, by id. `kept` are
+        fields of the response that its keeper decides (`store`, `background`, `conversation`), raw JSON.
+        """
+        body, mirrored = self._body, self._mirrored
+        reader = InputReader(seal, references or {})
+        _add_instructions(body, reader)
+        reader.add_all(before, self.state.follows or "input")
+        for raw, path in zip(self.input_items, self._paths, strict=True):
+            reader.add(raw, path)
+        reader.close()
+        if not reader.messages and body.peek_raw("prompt") is None:
+            raise InvalidRequest("input: this field is required", param="input")
+        tools = parse_tools(body, RESPONSES)
+        hosted = any(tool.raw is not None for tool in tools or ())
+        tool_choice = parse_tool_choice(body, tools, RESPONSES)
+        include, logprobs = _take_include(body)
+        nested: dict[str, bytes] = {}
+        reasoning = _take_reasoning(body, nested)
+        output_format, verbosity = _take_text(body, nested)
+        max_tokens = body.take("max_output_tokens", POSITIVE)
+        max_tool_calls = body.take("max_tool_calls", POSITIVE)
+        truncation = _take_truncation(body)
+        body.take("metadata", _METADATA)
+        if body.take("enable_response_messages", BOOL):
+            said = [found for message in reader.messages for found in message_object(message)]
+            mirrored[INPUT_MESSAGES] = orjson.dumps(said)
+        groups = take_shared(body, RESPONSES_FIELDS)
+        groups["reasoning"].update(reasoning)
+        complete(mirrored)
+        mirrored["text"] = mirrored_text(output_format, verbosity)
+        request = build_request(
+            body,
+            RESPONSES,
+            groups,
+            model=self.model,
+            messages=tuple(reader.messages),
+            message_paths=tuple(reader.paths),
+            tools=tools,
+            tool_choice=tool_choice,
+            max_tokens=max_tokens,
+            max_tool_calls=max_tool_calls if hosted else None,  # it counts the calls of hosted tools alone
+            logprobs=logprobs,
+            output_format=output_format,
+            verbosity=verbosity,
+            truncation=truncation,
+            encrypted_reasoning=ENCRYPTED in include,
+            mirrored={**mirrored, **(kept or {})},
+        )
+        other = [value for value in include if value not in (ENCRYPTED, LOGPROBS)]
+        if other and hosted:  # without such tools it asks for nothing
+            nested["include"] = orjson.dumps(other)
+        return replace(request, extras={**request.extras, **nested}) if nested else request
+
+
+def read_body(raw: bytes, *, max_depth: int) -> Asked:
+    """Raises InvalidRequest, naming the path."""
+    return Asked(parse_object(raw, max_depth=max_depth))
+
+
+def refuse_state(state: State) -> None:
+    """For a gateway that keeps no responses."""
+    for name, value in (
+        ("previous_response_id", state.previous_response_id),
+        ("conversation", state.conversation),
+        ("background", state.background or None),
+    ):
+        if value is not None:
+            way_out = "wait for the answer" if name == "background" else "send the earlier items in input"
+            raise UnsupportedParameter(f"{name}: this gateway keeps no responses; {way_out}", param=name)
+
+
+def _take_state(body: JsonObject) -> State:
+    found = body.take("conversation", _CONVERSATION)
+    conversation = found if isinstance(found, str) else None
+    if isinstance(found, dict):
+        conversation = JsonObject(found, "conversation").require("id", NAME)
+    state = State(
+        store=body.take("store", BOOL),
+        background=body.take("background", BOOL) or False,
+        previous_response_id=body.take("previous_response_id", NAME),
+        conversation=conversation,
+        background_options=body.take("background_options", RAW_OBJECT),
+    )
+    if state.previous_response_id is not None and state.conversation is not None:
+        raise InvalidRequest(
+            "previous_response_id: not allowed together with conversation", param="previous_response_id"
+        )
+    if state.background and state.store is False:
+        raise InvalidRequest("background: allowed only with store: true", param="background")
+    if state.background_options is not None and not state.background:
+        raise InvalidRequest("background_options: allowed only with background: true", param="background_options")
+    return state
+
+
+def _take_input(body: JsonObject) -> tuple[tuple[bytes, ...], tuple[str, ...]]:
+    """The items, and where each stands."""
+    text = body.take_if("input", TEXT)
+    if text is not None:
+        return (orjson.dumps({"type": "message", "role": "user", "content": text}),), ("input",)
+    items = body.take("input", _RAW_ITEMS) or ()
+    return tuple(map(bytes, items)), tuple([f"input[{i}]" for i in range(len(items))])
+
+
+def _add_instructions(body: JsonObject, reader: InputReader) -> None:
+    instructions = body.take("instructions", TEXT)
+    if instructions:
+        reader.add_message(Message(role=SYSTEM, parts=(Text(text=instructions),)), "instructions")
+    for row in body.take_objects(_MESSAGES) or ():
+        reader.add_message(parse_message(row), row.path)
+
+
+def _take_include(body: JsonObject) -> tuple[list[str], int | None]:
+    """What is asked for beside the answer, and how many alternatives of each token (None: no logprobs)."""
+    include = body.take("include", _INCLUDE) or []
+    for i, value in enumerate(include):
+        if value not in INCLUDE:
+            path = f"include[{i}]"
+            raise InvalidRequest(f"{path}: expected one of {', '.join(sorted(INCLUDE))}", param=path)
+    top = body.take("top_logprobs", _TOP_LOGPROBS)
+    return include, (top or 0) if LOGPROBS in include else top or None
+
+
+def _take_reasoning(body: JsonObject, nested: dict[str, bytes]) -> dict[str, Any]:
+    reasoning = body.take_object("reasoning")
+    if reasoning is None:
+        return {}
+    found: dict[str, Any] = {name: reasoning.take(name, SHORT_TEXT) for name in _OF_REASONING}
+    older = reasoning.take("generate_summary", SHORT_TEXT)
+    found["summary"] = found["summary"] or older
+    nested.update({f"reasoning.{name}": raw for name, raw in reasoning.rest().items()})
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _take_text(body: JsonObject, nested: dict[str, bytes]) -> tuple[OutputFormat | None, str | None]:
+    text = body.take_object("text")
+    if text is None:
+        return None, None
+    output_format = parse_response_format(text, "format")
+    verbosity = text.take("verbosity", SHORT_TEXT)
+    nested.update({f"text.{name}": raw for name, raw in text.rest().items()})
+    return output_format, verbosity
+
+
+def _take_truncation(body: JsonObject) -> str | None:
+    """`disabled` is what every target does."""
+    found = body.take("truncation", SHORT_TEXT)
+    if found is None or found in _TRUNCATIONS:
+        return found if found == "auto" else None
+    raise InvalidRequest(f"truncation: expected {' or '.join(_TRUNCATIONS)}", param="truncation")

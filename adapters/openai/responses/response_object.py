@@ -1,0 +1,76 @@
+"""The Response object at each moment of its life."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from adapters.canonical.errors import GatewayError
+from adapters.canonical.request import Request
+from adapters.canonical.usage import Usage
+from adapters.front import AnswerHead
+from adapters.openai.responses.usage import response_usage_object
+from adapters.openai.responses.vocabulary import error_code
+
+__all__ = ["FINAL", "ResponseObject"]
+
+FINAL = frozenset(("completed", "failed", "incomplete", "cancelled"))
+"""States that nothing follows."""
+
+
+class ResponseObject:
+    """Builds it. What does not change is rendered once. `fields` are what an upstream of this dialect says besides."""
+
+    def __init__(self, request: Request, head: AnswerHead) -> None:
+        first = {"id": head.id, "object": "response", "created_at": head.created}
+        mirrored = dict(request.mirrored)
+        self._service_tier = mirrored.pop("service_tier", b'"default"')
+        self._head = orjson.dumps(first)[:-1]
+        fragments = {name: orjson.Fragment(raw) for name, raw in mirrored.items()}
+        self._tail = orjson.dumps({"model": head.model, **fragments})[1:]
+        self._names = frozenset((*first, "model", *fragments))
+        self.fields: dict[str, bytes] = {}
+
+    def render(
+        self,
+        status: str,
+        output: Sequence[bytes] = (),
+        *,
+        usage: Usage | None = None,
+        error: GatewayError | None = None,
+        incomplete: str | None = None,
+        completed_at: int | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        """The object as JSON. `output` are the items; `incomplete` is the reason why it is not complete."""
+        found: dict[str, Any] = {
+            "status": status,
+            "completed_at": completed_at,
+            "error": None if error is None else error_of(error),
+            "incomplete_details": None if incomplete is None else {"reason": incomplete},
+            "output": [orjson.Fragment(item) for item in output],
+            "usage": None if usage is None else response_usage_object(usage),
+            "service_tier": orjson.Fragment(self.fields.get("service_tier", self._service_tier)),
+            **(more or {}),
+        }
+        known = orjson.dumps(found)[1:-1]
+        return b"%b,%b,%b" % (self._head, known, self._with_fields(found))
+
+    def _with_fields(self, found: Mapping[str, Any]) -> bytes:
+        """The tail, with unmapped fields of the upstream that stand nowhere else."""
+        extra = {
+            name: orjson.Fragment(raw)
+            for name, raw in self.fields.items()
+            if name not in found and name not in self._names
+        }
+        return b"%b,%b" % (self._tail[:-1], orjson.dumps(extra)[1:]) if extra else self._tail
+
+
+def error_of(error: GatewayError) -> dict[str, Any]:
+    """The code is one of the API's own few; the type says what exactly went wrong."""
+    return {
+        "code": error_code(error),
+        "message": error.message,
+        "type": error.code or error.type,
+        "param": error.param,
+    }

@@ -1,0 +1,67 @@
+"""The usage object of the Responses API, both ways. All its counts are required, so what nobody knows is 0 there."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from adapters.canonical.usage import Usage
+
+__all__ = ["WireResponseUsage", "parse_response_usage", "response_usage_object"]
+
+_Count = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+
+
+class _InputDetails(Struct):
+    cached_tokens: _Count | None = None
+    cache_write_tokens: _Count | None = None
+
+
+class _OutputDetails(Struct):
+    reasoning_tokens: _Count | None = None
+
+
+class WireResponseUsage(Struct):
+    input_tokens: _Count | None = None
+    output_tokens: _Count | None = None
+    input_tokens_details: _InputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+_NO_INPUT_DETAILS = _InputDetails()
+_NO_OUTPUT_DETAILS = _OutputDetails()
+
+
+def parse_response_usage(found: WireResponseUsage) -> Usage:
+    prompt = found.input_tokens_details or _NO_INPUT_DETAILS
+    completion = found.output_tokens_details or _NO_OUTPUT_DETAILS
+    return Usage(
+        prompt_tokens=found.input_tokens,
+        completion_tokens=found.output_tokens,
+        cached_tokens=prompt.cached_tokens,
+        cache_write_tokens=prompt.cache_write_tokens,
+        reasoning_tokens=completion.reasoning_tokens,
+    )
+
+
+def response_usage_object(usage: Usage, tool_output_tokens: int = 0) -> dict[str, Any]:
+    """With the lists of one turn that vLLM adds; several turns are those of tools that the gateway itself runs."""
+    found: dict[str, Any] = {
+        "input_tokens": usage.prompt_tokens or 0,
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_tokens or 0,
+            "cache_write_tokens": usage.cache_write_tokens or 0,
+            "input_tokens_per_turn": [usage.prompt_tokens or 0],
+            "cached_tokens_per_turn": [usage.cached_tokens or 0],
+        },
+        "output_tokens": usage.completion_tokens or 0,
+        "output_tokens_details": {
+            "reasoning_tokens": usage.reasoning_tokens or 0,
+            "tool_output_tokens": tool_output_tokens,
+            "output_tokens_per_turn": [usage.completion_tokens or 0],
+            "tool_output_tokens_per_turn": [tool_output_tokens],
+        },
+        "total_tokens": usage.total_tokens or 0,
+    }
+    if usage.estimated:
+        found["estimated"] = True
+    return found

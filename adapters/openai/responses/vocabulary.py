@@ -1,0 +1,86 @@
+"""Words of the Responses API that both sides share.
+
+Sources: the openai SDK 3.57 types, OpenAI's API description of 2026-08, the Open Responses specification of 2026-04-24.
+"""
+
+from adapters.canonical.errors import (
+    GatewayError,
+    InvalidRequest,
+    QueueFull,
+    RateLimited,
+    UpstreamRateLimited,
+)
+from adapters.canonical.stop_reason import StopReason
+
+__all__ = [
+    "CUSTOM_CALL",
+    "CUSTOM_OUTPUT",
+    "ENCRYPTED",
+    "FUNCTION_CALL",
+    "FUNCTION_OUTPUT",
+    "INCLUDE",
+    "INCOMPLETE_REASONS",
+    "INPUT_MESSAGES",
+    "LOGPROBS",
+    "MESSAGE",
+    "NEW_ITEM",
+    "REASONING",
+    "SPELLINGS",
+    "WIRE_EVENT",
+    "error_code",
+]
+
+MESSAGE = "message"
+REASONING = "reasoning"
+FUNCTION_CALL = "function_call"
+FUNCTION_OUTPUT = "function_call_output"
+CUSTOM_CALL = "custom_tool_call"
+CUSTOM_OUTPUT = "custom_tool_call_output"
+
+NEW_ITEM = "new_item"
+"""Among the opaque fields of a text: it begins a message of its own, though a message stands before it."""
+WIRE_EVENT = "response."
+"""How the type of an event of a hosted item begins; other types are those of the item itself, at its end."""
+
+ENCRYPTED = "reasoning.encrypted_content"
+LOGPROBS = "message.output_text.logprobs"
+INCLUDE = frozenset(
+    (
+        ENCRYPTED,
+        LOGPROBS,
+        "file_search_call.results",
+        "web_search_call.results",
+        "web_search_call.action.sources",
+        "message.input_image.image_url",
+        "computer_call_output.output.image_url",
+        "code_interpreter_call.outputs",
+    )
+)
+"""Values of `include`."""
+
+INCOMPLETE_REASONS = {
+    StopReason.LENGTH: "max_output_tokens",
+    StopReason.CONTENT_FILTER: "content_filter",
+}
+"""Ends that leave a response incomplete, with the word for it."""
+
+
+INPUT_MESSAGES = "input_messages"
+"""Field of the response that has the whole input as chat messages (vLLM's `enable_response_messages`)."""
+
+SPELLINGS = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "logprobs": "top_logprobs",
+    "output_format": "text.format",
+    "verbosity": "text.verbosity",
+    "include_obfuscation": "stream_options.include_obfuscation",
+}
+"""Canonical field names to the client's where no table row tells."""
+
+
+def error_code(error: GatewayError) -> str:
+    """The code of a failed response, which the API has an enum for; the type says more."""
+    if isinstance(error, RateLimited | UpstreamRateLimited | QueueFull):
+        return "rate_limit_exceeded"
+    return "invalid_prompt" if isinstance(error, InvalidRequest) else "server_error"

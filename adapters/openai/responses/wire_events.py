@@ -1,0 +1,60 @@
+"""One event of a response's stream: numbered, named, as bytes; and how it is framed.
+
+The Open Responses specification names the events of raw reasoning otherwise and nests the error of an `error` event;
+everything else is one dialect.
+"""
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from adapters.canonical.errors import GatewayError
+from adapters.openai.errors import error_object
+
+__all__ = ["Form", "OPENAI_FORM", "OPEN_RESPONSES_FORM", "ResponseEvent", "error_event", "frames"]
+
+
+class Form(NamedTuple):
+    """What the two dialects spell differently."""
+
+    name: str
+    reasoning_delta: str
+    reasoning_done: str
+    nests_errors: bool
+
+
+OPENAI_FORM = Form("openai", "response.reasoning_text.delta", "response.reasoning_text.done", nests_errors=False)
+OPEN_RESPONSES_FORM = Form("open_responses", "response.reasoning.delta", "response.reasoning.done", nests_errors=True)
+
+
+class ResponseEvent(NamedTuple):
+    """`data` is the whole JSON object, which says its type and number as well."""
+
+    sequence_number: int
+    name: str
+    data: bytes
+
+    @property
+    def frame(self) -> bytes:
+        return b"event: %b\ndata: %b\n\n" % (self.name.encode(), self.data)
+
+
+def frames(events: list[ResponseEvent]) -> bytes:
+    """The events as server-sent events."""
+    return b"".join([event.frame for event in events])
+
+
+def error_event(error: GatewayError, sequence_number: int, form: Form) -> ResponseEvent:
+    """For a reader whose stream ends although the response itself did not fail."""
+    told: dict[str, Any] = error_object(error)
+    if form.nests_errors:
+        body = {"type": "error", "sequence_number": sequence_number, "error": told}
+    else:
+        body = {
+            "type": "error",
+            "sequence_number": sequence_number,
+            "code": told["code"],
+            "message": told["message"],
+            "param": told["param"],
+        }
+    return ResponseEvent(sequence_number, "error", orjson.dumps(body))

@@ -1,0 +1,44 @@
+"""What is the client's own about the Responses API: which form it reads, and for whom its reasoning is sealed."""
+
+import os
+from collections.abc import Callable
+
+from adapters.canonical.errors import InvalidRequest
+from adapters.front import Front
+from adapters.openai.responses.front import ResponsesFront
+from adapters.openai.responses.sealing import Sealer
+from adapters.openai.responses.wire_events import OPEN_RESPONSES_FORM, OPENAI_FORM, Form
+from gateway.config.sections.state import SealKey
+from gateway.server.exchange import Exchange
+
+__all__ = ["DIALECT_HEADER", "for_client", "sealer"]
+
+DIALECT_HEADER = "x-gateway-dialect"
+_FORMS = {form.name: form for form in (OPENAI_FORM, OPEN_RESPONSES_FORM)}
+_SECRET_BYTES = 32
+
+
+def for_client(front: ResponsesFront, dialect: str) -> Callable[[Exchange], Front]:
+    """Chooses by the request's header, or else `dialect`, and by its key."""
+    default = _FORMS[dialect]
+
+    def choose(exchange: Exchange) -> ResponsesFront:
+        return front.for_client("" if exchange.key is None else exchange.key.id, _form(exchange, default))
+
+    return choose
+
+
+def _form(exchange: Exchange, default: Form) -> Form:
+    word = exchange.request.headers.get(DIALECT_HEADER)
+    if word is None:
+        return default
+    if word not in _FORMS:
+        raise InvalidRequest(f"{DIALECT_HEADER}: expected {' or '.join(_FORMS)}", param=DIALECT_HEADER)
+    return _FORMS[word]
+
+
+def sealer(key: SealKey | None) -> Sealer:
+    """With the key of run.yaml. Without one, with a key that lives as long as this process."""
+    if key is not None:
+        return Sealer(key.id, key.secret.get_secret_value().encode())
+    return Sealer("process", os.urandom(_SECRET_BYTES))
