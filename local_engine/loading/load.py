@@ -80,7 +80,9 @@ def _load_gguf(path: Path, config: EngineConfig, progress: Progress | None) -> L
     with open_gguf(path) as parts:
         metadata = parts[0].metadata
         fields = FieldReader(path, metadata)
-        architecture = _known(path, by_gguf_name(name := fields.text("general.architecture")), name)
+        name = fields.text("general.architecture")
+        experts = fields.integer(f"{name}.expert_count", 0) > 0
+        architecture = _known(path, by_gguf_name(name, experts=experts), name)
         shapes = {name: tensor.shape for part in parts for name, tensor in part.tensors.items()}
         shape = _checked(path, architecture.gguf_config(fields, shapes))
         info = ModelInfo(path, shape, _gguf_stop_ids(metadata, shape), _gguf_defaults(fields))

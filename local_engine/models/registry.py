@@ -8,7 +8,20 @@ from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfName
 from local_engine.loading.weights import GgufName, Weights
-from local_engine.models import gemma, gemma2, gemma3, llama, mistral, phi3, qwen2, qwen3, smollm3
+from local_engine.models import (
+    gemma,
+    gemma2,
+    gemma3,
+    gpt_oss,
+    llama,
+    mistral,
+    mixtral,
+    phi3,
+    qwen2,
+    qwen3,
+    qwen3_moe,
+    smollm3,
+)
 from local_engine.models.model import Model
 
 __all__ = ["ARCHITECTURES", "Architecture", "by_gguf_name", "by_hf_name"]
@@ -18,7 +31,8 @@ __all__ = ["ARCHITECTURES", "Architecture", "by_gguf_name", "by_hf_name"]
 class Architecture:
     """One decoder: the names that files know it by, how its configuration reads, and how it is built.
 
-    Rows that share a gguf_name read it with the same functions. hf_stacks: where safetensors stack the experts.
+    Rows that share a gguf_name and gguf_experts, whether such a file has experts, read it with the same functions.
+    hf_stacks: where safetensors stack the experts.
     """
 
     gguf_name: str
@@ -28,6 +42,7 @@ class Architecture:
     gguf_names: Callable[[ModelConfig], dict[str, GgufName]]
     build: Callable[[ModelConfig, Weights, Ops], Model]
     hf_stacks: Callable[[ModelConfig], Mapping[str, HfName]] = lambda _: {}
+    gguf_experts: bool = False
 
 
 ARCHITECTURES = (
@@ -95,12 +110,41 @@ ARCHITECTURES = (
         gguf_names=llama.gguf_names,
         build=llama.build_llama,
     ),
+    Architecture(
+        gguf_name="llama",
+        hf_names=("MixtralForCausalLM",),
+        hf_config=mixtral.hf_config,
+        gguf_config=mixtral.gguf_config,
+        gguf_names=mixtral.gguf_names,
+        build=mixtral.build_mixtral,
+        gguf_experts=True,
+    ),
+    Architecture(
+        gguf_name="qwen3moe",
+        hf_names=("Qwen3MoeForCausalLM",),
+        hf_config=qwen3_moe.hf_config,
+        gguf_config=qwen3_moe.gguf_config,
+        gguf_names=qwen3_moe.gguf_names,
+        build=qwen3_moe.build_qwen3_moe,
+        gguf_experts=True,
+    ),
+    Architecture(
+        gguf_name="gpt-oss",
+        hf_names=("GptOssForCausalLM",),
+        hf_config=gpt_oss.hf_config,
+        gguf_config=gpt_oss.gguf_config,
+        gguf_names=gpt_oss.gguf_names,
+        build=gpt_oss.build_gpt_oss,
+        hf_stacks=gpt_oss.hf_stacks,
+        gguf_experts=True,
+    ),
 )
 
 
-def by_gguf_name(name: str) -> Architecture | None:
-    """The architecture that a GGUF calls `name`, or None."""
-    return next((row for row in ARCHITECTURES if row.gguf_name == name), None)
+def by_gguf_name(name: str, *, experts: bool) -> Architecture | None:
+    """The architecture that a GGUF calls `name`, or None. experts: the file says that it has some."""
+    rows = [row for row in ARCHITECTURES if row.gguf_name == name]
+    return next((row for row in rows if row.gguf_experts == experts), rows[0] if rows else None)
 
 
 def by_hf_name(name: str) -> Architecture | None:

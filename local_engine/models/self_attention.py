@@ -58,8 +58,8 @@ class Rotary:
 class SelfAttention:
     """The attention of layer `index`: from normalised hidden states to what is added to the residual.
 
-    bias of each projection, norms of the heads, scale and soft cap are as the configuration says. norm_offset: added to
-    the weights of the heads' norms. sinks: see `PagedAttention`.
+    bias of each projection, norms of the heads, scale, soft cap and sinks are as the configuration says.
+    norm_offset: added to the weights of the heads' norms.
     """
 
     def __init__(
@@ -70,12 +70,11 @@ class SelfAttention:
         ops: Ops,
         *,
         norm_offset: float = 0.0,
-        sinks: Tensor | None = None,
     ) -> None:
         self._ops = ops
         self._head_dim = config.head_dim
         self._eps = config.rms_norm_eps
-        self._scale, self._soft_cap, self._sinks = config.attention_scale, config.attention_soft_cap, sinks
+        self._scale, self._soft_cap = config.attention_scale, config.attention_soft_cap
         num_rotated = config.num_heads + config.num_kv_heads
         self._queries, self._keys = slice(config.num_heads), slice(config.num_heads, num_rotated)
         self._rotated, self._values = slice(num_rotated), slice(num_rotated, None)
@@ -85,6 +84,7 @@ class SelfAttention:
             parts = {f"{name}.qkv_proj": query_rows + 2 * kv_rows}
         else:
             parts = {f"{name}.q_proj": query_rows, f"{name}.k_proj": kv_rows, f"{name}.v_proj": kv_rows}
+        self._sinks = weights.joined([f"{name}.sinks"], [config.num_heads]) if config.attention_sinks else None
         weights.skip(f"{name}.rotary_emb.inv_freq")
         self._qkv = projection(weights, ops, parts, config.hidden_size, bias=config.qkv_bias)
         self._output = projection(

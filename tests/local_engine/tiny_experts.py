@@ -1,4 +1,4 @@
-"""Experts as llama.cpp's converter writes them: stacked by kind, from the fused tensors that transformers computes with."""
+"""Experts as llama.cpp's converter writes them: stacked by kind, from transformers' fused tensors."""
 
 from collections.abc import Mapping
 from typing import Any

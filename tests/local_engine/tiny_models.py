@@ -114,7 +114,8 @@ def write_gguf(
     writer.add_eos_token_id(STOP_ID)
     writer.add_uint32("tokenizer.ggml.eot_token_id", 9)
     for key, value in (numbers or {}).items():
-        (writer.add_float32 if isinstance(value, float) else writer.add_int32)(key, value)
+        writers = {bool: writer.add_bool, int: writer.add_int32, float: writer.add_float32}
+        writers[type(value)](key, value)
     writer.add_token_list([f"token{index}" for index in range(VOCAB_SIZE)])
     writer.add_array("tokenizer.ggml.scores", [0.5] * VOCAB_SIZE)
     add_experts(writer, config)

@@ -18,7 +18,7 @@ from local_engine.loading.safetensors import SafetensorsSource
 from tests.local_engine.models.against_transformers import PROMPTS, logits_of
 from tests.local_engine.tiny_models import Oracle, tiny_oracle, write_safetensors
 
-__all__ = ["Parts", "answers_as_its_plain_numbers", "packed_model", "plain", "refused"]
+__all__ = ["Parts", "answers_as_its_plain_numbers", "mxfp4", "mxfp4_number", "packed_model", "plain", "refused"]
 
 # The parts of one packed tensor by their endings, and the numbers that they stand for.
 Parts = tuple[dict[str, torch.Tensor], torch.Tensor]
@@ -69,6 +69,28 @@ def packed_model(folder: Path, pack: Callable[[torch.Tensor], Parts], config: di
     values = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(values | {"quantization_config": config}))
     return oracle
+
+
+def mxfp4_number(code: int, exponent: int) -> float:
+    """E2M1 (1 sign, 2 exponent, 1 mantissa bit) times a power of two, from its bits."""
+    sign, power, mantissa = code >> 3, code >> 1 & 3, code & 1
+    magnitude = mantissa * 0.5 if power == 0 else (1 + mantissa / 2) * 2.0 ** (power - 1)
+    return float((-magnitude if sign else magnitude) * 2.0 ** (exponent - 127))
+
+
+def mxfp4(stack: torch.Tensor) -> Parts:
+    """[experts, out, in] in blocks of 32 along `in`, each number the nearest that there is."""
+    codes = torch.tensor([mxfp4_number(code, 127) for code in range(16)])
+    blocks = stack.reshape(*stack.shape[:-1], -1, 32)
+    exponents = blocks.abs().amax(-1).log2().floor().int() - 2 + 127
+    scaled = torch.ldexp(blocks, 127 - exponents[..., None])
+    nearest = (scaled[..., None] - codes).abs().argmin(-1)
+    pairs = nearest.reshape(*nearest.shape[:-1], 16, 2)
+    parts = {
+        "_blocks": (pairs[..., 0] | pairs[..., 1] << 4).to(torch.uint8),
+        "_scales": exponents.to(torch.uint8),
+    }
+    return parts, torch.ldexp(codes[nearest], exponents[..., None] - 127).flatten(-2)
 
 
 def answers_as_its_plain_numbers(folder: Path, oracle: Oracle) -> None:

@@ -8,14 +8,7 @@ import torch
 
 from local_engine.loading.packed.mxfp4 import Mxfp4Packing
 from local_engine.loading.plain_source import HfName
-from tests.local_engine.loading.packed.packed_files import plain, refused
-
-
-def number(code: int, exponent: int) -> float:
-    """E2M1 (1 sign, 2 exponent, 1 mantissa bit) times a power of two, from its bits."""
-    sign, power, mantissa = code >> 3, code >> 1 & 3, code & 1
-    magnitude = mantissa * 0.5 if power == 0 else (1 + mantissa / 2) * 2.0 ** (power - 1)
-    return float((-magnitude if sign else magnitude) * 2.0 ** (exponent - 127))
+from tests.local_engine.loading.packed.packed_files import mxfp4, mxfp4_number, plain, refused
 
 
 def experts(count: int, outputs: int, inputs: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
@@ -25,7 +18,7 @@ def experts(count: int, outputs: int, inputs: int) -> tuple[dict[str, torch.Tens
     exponents = torch.randint(120, 135, (count, outputs, inputs // 32), generator=rng)
     numbers = torch.tensor(
         [
-            number(code, exponent)
+            mxfp4_number(code, exponent)
             for code, exponent in zip(
                 codes.flatten().tolist(), exponents.repeat_interleave(32, -1).flatten().tolist(), strict=True
             )
@@ -44,6 +37,16 @@ def test_every_expert_and_every_second_row_comes_out_as_the_table_says(tmp_path:
     for e in range(3):
         assert torch.equal(found[f"{e}.gate"], numbers[e, 0::2])
         assert torch.equal(found[f"{e}.up"], numbers[e, 1::2])
+
+
+def test_weights_that_were_packed_come_out_as_the_nearest_numbers(tmp_path: Path) -> None:
+    stack = torch.randn(2, 6, 96, generator=torch.Generator().manual_seed(5))
+    parts, numbers = mxfp4(stack)
+    tensors = {f"e{ending}": tensor for ending, tensor in parts.items()}
+    found = plain(tmp_path, tensors, Mxfp4Packing(), names={str(e): HfName("e", e) for e in range(2)})
+    for e in range(2):
+        assert torch.equal(found[str(e)], numbers[e])
+        assert float((found[str(e)] - stack[e]).abs().mean()) < 0.1
 
 
 def test_plain_stacks_and_biases_are_cut_in_the_same_way(tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""A sparse layer of experts: every token is computed by the few that its router chooses (Shazeer et al. 2017).
+
+The reference runs expert after expert over the tokens that chose it. A token's outputs are added in the order of the
+experts' indices, whatever else is in the batch, so on the CPU in float32 it comes out the same alone and in company.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from local_engine.layers.linear import Linear
+
+__all__ = ["Expert", "SparseExperts", "choose_experts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Expert:
+    """One gated feed-forward block: gate_up yields the gate's W columns, then the W that are gated."""
+
+    gate_up: Linear
+    down: Linear
+
+
+def choose_experts(logits: Tensor, per_token: int, *, normalised: bool) -> tuple[Tensor, Tensor]:
+    """Router logits [T, E] -> indices of the `per_token` likeliest experts, int64, and their weights, float32.
+
+    Both [T, per_token]. Weights are shares of the softmax over all experts, or of the chosen ones if normalised.
+    """
+    logits = logits.to(torch.float32)
+    chosen, experts = logits.topk(per_token, dim=-1)
+    if normalised:
+        return experts, chosen.softmax(-1)
+    return experts, (chosen - logits.logsumexp(-1, keepdim=True)).exp()
+
+
+class SparseExperts:
+    """The layer: [T, hidden_size] -> [T, hidden_size]. activation: gate and up, [n, W] each, to what `down` takes."""
+
+    def __init__(
+        self,
+        router: Linear,
+        experts: Sequence[Expert],
+        activation: Callable[[Tensor, Tensor], Tensor],
+        *,
+        per_token: int,
+        normalised: bool,
+    ) -> None:
+        self._router = router
+        self._experts = experts
+        self._activation = activation
+        self._per_token = per_token
+        self._normalised = normalised
+
+    def __call__(self, x: Tensor) -> Tensor:
+        experts, weights = choose_experts(self._router(x), self._per_token, normalised=self._normalised)
+        # Pairs of a token and an expert, ordered by expert: `places` are indices into the flattened choice.
+        flat = experts.flatten()
+        places = flat.argsort(stable=True)
+        counts = flat.bincount(minlength=len(self._experts)).tolist()
+        shares = weights.flatten().to(x.dtype)
+        out = torch.zeros_like(x)
+        begin = 0
+        for expert, count in zip(self._experts, counts, strict=True):
+            if count:
+                mine = places[begin : begin + count]
+                rows = mine // self._per_token
+                gate, up = expert.gate_up(x[rows]).chunk(2, dim=-1)
+                out.index_add_(0, rows, expert.down(self._activation(gate, up)) * shares[mine, None])
+            begin += count
+        return out
