@@ -88,11 +88,12 @@ async def stage(*answers: Answer, kind: str = "vllm", extra: str = "") -> AsyncI
             aiohttp.ClientSession() as session,
             openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="client", max_retries=0) as sdk,
         ):
-            yield Stage(url, session, sdk, a, b, log)
-        server.close()
-        await app.drain(0)
-        await app.aclose()
-        app.log.flush()
+            try:
+                yield Stage(url, session, sdk, a, b, log)
+            finally:
+                server.close()
+                await app.drain(0)
+                await app.aclose()
 
 
 @pytest.mark.parametrize("write", [floats, packed])
@@ -258,7 +259,7 @@ async def test_a_key_may_use_its_own_models_only() -> None:
         ("/v1/embeddings", {"input": "x"}),
         ("/v1/rerank", {"query": "q", "documents": ["d"]}),
         ("/score", {"text_1": "q", "text_2": "d"}),
-        ("/tokenize", {"prompt": "x"}),
+        ("/tokenize", {"messages": [{"role": "user", "content": "x"}]}),
         ("/detokenize", {"tokens": [1]}),
         ("/v1/chat/completions/input_tokens", {"messages": [{"role": "user", "content": "x"}]}),
     ],
