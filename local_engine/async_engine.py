@@ -195,6 +195,8 @@ class AsyncEngine:
                 self._closing = True
                 orphans, self._live = self._live, set()
             self._send([(stream, GenerationFailed(f"the engine stopped: {error}")) for stream in orphans])
+        finally:
+            self._engine.close()
 
     def _serve(self) -> None:
         streams: dict[Sequence, _Stream] = {}
@@ -305,4 +307,7 @@ def _merged(outputs: list[StepOutput]) -> StepOutput:
         prompt_logprobs=next((output.prompt_logprobs for output in outputs if output.prompt_logprobs), None),
         prompt_tokens=last.prompt_tokens,
         cached_tokens=last.cached_tokens,
+        accepted_draft_tokens=last.accepted_draft_tokens,
+        rejected_draft_tokens=last.rejected_draft_tokens,
+        context_logits=next((output.context_logits for output in outputs if output.context_logits is not None), None),
     )

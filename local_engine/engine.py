@@ -6,26 +6,37 @@ No threads and no waiting here, so every interleaving can be tested; `async_engi
 import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as SequenceOf
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from local_engine.adapters import Adapter, AdapterTable
+from local_engine.admission import check_request
 from local_engine.block_allocator import BlockAllocator
 from local_engine.config import EngineConfig
-from local_engine.errors import ContextOverflow, EngineError, GenerationFailed, InvalidInput
+from local_engine.errors import EngineError, GenerationFailed
 from local_engine.generation import EngineStats, FinishReason, GenerationRequest, StepOutput, TokenOutput
 from local_engine.loading.load import LoadedModel
+from local_engine.mask_feed import MaskFeed
 from local_engine.prefix_keys import root_key
 from local_engine.runner import Runner, StepResult
 from local_engine.scheduler import Chunk, Scheduler
+from local_engine.search import Answer, BeamSearch, BestOf, Search
 from local_engine.sequence import Sequence
+from local_engine.totals import Totals
 
 __all__ = ["Engine", "SequenceEvent"]
 
-# What happened to a sequence in a step.
+# What happened to a request in a step. The sequence is the one that `add` gave for it.
 SequenceEvent = tuple[Sequence, StepOutput | EngineError]
 
-_MAX_RETRY_S = 60.0
+_MASK_WORKERS = 4
+# How long a step waits for a mask when nothing else can be done.
+_MASK_WAIT_S = 0.01
 
 
 class Engine:
@@ -45,7 +56,6 @@ class Engine:
         self.config = config
         self._info = loaded.info
         self._load_id = loaded.load_id
-        self._clock = clock
         self._draw_seed = draw_seed
         self.adapters = AdapterTable()
         self._read_adapter = loaded.read_adapter
@@ -63,10 +73,10 @@ class Engine:
         self.max_context = min(window for window in windows if window is not None)
         self._stop_ids = frozenset(loaded.info.stop_token_ids)
         self._arrivals = 0
-        self._prompt_tokens = self._prefix_hits = self._generated_tokens = 0
-        self._finished = self._failed = self._aborted = 0
-        self._last_end_s = clock()
-        self._end_interval_s = 1.0
+        self._searches: dict[int, Search] = {}
+        """Of the requests that generate several answers, by arrival."""
+        self._mask_workers = ThreadPoolExecutor(_MASK_WORKERS, thread_name_prefix="local-engine-mask")
+        self._totals = Totals(clock)
 
     @property
     def vocab_size(self) -> int:
@@ -75,7 +85,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """A step would advance something."""
-        return self.scheduler.runnable
+        return self.scheduler.runnable or self._runner.waits_for_masks
 
     def check(self, request: GenerationRequest) -> None:
         """Everything about a request that needs the model but no state.
@@ -84,32 +94,15 @@ class Engine:
         """
         if request.adapter is not None:
             self.adapters.find(request.adapter)
-        if type(request.priority) is not int or not -(2**31) <= request.priority < 2**31:
-            raise InvalidInput("priority", "must be a 32-bit integer")
-        prompt, sampling = request.prompt, request.sampling
-        if not prompt:
-            raise InvalidInput("prompt", "has no tokens")
-        if len(prompt) >= self.max_context:
-            raise ContextOverflow(prompt_tokens=len(prompt), limit=self.max_context)
-        # Set, min and max first: they run at C speed over the 100,000 ids that a prompt may have.
-        if set(map(type, prompt)) != {int} or min(prompt) < 0 or max(prompt) >= self.vocab_size:
-            valid = (type(token_id) is int and 0 <= token_id < self.vocab_size for token_id in prompt)
-            index = next(index for index, good in enumerate(valid) if not good)
-            raise InvalidInput("prompt", f"item {index} is no token id below {self.vocab_size}")
-        room = self.max_context - len(prompt)
-        if sampling.max_tokens is not None and sampling.max_tokens > room:
-            raise ContextOverflow(prompt_tokens=len(prompt), limit=self.max_context, max_tokens=sampling.max_tokens)
-        if sampling.min_tokens > room:
-            raise InvalidInput("min_tokens", f"{sampling.min_tokens} exceeds the {room} tokens that fit")
-        for param, token_id in sampling.token_ids():
-            if token_id >= self.vocab_size:
-                raise InvalidInput(param, f"token id {token_id} is not below the vocabulary's size, {self.vocab_size}")
-        for param, count in (("logprobs", sampling.logprobs), ("prompt_logprobs", sampling.prompt_logprobs)):
-            if count is not None and count > self.vocab_size:
-                raise InvalidInput(param, f"{count} exceeds the vocabulary's size, {self.vocab_size}")
+        check_request(
+            request,
+            max_context=self.max_context,
+            vocab_size=self.vocab_size,
+            max_sequences=self.config.max_sequences,
+        )
 
     def add(self, request: GenerationRequest) -> Sequence:
-        """Queues a request. Raises what `check` raises, and QueueFull."""
+        """Queues a request. Raises what `check` raises, and QueueFull. What it gives stands for the request."""
         self.check(request)
         adapter = None if request.adapter is None else self.adapters.find(request.adapter)
         sampling = request.sampling
@@ -130,6 +123,12 @@ class Engine:
         )
         self.scheduler.add(sequence, retry_after_s=self.retry_after_s)
         self._arrivals += 1
+        if request.mask is not None:
+            sequence.masked = MaskFeed(request.mask, self.vocab_size, self._mask_workers)
+        if sampling.beam_search and sequence.max_tokens:
+            self._searches[sequence.arrival] = BeamSearch(sequence, self.scheduler)
+        elif sampling.width > 1 and sequence.max_tokens:
+            self._searches[sequence.arrival] = BestOf(sequence, self.scheduler)
         return sequence
 
     def load_adapter(self, name: str, folder: Path) -> None:
@@ -141,10 +140,10 @@ class Engine:
         self.adapters.add(Adapter(name, self._read_adapter(folder)))
 
     def abort(self, sequence: Sequence) -> None:
-        """Forgets a sequence and frees its blocks; nothing happens if it has ended already."""
+        """Forgets a request and frees its blocks; nothing happens if it has ended already."""
         if not sequence.done:
             self._remove(sequence)
-            self._aborted += 1
+            self._totals.aborted += 1
 
     def pause(self, sequence: Sequence) -> None:
         """Keeps a sequence out of the next steps until `resume`; it holds its blocks while nobody needs them."""
@@ -155,131 +154,252 @@ class Engine:
 
     def step(self) -> list[SequenceEvent]:
         """Computes one batch and returns what is new. Empty when there was nothing to do, or only parts of prompts."""
+        events = self._take_late(timeout_s=0.0 if self.scheduler.runnable else _MASK_WAIT_S)
         chunks = self.scheduler.schedule()
-        if not chunks:
-            return []
-        events: list[SequenceEvent] = []
-        try:
-            results = self._runner.run(chunks)
-        except Exception as error:  # the engine thread's edge: whatever the device raises must not end other requests
-            return self._run_alone(chunks, error)
-        for chunk, result in results.items():
-            events += self._apply(chunk, result)
+        if self.scheduler.copies:
+            events += self._copy_blocks(self.scheduler.copies)
+            chunks = [chunk for chunk in chunks if not chunk.sequence.done]
+        if chunks:
+            try:
+                results = self._runner.run(chunks)
+            except Exception as error:  # the engine thread's edge: what a device raises must not end other requests
+                events += self._run_alone(chunks, error)
+            else:
+                events += self._apply_all(results)
+        self._totals.step_done()
         return events
+
+    def close(self) -> None:
+        """Ends the workers. Nothing may be stepped after it."""
+        self._mask_workers.shutdown(wait=False, cancel_futures=True)
 
     @property
     def retry_after_s(self) -> float:
-        """How long until one of the unfinished requests ends, judging by the last ones: 1 to 60 s."""
-        return min(max(self._end_interval_s, 1.0), _MAX_RETRY_S)
+        """See `Totals.retry_after_s`."""
+        return self._totals.retry_after_s
 
     def stats(self) -> EngineStats:
         """The present state. Reads counters only, so any thread may call it; they may be a step apart."""
-        scheduler = self.scheduler
+        scheduler, totals = self.scheduler, self._totals
         return EngineStats(
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
             paused=sum(sequence.paused for sequence in (*scheduler.running, *scheduler.waiting)),
             blocks_used=scheduler.allocator.num_used,
             blocks_total=scheduler.allocator.num_blocks,
-            prompt_tokens=self._prompt_tokens,
-            generated_tokens=self._generated_tokens,
+            prompt_tokens=totals.prompt_tokens,
+            generated_tokens=totals.generated_tokens,
             preemptions=scheduler.preemptions,
-            finished=self._finished,
-            failed=self._failed,
-            aborted=self._aborted,
-            prefix_hits=self._prefix_hits,
+            finished=totals.finished,
+            failed=totals.failed,
+            aborted=totals.aborted,
+            prefix_hits=totals.prefix_hits,
+            tokens_per_s=totals.tokens_per_s,
+            accepted_draft_tokens=totals.accepted_drafts,
+            rejected_draft_tokens=totals.rejected_drafts,
         )
+
+    def _copy_blocks(self, pairs: list[tuple[int, int]]) -> list[SequenceEvent]:
+        """Gives sequences blocks of their own; if the device cannot, those fail whose blocks have no content."""
+        try:
+            self._runner.copy_blocks(pairs)
+        except Exception as error:  # as in `step`
+            empty = {target for _, target in pairs}
+            hit = [sequence for sequence in self.scheduler.running if not empty.isdisjoint(sequence.blocks)]
+            return [event for sequence in hit for event in self._fail(sequence, _step_failure(error))]
+        return []
 
     def _run_alone(self, chunks: list[Chunk], error: Exception) -> list[SequenceEvent]:
         """After a batch failed: each chunk by itself, so that only those fail that cannot run at all."""
         events: list[SequenceEvent] = []
         for chunk in chunks:
+            if chunk.sequence.done:
+                continue
             if len(chunks) > 1:
                 try:
                     results = self._runner.run([chunk])
                 except Exception as alone:  # as in `step`
                     error = alone
                 else:
-                    events += self._apply(chunk, results[chunk])
+                    events += self._apply_all(results)
                     continue
-            failure = GenerationFailed(f"the step failed: {type(error).__name__}: {error}")
-            failure.__cause__ = error
-            events.append(self._fail(chunk.sequence, failure))
+            events += self._fail(chunk.sequence, _step_failure(error))
+        return events
+
+    def _take_late(self, *, timeout_s: float) -> list[SequenceEvent]:
+        """Sequences whose masks have come go on."""
+        events: list[SequenceEvent] = []
+        for sequence, result in self._runner.sample_late(timeout_s=timeout_s).items():
+            sequence.parked = False
+            events += self._go_on(sequence, result, None)
+        return events
+
+    def _apply_all(self, results: Mapping[Chunk, StepResult]) -> list[SequenceEvent]:
+        events: list[SequenceEvent] = []
+        for chunk, result in results.items():
+            if not chunk.sequence.done:  # another sequence of its request may have failed
+                events += self._apply(chunk, result)
         return events
 
     def _apply(self, chunk: Chunk, result: StepResult) -> list[SequenceEvent]:
         """Takes a chunk's result into its sequence; what its reader should hear of it."""
         sequence = chunk.sequence
-        sampling = sequence.request.sampling
-        scores, token = result
-        self.scheduler.advance(sequence, chunk.stop)
-        scored = None
-        if sampling.prompt_logprobs is not None and len(sequence.prompt_scores) < sequence.num_prompt:
-            if not sequence.prompt_scores:
-                sequence.prompt_scores.append(TokenOutput(sequence.tokens[0], None, ()))
-            sequence.prompt_scores += scores
-            if not all(math.isfinite(entry.logprob) for entry in scores if entry.logprob is not None):
-                return [self._fail(sequence, GenerationFailed("the model's logits are not finite numbers"))]
-            if len(sequence.prompt_scores) == sequence.num_prompt:
-                scored = tuple(sequence.prompt_scores)
+        self.scheduler.advance(sequence, chunk.stop - len(chunk.draft))
+        if not _read_prompt(sequence, result):
+            return self._fail(sequence, GenerationFailed("the model's logits are not finite numbers"))
         if not chunk.reaches_end:
-            return [(sequence, self._output(sequence, (), scored=scored))] if scored else []
-        if sequence.num_generated == 0:
-            self._prompt_tokens += sequence.num_prompt
-            self._prefix_hits += sequence.cached_tokens or 0
-        if token is None:
-            return [self._finish(sequence, (), "length", scored=scored)]
-        if isinstance(token, GenerationFailed):
-            return [self._fail(sequence, token)]
-        if token.token_id in sequence.stop_ids:
-            return [self._finish(sequence, (), "stop", scored=scored, stop_token_id=token.token_id)]
-        sequence.append(token.token_id)
-        self._generated_tokens += 1
-        if sequence.num_generated >= sequence.max_tokens:
-            return [self._finish(sequence, (token,), "length", scored=scored)]
-        return [(sequence, self._output(sequence, (token,), scored=scored))]
+            return []
+        if sequence.num_generated == 0 and sequence.member == 0:
+            self._totals.prompt_tokens += sequence.num_prompt
+            self._totals.prefix_hits += sequence.cached_tokens or 0
+        if result.late:
+            sequence.parked = True
+            return []
+        return self._go_on(sequence, result, chunk)
+
+    def _go_on(self, sequence: Sequence, result: StepResult, chunk: Chunk | None) -> list[SequenceEvent]:
+        """Takes in what was chosen after all of a sequence's tokens. chunk: where they were computed with a draft."""
+        search = self._searches.get(sequence.arrival)
+        if search is not None:
+            return self._go_on_searching(search, sequence, result)
+        if result.failure is not None:
+            return self._fail(sequence, result.failure)
+        if result.complete:
+            return [self._finish(sequence, [], "stop")]
+        computed = sequence.num_computed
+        tokens: list[TokenOutput] = []
+        finish: FinishReason | None = None if sequence.max_tokens else "length"
+        stop_token_id = None
+        for token in result.tokens:
+            if token.token_id in sequence.stop_ids:
+                finish, stop_token_id = "stop", token.token_id
+                break
+            sequence.append(token.token_id)
+            tokens.append(token)
+            if sequence.num_generated >= sequence.max_tokens:
+                finish = "length"
+                break
+        self._totals.generated_tokens += len(tokens)
+        if chunk is not None and chunk.draft:
+            self._count_draft(sequence, accepted=len(result.tokens) - 1, drafted=len(chunk.draft))
+            self.scheduler.advance(sequence, min(computed + len(result.tokens) - 1, len(sequence.tokens)))
+        if finish is not None:
+            return [self._finish(sequence, tokens, finish, stop_token_id=stop_token_id)]
+        return [(sequence, _output(sequence, tokens))]
+
+    def _count_draft(self, sequence: Sequence, *, accepted: int, drafted: int) -> None:
+        sequence.accepted_drafts += accepted
+        sequence.rejected_drafts += drafted - accepted
+        self._totals.accepted_drafts += accepted
+        self._totals.rejected_drafts += drafted - accepted
+
+    def _go_on_searching(self, search: Search, sequence: Sequence, result: StepResult) -> list[SequenceEvent]:
+        try:
+            failure = search.take(sequence, result)
+        except Exception as error:  # a mask's fork or the caller's `ends`: their request's failure and no other's
+            failure = GenerationFailed(f"the search failed: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+        if failure is not None:
+            return self._fail(sequence, failure)
+        self._totals.generated_tokens += len(result.tokens) or bool(result.candidates)
+        if not search.over:
+            return []
+        wanted = sequence.request.sampling.n
+        if len(search.answers) < wanted:
+            return self._fail(
+                sequence, GenerationFailed(f"the masks leave {len(search.answers)} answers of the {wanted} asked for")
+            )
+        root = search.root
+        self._remove(root)
+        self._totals.finished += 1
+        return [(root, _answers_output(root, search.answers[:wanted]))]
 
     def _finish(
         self,
         sequence: Sequence,
-        tokens: tuple[TokenOutput, ...],
+        tokens: list[TokenOutput],
         finish: FinishReason,
         *,
-        scored: tuple[TokenOutput, ...] | None,
         stop_token_id: int | None = None,
     ) -> SequenceEvent:
         self._remove(sequence)
-        self._finished += 1
-        now = self._clock()
-        # A moving average over about the last ten ends.
-        self._end_interval_s += 0.1 * (now - self._last_end_s - self._end_interval_s)
-        self._last_end_s = now
-        output = self._output(sequence, tokens, scored=scored, finish=finish, stop_token_id=stop_token_id)
+        self._totals.finished += 1
+        output = _output(sequence, tokens, finish=finish, stop_token_id=stop_token_id)
+        wanted = sequence.request.sampling.n
+        if wanted > 1:  # no search was begun: nothing is to be generated
+            output = replace(output, others=(_output(sequence, tokens, finish=finish),) * (wanted - 1))
         return sequence, output
 
-    def _fail(self, sequence: Sequence, failure: GenerationFailed) -> SequenceEvent:
-        self._remove(sequence, sound=False)
-        self._failed += 1
-        return sequence, failure
+    def _fail(self, sequence: Sequence, failure: GenerationFailed) -> list[SequenceEvent]:
+        """Ends the request of a sequence. Nothing if it has failed already."""
+        search = self._searches.get(sequence.arrival)
+        root = sequence if search is None else search.root
+        if sequence.done and search is None:
+            return []
+        self._remove(root, sound=False)
+        self._totals.failed += 1
+        return [(root, failure)]
 
-    def _remove(self, sequence: Sequence, *, sound: bool = True) -> None:
-        self.scheduler.remove(sequence, sound=sound)
-        sequence.done = True
+    def _remove(self, root: Sequence, *, sound: bool = True) -> None:
+        """Ends a request: all its sequences that the scheduler still has."""
+        search = self._searches.pop(root.arrival, None)
+        for sequence in [root] if search is None else search.live:
+            self.scheduler.remove(sequence, sound=sound)
+            self._runner.forget(sequence)
+            sequence.done = True
+        root.done = True
 
-    def _output(
-        self,
-        sequence: Sequence,
-        tokens: tuple[TokenOutput, ...],
-        *,
-        scored: tuple[TokenOutput, ...] | None = None,
-        finish: FinishReason | None = None,
-        stop_token_id: int | None = None,
-    ) -> StepOutput:
-        return StepOutput(
-            tokens=tokens,
-            finish=finish,
-            stop_token_id=stop_token_id,
-            prompt_logprobs=scored,
-            prompt_tokens=sequence.num_prompt,
-            cached_tokens=sequence.cached_tokens or 0,
+
+def _step_failure(error: Exception) -> GenerationFailed:
+    failure = GenerationFailed(f"the step failed: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def _read_prompt(sequence: Sequence, result: StepResult) -> bool:
+    """Keeps what a step says about the prompt's positions; False if these are not numbers."""
+    sampling = sequence.request.sampling
+    if sampling.prompt_logprobs is not None and len(sequence.prompt_scores) < sequence.num_prompt:
+        if not sequence.prompt_scores:
+            sequence.prompt_scores.append(TokenOutput(sequence.tokens[0], None, ()))
+        sequence.prompt_scores += result.scores
+        if not all(math.isfinite(entry.logprob) for entry in result.scores if entry.logprob is not None):
+            return False
+    if result.context_logits is not None:
+        sequence.context_logits.append(result.context_logits)
+        return not np.isnan(result.context_logits).any()
+    return True
+
+
+def _output(
+    sequence: Sequence,
+    tokens: SequenceOf[TokenOutput],
+    *,
+    finish: FinishReason | None = None,
+    stop_token_id: int | None = None,
+) -> StepOutput:
+    """What is new of a request. The first one has what was asked about the prompt."""
+    first, sequence.reported = not sequence.reported, True
+    logits = sequence.context_logits if first else []
+    return StepOutput(
+        tokens=tuple(tokens),
+        finish=finish,
+        stop_token_id=stop_token_id,
+        prompt_logprobs=tuple(sequence.prompt_scores) if first and sequence.prompt_scores else None,
+        prompt_tokens=sequence.num_prompt,
+        cached_tokens=sequence.cached_tokens or 0,
+        accepted_draft_tokens=sequence.accepted_drafts,
+        rejected_draft_tokens=sequence.rejected_drafts,
+        context_logits=np.concatenate(logits) if logits else None,
+    )
+
+
+def _answers_output(root: Sequence, answers: SequenceOf[Answer]) -> StepOutput:
+    """The one output of a request for several answers."""
+    best, *others = [
+        replace(
+            _output(root, answer.tokens, finish=answer.finish, stop_token_id=answer.stop_token_id), score=answer.score
         )
+        for answer in answers
+    ]
+    return replace(best, others=tuple(others))

@@ -3,16 +3,51 @@
 Plain frozen data and no torch, so an engine may live in another process, and a scripted one can stand in for it.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from local_engine.sampling import SamplingParams
 
-__all__ = ["EngineStats", "FinishReason", "GenerationRequest", "Generator", "StepOutput", "TokenOutput"]
+__all__ = [
+    "MAX_CONTEXT_LOGITS",
+    "EngineStats",
+    "FinishReason",
+    "GenerationRequest",
+    "Generator",
+    "StepOutput",
+    "TokenMask",
+    "TokenOutput",
+]
 
 FinishReason = Literal["stop", "length", "abort"]
+MAX_CONTEXT_LOGITS: Final = 1 << 22
+"""Numbers that the context logits of one request may have: 16 MiB."""
+
+
+class TokenMask(Protocol):
+    """What may come next in one answer, token by token: a grammar, say. The engine knows no more of it than this.
+
+    Called by one worker at a time while steps are computed, and `fork` by the engine's own thread: a slow mask slows
+    its own answer alone. Whatever a method raises fails its request alone.
+    """
+
+    def fill(self, row: npt.NDArray[np.uint32]) -> None:
+        """Sets bit t % 32 of word t // 32 for each token id t that may come next, end tokens included.
+
+        row: [ceil(V / 32)], all zero. Bits beyond the vocabulary are ignored.
+        """
+
+    def accept(self, token_id: int) -> bool:
+        """Goes on by a token that was generated. True: the answer is complete and nothing may follow."""
+
+    def fork(self) -> "TokenMask":
+        """One in the same state that goes its own way. Cheap: a beam search calls it for each beam and token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +55,12 @@ class GenerationRequest:
     """One prompt to continue.
 
     request_id: for the caller's records; it need not be unique.
-    priority: lower runs first, among equals the earlier. Strict: a steady flow of lower numbers holds back higher ones.
+    priority: lower runs first, among equals the earlier; see `scheduler` for what keeps higher ones from starving.
     adapter: name of a LoRA adapter that was loaded; None is the model itself.
     cache_salt: keeps this request's KV blocks from being shared with requests of another salt.
+    mask: what the answer must look like; the request owns it. None: anything.
+    ends: whether an answer, as its token ids so far, ends with the last of them: its text has a stop string, say. Asked
+        only where several answers are generated, whose reader hears of them at the end. It must be quick.
     """
 
     request_id: str
@@ -31,13 +69,15 @@ class GenerationRequest:
     priority: int = 0
     adapter: str | None = None
     cache_salt: str | None = None
+    mask: TokenMask | None = None
+    ends: Callable[[SequenceOf[int]], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TokenOutput:
     """A token with its log-probability (natural logarithm).
 
-    logprob is None when it was not asked for. `top` holds exactly the number of likeliest tokens asked for as
+    logprob is None where nothing needed it. `top` holds exactly the number of likeliest tokens asked for as
     (token id, logprob), best first; the token itself is among them only if it is one of the likeliest.
     """
 
@@ -54,6 +94,10 @@ class StepOutput:
     stop_token_id: the token that ended the sequence. It is not among `tokens` and is not counted.
     prompt_logprobs: once, when asked for: an entry a prompt token, the first with logprob None.
     cached_tokens: prompt tokens whose KV came from the prefix cache.
+    accepted_draft_tokens, rejected_draft_tokens: tokens that speculative decoding guessed right, or wrong, so far.
+    context_logits: once, when asked for: [prompt tokens, V] float32.
+    score: of one of several answers, what they are ranked by.
+    others: the answers after this one, best first, where several were asked for; there is one output then.
     """
 
     tokens: tuple[TokenOutput, ...]
@@ -62,6 +106,11 @@ class StepOutput:
     prompt_logprobs: tuple[TokenOutput, ...] | None
     prompt_tokens: int
     cached_tokens: int
+    accepted_draft_tokens: int = 0
+    rejected_draft_tokens: int = 0
+    context_logits: npt.NDArray[np.float32] | None = None
+    score: float | None = None
+    others: tuple["StepOutput", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +119,8 @@ class EngineStats:
 
     blocks_used: blocks that sequences hold; those kept for the prefix cache alone are not among them.
     prefix_hits: of the prompt_tokens, those whose KV came from the prefix cache.
+    tokens_per_s: generated tokens, a mean over about the last ten seconds.
+    accepted_draft_tokens, rejected_draft_tokens: what speculative decoding guessed right, and wrong.
     """
 
     running: int
@@ -84,6 +135,9 @@ class EngineStats:
     failed: int
     aborted: int
     prefix_hits: int
+    tokens_per_s: float = 0.0
+    accepted_draft_tokens: int = 0
+    rejected_draft_tokens: int = 0
 
 
 class Generator(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["philox4x32", "uniforms"]
+__all__ = ["derived_seed", "philox4x32", "uniforms"]
 
 Words = npt.NDArray[np.uint64]
 
@@ -38,3 +38,12 @@ def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> npt.NDArray[np.f
     high, low, _, _ = philox4x32((position & _LOW, position >> _SHIFT, zero, zero), (seed & _LOW, seed >> _SHIFT))
     bits = (high << np.uint64(20)) | (low >> np.uint64(12))
     return bits.astype(np.float64) * 2.0**-52
+
+
+def derived_seed(seed: int, member: int) -> int:
+    """A seed for another answer to the same request: 64 bits, of a counter that no draw uses."""
+    one = np.ones(1, dtype=np.uint64)
+    key = np.array([seed & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64)
+    counter = (one * np.uint64(member), one, one, one)
+    high, low, _, _ = philox4x32(counter, (key & _LOW, key >> _SHIFT))
+    return int(high[0]) << 32 | int(low[0])

@@ -1,4 +1,4 @@
-"""Logits to tokens, for all rows of a step at once, each row with its own parameters.
+"""Logits to tokens, or to a beam search's candidates, for all rows of a step at once, each with its own parameters.
 
 Noise is one uniform a row from (seed, number of generated tokens), through the inverse of the cumulative distribution
 in the order of token ids: nothing about the batch enters a draw. A row whose logits are not numbers fails alone.
@@ -6,8 +6,10 @@ in the order of token ids: nothing about the batch enters a draw. A row whose lo
 
 import math
 from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,7 +19,7 @@ from local_engine.philox import uniforms
 from local_engine.sampling import SamplingParams
 from local_engine.sequence import Sequence
 
-__all__ = ["LOGPROB_FLOOR", "sample", "score"]
+__all__ = ["LOGPROB_FLOOR", "Candidate", "SamplerRow", "candidates", "sample", "score"]
 
 # What -inf is reported as: JSON cannot hold an infinity.
 LOGPROB_FLOOR = -9999.0
@@ -26,30 +28,62 @@ LOGPROB_FLOOR = -9999.0
 _NUCLEUS_CANDIDATES = 1024
 
 
-def sample(logits: Tensor, sequences: SequenceOf[Sequence]) -> list[TokenOutput | GenerationFailed]:
-    """The next token of each sequence. logits: [B, V] float32, row i of sequences[i]; may be overwritten."""
-    params = [sequence.request.sampling for sequence in sequences]
-    reported = [row for row, sampling in enumerate(params) if sampling.logprobs is not None]
+@dataclass(frozen=True, slots=True)
+class SamplerRow:
+    """What a row of logits is the next token of: a sequence, and tokens drafted to follow it up to this row.
+
+    mask: which tokens may come, as `TokenMask.fill` writes it. None: any.
+    """
+
+    sequence: Sequence
+    draft: tuple[int, ...] = ()
+    mask: npt.NDArray[np.uint32] | None = None
+
+    @property
+    def sampling(self) -> SamplingParams:
+        return self.sequence.request.sampling
+
+    @property
+    def position(self) -> int:
+        """Tokens of the answer before this row's."""
+        return self.sequence.num_generated + len(self.draft)
+
+    def tail(self, count: int) -> tuple[int, ...]:
+        """The last `count` tokens of the answer before this row's; fewer if there are no more."""
+        sequence = self.sequence
+        first = max(sequence.num_prompt, len(sequence.tokens) + len(self.draft) - count)
+        return (*sequence.tokens[first:], *self.draft)[-count:]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A token that may continue a beam. logprob: under bias, penalties and masks, not normalised again."""
+
+    token: TokenOutput
+    logprob: float
+
+
+def sample(logits: Tensor, rows: SequenceOf[SamplerRow]) -> list[TokenOutput | GenerationFailed]:
+    """The next token of each row. logits: [B, V] float32, row i of rows[i]; may be overwritten."""
+    params = [row.sampling for row in rows]
+    # Answers of which the best are kept are ranked by their log-probabilities.
+    reported = [row for row, sampling in enumerate(params) if sampling.logprobs is not None or sampling.width > 1]
     logprobs = torch.log_softmax(logits[reported], -1) if reported else None
     best, choice = logits.max(-1)
     # A fault of the model is one of the raw logits: later, a bias could hide it and a mask could look like it.
     sound = torch.isfinite(best).tolist()
     open_rows = sound
-    if _shape_distribution(logits, sequences):
+    if _shape_distribution(logits, rows):
         best, choice = logits.max(-1)
         open_rows = torch.isfinite(best).tolist()
     drawn = [row for row, sampling in enumerate(params) if not sampling.greedy and sound[row] and open_rows[row]]
     if drawn:
-        choice[drawn] = _draw(logits if len(drawn) == len(params) else logits[drawn], [sequences[row] for row in drawn])
+        choice[drawn] = _draw(logits if len(drawn) == len(params) else logits[drawn], [rows[row] for row in drawn])
     tokens = choice.tolist()
-    outputs: list[TokenOutput | GenerationFailed] = []
-    for row, token_id in enumerate(tokens):
-        if not sound[row]:
-            outputs.append(GenerationFailed("the model's logits are not finite numbers"))
-        elif not open_rows[row]:
-            outputs.append(GenerationFailed("no token may be generated under the request's masks"))
-        else:
-            outputs.append(TokenOutput(token_id, None, ()))
+    outputs: list[TokenOutput | GenerationFailed] = [
+        TokenOutput(token_id, None, ()) if sound[row] and open_rows[row] else _failure(sound=sound[row])
+        for row, token_id in enumerate(tokens)
+    ]
     if logprobs is not None:
         counts = [params[row].logprobs or 0 for row in reported]
         scored = _report(logprobs, [tokens[row] for row in reported], counts)
@@ -57,6 +91,38 @@ def sample(logits: Tensor, sequences: SequenceOf[Sequence]) -> list[TokenOutput 
             if sound[row] and open_rows[row]:
                 outputs[row] = output
     return outputs
+
+
+def candidates(
+    logits: Tensor, rows: SequenceOf[SamplerRow], counts: SequenceOf[int]
+) -> list[list[Candidate] | GenerationFailed]:
+    """The counts[i] likeliest next tokens of each row, best first; fewer where the masks leave fewer.
+
+    logits: [B, V] float32, may be overwritten.
+    """
+    sound = torch.isfinite(logits.amax(-1)).tolist()
+    logprobs = torch.log_softmax(logits, -1)
+    shaped = logprobs.clone()
+    _shape_distribution(shaped, rows)
+    found: list[list[Candidate] | GenerationFailed] = []
+    for row, count in enumerate(counts):
+        values, ids = shaped[row].topk(min(count, shaped.shape[1]))
+        kept = [(token, value) for token, value in zip(ids.tolist(), values.tolist(), strict=True) if value > -math.inf]
+        if not sound[row] or not kept:
+            found.append(_failure(sound=sound[row]))
+            continue
+        reported = rows[row].sampling.logprobs or 0
+        # Equal values in the order of token ids, whatever order the device finds them in.
+        kept.sort(key=lambda pair: (-pair[1], pair[0]))
+        tokens = _report(logprobs[row].expand(len(kept), -1), [token for token, _ in kept], [reported] * len(kept))
+        found.append([Candidate(token, value) for token, (_, value) in zip(tokens, kept, strict=True)])
+    return found
+
+
+def _failure(*, sound: bool) -> GenerationFailed:
+    if sound:
+        return GenerationFailed("no token may be generated under the request's masks")
+    return GenerationFailed("the model's logits are not finite numbers")
 
 
 def score(logits: Tensor, targets: SequenceOf[int], count: int) -> list[TokenOutput]:
@@ -79,66 +145,100 @@ def _report(logprobs: Tensor, targets: SequenceOf[int], counts: SequenceOf[int])
     return outputs
 
 
-def _shape_distribution(logits: Tensor, sequences: SequenceOf[Sequence]) -> bool:
+def _shape_distribution(logits: Tensor, rows: SequenceOf[SamplerRow]) -> bool:
     """Applies bias, penalties and masks in place to the rows that ask for them. True if one did."""
     shaped = False
-    for row, sequence in enumerate(sequences):
-        sampling = sequence.request.sampling
-        held_back = sequence.stop_ids if sequence.num_generated < sampling.min_tokens else frozenset[int]()
-        forbidden = [*sampling.bad_token_ids, *held_back]
+    for index, row in enumerate(rows):
+        sampling = row.sampling
+        forbidden = _forbidden(row)
         if sampling.logit_bias:
             ids = torch.tensor(list(sampling.logit_bias), device=logits.device)
-            logits[row, ids] += torch.tensor(list(sampling.logit_bias.values()), device=logits.device)
-        if sequence.penalised:
-            _penalise(logits[row], sequence, sampling)
+            logits[index, ids] += torch.tensor(list(sampling.logit_bias.values()), device=logits.device)
+        if row.sequence.penalised:
+            _penalise(logits[index], row)
         if sampling.allowed_token_ids is not None:
             ids = torch.tensor(sampling.allowed_token_ids, device=logits.device)
-            kept = logits[row, ids]
-            logits[row] = -torch.inf
-            logits[row, ids] = kept
+            kept = logits[index, ids]
+            logits[index] = -torch.inf
+            logits[index, ids] = kept
         if forbidden:
-            logits[row, forbidden] = -torch.inf
+            logits[index, forbidden] = -torch.inf
         shaped = shaped or bool(
-            sampling.logit_bias or sequence.penalised or sampling.allowed_token_ids is not None or forbidden
+            sampling.logit_bias or row.sequence.penalised or sampling.allowed_token_ids is not None or forbidden
         )
-    return shaped
+    return _apply_masks(logits, rows) or shaped
 
 
-def _penalise(row: Tensor, sequence: Sequence, sampling: SamplingParams) -> None:
+def _forbidden(row: SamplerRow) -> list[int]:
+    """The tokens that must not come next: end tokens too early, bad words and the ends of begun ones."""
+    sampling, sequence = row.sampling, row.sequence
+    forbidden = list(sequence.stop_ids) if row.position < sampling.min_tokens else []
+    if sampling.bad_words:
+        forbidden += sampling.forbidden_ids
+        forbidden += [word[-1] for word in sampling.phrases if row.tail(len(word) - 1) == word[:-1]]
+    return forbidden
+
+
+def _apply_masks(logits: Tensor, rows: SequenceOf[SamplerRow]) -> bool:
+    """Rules out what the rows' bit masks do not allow, in place. True if there was one."""
+    masked = [index for index, row in enumerate(rows) if row.mask is not None]
+    if not masked:
+        return False
+    words = np.stack([row.mask for row in rows if row.mask is not None])
+    # Little-endian words: bit t % 32 of word t // 32 is bit t of the bytes.
+    bits = np.unpackbits(words.astype("<u4", copy=False).view(np.uint8), axis=1, bitorder="little")
+    forbidden = torch.from_numpy(bits[:, : logits.shape[1]] == 0).to(logits.device)
+    logits[masked] = logits[masked].masked_fill_(forbidden, -torch.inf)
+    return True
+
+
+def _penalise(logits: Tensor, row: SamplerRow) -> None:
+    """One row's repetition, presence and frequency penalties, in place. logits: [V]."""
+    sampling = row.sampling
+    seen, counts = row.sequence.seen, row.sequence.answer_counts
+    if row.draft:
+        seen = seen.union(row.draft)
+        counts = dict(counts)
+        for token_id in row.draft:
+            counts[token_id] = counts.get(token_id, 0) + 1
     if sampling.repetition_penalty != 1.0:
-        ids = torch.from_numpy(np.fromiter(sequence.seen, np.int64, len(sequence.seen))).to(row.device)
-        seen = row[ids]
+        ids = torch.from_numpy(np.fromiter(seen, np.int64, len(seen))).to(logits.device)
+        values = logits[ids]
         penalty = sampling.repetition_penalty
-        row[ids] = torch.where(seen > 0, seen / penalty, seen * penalty)
-    if sequence.answer_counts and (sampling.presence_penalty or sampling.frequency_penalty):
-        counts = sequence.answer_counts
-        ids = torch.from_numpy(np.fromiter(counts.keys(), np.int64, len(counts))).to(row.device)
-        times = torch.from_numpy(np.fromiter(counts.values(), np.float32, len(counts))).to(row.device)
-        row[ids] -= sampling.presence_penalty + sampling.frequency_penalty * times
+        logits[ids] = torch.where(values > 0, values / penalty, values * penalty)
+    if counts and (sampling.presence_penalty or sampling.frequency_penalty):
+        ids = torch.from_numpy(np.fromiter(counts.keys(), np.int64, len(counts))).to(logits.device)
+        times = torch.from_numpy(np.fromiter(counts.values(), np.float32, len(counts))).to(logits.device)
+        logits[ids] -= sampling.presence_penalty + sampling.frequency_penalty * times
 
 
-def _draw(logits: Tensor, sequences: SequenceOf[Sequence]) -> Tensor:
+def _draw(logits: Tensor, rows: SequenceOf[SamplerRow]) -> Tensor:
     """A token for each row at its own temperature and cuts: [B] int64."""
-    params = [sequence.request.sampling for sequence in sequences]
+    params = [row.sampling for row in rows]
     temperatures = torch.tensor([sampling.temperature for sampling in params], device=logits.device)
     # The largest logit is taken off first, or a tiny temperature would overflow.
     logits = (logits - logits.amax(-1, keepdim=True)) / temperatures[:, None]
-    floor = _cut(logits, params)
+    floor = _cut(logits, rows)
     if floor is not None:
         logits = logits.masked_fill(logits < floor[:, None], -torch.inf)
+    typical = [row for row, sampling in enumerate(params) if sampling.typical_p < 1.0]
+    if typical:
+        mass = torch.tensor([params[row].typical_p for row in typical], device=logits.device, dtype=torch.float64)
+        logits[typical] = _typical(logits[typical], mass)
     cumulative = logits.exp_().cumsum(-1, dtype=torch.float64)
-    noise = uniforms([sequence.seed for sequence in sequences], [sequence.num_generated for sequence in sequences])
+    noise = uniforms([row.sequence.seed for row in rows], [row.position for row in rows])
     targets = torch.from_numpy(noise).to(logits.device)[:, None] * cumulative[:, -1:]
     # The first id whose cumulative weight exceeds the target: one of weight 0 cannot be it.
     return torch.searchsorted(cumulative, targets, right=True)[:, 0]
 
 
-def _cut(logits: Tensor, params: SequenceOf[SamplingParams]) -> Tensor | None:
+def _cut(logits: Tensor, rows: SequenceOf[SamplerRow]) -> Tensor | None:
     """The smallest logit that each row keeps under top_k, top_p and min_p: [B]; None if no row cuts."""
+    params = [row.sampling for row in rows]
     floor = torch.full((len(params),), -torch.inf, device=logits.device)
     vocab_size = logits.shape[1]
     top_k = [row for row, sampling in enumerate(params) if 0 < sampling.top_k < vocab_size]
-    top_p = [row for row, sampling in enumerate(params) if sampling.top_p < 1.0]
+    top_p = [row for row, sampling in enumerate(params) if sampling.top_p < 1.0 or sampling.top_p_decay < 1.0]
     min_p = [row for row, sampling in enumerate(params) if sampling.min_p > 0.0]
     if not (top_k or top_p or min_p):
         return None
@@ -147,12 +247,33 @@ def _cut(logits: Tensor, params: SequenceOf[SamplingParams]) -> Tensor | None:
         likeliest = logits[top_k].topk(int(counts.max()), dim=-1).values
         floor[top_k] = likeliest.gather(1, counts[:, None] - 1)[:, 0]
     if top_p:
-        mass = torch.tensor([params[row].top_p for row in top_p], device=logits.device, dtype=torch.float64)
+        mass = torch.tensor([_top_p(rows[row]) for row in top_p], device=logits.device, dtype=torch.float64)
         floor[top_p] = torch.maximum(floor[top_p], _nucleus_floor(logits[top_p], floor[top_p], mass))
     if min_p:
         share = torch.tensor([math.log(params[row].min_p) for row in min_p], device=logits.device)
         floor[min_p] = torch.maximum(floor[min_p], logits[min_p].amax(-1) + share)
     return floor
+
+
+def _top_p(row: SamplerRow) -> float:
+    """top_p as it has decayed by this token."""
+    sampling = row.sampling
+    if row.position == 0:
+        return sampling.top_p
+    return max(sampling.top_p * sampling.top_p_decay**row.position, sampling.top_p_min)
+
+
+def _typical(logits: Tensor, mass: Tensor) -> Tensor:
+    """Logits with the least typical tokens, those beyond `mass`, ruled out: [B, V]."""
+    logprobs = torch.log_softmax(logits, -1, dtype=torch.float64)
+    weights = logprobs.exp()
+    entropy = -(weights * logprobs).nansum(-1, keepdim=True)
+    shift = (-logprobs - entropy).abs()
+    nearest, order = shift.sort(dim=-1, stable=True)
+    reached = weights.gather(1, order).cumsum(-1)
+    # A token is kept while those before it have not reached the mass; ties with the last one are kept.
+    last = (reached < mass[:, None]).sum(-1).clamp_(max=logits.shape[1] - 1)
+    return logits.masked_fill(shift > nearest.gather(1, last[:, None]), -torch.inf)
 
 
 def _nucleus_floor(logits: Tensor, floor: Tensor, mass: Tensor) -> Tensor:

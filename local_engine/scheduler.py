@@ -191,8 +191,7 @@ class Scheduler:
             room = len(sequence.blocks) * self.block_size
             if not sequence.num_computed <= len(sequence.tokens) <= room + 1 or sequence.num_computed > room:
                 raise ValueError(f"{len(sequence.tokens)} tokens, {sequence.num_computed} computed, room for {room}")
-            keys = self._keys(sequence)[: sequence.num_computed // self.block_size]
-            for block, key in zip_longest(sequence.blocks, keys):
+            for block, key in zip_longest(sequence.blocks, self._keys(sequence)):
                 if self.allocator.key_of(block) not in (None, key):
                     raise ValueError(f"block {block} is known by a key that is not that of its content")
         for sequence in self.waiting:

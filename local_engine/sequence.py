@@ -10,8 +10,12 @@ to compute.
 
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from local_engine.adapters import Adapter
 from local_engine.generation import GenerationRequest, TokenOutput
+from local_engine.mask_feed import MaskFeed
 
 __all__ = ["Sequence"]
 
@@ -28,6 +32,8 @@ class Sequence:
     root: what the keys of its blocks begin with; see `prefix_keys`. adapter: the load of it that it began with.
     cached_tokens: prompt tokens that the prefix cache had when it first ran; None before.
     paused: its reader is slow. parked: it waits for something outside the pool: its mask, or the others of its search.
+    masked: the state of its request's mask. accepted_drafts, rejected_drafts: of the tokens that were guessed for it.
+    reported: what was asked about the prompt is out.
     promoted: it was passed over often enough to go first from now on, whatever its priority.
     """
 
@@ -49,6 +55,16 @@ class Sequence:
     promoted: bool = False
     done: bool = False
     prompt_scores: list[TokenOutput] = field(default_factory=list)
+    reported: bool = False
+    context_logits: list[npt.NDArray[np.float32]] = field(default_factory=list)
+    masked: MaskFeed | None = None
+    accepted_drafts: int = 0
+    rejected_drafts: int = 0
+    # Of one of several answers: how many of its likeliest next tokens are asked for (0: one is drawn), its tokens with
+    # their log-probabilities, and the sum of these.
+    num_candidates: int = 0
+    outputs: list[TokenOutput] = field(default_factory=list)
+    logprob: float = 0.0
     # Tokens seen anywhere and counted in the answer; kept only for requests with penalties.
     seen: set[int] = field(default_factory=set)
     answer_counts: dict[int, int] = field(default_factory=dict)
@@ -88,9 +104,18 @@ class Sequence:
     @property
     def num_reusable(self) -> int:
         """Tokens that need not be computed if their keys and values are there: all whose logits nobody asks for."""
-        if self.request.sampling.prompt_logprobs is None or len(self.prompt_scores) == self.num_prompt:
-            return len(self.tokens) - 1
-        return max(len(self.prompt_scores) - 1, 0)
+        reusable = len(self.tokens) - 1
+        sampling = self.request.sampling
+        if sampling.prompt_logprobs is not None and len(self.prompt_scores) < self.num_prompt:
+            reusable = max(len(self.prompt_scores) - 1, 0)
+        if sampling.context_logits and self.num_context_logits < self.num_prompt:
+            reusable = min(reusable, self.num_context_logits)
+        return reusable
+
+    @property
+    def num_context_logits(self) -> int:
+        """Prompt positions whose logits are there."""
+        return sum(map(len, self.context_logits))
 
     @property
     def penalised(self) -> bool:
@@ -108,6 +133,11 @@ class Sequence:
         twin.cached_tokens = self.cached_tokens
         twin.promoted = self.promoted
         twin.prompt_scores = self.prompt_scores
+        twin.context_logits = self.context_logits
+        twin.num_candidates = self.num_candidates
+        twin.outputs = list(self.outputs)
+        twin.logprob = self.logprob
+        twin.masked = None if self.masked is None else self.masked.fork()
         twin.seen = set(self.seen)
         twin.answer_counts = dict(self.answer_counts)
         return twin
@@ -118,3 +148,5 @@ class Sequence:
         if self.penalised:
             self.seen.add(token_id)
             self.answer_counts[token_id] = self.answer_counts.get(token_id, 0) + 1
+        if self.masked is not None:
+            self.masked.accept(token_id)

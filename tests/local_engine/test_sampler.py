@@ -4,14 +4,16 @@ import math
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers.generation.logits_process import TypicalLogitsWarper
 
 from local_engine.errors import GenerationFailed
 from local_engine.generation import GenerationRequest, TokenOutput
-from local_engine.sampler import LOGPROB_FLOOR, sample, score
+from local_engine.sampler import LOGPROB_FLOOR, SamplerRow, candidates, sample, score
 from local_engine.sampling import SamplingParams
 from local_engine.sequence import Sequence
 
@@ -19,12 +21,12 @@ LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -3.0])
 STOP = 5
 
 
-def sequence(*, prompt: tuple[int, ...] = (0,), answer: tuple[int, ...] = (), **values: Any) -> Sequence:
+def sequence(*, prompt: tuple[int, ...] = (0,), answer: tuple[int, ...] = (), **values: Any) -> SamplerRow:
     sampling = SamplingParams(**values)
     made = Sequence(GenerationRequest("r", prompt, sampling), 0, sampling.seed or 0, frozenset({STOP}), 1000)
     for token_id in answer:
         made.append(token_id)
-    return made
+    return SamplerRow(made)
 
 
 def draws(count: int = 4000, *, logits: torch.Tensor = LOGITS, **values: Any) -> Counter[int]:
@@ -33,7 +35,7 @@ def draws(count: int = 4000, *, logits: torch.Tensor = LOGITS, **values: Any) ->
     return Counter(token.token_id for token in tokens(logits.repeat(count, 1), rows))
 
 
-def tokens(logits: torch.Tensor, rows: list[Sequence]) -> list[TokenOutput]:
+def tokens(logits: torch.Tensor, rows: list[SamplerRow]) -> list[TokenOutput]:
     outputs = []
     for output in sample(logits, rows):
         assert isinstance(output, TokenOutput), output
@@ -97,9 +99,61 @@ def test_min_p_keeps_what_is_likely_relative_to_the_best() -> None:
 def test_a_bias_moves_the_choice_and_a_mask_excludes() -> None:
     (token,) = tokens(LOGITS[None].clone(), [sequence(temperature=0.0, logit_bias={3: 5.0})])
     assert token.token_id == 3
-    (token,) = tokens(LOGITS[None].clone(), [sequence(temperature=0.0, bad_token_ids=(0, 1))])
+    (token,) = tokens(LOGITS[None].clone(), [sequence(temperature=0.0, bad_words=((0,), (1,)))])
     assert token.token_id == 2
     assert set(draws(allowed_token_ids=(1, 4))) == {1, 4}
+
+
+def test_typical_sampling_is_that_of_transformers() -> None:
+    for mass in (0.2, 0.5, 0.9):
+        logits = 3 * torch.randn(64, 40, generator=torch.Generator().manual_seed(1))
+        kept = TypicalLogitsWarper(mass=mass)(torch.zeros(64, 1), logits.clone()) > -torch.inf
+        for row in range(64):
+            drawn = set(draws(300, logits=logits[row], typical_p=mass))
+            assert drawn <= set(kept[row].nonzero()[:, 0].tolist())
+        assert kept.sum() < kept.numel()
+
+
+def test_top_p_decays_with_each_token_down_to_its_floor() -> None:
+    first, second = torch.softmax(LOGITS, -1)[:2].tolist()
+    wide = {"top_p": first + 0.01, "top_p_decay": 0.5}
+    assert set(draws(**wide)) == {0, 1}
+    assert set(draws(answer=(1,), **wide)) == {0}
+    assert set(draws(answer=(1,), **wide, top_p_min=first + second + 0.01)) == {0, 1, 2}
+    assert set(draws(top_p=0.1, top_p_min=first + 0.01)) == {0}  # the first token has top_p itself
+
+
+def test_a_bad_phrase_is_ruled_out_only_where_it_would_end() -> None:
+    def choice(*answer: int, prompt: tuple[int, ...] = (0,), **values: Any) -> int:
+        row = sequence(prompt=prompt, answer=answer, temperature=0.0, bad_words=((4, 3, 0), (1, 0)))
+        (token,) = tokens(LOGITS[None].clone(), [row])
+        return token.token_id
+
+    assert choice() == 0
+    assert choice(4, 3) == 1
+    assert choice(3) == 0
+    assert choice(1) == 1
+    assert choice(prompt=(1,)) == 0  # the prompt is not the answer
+
+
+def test_a_bit_mask_rules_out_what_it_does_not_name() -> None:
+    logits = torch.zeros(2, 70)
+    logits[:, 65] = 5.0
+    logits[:, 33] = 4.0
+    mask = np.array([0, 1 << 1, 0xFFFFFFC0], dtype=np.uint32)  # 33, and bits beyond the vocabulary
+    row = sequence(temperature=0.0)
+    held, free = tokens(logits, [SamplerRow(row.sequence, mask=mask), row])
+    assert (held.token_id, free.token_id) == (33, 65)
+
+
+def test_candidates_are_the_likeliest_under_masks_and_penalties() -> None:
+    expected = torch.log_softmax(LOGITS, -1).tolist()
+    (found,) = candidates(LOGITS[None].clone(), [sequence(logit_bias={3: 5.0}, bad_words=((0,),), logprobs=1)], [3])
+    assert not isinstance(found, GenerationFailed)
+    assert [candidate.token.token_id for candidate in found] == [3, 1, 2]
+    assert [candidate.logprob for candidate in found] == pytest.approx([expected[3] + 5.0, expected[1], expected[2]])
+    assert found[0].token.logprob == pytest.approx(expected[3])
+    assert found[0].token.top[0][0] == 0
 
 
 def test_repetition_penalty_weakens_what_prompt_or_answer_hold() -> None:
@@ -134,7 +188,7 @@ def test_stop_tokens_cannot_come_before_min_tokens() -> None:
 def test_logprobs_are_of_the_unmasked_untempered_distribution() -> None:
     expected = torch.log_softmax(LOGITS, -1).tolist()
     rows = [
-        sequence(seed=1, temperature=0.3, top_p=0.1, bad_token_ids=(0,), logit_bias={1: 50.0}, logprobs=3),
+        sequence(seed=1, temperature=0.3, top_p=0.1, bad_words=((0,),), logit_bias={1: 50.0}, logprobs=3),
         sequence(temperature=0.0, logprobs=0),
         sequence(temperature=0.0),
     ]
@@ -193,9 +247,22 @@ PARAMS = st.fixed_dictionaries(
         "logprobs": st.sampled_from([None, 0, 2]),
         "presence_penalty": st.sampled_from([0.0, 1.5]),
         "repetition_penalty": st.sampled_from([1.0, 1.3]),
-        "bad_token_ids": st.sampled_from([(), (1, 4)]),
+        "bad_words": st.sampled_from([(), ((1,), (4,)), ((9, 2), (1, 9, 5))]),
+        "typical_p": st.sampled_from([1.0, 0.5]),
     }
 )
+
+
+@settings(max_examples=60, deadline=None)
+@given(PARAMS, st.lists(st.integers(0, 12), max_size=4), st.integers(0, 2**31))
+def test_a_row_behind_drafted_tokens_draws_as_if_they_had_been_generated(
+    params: dict[str, Any], drafted: list[int], seed: int
+) -> None:
+    logits = 3 * torch.randn(1, 64, generator=torch.Generator().manual_seed(seed))
+    params |= {"min_tokens": 3}
+    ahead = SamplerRow(sequence(prompt=(2, 3), answer=(1, 9), **params).sequence, tuple(drafted))
+    there = sequence(prompt=(2, 3), answer=(1, 9, *drafted), **params)
+    assert sample(logits.clone(), [ahead]) == sample(logits.clone(), [there])
 
 
 @settings(max_examples=60, deadline=None)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from local_engine.errors import InvalidInput
-from local_engine.sampling import MAX_LOGPROBS, SamplingParams
+from local_engine.sampling import MAX_LOGPROBS, MAX_WIDTH, SamplingParams
 
 NAN, INF = float("nan"), float("inf")
 
@@ -24,9 +24,19 @@ NAN, INF = float("nan"), float("inf")
         *(("frequency_penalty", value) for value in (-101.0, 101.0, NAN, INF)),
         *(("logit_bias", value) for value in ({-1: 1.0}, {2**31: 1.0}, {1: 101.0}, {1: NAN}, {1: True})),
         *(("allowed_token_ids", value) for value in ((), (-1,), (1.0,), (True,))),
-        *(("bad_token_ids", value) for value in ((-1,), (2**31,), tuple(range(5000)))),
+        *(
+            ("bad_words", value)
+            for value in (((-1,),), ((2**31,),), ((),), ((1, True),), tuple((i,) for i in range(5000)))
+        ),
         *(("seed", value) for value in (2**63, 2**64, -(2**63) - 1, 1.5, True, 10**5000)),
         *(("stop_token_ids", value) for value in ((-1,), (2**64,), (1.5,), (True,))),
+        *(("top_p_decay", value) for value in (0.0, 1.1, NAN, True)),
+        *(("top_p_min", value) for value in (-0.1, 1.1, NAN, True)),
+        *(("typical_p", value) for value in (0.0, 1.1, NAN, True)),
+        *(("n", value) for value in (0, MAX_WIDTH + 1, 1.0, True)),
+        *(("best_of", value) for value in (0, MAX_WIDTH + 1, 1.0, True)),
+        *(("length_penalty", value) for value in (-11.0, 11.0, NAN, True)),
+        *((name, 1) for name in ("beam_search", "early_stopping", "context_logits")),
         *(("ignore_eos", value) for value in (1, None, "yes")),
         *(("logprobs", value) for value in (-1, MAX_LOGPROBS + 1, 1.0, True)),
         *(("prompt_logprobs", value) for value in (-1, MAX_LOGPROBS + 1, 1.0, True)),
@@ -63,16 +73,16 @@ def test_min_tokens_beyond_max_tokens_is_refused() -> None:
 
 def test_masks_that_leave_no_token_are_refused() -> None:
     with pytest.raises(InvalidInput, match="allowed_token_ids"):
-        SamplingParams(allowed_token_ids=(3, 4), bad_token_ids=(4, 3, 2))
+        SamplingParams(allowed_token_ids=(3, 4), bad_words=((4,), (3,), (2,)))
 
 
 def test_all_named_token_ids_are_listed_with_their_parameter() -> None:
     sampling = SamplingParams(
-        logit_bias={1: 2.0}, allowed_token_ids=(2,), bad_token_ids=(3,), stop_token_ids=(4,), max_tokens=1
+        logit_bias={1: 2.0}, allowed_token_ids=(2,), bad_words=((3,),), stop_token_ids=(4,), max_tokens=1
     )
     assert sampling.token_ids() == (
         ("logit_bias", 1),
         ("allowed_token_ids", 2),
-        ("bad_token_ids", 3),
+        ("bad_words", 3),
         ("stop_token_ids", 4),
     )
