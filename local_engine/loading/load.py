@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -84,7 +84,7 @@ def _load_gguf(path: Path, config: EngineConfig, progress: Progress | None) -> L
         experts = fields.integer(f"{name}.expert_count", 0) > 0
         architecture = _known(path, by_gguf_name(name, experts=experts), name)
         shapes = {name: tensor.shape for part in parts for name, tensor in part.tensors.items()}
-        shape = _checked(path, architecture.gguf_config(fields, shapes))
+        shape = _checked(path, architecture.gguf_config(fields, shapes), config)
         info = ModelInfo(path, shape, _gguf_stop_ids(metadata, shape), _gguf_defaults(fields))
         source = GgufSource(parts, architecture.gguf_names(shape))
         return _build(architecture, source, info, config, progress)
@@ -97,7 +97,7 @@ def _load_folder(folder: Path, config: EngineConfig, progress: Progress | None) 
     named = values.get("architectures")
     name = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else "none"
     architecture = _known(file, by_hf_name(name), name)
-    shape = _checked(file, architecture.hf_config(fields))
+    shape = _checked(file, architecture.hf_config(fields), config)
     generation_file = folder / "generation_config.json"
     generation = FieldReader(generation_file, read_json(generation_file) if generation_file.is_file() else {})
     stop_ids = generation.integers("eos_token_id") or fields.integers("eos_token_id")
@@ -138,10 +138,11 @@ def _known(path: Path, architecture: Architecture | None, name: str) -> Architec
     return architecture
 
 
-def _checked(path: Path, config: ModelConfig) -> ModelConfig:
-    if problem := config.problem():
+def _checked(path: Path, shape: ModelConfig, config: EngineConfig) -> ModelConfig:
+    """The shape, with no larger a window than the engine's: what longrope does depends on the window served."""
+    if problem := shape.problem():
         raise ModelLoadError(path, problem)
-    return config
+    return replace(shape, max_context=min(shape.max_context, config.max_context or shape.max_context))
 
 
 def _gguf_defaults(fields: FieldReader) -> SamplingDefaults:

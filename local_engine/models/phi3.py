@@ -1,7 +1,6 @@
-"""Phi-3, Phi-3.5 and Phi-4, the text models (Microsoft 2024): Llama with fused projections, longrope, and heads of
-which Phi-4-mini turns a part only.
+"""Phi-3, Phi-3.5 and Phi-4, the text models (Microsoft 2024): Llama with fused projections and longrope.
 
-Longrope has one list of factors for windows up to the trained one and another beyond it. Which of them a model runs
+Phi-4-mini turns a part of each head only. Longrope has one list of factors for windows up to the trained one and another beyond it. Which of them a model runs
 with follows from the window that it is served with, not from each prompt's length: cached keys would not fit otherwise.
 """
 
