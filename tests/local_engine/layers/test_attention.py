@@ -1,5 +1,7 @@
 """Paged attention against the plain formula over the sequence's own keys and values."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
@@ -13,7 +15,27 @@ from local_engine.sequence import Sequence
 HEADS, KV_HEADS, DIM, BLOCK = 6, 2, 8, 4
 
 
-def expected_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, start: int, window: int | None) -> torch.Tensor:
+@dataclass(frozen=True)
+class Scores:
+    """What is done to the scores before the softmax."""
+
+    scale: float | None = None
+    soft_cap: float | None = None
+    sinks: torch.Tensor | None = None
+
+    def weights(self, dots: torch.Tensor, head: int) -> torch.Tensor:
+        """The weights of a row, by the definition. dots: queries times keys, [S]."""
+        scores = dots / DIM**0.5 if self.scale is None else dots * self.scale
+        if self.soft_cap is not None:
+            scores = self.soft_cap * torch.tanh(scores / self.soft_cap)
+        exponents = scores.double().exp()
+        total = exponents.sum() + (0 if self.sinks is None else self.sinks[head].double().exp())
+        return (exponents / total).float()
+
+
+def expected_rows(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, start: int, window: int | None, scores: Scores
+) -> torch.Tensor:
     """q [Q, H, D] at positions start on, k and v [S, K, D] -> [Q, H * D], by the definition."""
     share = HEADS // KV_HEADS
     rows = []
@@ -22,8 +44,7 @@ def expected_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, start: i
         seen = slice(0 if window is None else max(0, stop - window), stop)
         heads = []
         for head in range(HEADS):
-            scores = k[seen, head // share] @ q[index, head] / DIM**0.5
-            heads.append(torch.softmax(scores, 0) @ v[seen, head // share])
+            heads.append(scores.weights(k[seen, head // share] @ q[index, head], head) @ v[seen, head // share])
         rows.append(torch.cat(heads))
     return torch.stack(rows)
 
@@ -40,7 +61,20 @@ def expected_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, start: i
     ],
     ids=str,
 )
-def test_each_row_attends_to_its_own_past_and_to_nothing_else(spans: list[tuple[int, int]], window: int | None) -> None:
+@pytest.mark.parametrize(
+    "scores",
+    [
+        Scores(),
+        Scores(scale=0.9),
+        Scores(soft_cap=0.8),
+        Scores(sinks=torch.linspace(-2, 3, HEADS)),
+        Scores(scale=0.7, soft_cap=1.5, sinks=torch.linspace(4, -4, HEADS)),
+    ],
+    ids=["plain", "scale", "soft_cap", "sinks", "all"],
+)
+def test_each_row_attends_to_its_own_past_and_to_nothing_else(
+    spans: list[tuple[int, int]], window: int | None, scores: Scores
+) -> None:
     torch.manual_seed(0)
     blocks = [-(-stop // BLOCK) for _, stop in spans]
     numbers = (torch.randperm(sum(blocks)) + 2).tolist()  # block 1 belongs to nobody
@@ -62,8 +96,18 @@ def test_each_row_attends_to_its_own_past_and_to_nothing_else(spans: list[tuple[
     batch = build_batch(chunks, block_size=BLOCK, device=torch.device("cpu"), dtype=torch.float32, windows=[window])
     q = torch.randn(len(batch.token_ids), HEADS, DIM)
     new = torch.cat([past[chunk][:, chunk.start : chunk.stop] for chunk in batch.chunks], 1)
-    attended = paged_attention(q, new[0], new[1], LayerCache(keys, values), batch.plans[window])
+    attended = paged_attention(
+        q,
+        new[0],
+        new[1],
+        LayerCache(keys, values),
+        batch.plans[window],
+        scale=scores.scale,
+        soft_cap=scores.soft_cap,
+        sinks=scores.sinks,
+    )
     for chunk, row in zip(batch.chunks, batch.first_row, strict=True):
         queries = q[row : row + chunk.stop - chunk.start]
-        expected = expected_rows(queries, past[chunk][0], past[chunk][1], start=chunk.start, window=window)
+        keys, values = past[chunk]
+        expected = expected_rows(queries, keys, values, start=chunk.start, window=window, scores=scores)
         torch.testing.assert_close(attended[row : row + len(queries)], expected, atol=1e-5, rtol=1e-5)

@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 
 from local_engine.config import RopeConfig
@@ -41,3 +42,21 @@ def test_llama3_scaling_keeps_short_waves_and_divides_long_ones() -> None:
     middle = ~short & ~long
     assert bool(((scaled[middle] < plain[middle]) & (scaled[middle] > plain[middle] / 8)).all())
     assert int(short.sum()) * int(long.sum()) * int(middle.sum()) > 0
+
+
+def test_dimensions_beyond_the_rotary_ones_stay_as_they_are() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(3, 2, 8)
+    frequencies = inverse_frequencies(RopeConfig(rotary_dim=6), 8, max_context=2048)
+    cos, sin = rope_tables(torch.tensor([0, 4, 9]), frequencies, torch.float32)
+    turned = apply_rope(x, cos, sin)
+    torch.testing.assert_close(turned[..., :6], apply_rope(x[..., :6], cos, sin))
+    assert torch.equal(turned[..., 6:], x[..., 6:])
+    assert not torch.equal(turned[1:, :, :6], x[1:, :, :6])
+
+
+@pytest.mark.parametrize(("max_context", "factor"), [(15, 2.0), (16, 2.0), (17, 5.0)])
+def test_longrope_divides_by_the_factors_of_the_window_served(max_context: int, factor: float) -> None:
+    rope = RopeConfig(scaling="longrope", original_max_context=16, short_factors=(2.0,) * 4, long_factors=(5.0,) * 4)
+    plain = inverse_frequencies(RopeConfig(), 8, max_context=max_context)
+    torch.testing.assert_close(inverse_frequencies(rope, 8, max_context=max_context), plain / factor)
