@@ -5,7 +5,7 @@ Knows no HTTP and no dialect.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -66,7 +66,7 @@ class Router:
         if route.defaults is not None:
             request = route.defaults.apply(request)
         deadline = self._deadlines.start(progress.task)
-        attempts = self._attempts(route, deadline, progress)
+        attempts = self._attempts(route.targets, deadline, progress)
         try:
             while (target := await attempts.next()) is not None:
                 fitted = self._fit(request, target, progress, spell)
@@ -121,9 +121,19 @@ class Router:
         `call` asks one target. An UnsupportedParameter, for an ability that the target lacks, leads to the next target.
         `may_repeat` says after a failure whether the request can still be sent once more.
         """
-        route = await self._route(model)
+        return await self.ask_targets((await self._route(model)).targets, progress, call, may_repeat=may_repeat)
+
+    async def ask_targets(
+        self,
+        targets: Sequence[Target],
+        progress: Progress,
+        call: Callable[[Target], Awaitable[T]],
+        *,
+        may_repeat: Callable[[], bool] = lambda: True,
+    ) -> T:
+        """The same of these targets, for what names no model."""
         deadline = self._deadlines.start(progress.task)
-        attempts = self._attempts(route, deadline, progress)
+        attempts = self._attempts(targets, deadline, progress)
         lacking: UnsupportedParameter | None = None
         try:
             while (target := await attempts.next()) is not None:
@@ -158,8 +168,8 @@ class Router:
             raise NotReady(f"no provider of the model '{model}' is switched on")
         return route
 
-    def _attempts(self, route: Route, deadline: Deadline, progress: Progress) -> Attempts:
-        return Attempts(route.targets, self._rules, self._random, deadline=deadline, failures=progress.failures)
+    def _attempts(self, targets: Sequence[Target], deadline: Deadline, progress: Progress) -> Attempts:
+        return Attempts(targets, self._rules, self._random, deadline=deadline, failures=progress.failures)
 
     def _fit(self, request: Request, target: Target, progress: Progress, spell: Spelling) -> Fitted | None:
         """What the target gets. None: a later target can't express it, so the failure before it stands."""

@@ -5,6 +5,8 @@ bodies that are held at one time are bounded together.
 """
 
 import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -53,48 +55,70 @@ class BodyReader:
     async def read(self, request: web.BaseRequest) -> bytes:
         """Raises WrongMediaType, BodyTooLarge, NotReady, or InvalidRequest for a body that is broken or too slow."""
         _check_type(request.headers.get(hdrs.CONTENT_TYPE, ""))
+        await self._check_head(request)
+        content = request.content
+        if content.is_eof():  # the whole body came with the headers, as small ones do
+            with _readable():
+                body = content.read_nowait(-1)
+            if len(body) > self._max_bytes:
+                raise self._too_large()
+            self.held.take(len(body))
+            return body
+        held = 0
+        pieces: list[bytes] = []
+        try:
+            async for piece in self._arriving(request):
+                self.held.take(len(piece))
+                held += len(piece)
+                pieces.append(piece)
+        except BaseException:
+            self.held.give(held)
+            raise
+        return b"".join(pieces)
+
+    async def pieces(self, request: web.BaseRequest) -> AsyncGenerator[bytes, None]:
+        """A body of any type as it arrives, which nobody holds. Raises what `read` raises but for types."""
+        await self._check_head(request)
+        async for piece in self._arriving(request):
+            yield piece
+
+    async def _check_head(self, request: web.BaseRequest) -> None:
         length = request.content_length
         if length is not None and length > self._max_bytes:
             raise self._too_large()
         if hdrs.EXPECT in request.headers:
             await _expect(request)
-        content = request.content
-        try:
-            if content.is_eof():  # the whole body came with the headers, as small ones do
-                body = content.read_nowait(-1)
-                if len(body) > self._max_bytes:
-                    raise self._too_large()
-                self.held.take(len(body))
-                return body
-            return await self._read_slowly(request)
-        except web.RequestPayloadError as error:
-            raise InvalidRequest("the body is broken: it does not match its encoding or its length") from error
-        except HttpProcessingError as error:
-            raise InvalidRequest("the body is broken: it does not match its encoding") from error
-        except TimeoutError as error:
-            raise InvalidRequest("the body did not arrive in time", code="body_timeout") from error
 
-    async def _read_slowly(self, request: web.BaseRequest) -> bytes:
-        pieces: list[bytes] = []
+    async def _arriving(self, request: web.BaseRequest) -> AsyncGenerator[bytes, None]:
         size = 0
-        deadline = asyncio.get_running_loop().time() + _TOTAL_S
-        try:
-            while True:
-                async with asyncio.timeout_at(min(deadline, asyncio.get_running_loop().time() + _IDLE_S)):
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _TOTAL_S
+        while True:
+            with _readable():
+                async with asyncio.timeout_at(min(deadline, loop.time() + _IDLE_S)):
                     piece = await request.content.readany()
-                if not piece:
-                    return b"".join(pieces)
-                if size + len(piece) > self._max_bytes:
-                    raise self._too_large()
-                self.held.take(len(piece))
-                size += len(piece)
-                pieces.append(piece)
-        except BaseException:
-            self.held.give(size)
-            raise
+            if not piece:
+                return
+            size += len(piece)
+            if size > self._max_bytes:
+                raise self._too_large()
+            yield piece
 
     def _too_large(self) -> BodyTooLarge:
         return BodyTooLarge(f"the body is larger than the limit of {self._max_bytes} bytes (server.max_body_mb)")
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Around a read of a body: what may go wrong is the client's error."""
+    try:
+        yield
+    except web.RequestPayloadError as error:
+        raise InvalidRequest("the body is broken: it does not match its encoding or its length") from error
+    except HttpProcessingError as error:
+        raise InvalidRequest("the body is broken: it does not match its encoding") from error
+    except TimeoutError as error:
+        raise InvalidRequest("the body did not arrive in time", code="body_timeout") from error
 
 
 def _check_type(content_type: str) -> None:

@@ -122,7 +122,9 @@ class HttpClient:
 
         `length`: of the body, None sends it in chunks. The total limit alone holds until the head, as for `post`.
         """
-        sent = CIMultiDict(self._headers, **headers)
+        sent = self._headers.copy()
+        sent.update(headers)
+        sent["accept-encoding"] = "identity"  # the length of an answer is passed on with it
         if request_id is not None and _is_header_value(request_id):
             sent["x-request-id"] = request_id
         if length is not None:
