@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from adapters.canonical.errors import StreamTruncated
 from adapters.canonical.events import (
@@ -287,6 +288,6 @@ def _join_media(pieces: list[MediaDelta]) -> Part:
                 transcript="".join([piece.transcript for piece in pieces]),
             )
         case "video":
-            return Video(source=source)
+            return Video(source=replace(source, media_type=first.format))
         case _:
-            return Image(source=source)
+            return Image(source=replace(source, media_type=first.format))

@@ -253,7 +253,8 @@ class _Answer:
             choice.kind = ""
 
     def _feed_unknown(self, choice: _Choice, raw: bytes, out: list[Event]) -> None:
-        kind = next((name for name in _decode_fields(raw) if not name.startswith(_THOUGHT)), None)
+        said = (name for name, value in _decode_fields(raw).items() if bytes(value) != _NULL)
+        kind = next((name for name in said if not name.startswith(_THOUGHT)), None)
         if kind is not None:
             out.append(HostedToolEvent(choice.index, choice.next_part(), kind, raw, GEMINI))
 

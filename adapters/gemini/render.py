@@ -207,8 +207,9 @@ class GenerateStreamRenderer:
 
 
 def render_generate_result(request: Request, result: Result, head: AnswerHead) -> bytes:
-    fields, usage_fields = _apart(result.provider_fields if result.provider_origin == GEMINI else {})
-    candidates = [_whole_candidate(choice) for choice in result.choices]
+    native = result.provider_origin == GEMINI
+    fields, usage_fields = _apart(result.provider_fields if native else {})
+    candidates = [_whole_candidate(choice, choice.provider_fields if native else {}) for choice in result.choices]
     found: dict[str, Any] = {"candidates": candidates}
     if _FEEDBACK in fields and not any(choice.parts for choice in result.choices):
         found = {}
@@ -218,10 +219,10 @@ def render_generate_result(request: Request, result: Result, head: AnswerHead) -
     return orjson.dumps(found)
 
 
-def _whole_candidate(choice: Choice) -> dict[str, Any]:
+def _whole_candidate(choice: Choice, own_fields: Mapping[str, bytes]) -> dict[str, Any]:
     writer = PartWriter()
     parts = [wire for part in choice.parts for wire in _wire_parts(part, writer)]
-    fields: dict[str, Any] = _fragments(choice.provider_fields)
+    fields: dict[str, Any] = _fragments(own_fields)
     if choice.logprobs:
         fields["logprobsResult"] = logprobs_object(choice.logprobs)
     refused = any(isinstance(part, Refusal) and part.text for part in choice.parts)

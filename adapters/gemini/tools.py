@@ -9,7 +9,7 @@ from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import AUTO, NONE, REQUIRED, Request, Tool, ToolChoice
 from adapters.gemini.schemas import json_schema_of
-from adapters.gemini.vocabulary import GEMINI, NAME, RAW_OBJECT, TEXT, TEXTS
+from adapters.gemini.vocabulary import BOOL, GEMINI, NAME, RAW_OBJECT, TEXT, TEXTS
 from adapters.gemini.wire_objects import object_at, rest_of, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject
 
@@ -62,6 +62,9 @@ def take_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> tuple[
     calling = take_object(config, "functionCallingConfig")
     mode = None if calling is None else calling.take("mode", TEXT)
     names = None if calling is None else calling.take("allowedFunctionNames", TEXTS)
+    if calling is not None and calling.take("streamFunctionCallArguments", BOOL):
+        path = f"{_CALLING}.streamFunctionCallArguments"
+        raise UnsupportedParameter(f"{path}: arguments come whole", param=path)
     if rest_of(config) or mode in _UNMAPPED or (calling is not None and rest_of(calling)):
         return None, {_CONFIG: raw}
     if mode is None:

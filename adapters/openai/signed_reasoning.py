@@ -4,8 +4,8 @@
     {"type": "reasoning.encrypted", "data", "index", "origin", "position"?}
 
 A client that plays the message back gives the provider its thoughts as it made them. `index` counts them from 0,
-`position` is their place among all parts of the answer where something else stood before them. Details without an
-origin are an upstream's own and opaque.
+`position` is their place among all parts of the answer where something else stood before them; thoughts that nobody
+signed do not come back and do not count. Details without an origin are an upstream's own and opaque.
 """
 
 from collections.abc import Iterable
@@ -62,11 +62,14 @@ def placed(parts: list[Part], signed: Iterable[tuple[int, Reasoning]]) -> None:
 def signed_details(parts: Iterable[Part]) -> list[dict[str, Any]]:
     """The details of all signed thoughts of an answer."""
     found: list[dict[str, Any]] = []
-    for position, part in enumerate(parts):
-        if isinstance(part, Reasoning) and part.origin is not None:
-            detail = signed_object(part, len(found), position)
-            if detail is not None:
-                found.append(detail)
+    position = 0
+    for part in parts:
+        if isinstance(part, Reasoning):
+            detail = None if part.origin is None else signed_object(part, len(found), position)
+            if detail is None:
+                continue
+            found.append(detail)
+        position += 1
     return found
 
 

@@ -10,11 +10,16 @@ from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import Event, Started
 from adapters.canonical.result import fold
 from tests.adapters.anthropic.exchange import Exchange as AnthropicExchange
+from tests.adapters.gemini.exchange import Exchange as GeminiExchange
 from tests.adapters.golden_case import GoldenCase, described, golden_cases
 from tests.adapters.openai.exchange import Exchange as OpenAIExchange
 from tests.adapters.sides import Sides
 
-EXCHANGES: dict[str, Callable[[bytes], Sides]] = {"anthropic": AnthropicExchange, "openai": OpenAIExchange}
+EXCHANGES: dict[str, Callable[[bytes], Sides]] = {
+    "anthropic": AnthropicExchange,
+    "gemini": GeminiExchange,
+    "openai": OpenAIExchange,
+}
 CASES = [case for dialect in EXCHANGES for case in golden_cases(dialect)]
 STREAMS = [case for case in CASES if case.stream is not None]
 BODIES = [case for case in CASES if case.body is not None]

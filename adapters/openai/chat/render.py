@@ -186,7 +186,8 @@ class ChatStreamRenderer:
         choice = self._choice(event.choice, out)
         text = "".join(choice.thought.pop(event.part, ()))
         thought = Reasoning(text=text, signature=event.signature, encrypted=event.encrypted, origin=event.origin)
-        detail = signed_object(thought, choice.signed, event.part)
+        unsigned = sum(part < event.part for part in choice.thought)
+        detail = signed_object(thought, choice.signed, event.part - unsigned)
         if detail is not None:
             choice.signed += 1
             out.append(self._chunk(choice, {REASONING_DETAILS: [detail]}))

@@ -1,0 +1,48 @@
+"""Gemini's words on the wire, and a provider connected to a server that says them."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from providers.base import ProviderSettings
+from providers.registry import build
+from providers.remote.gemini import GeminiProvider
+from tests.mock_upstream import Answer, MockUpstream
+
+__all__ = ["chunk", "connected", "streamed", "whole"]
+
+USAGE = {"promptTokenCount": 3, "candidatesTokenCount": 4, "totalTokenCount": 7}
+
+
+def response(*parts: dict[str, Any], finish: str | None = None, **more: Any) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"parts": parts, "role": "model"}, "index": 0}
+    if finish is not None:
+        candidate["finishReason"] = finish
+    return {"candidates": [candidate], "modelVersion": "m", "responseId": "r1", **more}
+
+
+def chunk(*parts: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
+    found = response(*parts, finish=finish, **more)
+    return b"data: %b\r\n\r\n" % json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def streamed(*pieces: bytes, finish: str = "STOP") -> Answer:
+    return Answer.sse([*pieces, chunk({"text": ""}, finish=finish, usageMetadata=USAGE)])
+
+
+def whole(*parts: dict[str, Any], finish: str = "STOP") -> Answer:
+    body = response(*parts, finish=finish, usageMetadata=USAGE)
+    return Answer.json(json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+@asynccontextmanager
+async def connected(*answers: Answer, **changes: Any) -> AsyncIterator[tuple[MockUpstream, GeminiProvider]]:
+    async with MockUpstream(*answers) as upstream:
+        values = {"name": "up", "type": "gemini", "base_url": upstream.base_url, "api_key": "secret-key", **changes}
+        provider = build(ProviderSettings(**values))
+        assert isinstance(provider, GeminiProvider)
+        try:
+            yield upstream, provider
+        finally:
+            await provider.aclose()

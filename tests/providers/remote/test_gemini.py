@@ -1,0 +1,248 @@
+"""The provider for Gemini, over a real socket: its contract, its paths and keys, Vertex AI, counts and lists."""
+
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from google.auth import credentials, exceptions
+
+from adapters.canonical.errors import GatewayError, UpstreamAuth, UpstreamError, UpstreamOverloaded
+from adapters.canonical.events import Event
+from adapters.canonical.messages import Text
+from adapters.canonical.request import Request, Sampling
+from adapters.canonical.result import fold
+from providers.abilities import TokenCounter
+from providers.base import ProviderSettings
+from providers.registry import build
+from providers.remote.gemini import GeminiProvider
+from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
+from tests.mock_upstream import Answer, MockUpstream
+from tests.providers.remote.anthropic_wire import request
+from tests.providers.remote.gemini_wire import chunk, connected, streamed, whole
+
+pytestmark = pytest.mark.timeout(20)
+CALLS: list[dict[str, Any]] = [
+    {"functionCall": {"id": f"call_{number}", "name": name, "args": json.loads(arguments)}}
+    for number, (name, arguments) in enumerate(TOOL_CALLS)
+]
+
+
+class GeminiStage:
+    """The provider, and an upstream that plays scenes in Gemini's words."""
+
+    def __init__(self, upstream: MockUpstream, provider: GeminiProvider) -> None:
+        self.provider = provider
+        self._upstream = upstream
+        self._scene = Scene.TEXT
+        self._seen = 0
+
+    def set(self, scene: Scene) -> None:
+        self._scene = scene
+        self._seen = len(self._upstream.requests)
+
+    def request(self, *, stream: bool) -> Request:
+        self._upstream.script(self._answer(stream))
+        return request(stream=stream)
+
+    def _answer(self, stream: bool) -> Answer:
+        halves = [chunk({"text": TEXT[:3]}), chunk({"text": TEXT[3:]})]
+        match self._scene:
+            case Scene.TEXT:
+                return streamed(*halves) if stream else whole({"text": TEXT})
+            case Scene.LENGTH:
+                return streamed(*halves, finish="MAX_TOKENS") if stream else whole({"text": TEXT}, finish="MAX_TOKENS")
+            case Scene.TOOLS:
+                return streamed(*[chunk(call) for call in CALLS]) if stream else whole(*CALLS)
+            case Scene.REFUSED:
+                return refusal(503, "UNAVAILABLE")
+            case Scene.BROKEN:
+                return Answer.sse(halves[:1], then="reset")
+            case Scene.STALLED:
+                return Answer.sse(halves[:1], then="hang")
+            case Scene.SILENT:
+                return Answer(silent=True, then="hang")
+
+    async def reached(self) -> None:
+        await self._upstream.seen(self._seen + 1)
+
+    async def freed(self) -> None:
+        await self._upstream.idle(within_s=1)
+
+
+class TestContract(ProviderContract):
+    @pytest_asyncio.fixture
+    async def stage(self) -> AsyncIterator[GeminiStage]:
+        async with connected(whole({"text": TEXT})) as (upstream, provider):
+            yield GeminiStage(upstream, provider)
+
+
+def refusal(status: int, word: str) -> Answer:
+    body = {"error": {"code": status, "message": "busy", "status": word}}
+    return Answer.json(json.dumps(body).encode(), status)
+
+
+async def collect(provider: GeminiProvider, asked: Request) -> list[Event]:
+    async with aclosing(provider.stream(asked)) as batches:
+        return [found async for batch in batches for found in batch]
+
+
+OK = whole({"text": "ok"})
+
+
+async def test_the_key_is_a_header_and_the_path_names_the_model_and_the_way() -> None:
+    async with connected(OK) as (upstream, provider):
+        await collect(provider, request(stream=False, model="gemini-3-pro", request_id="ours"))
+        upstream.script(streamed(chunk({"text": "ok"})))
+        await collect(provider, request(stream=True, model="tuned/a model?"))
+    first, second = upstream.requests
+    assert first.path == "/v1/models/gemini-3-pro:generateContent"
+    assert second.path == "/v1/models/tuned/a%20model%3F:streamGenerateContent?alt=sse"
+    assert first.headers["x-goog-api-key"] == "secret-key"
+    assert "authorization" not in first.headers
+    assert first.headers["x-request-id"] == "ours"
+    assert "model" not in json.loads(first.body)
+
+
+async def test_choices_are_asked_for_one_by_one() -> None:
+    async with connected(OK) as (upstream, provider):
+        events = await collect(provider, request(stream=False, n=2, sampling=Sampling(seed=1)))
+    assert [choice.index for choice in fold(events).choices] == [0, 1]
+    seeds = [json.loads(seen.body)["generationConfig"]["seed"] for seen in upstream.requests]
+    assert len(set(seeds)) == 2
+
+
+async def test_params_are_sent_where_the_request_has_none() -> None:
+    safety = [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_NONE"}]
+    params = {"maxOutputTokens": 7, "mediaResolution": "LOW", "safetySettings": safety}
+    async with connected(OK, params=params) as (upstream, provider):
+        await collect(provider, request(stream=False))
+        await collect(provider, request(stream=False, max_tokens=9))
+    bodies = [json.loads(seen.body) for seen in upstream.requests]
+    assert [body["generationConfig"]["maxOutputTokens"] for body in bodies] == [7, 9]
+    assert all(body["safetySettings"] == safety for body in bodies)
+    with pytest.raises(ValueError, match=r"providers.up.params.contents"):
+        async with connected(OK, params={"contents": []}):
+            pass
+
+
+async def test_tokens_are_counted_by_the_upstream() -> None:
+    async with connected(Answer.json(b'{"totalTokens":17}')) as (upstream, provider):
+        assert isinstance(provider, TokenCounter)
+        asked = request(max_tokens=9, sampling=Sampling(temperature=0.5))
+        assert await provider.count_tokens(asked) == (17,)
+        seen = upstream.requests[0]
+        assert seen.path == "/v1/models/m:countTokens"
+        inside = {"model": "models/m", "contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+        assert json.loads(seen.body) == {"generateContentRequest": inside}
+        upstream.script(refusal(503, "UNAVAILABLE"))
+        with pytest.raises(UpstreamOverloaded):
+            await provider.count_tokens(asked)
+        upstream.script(Answer.json(b"{}"))
+        with pytest.raises(GatewayError, match="has none"):
+            await provider.count_tokens(asked)
+
+
+async def test_models_that_answer_are_listed_once_a_minute() -> None:
+    rows = [
+        {"name": "models/gemini-x", "inputTokenLimit": 1000, "supportedGenerationMethods": ["generateContent"]},
+        {"name": "models/embed", "supportedGenerationMethods": ["embedContent"]},
+        {"name": "models/gemini-y"},
+    ]
+    async with connected(Answer.json(json.dumps({"models": rows}).encode())) as (upstream, provider):
+        models = await provider.models()
+        assert await provider.models() == models
+    assert [(model.id, model.context) for model in models] == [("gemini-x", 1000), ("gemini-y", None)]
+    assert len(upstream.requests) == 1
+    assert upstream.requests[0].path == "/v1/models?pageSize=1000"
+
+
+class Account(credentials.Credentials):
+    """Google's credentials without Google: each refresh gives the next token, for so long."""
+
+    def __init__(self, *tokens: str, life_s: float = 3600) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._tokens = list(tokens)
+        self._life_s = life_s
+
+    def refresh(self, request: Any) -> None:
+        if not self._tokens:
+            raise exceptions.RefreshError("no more tokens")  # type: ignore[no-untyped-call]
+        self.token = self._tokens.pop(0)
+        self.expiry = datetime.now(UTC).replace(tzinfo=None) + timedelta(seconds=self._life_s)
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Lets Google's library find this account."""
+
+    def use(found: Account) -> None:
+        def default(scopes: Sequence[str]) -> tuple[Account, str]:
+            assert list(scopes) == ["https://www.googleapis.com/auth/cloud-platform"]
+            return found, "project"
+
+        monkeypatch.setattr("google.auth.default", default)
+
+    return use
+
+
+VERTEX = {"api_key": None, "options": {"project": "p", "region": "europe-west4"}}
+
+
+@pytest.mark.parametrize(("life_s", "tokens"), [(3600, ["one", "one"]), (10, ["one", "two"])])
+async def test_vertex_is_called_with_a_token_that_is_kept_while_it_lasts(
+    account: Any, life_s: float, tokens: list[str]
+) -> None:
+    account(Account("one", "two", life_s=life_s))
+    async with connected(OK, **VERTEX) as (upstream, provider):
+        for _ in tokens:
+            events = await collect(provider, request(stream=False))
+            assert fold(events).choices[0].parts == (Text(text="ok"),)
+        with pytest.raises(UpstreamError, match="no list"):
+            await provider.models()
+    assert [seen.headers["authorization"] for seen in upstream.requests] == [f"Bearer {token}" for token in tokens]
+    assert all("x-goog-api-key" not in seen.headers for seen in upstream.requests)
+
+
+async def test_tokens_are_counted_on_vertex_without_a_wrapper(account: Any) -> None:
+    account(Account("one"))
+    async with connected(Answer.json(b'{"totalTokens":3}'), **VERTEX) as (upstream, provider):
+        assert await provider.count_tokens(request()) == (3,)
+    assert set(json.loads(upstream.requests[0].body)) == {"contents"}
+
+
+async def test_an_account_that_gets_no_token_is_the_gateways_own_fault(account: Any) -> None:
+    account(Account())
+    async with connected(OK, **VERTEX) as (upstream, provider):
+        with pytest.raises(UpstreamAuth, match="RefreshError"):
+            await collect(provider, request(stream=False))
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    ("options", "url"),
+    [
+        ({"project": "p", "region": "us-east5"}, "https://us-east5-aiplatform.googleapis.com/v1/projects/p/"),
+        ({"project": "p"}, "https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/google"),
+    ],
+)
+def test_the_address_of_vertex_follows_from_the_region(options: dict[str, str], url: str) -> None:
+    from providers.remote.gemini import _vertex_url
+
+    assert _vertex_url(ProviderSettings(name="v", type="gemini", options=options)).startswith(url)
+
+
+def test_a_region_without_a_project_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"providers\.v\.project: required"):
+        build(ProviderSettings(name="v", type="gemini", options={"region": "us-east5"}))
+
+
+def test_a_missing_library_is_named_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.auth.transport.requests", None)
+    with pytest.raises(ImportError, match=r"providers\.v: .* llm-protocol-gateway\[google\]"):
+        build(ProviderSettings(name="v", type="gemini", options={"project": "p"}))
+    build(ProviderSettings(name="v", type="gemini", api_key="k", options={"project": "p"}))
