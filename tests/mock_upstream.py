@@ -183,8 +183,20 @@ async def _read_request(reader: asyncio.StreamReader, early: bytes) -> SeenReque
     method, path, _ = first.split(" ")
     pairs = [line.split(":", 1) for line in lines if line]
     headers = {name.strip().lower(): value.strip() for name, value in pairs}
-    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    if headers.get("transfer-encoding") == "chunked":
+        body = await _read_chunks(reader)
+    else:
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
     return SeenRequest(method, path, headers, body, head)
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    pieces: list[bytes] = []
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        pieces.append(await reader.readexactly(size))
+        await reader.readexactly(2)
+    await reader.readexactly(2)
+    return b"".join(pieces)
 
 
 async def _write_answer(writer: asyncio.StreamWriter, answer: Answer) -> None:

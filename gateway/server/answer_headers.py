@@ -35,7 +35,8 @@ def answer_headers(request_id: str, progress: Progress | None, upstream_request_
     target = progress.target if progress is not None else None
     if progress is not None and target is not None:
         headers["x-gateway-provider"] = target.provider.name
-        headers["x-gateway-upstream-model"] = _printable(target.model)
+        if target.model:  # some calls name none
+            headers["x-gateway-upstream-model"] = _printable(target.model)
         if upstream_request_id is not None:
             headers["x-gateway-upstream-request-id"] = _printable(upstream_request_id)
         if progress.dropped:

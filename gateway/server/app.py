@@ -29,6 +29,7 @@ from gateway.server.body import BodyReader, HeldBytes
 from gateway.server.catalogue import Catalogue
 from gateway.server.connections import Connections
 from gateway.server.door import ClientKey, Door, KeyDoor, LoopbackDoor
+from gateway.server.forwarding import Forwarding, forwarded_routes
 from gateway.server.generation import Generation
 from gateway.server.log import Log
 from gateway.server.responses import for_client, sealer
@@ -182,6 +183,7 @@ def build_app(
         _door(config),
         log,
         asked={},
+        forwarded=forwarded_routes(Forwarding(router, providers, bodies, max_depth=config.server.max_depth)),
         lists=_LISTS,
         by_header=_BY_HEADER,
         by_start=_BY_START,

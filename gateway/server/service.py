@@ -59,9 +59,9 @@ class ListingFront(Front, ModelListForm, Protocol):
 
 
 class Service:
-    """`served` answers the POSTs of each path, `asked` its GETs. `lists` are the paths of models, in the form of this
-    dialect; None: of the client's. `by_header`: clients that send this header speak this dialect, also on the paths
-    that all dialects share. `by_start`: the dialect of errors below such a path.
+    """`served` answers the POSTs of each path, `asked` its GETs, `forwarded` is what passes through. `lists` are the
+    paths of models, in the form of this dialect; None: of the client's. `by_header`: clients that send this header
+    speak this dialect, also on the paths that all dialects share. `by_start`: the dialect of errors below such a path.
 
     `clock` gives seconds of any origin, `token` the random part of ids, `redact` hides secrets in a text.
     """
@@ -74,6 +74,7 @@ class Service:
         log: Log,
         *,
         asked: Mapping[str, Served],
+        forwarded: Mapping[str, Route],
         lists: Mapping[str, ListingFront | None],
         by_header: Mapping[str, ListingFront],
         by_start: Mapping[str, Front],
@@ -88,6 +89,7 @@ class Service:
                 **{path: Route({"GET": one.serve}, one.front) for path, one in asked.items()},
                 **{path: Route({"GET": partial(self._list_models, form)}, form) for path, form in lists.items()},
                 **{f"{path}/*": Route({"GET": partial(self._show_model, form)}, form) for path, form in lists.items()},
+                **forwarded,
                 "/healthz": Route({"GET": self._health}),
                 "/readyz": Route({"GET": self._ready}),
             }

@@ -1,0 +1,230 @@
+"""Calls that pass through to a provider of the same dialect: audio, images, moderations, files and batches.
+
+Which provider gets one is decided by its model, as for generation; a call without a model goes to the one provider that
+has the endpoint, or to the one that the header x-gateway-provider names. Bodies are read no further than to their model
+and stream both ways. Errors of the upstream are the gateway's own errors.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+import orjson
+from aiohttp import hdrs, web
+
+from adapters.canonical.errors import GatewayError, InvalidRequest, PermissionDenied, UpstreamError, WrongMediaType
+from adapters.front import Front
+from adapters.json_fields import parse_object
+from gateway.routing.route import Target
+from gateway.routing.router import Progress, Router
+from gateway.server.answer_headers import forwarded_headers
+from gateway.server.body import BodyReader
+from gateway.server.event_stream import STALLED_S
+from gateway.server.exchange import Exchange
+from gateway.server.generation import admit
+from gateway.server.routes import Route
+from gateway.server.upload import Body, Upload, WholeBody
+from providers.abilities import ForwardAnswer, ForwardCall, Forwarder, lacks
+from providers.base import Provider
+
+__all__ = ["PROVIDER_HEADER", "Forwarding", "forwarded_routes"]
+
+PROVIDER_HEADER = "x-gateway-provider"
+_MODEL_PATHS = (
+    "/audio/speech",
+    "/audio/transcriptions",
+    "/audio/translations",
+    "/images/generations",
+    "/images/edits",
+    "/images/variations",
+)
+_MODERATIONS = "/moderations"
+_STORES = ("/files", "/batches")
+"""What an upstream keeps for its account."""
+_REQUEST_HEADERS = ("content-type", "accept")
+_ANSWER_HEADERS = ("content-type", "content-disposition", "content-length")
+_QUERY = frozenset(("after", "limit", "order", "purpose"))
+_REST = re.compile(r"[A-Za-z0-9][\w-]*(/(content|cancel))?", re.ASCII)
+_VERSION = "/v1"
+_EVENTS = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    model: str
+
+
+class Forwarding:
+    """`providers` stand in the order of run.yaml. `front` None: errors are OpenAI's."""
+
+    front: Front | None = None
+
+    def __init__(
+        self, router: Router, providers: Mapping[str, Provider], bodies: BodyReader, *, max_depth: int
+    ) -> None:
+        self._router = router
+        self._providers = providers
+        self._bodies = bodies
+        self._max_depth = max_depth
+
+    async def serve(self, exchange: Exchange) -> web.StreamResponse:
+        """Any of the paths of `forwarded_routes`."""
+        request = exchange.request
+        path, endpoint = _upstream_path(exchange)
+        exchange.streams = False
+        if request.method != "POST" or path != endpoint:
+            return await self._pass_on(exchange, path, None, None)
+        kind = request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
+        if kind == "multipart/form-data":
+            with Upload(request, self._bodies) as upload:
+                model = await upload.model() if endpoint not in _STORES else None
+                return await self._pass_on(exchange, path, _required(model, endpoint), upload)
+        if kind != "application/json":
+            raise WrongMediaType("expected the content type application/json or multipart/form-data")
+        body = await self._bodies.read(request)
+        exchange.held_bytes = len(body)
+        model, whole = _json_body(body, self._max_depth)
+        if endpoint in _STORES:
+            model, whole = None, WholeBody(body)
+        return await self._pass_on(exchange, path, _required(model, endpoint), whole)
+
+    async def _pass_on(self, exchange: Exchange, path: str, model: str | None, body: Body | None) -> web.StreamResponse:
+        exchange.progress = progress = Progress(task=exchange.task)
+
+        async def call(target: Target) -> ForwardAnswer:
+            return await self._call(exchange, target, path, body)
+
+        if model is None:
+            _check_unlimited(exchange)
+            answer = await self._router.ask_targets([self._only_target(exchange, path)], progress, call)
+        else:
+            exchange.model = model
+            await admit(exchange, _Named(model), self._router.names)
+            answer = await self._router.ask(model, progress, call, may_repeat=lambda: body is None or body.repeatable)
+        exchange.upstream_request_id = answer.request_id
+        async with aclosing(answer.body) as pieces:
+            first = await anext(pieces, b"")  # what breaks before it is an error with its own status
+            exchange.status = answer.status
+            response = web.StreamResponse(status=answer.status, headers=_answer_headers(exchange, answer))
+            await response.prepare(exchange.request)
+            try:
+                await _write(response, first)
+                async for piece in pieces:
+                    await _write(response, piece)
+            except (GatewayError, TimeoutError) as error:
+                # The head is out: only a connection that breaks tells the client that this is not all.
+                exchange.error = error if isinstance(error, GatewayError) else UpstreamError("the client fell silent")
+                if exchange.request.transport is not None:
+                    exchange.request.transport.abort()
+                return response
+        await response.write_eof()
+        return response
+
+    async def _call(self, exchange: Exchange, target: Target, path: str, body: Body | None) -> ForwardAnswer:
+        provider = target.provider
+        if not isinstance(provider, Forwarder) or not provider.forwards(path.partition("?")[0]):
+            raise lacks(exchange.model or target.label, f"has no {path.partition('?')[0]}")
+        try:
+            return await provider.forward(
+                ForwardCall(
+                    method=exchange.request.method,
+                    path=path,
+                    headers=forwarded_headers(exchange.request, _REQUEST_HEADERS),
+                    body=None if body is None else body.pieces(target.model),
+                    length=None if body is None else body.length(target.model),
+                    request_id=exchange.request_id,
+                )
+            )
+        except GatewayError:
+            if isinstance(body, Upload) and body.failure is not None:
+                raise body.failure from None  # the client's body broke, and with it the call
+            raise
+
+    def _only_target(self, exchange: Exchange, path: str) -> Target:
+        """For a call that names no model."""
+        endpoint = path.partition("?")[0]
+        able = {
+            name: provider
+            for name, provider in self._providers.items()
+            if isinstance(provider, Forwarder) and provider.forwards(endpoint)
+        }
+        wanted = exchange.request.headers.get(PROVIDER_HEADER)
+        if wanted is None and len(able) == 1:
+            return Target(next(iter(able.values())), "")
+        if wanted in able:
+            return Target(able[wanted], "")
+        names = ", ".join(able) or "none"
+        raise InvalidRequest(
+            f"{PROVIDER_HEADER}: this call names no model, so name the provider; with {endpoint}: {names}",
+            param=PROVIDER_HEADER,
+        )
+
+
+def forwarded_routes(forwarding: Forwarding) -> Mapping[str, Route]:
+    """The paths and methods that pass through."""
+    post, get = {"POST": forwarding.serve}, {"GET": forwarding.serve}
+    routes = {f"{_VERSION}{path}": Route(post) for path in (*_MODEL_PATHS, _MODERATIONS)}
+    routes |= {f"{_VERSION}{path}": Route({**post, **get}) for path in _STORES}
+    return routes | {
+        f"{_VERSION}/files/*": Route({**get, "DELETE": forwarding.serve}),
+        f"{_VERSION}/batches/*": Route({**post, **get}),
+    }
+
+
+def _upstream_path(exchange: Exchange) -> tuple[str, str]:
+    """The path (with its query) below the version, and the endpoint that it belongs to. Raises InvalidRequest."""
+    path, _, _ = exchange.request.raw_path.partition("?")
+    path = path.removeprefix(_VERSION)
+    query = [(name, value) for name, value in exchange.request.query.items() if name in _QUERY]
+    endpoint = next((store for store in _STORES if path.startswith(f"{store}/")), path)
+    if path != endpoint and not _REST.fullmatch(path[len(endpoint) + 1 :]):
+        raise InvalidRequest(f"{endpoint}: expected an id of letters, digits, '-' and '_'", code="invalid_id")
+    return (f"{path}?{urlencode(query)}" if query else path), endpoint
+
+
+def _json_body(body: bytes, max_depth: int) -> tuple[str | None, WholeBody]:
+    """The model that a JSON body names, and the body around the name. Raises InvalidRequest."""
+    fields = parse_object(body, max_depth=max_depth).rest()
+    raw = fields.pop("model", b"null")
+    model = orjson.loads(raw)
+    if model is None:
+        return None, WholeBody(body)
+    if not isinstance(model, str):
+        raise InvalidRequest("model: expected a string", param="model")
+    rest = b"".join([b"," + orjson.dumps(name) + b":" + value for name, value in fields.items()])
+    return model, WholeBody(b'{"model":', rest + b"}")
+
+
+def _required(model: str | None, endpoint: str) -> str | None:
+    """Raises InvalidRequest where an endpoint of a model is asked without one."""
+    if not model and endpoint in _MODEL_PATHS:
+        raise InvalidRequest("model: this field is required", param="model")
+    return model or None
+
+
+def _check_unlimited(exchange: Exchange) -> None:
+    """What an upstream keeps is its account's, so all keys see the same: only those for every model may use it."""
+    key = exchange.key
+    if key is not None and "*" not in key.models:
+        raise PermissionDenied("this key is limited to some models, and this call names none", code="model_not_allowed")
+
+
+def _answer_headers(exchange: Exchange, answer: ForwardAnswer) -> dict[str, str]:
+    headers = exchange.headers()
+    del headers["Content-Type"]
+    for name in _ANSWER_HEADERS:
+        value = answer.headers.get(name)
+        if value is not None and value.isascii() and value.isprintable():
+            headers[name.title()] = value
+    if headers.get("Content-Type", "").startswith(_EVENTS):
+        headers |= {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    return headers
+
+
+async def _write(response: web.StreamResponse, piece: bytes) -> None:
+    """Raises TimeoutError for a client that takes nothing."""
+    async with asyncio.timeout(STALLED_S):
+        await response.write(piece)

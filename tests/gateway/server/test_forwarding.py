@@ -1,0 +1,372 @@
+"""Audio, images, moderations, files and batches through the gateway, with OpenAI's SDK and a mock upstream's socket."""
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+from yarl import URL
+
+from gateway.config import parse_config
+from gateway.server.app import Surroundings, build_app
+from tests.gateway.server.running import error_of
+from tests.mock_upstream import Answer, MockUpstream
+
+pytestmark = pytest.mark.timeout(20)
+
+SOUND = bytes(range(256)) * 4000
+TEXT = Answer.json(b'{"text":"hello","usage":{"type":"tokens"}}', headers={"x-request-id": "up-7"})
+KEYS = "auth: {keys: [{id: all, secret: s3cret-s3cret}, {id: few, secret: l1mited-l1mited, models: [voice]}]}\n"
+
+
+@dataclass
+class Stage:
+    """A gateway in front of the mock servers `a` and `b`; `voice` is a's `whisper-upstream`, then b's `w2`."""
+
+    url: str
+    session: aiohttp.ClientSession
+    sdk: openai.AsyncOpenAI
+    a: MockUpstream
+    b: MockUpstream
+
+
+@asynccontextmanager
+async def stage(*answers: Answer, kinds: tuple[str, str] = ("openai", "groq"), extra: str = "") -> AsyncIterator[Stage]:
+    async with MockUpstream(*answers) as a, MockUpstream(TEXT) as b:
+        text = (
+            "version: 1\n"
+            f"providers:\n  a: {{type: {kinds[0]}, base_url: '{a.base_url}', api_key: up-key}}\n"
+            f"  b: {{type: {kinds[1]}, base_url: '{b.base_url}'}}\n"
+            "models:\n  voice: {targets: [{use: a/whisper-upstream}, {use: b/w2}]}\n"
+            "reliability: {retry: {attempts: 1}}\n" + extra
+        )
+        app = build_app(
+            parse_config(text, {}, provider_types=["openai", "groq", "deepseek"]), around=Surroundings(log=io.BytesIO())
+        )
+        await app.start()
+        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with (
+            aiohttp.ClientSession() as session,
+            openai.AsyncOpenAI(base_url=url, api_key="s3cret-s3cret", max_retries=0) as sdk,
+        ):
+            try:
+                yield Stage(url, session, sdk, a, b)
+            finally:
+                server.close()
+                await app.drain(0)
+                await app.aclose()
+
+
+def upload(model: str | None, sound: bytes = SOUND, *, file_first: bool = False) -> aiohttp.FormData:
+    form = aiohttp.FormData(default_to_multipart=True)
+    if file_first:
+        form.add_field("file", io.BytesIO(sound), filename="a.wav", content_type="audio/wav")
+    if model is not None:
+        form.add_field("model", model)
+    form.add_field("language", "no")
+    if not file_first:
+        form.add_field("file", io.BytesIO(sound), filename="a.wav", content_type="audio/wav")
+    return form
+
+
+async def test_the_sdk_transcribes_a_file_under_the_upstreams_name_of_the_model() -> None:
+    async with stage(TEXT) as at:
+        found = await at.sdk.audio.transcriptions.create(model="voice", file=("a.wav", SOUND), language="no")
+        (seen,) = at.a.requests
+    assert found.text == "hello"
+    assert (seen.method, seen.path) == ("POST", "/v1/audio/transcriptions")
+    assert seen.headers["authorization"] == "Bearer up-key"
+    assert SOUND in seen.body
+    assert b"whisper-upstream" in seen.body
+    assert b"voice" not in seen.body
+    assert int(seen.headers["content-length"]) == len(seen.body)
+    assert not {"x-stainless-lang", "cookie", "openai-organization"} & seen.headers.keys()
+
+
+async def test_a_file_that_stands_before_the_model_arrives_whole_and_with_its_length() -> None:
+    async with stage(TEXT) as at:
+        form = upload("voice", SOUND, file_first=True)
+        async with at.session.post(f"{at.url}/audio/transcriptions", data=form) as answer:
+            assert answer.status == 200
+            assert answer.headers["x-gateway-upstream-model"] == "whisper-upstream"
+            assert answer.headers["x-gateway-upstream-request-id"] == "up-7"
+            assert answer.headers["x-request-id"] == at.a.requests[0].headers["x-request-id"]
+        seen = at.a.requests[0]
+    assert SOUND in seen.body
+    assert b"\r\n\r\nwhisper-upstream\r\n" in seen.body
+    assert seen.body.rstrip().endswith(b"--")
+
+
+async def test_a_body_without_a_length_goes_out_in_chunks() -> None:
+    form = upload("voice")()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        writer = io.BytesIO()
+
+        class Writer:
+            async def write(self, data: bytes) -> None:
+                writer.write(data)
+
+        await form.write(Writer())  # type: ignore[arg-type]
+        whole = writer.getvalue()
+        for at in range(0, len(whole), 100_000):
+            yield whole[at : at + 100_000]
+
+    async with stage(TEXT) as at:
+        headers = {"content-type": form.headers["content-type"]}
+        async with at.session.post(f"{at.url}/audio/translations", data=pieces(), headers=headers) as answer:
+            assert answer.status == 200
+        assert at.a.requests[0].headers["transfer-encoding"] == "chunked"
+        assert SOUND in at.a.requests[0].body
+
+
+@pytest.mark.parametrize("file_first", [False, True])
+async def test_a_provider_that_cannot_be_reached_is_left_while_the_upload_can_still_be_sent(file_first: bool) -> None:
+    async with stage(TEXT) as at:
+        assert at.a._server is not None
+        at.a._server.close()
+        async with at.session.post(
+            f"{at.url}/audio/transcriptions", data=upload("voice", file_first=file_first)
+        ) as answer:
+            assert answer.status == 200
+            assert answer.headers["x-gateway-provider"] == "b"
+        assert b"\r\n\r\nw2\r\n" in at.b.requests[0].body
+
+
+async def test_speech_streams_back_as_it_comes_and_a_client_that_leaves_ends_it_upstream() -> None:
+    go = asyncio.Event()
+    answer = Answer(headers={"content-type": "audio/mpeg"}, pieces=(b"first", b"second"), gate=go, gate_after=1)
+    async with stage(answer) as at:
+        async with at.sdk.audio.speech.with_streaming_response.create(
+            model="voice", voice="alloy", input="hi"
+        ) as speech:
+            pieces = speech.iter_bytes()
+            assert await anext(pieces) == b"first"
+            go.set()
+            assert await anext(pieces) == b"second"
+            assert speech.headers["content-type"] == "audio/mpeg"
+        assert json.loads(at.a.requests[0].body) == {"model": "whisper-upstream", "voice": "alloy", "input": "hi"}
+        go.clear()
+        async with at.session.post(f"{at.url}/audio/speech", json={"model": "voice", "input": "x"}) as left:
+            assert await left.content.readany() == b"first"
+            left.close()
+        await at.a.idle()
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_upload_ends_the_call() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        yield b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nvoice\r\n--b\r\nX: y\r\n\r\n' + SOUND
+        await asyncio.Event().wait()
+
+    async with stage(TEXT) as at:
+        headers = {"content-type": "multipart/form-data; boundary=b"}
+        call = asyncio.create_task(at.session.post(f"{at.url}/audio/transcriptions", data=endless(), headers=headers))
+        async with asyncio.timeout(5):
+            while not at.a.connections:  # noqa: ASYNC110  # the mock tells of whole requests only
+                await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        async with asyncio.timeout(5):
+            while at.a._writers:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert not at.a.requests
+
+
+@pytest.mark.parametrize("how", ["length", "chunks"])
+async def test_a_body_beyond_the_limit_is_refused_by_its_length_or_while_it_arrives(how: str) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nvoice\r\n--b\r\nX: y\r\n\r\n'
+        for _ in range(5):
+            yield SOUND
+
+    async with stage(TEXT, extra="server: {max_body_mb: 2}\n") as at:
+        headers = {"content-type": "multipart/form-data; boundary=b"}
+        data: Any = pieces() if how == "chunks" else io.BytesIO(b"".join([piece async for piece in pieces()]))
+        async with at.session.post(f"{at.url}/audio/transcriptions", data=data, headers=headers) as answer:
+            assert answer.status == 413
+            assert (await error_of(answer))["code"] == "body_too_large"
+        assert not at.a.requests
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "kind", "status", "word"),
+    [
+        ("/audio/transcriptions", b"--b--\r\n", "multipart/form-data; boundary=b", 400, "model"),
+        ("/audio/transcriptions", b"--b\r\n", "multipart/form-data; boundary=b", 400, "boundary"),
+        ("/audio/transcriptions", b"", "multipart/form-data", 400, "boundary"),
+        ("/audio/transcriptions", b"x", "audio/wav", 415, "multipart"),
+        ("/audio/speech", b"{}", "application/json", 400, "model"),
+        ("/audio/speech", b'{"model": 5}', "application/json", 400, "model"),
+        ("/audio/speech", b'{"model": "nowhere"}', "application/json", 404, "nowhere"),
+        ("/audio/speech", b"[" * 500, "application/json", 400, "nested"),
+        ("/audio/speech", b'{"model": "a/m", "x": NaN}', "application/json", 400, "JSON"),
+        ("/files/..%2Fmodels", b"{}", "application/json", 405, "POST"),
+    ],
+)
+async def test_bad_calls_are_refused_and_reach_no_provider(
+    path: str, data: bytes, kind: str, status: int, word: str
+) -> None:
+    async with stage(TEXT) as at:
+        async with at.session.post(at.url + path, data=data, headers={"content-type": kind}) as answer:
+            assert answer.status == status
+            assert word in str((await error_of(answer))["message"])
+        assert not [seen for seen in at.a.requests if seen.path != "/v1/models"]
+
+
+async def test_images_and_moderations_pass_with_the_models_name_replaced_and_nothing_else() -> None:
+    image = Answer.json(b'{"created":1,"data":[{"b64_json":"AA=="}]}')
+    verdict = Answer.json(b'{"id":"m1","model":"omni","results":[]}')
+    async with stage(image, image, verdict, verdict) as at:
+        made = await at.sdk.images.generate(model="voice", prompt="a", size="256x256", extra_body={"big": 10**30})
+        assert made.data is not None
+        assert made.data[0].b64_json == "AA=="
+        assert b"1000000000000000000000000000000" in at.a.requests[0].body
+        edited = await at.sdk.images.edit(model="voice", image=("x.png", b"\x89PNG"), prompt="b")
+        assert edited.created == 1
+        assert b"whisper-upstream" in at.a.requests[1].body
+        assert (await at.sdk.moderations.create(input="x", model="a/omni")).id == "m1"
+        assert json.loads(at.a.requests[2].body)["model"] == "omni"
+        await at.sdk.moderations.create(input="x")
+        assert json.loads(at.a.requests[3].body) == {"input": "x"}
+
+
+async def test_files_and_batches_of_the_one_provider_that_has_them() -> None:
+    file = (
+        b'{"id":"file-1","object":"file","bytes":3,"created_at":1,"filename":"a","purpose":"batch",'
+        b'"status":"processed"}'
+    )
+    batch = (
+        b'{"id":"batch_1","object":"batch","endpoint":"/v1/x","input_file_id":"file-1","completion_window":"24h",'
+        b'"status":"validating","created_at":1}'
+    )
+    answers = (
+        Answer.json(file),
+        Answer.json(b'{"object":"list","data":[' + file + b'],"has_more":false}'),
+        Answer(headers={"content-type": "application/octet-stream"}, pieces=(b"a", b"bc")),
+        Answer.json(b'{"id":"file-1","object":"file","deleted":true}'),
+        Answer.json(batch),
+        Answer.json(batch),
+        Answer.json(batch),
+    )
+    async with stage(*answers, kinds=("openai", "deepseek")) as at:
+        assert (await at.sdk.files.create(file=("a.jsonl", b"{}\n"), purpose="batch")).id == "file-1"
+        assert (await at.sdk.files.list(purpose="batch", limit=2)).data[0].id == "file-1"
+        assert (await at.sdk.files.content("file-1")).content == b"abc"
+        assert (await at.sdk.files.delete("file-1")).deleted
+        made = await at.sdk.batches.create(
+            completion_window="24h", endpoint="/v1/chat/completions", input_file_id="file-1"
+        )
+        await at.sdk.batches.retrieve(made.id)
+        await at.sdk.batches.cancel(made.id)
+        assert [(seen.method, seen.path) for seen in at.a.requests] == [
+            ("POST", "/v1/files"),
+            ("GET", "/v1/files?limit=2&purpose=batch"),
+            ("GET", "/v1/files/file-1/content"),
+            ("DELETE", "/v1/files/file-1"),
+            ("POST", "/v1/batches"),
+            ("GET", "/v1/batches/batch_1"),
+            ("POST", "/v1/batches/batch_1/cancel"),
+        ]
+
+
+async def test_where_several_providers_have_files_the_client_names_one() -> None:
+    listed = Answer.json(b'{"object":"list","data":[]}')
+    async with stage(listed) as at:
+        async with at.session.get(f"{at.url}/files") as answer:
+            assert answer.status == 400
+            assert "a, b" in str((await error_of(answer))["message"])
+        async with at.session.get(f"{at.url}/files", headers={"x-gateway-provider": "b"}) as answer:
+            assert answer.status == 200
+        assert at.b.requests[0].path == "/v1/files"
+        async with at.session.get(f"{at.url}/files", headers={"x-gateway-provider": "c"}) as answer:
+            assert answer.status == 400
+
+
+@pytest.mark.parametrize(
+    "path", ["/files/a%2F..%2Fb", "/files/..", "/files/a/other", "/batches/a%3Fb/cancel", "/files/"]
+)
+async def test_an_id_is_no_way_to_other_paths(path: str) -> None:
+    async with stage(TEXT, kinds=("openai", "deepseek")) as at:
+        async with at.session.get(URL(at.url + path, encoded=True)) as answer:
+            assert answer.status in (400, 404)
+        assert not at.a.requests
+
+
+async def test_a_key_for_some_models_may_use_those_and_nothing_that_names_no_model() -> None:
+    async with stage(TEXT, kinds=("openai", "deepseek"), extra=KEYS) as at:
+        headers = {"authorization": "Bearer l1mited-l1mited"}
+        for path, data, status in (
+            ("/audio/speech", {"model": "voice"}, 200),
+            ("/audio/speech", {"model": "a/other"}, 403),
+            ("/moderations", {"input": "x"}, 403),
+        ):
+            async with at.session.post(at.url + path, json=data, headers=headers) as answer:
+                assert answer.status == status
+        async with at.session.get(f"{at.url}/files", headers=headers) as answer:
+            assert answer.status == 403
+        async with at.session.get(f"{at.url}/files") as answer:
+            assert answer.status == 401
+    assert len(at.a.requests) == 1
+
+
+async def test_an_endpoint_that_no_target_has_is_a_400_and_one_that_only_the_second_has_goes_there() -> None:
+    async with stage(TEXT, kinds=("deepseek", "groq")) as at:
+        async with at.session.post(f"{at.url}/audio/speech", json={"model": "voice"}) as answer:
+            assert answer.headers["x-gateway-provider"] == "b"
+        async with at.session.post(f"{at.url}/images/generations", json={"model": "voice"}) as answer:
+            assert answer.status == 400
+            assert (await error_of(answer))["param"] == "model"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "code"),
+    [
+        (Answer.json(b'{"error":{"message":"bad key up-key"}}', status=401), 502, "upstream_auth"),
+        (Answer.json(b'{"error":{"message":"what","code":"invalid_value"}}', status=400), 400, "invalid_value"),
+        (Answer(headers={"content-type": "audio/mpeg"}, then="reset"), 502, "stream_truncated"),
+    ],
+)
+async def test_an_upstreams_error_is_the_gateways_own(answer: Answer, status: int, code: str) -> None:
+    async with (
+        stage(answer, kinds=("openai", "deepseek")) as at,
+        at.session.post(f"{at.url}/audio/speech", json={"model": "a/m"}) as found,
+    ):
+        assert found.status == status
+        error = await error_of(found)
+        assert error["code"] == code
+        assert "up-key" not in str(error)
+
+
+async def test_an_answer_that_breaks_in_the_middle_breaks_at_the_client_too() -> None:
+    broken = Answer(headers={"content-type": "audio/mpeg"}, pieces=(b"first",), then="reset")
+    async with stage(broken) as at, at.session.post(f"{at.url}/audio/speech", json={"model": "a/m"}) as answer:
+        assert answer.status == 200
+        with pytest.raises(aiohttp.ClientError):
+            await answer.read()
+
+
+async def test_headers_pass_by_a_list_and_the_length_is_kept() -> None:
+    headers = {
+        "content-type": "audio/mpeg",
+        "content-disposition": 'attachment; filename="a.mp3"',
+        "set-cookie": "a=b",
+        "x-secret": "s",
+    }
+    sound = Answer(headers=headers, pieces=(b"abc",), framing="length")
+    async with (
+        stage(sound) as at,
+        at.session.post(f"{at.url}/audio/speech", json={"model": "a/m"}, headers={"x-secret": "s"}) as answer,
+    ):
+        assert await answer.read() == b"abc"
+        assert answer.headers["content-length"] == "3"
+        assert answer.headers["content-disposition"] == headers["content-disposition"]
+        assert not {"set-cookie", "x-secret"} & {name.lower() for name in answer.headers}
+        assert "x-secret" not in at.a.requests[0].headers
+        assert at.a.requests[0].headers["accept-encoding"] == "identity"
