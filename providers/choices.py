@@ -1,4 +1,4 @@
-"""Many choices from an upstream that gives one: it is asked once for each, and the answers are merged.
+"""Many choices from an upstream that gives fewer: it is asked for each choice or prompt, and the answers are merged.
 
 Owns numbering, seeds and sums. Does not know what a choice says, and leaves `best_of` alone.
 """
@@ -15,7 +15,7 @@ from adapters.canonical.request import Request
 from adapters.canonical.usage import Usage
 from providers.base import Batch
 
-__all__ = ["MAX_PARALLEL", "StreamCall", "fan_out"]
+__all__ = ["MAX_PARALLEL", "StreamCall", "fan_out", "fan_out_prompts"]
 
 MAX_PARALLEL = 16
 """Calls of one request that run at once; the others wait their turn."""
@@ -52,11 +52,19 @@ def fan_out(stream: StreamCall, request: Request) -> AsyncGenerator[Batch, None]
     """
     if request.num_choices == 1:
         return stream(request)
-    return _merged(stream, request)
-
-
-async def _merged(stream: StreamCall, request: Request) -> AsyncGenerator[Batch, None]:
     branches = _split(request)
+    return _merged(stream, branches, _Merger(len(branches), choices_per_prompt=request.n or 1))
+
+
+def fan_out_prompts(stream: StreamCall, request: Request) -> AsyncGenerator[Batch, None]:
+    """As `fan_out`, from a `stream` that gives all choices of one prompt: it is called once for each prompt."""
+    if request.prompts is None or len(request.prompts) == 1:
+        return stream(request)
+    branches = [replace(request, prompts=(prompt,)) for prompt in request.prompts]
+    return _merged(stream, branches, _Merger(len(branches), choices_per_prompt=1, choices_per_branch=request.n or 1))
+
+
+async def _merged(stream: StreamCall, branches: list[Request], merger: "_Merger") -> AsyncGenerator[Batch, None]:
     waiting = iter(enumerate(branches))
     queue: asyncio.Queue[tuple[int, Batch] | Exception | None] = asyncio.Queue(_MAX_WAITING)
 
@@ -71,7 +79,6 @@ async def _merged(stream: StreamCall, request: Request) -> AsyncGenerator[Batch,
         else:
             await queue.put(None)
 
-    merger = _Merger(len(branches), request.n or 1)
     workers = [asyncio.create_task(work()) for _ in range(min(MAX_PARALLEL, len(branches)))]
     running = len(workers)
     try:
@@ -116,9 +123,10 @@ def _derived_seed(seed: int, choice: int) -> int:
 class _Merger:
     """Renumbers the events of the branches and adds up their usage."""
 
-    def __init__(self, branches: int, choices_per_prompt: int) -> None:
+    def __init__(self, branches: int, *, choices_per_prompt: int, choices_per_branch: int = 1) -> None:
         self._usages: list[Usage | None] = [None] * branches
         self._per_prompt = choices_per_prompt
+        self._per_branch = choices_per_branch
         self._started = False
         self._reported: Usage | None = None
 
@@ -153,7 +161,7 @@ class _Merger:
             case ProviderReported() if event.choice is None:
                 return None if branch else event
             case _:
-                return replace(event, choice=branch)
+                return replace(event, choice=branch * self._per_branch + (event.choice or 0))
 
     def _total(self, *, final: bool) -> Usage | None:
         """The sum so far. The first choice of a prompt speaks for the prompt; at the end, if it is silent, another."""

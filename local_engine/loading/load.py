@@ -107,6 +107,7 @@ def _load_folder(folder: Path, config: EngineConfig, progress: Progress | None) 
         top_k=generation.optional_integer("top_k"),
         min_p=generation.optional_number("min_p"),
         repetition_penalty=generation.optional_number("repetition_penalty"),
+        max_tokens=generation.optional_integer("max_new_tokens"),
     )
     info = ModelInfo(folder, shape, _in_vocabulary(stop_ids, shape), defaults)
     packing = packing_of(fields)

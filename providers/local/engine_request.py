@@ -4,7 +4,7 @@ The request's own values go first, then the model's recommendations, then the AP
 translated here, in one table.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from adapters.canonical.errors import (
@@ -26,7 +26,15 @@ from providers.local.chat_template import ChatTemplate
 from providers.local.local_model import LocalModel
 from providers.local.template_messages import render_prompt
 
-__all__ = ["COMPLETION_MAX_TOKENS", "ModelPrompt", "gateway_error", "model_prompt", "reads_effort", "sampling_params"]
+__all__ = [
+    "COMPLETION_MAX_TOKENS",
+    "ModelPrompt",
+    "ends_at_stop",
+    "gateway_error",
+    "model_prompt",
+    "reads_effort",
+    "sampling_params",
+]
 
 T = TypeVar("T")
 
@@ -35,6 +43,8 @@ COMPLETION_MAX_TOKENS: Final = 16
 _EFFORT: Final = "reasoning_effort"
 _THINKING_SWITCHES: Final = ("enable_thinking", "thinking")
 """Variables of templates that turn thinking on and off."""
+_CLIENTS_WORDS: Final = {"beam_search": "use_beam_search", "context_logits": "return_context_logits"}
+"""Where the engine calls a parameter otherwise than clients do."""
 
 
 class ModelPrompt(NamedTuple):
@@ -105,11 +115,17 @@ def _check_tools(model: LocalModel, request: Request) -> None:
         raise UnsupportedParameter("tool_choice: this model takes auto and none only", param="tool_choice")
 
 
-def sampling_params(model: LocalModel, request: Request) -> SamplingParams:
-    """Raises the engine's InvalidInput for a number out of range."""
+def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int = 0) -> SamplingParams:
+    """Raises the engine's InvalidInput for a number out of range.
+
+    prompt_tokens: what a recommended length of the answer has to leave room for.
+    """
     sampling, defaults = request.sampling, model.defaults
     max_tokens = request.max_tokens
-    if max_tokens is None and request.prompts is not None:
+    if max_tokens is None and defaults.max_tokens is not None:
+        room = model.engine.max_context - prompt_tokens
+        max_tokens = max(min(defaults.max_tokens, room), sampling.min_tokens or 0, 1)
+    elif max_tokens is None and request.prompts is not None:
         max_tokens = COMPLETION_MAX_TOKENS
     top_p = _first(sampling.top_p, defaults.top_p, 1.0)
     top_k = max(0, _first(sampling.top_k, defaults.top_k, 0))
@@ -120,18 +136,52 @@ def sampling_params(model: LocalModel, request: Request) -> SamplingParams:
         temperature=_first(sampling.temperature, defaults.temperature, 1.0),
         top_p=top_p or 1.0,
         top_k=top_k if top_p else 1,  # a top_p of 0 leaves the likeliest token
+        top_p_min=sampling.top_p_min or 0.0,
         min_p=_first(sampling.min_p, defaults.min_p, 0.0),
+        typical_p=_first(sampling.typical_p, None, 1.0),
         repetition_penalty=_first(sampling.repetition_penalty, defaults.repetition_penalty, 1.0),
         presence_penalty=sampling.presence_penalty or 0.0,
         frequency_penalty=sampling.frequency_penalty or 0.0,
         logit_bias=sampling.logit_bias or {},
         allowed_token_ids=sampling.allowed_token_ids,
+        bad_words=_bad_words(model, sampling.bad_words or ()),
         seed=sampling.seed,
         stop_token_ids=sampling.stop_token_ids or (),
         ignore_eos=sampling.ignore_eos or False,
         logprobs=request.logprobs,
         prompt_logprobs=request.logprobs if scores_prompt else None,
+        context_logits=request.return_context_logits or False,
+        n=request.n or 1,
+        best_of=request.best_of,
+        beam_search=sampling.use_beam_search or False,
+        length_penalty=_first(sampling.length_penalty, None, 1.0),
+        early_stopping=sampling.early_stopping or False,
     )
+
+
+def _bad_words(model: LocalModel, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Each word as the tokens that it may come in: inside a line, and behind a space."""
+    encode = model.tokenizer.encode
+    forms = [tuple(encode(form, add_special_tokens=False)) for word in words for form in (word, f" {word}") if word]
+    if not all(words):
+        raise engine_errors.InvalidInput("bad_words", f"item {words.index('')} is empty")
+    return tuple(dict.fromkeys(form for form in forms if form))
+
+
+def ends_at_stop(model: LocalModel, request: Request) -> Callable[[Sequence[int]], bool] | None:
+    """Whether an answer's tokens complete a stop string of the request; None if it has none."""
+    stops = [stop.encode() for stop in request.sampling.stop or ()]
+    if not stops:
+        return None
+    token_bytes = model.tokenizer.token_bytes
+    longest = max(map(len, stops))
+
+    def ends(answer: Sequence[int]) -> bool:
+        # It is asked after each token, so a stop string ends in the last one; each token has a byte at least.
+        tail = b"".join([token_bytes(token_id) for token_id in answer[-longest:]])
+        return any(stop in tail for stop in stops)
+
+    return ends
 
 
 def _first(value: T | None, other: T | None, default: T) -> T:
@@ -148,7 +198,8 @@ def gateway_error(error: engine_errors.EngineError, request: Request) -> Gateway
             param = "max_tokens" if limit_named else ("messages" if request.messages is not None else "prompt")
             return ContextOverflow(f"{param}: {error}", param=param)
         case engine_errors.InvalidInput():
-            return InvalidRequest(str(error), param=error.param)
+            param = _CLIENTS_WORDS.get(error.param, error.param)
+            return InvalidRequest(f"{param}: {error.reason}", param=param)
         case engine_errors.UnknownAdapter():
             return ModelNotFound(f"the model '{request.model}:{error.name}' does not exist", param="model")
         case engine_errors.QueueFull():

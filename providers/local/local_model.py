@@ -99,7 +99,6 @@ def engine_config(settings: LocalModelSettings, shared: LocalSettings) -> Engine
         block_size=kv_cache.block_size,
         kv_bytes=base.kv_bytes if kv_cache.memory == "auto" else kv_cache.memory,
         kv_dtype=kv_cache.dtype,
-        kv_dtype=kv_cache.dtype,
         max_batch_tokens=scheduler.max_batch_tokens or base.max_batch_tokens,
         max_sequences=scheduler.max_sequences,
         queue=scheduler.queue,

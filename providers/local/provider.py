@@ -16,29 +16,26 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
-from adapters.canonical.errors import InternalError, InvalidRequest, ModelNotFound, NotReady
-from adapters.canonical.events import Event, PromptReported, Started, TextDelta, UsageReported
+from adapters.canonical.errors import InvalidRequest, ModelNotFound
 from adapters.canonical.messages import Reasoning, Refusal, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request
 from adapters.canonical.rerank import RerankRequest, RerankResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
-from adapters.canonical.usage import Usage
 from local_engine.encoding import EncoderStats
 from local_engine.errors import EngineError, InvalidInput, ModelLoadError, UnknownAdapter
-from local_engine.generation import EngineStats, GenerationRequest, StepOutput
+from local_engine.generation import EngineStats
 from providers.abilities import lacks
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness
-from providers.choices import fan_out
+from providers.choices import fan_out, fan_out_prompts
 from providers.local import local_encoder, prompt_tokens
-from providers.local.engine_request import gateway_error, model_prompt, reads_effort, sampling_params
+from providers.local.answers import answer_best, answer_one, asks_for_best
+from providers.local.engine_request import gateway_error, reads_effort
 from providers.local.load_progress import LoadProgress, shown_progress
 from providers.local.loading import AnyModel, ModelLoads
 from providers.local.local_encoder import LocalEncoder
 from providers.local.local_model import LocalModel
 from providers.local.open_model import open_model
 from providers.local.settings import LocalModelSettings, LocalSettings, read_settings
-from providers.local.text_answer import TextAnswer, token_logprob
-from providers.local.text_formats import text_pipeline
 
 __all__ = ["LocalProvider", "ModelLoader"]
 
@@ -46,10 +43,12 @@ _FIELDS = frozenset(
     (
         # Generation.
         "tools", "tool_choice", "parallel_tool_calls", "reasoning.include", "reasoning.effort", "max_tokens",
-        "n", "logprobs", "echo", "adapter", "priority", "cache_salt", "return_token_ids",
-        "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+        "n", "best_of", "logprobs", "echo", "adapter", "priority", "cache_salt", "return_token_ids",
+        "return_context_logits",
+        "temperature", "top_p", "top_p_min", "top_k", "min_p", "typical_p",
+        "repetition_penalty", "presence_penalty", "frequency_penalty",
         "logit_bias", "seed", "stop", "stop_token_ids", "include_stop", "ignore_eos", "min_tokens",
-        "allowed_token_ids", "skip_special_tokens",
+        "allowed_token_ids", "bad_words", "use_beam_search", "length_penalty", "early_stopping", "skip_special_tokens",
         "template.kwargs", "template.add_generation_prompt", "template.continue_final_message",
         "template.add_special_tokens", "template.documents",
         # Labels and hints, which change nothing about the answer.
@@ -178,7 +177,9 @@ class LocalProvider:
         return loaded.engine.stats() if isinstance(loaded, LocalEncoder) else None
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
-        return fan_out(self._answer, request)
+        if asks_for_best(request):
+            return fan_out_prompts(self._answer, request)
+        return fan_out(self._answer, replace(request, best_of=None))
 
     async def count_tokens(self, request: Request) -> Sequence[int]:
         """As the model's own template and tokenizer count (`providers.abilities.TokenCounter`)."""
@@ -243,71 +244,12 @@ class LocalProvider:
             raise ModelNotFound(f"the model '{model}' does not exist", param="model")
 
     async def _answer(self, request: Request) -> AsyncGenerator[Batch, None]:
-        """The answer to a request for one choice."""
+        """The answer to a request for one choice, or for the best choices of one prompt."""
         model = await self._ready(request.model)
+        answer = answer_best if asks_for_best(request) else answer_one
         try:
-            async with aclosing(answer_one(model, request, self._new_call_id)) as batches:
+            async with aclosing(answer(model, request, self._new_call_id)) as batches:
                 async for batch in batches:
                     yield batch
         except EngineError as error:
             raise gateway_error(error, request) from error
-
-
-async def answer_one(
-    model: LocalModel, request: Request, new_call_id: Callable[[], str]
-) -> AsyncGenerator[Batch, None]:
-    """One choice, from prompt to events. Raises the engine's errors and InvalidRequest."""
-    prompt, starts_inside = await asyncio.to_thread(model_prompt, model, request)
-    engine_request = GenerationRequest(
-        request_id=request.request_id or "",
-        prompt=prompt,
-        sampling=sampling_params(model, request),
-        priority=request.priority or 0,
-        adapter=None if request.adapter is None else request.adapter.name,
-        cache_salt=request.cache_salt,
-    )
-    pipeline = text_pipeline(model.formats, request, starts_inside=starts_inside, new_call_id=new_call_id)
-    text = TextAnswer(model, request, pipeline)
-    async with aclosing(model.engine.generate(engine_request)) as outputs:
-        head: Batch = [Started()]
-        if request.return_token_ids:
-            head.append(PromptReported(0, prompt))
-        async for output in outputs:
-            if output.finish == "abort":
-                raise NotReady("the model was stopped before the answer was whole", retry_after_s=1)
-            batch = head
-            if head and request.echo and request.prompts is not None:
-                batch += _echo(model, request, prompt, output)
-            head = []
-            batch += text.feed(output)
-            if text.finished or request.continuous_usage:
-                batch.append(UsageReported(_usage(output, text)))
-            if batch:
-                yield batch
-            if text.finished:
-                return
-    raise InternalError("the local engine ended without a finish", code="generation_failed")
-
-
-def _echo(model: LocalModel, request: Request, prompt: tuple[int, ...], output: StepOutput) -> list[Event]:
-    """The prompt as the first text of the answer, with its tokens' logprobs where they were scored."""
-    tokenizer = model.tokenizer
-    asked = (request.prompts or ("",))[0]
-    special = 1 if isinstance(asked, str) and prompt and prompt[0] == tokenizer.bos_id else 0
-    text = asked if isinstance(asked, str) else b"".join(map(tokenizer.token_bytes, asked)).decode(errors="replace")
-    scored = output.prompt_logprobs
-    if scored is None:
-        return [TextDelta(0, 0, text)]
-    entries = [token_logprob(tokenizer, token) for token in scored[special:]]
-    if entries:
-        entries[0] = replace(entries[0], logprob=None, top=())  # what is shown first has nothing before it
-    return [TextDelta(0, 0, text, tuple(entries))]
-
-
-def _usage(output: StepOutput, text: TextAnswer) -> Usage:
-    return Usage(
-        prompt_tokens=output.prompt_tokens,
-        completion_tokens=text.completion_tokens,
-        reasoning_tokens=text.reasoning_tokens,
-        cached_tokens=output.cached_tokens,
-    )

@@ -108,15 +108,25 @@ async def _pc_01_warm(case: Case) -> None:
 
 
 async def _bs_01(case: Case) -> None:
-    """This version has no beam search: a clear 400, and nothing reaches the engine."""
-    local = Local()
-    async with staged(case, local=local) as stage:
-        for reply in await stage.both(case.body):
-            assert (reply.status, reply.error["code"]) == (400, "unsupported_parameter")
-            assert reply.error["param"] in ("use_beam_search", "best_of")
-        for reply in await stage.both({name: value for name, value in case.body.items() if name != "best_of"}):
-            assert (reply.status, reply.error["param"]) == (400, "use_beam_search")
-        assert local.engine.requests == []
+    """Beams end at stop strings and at the limit, the best come first, and one beam is the greedy answer."""
+    with TemporaryDirectory() as folder:
+        async with staged(case, local=_real(folder)) as stage:
+            free = [choice["text"] for choice in (await stage.post()).ok["choices"]]
+            assert len(free) == 2
+            stop = free[0][2:4]
+            body = case.body_with(stop=[stop])
+            whole = (await stage.post(body)).ok
+            texts = [choice["text"] for choice in whole["choices"]]
+            assert not any(stop in text for text in texts)
+            assert {choice["finish_reason"] for choice in whole["choices"]} <= {"stop", "length"}
+            assert whole["usage"]["completion_tokens"] <= 2 * case.body["max_tokens"]
+            chunks = [chunk["choices"][0] for chunk in (await stage.post({**body, "stream": True})).chunks]
+            assert texts == ["".join(one["text"] for one in chunks if one["index"] == index) for index in range(2)]
+            lone = {**case.body, "n": 1, "best_of": 1, "logprobs": 0}
+            greedy = {name: value for name, value in lone.items() if name not in ("use_beam_search", "best_of")}
+            assert (await stage.post(lone)).ok["choices"] == (await stage.post(greedy)).ok["choices"]
+            refused = await stage.post({**case.body, "n": 4})
+            assert (refused.status, refused.error["param"]) == (400, "best_of")
 
 
 async def _gd_01(case: Case) -> None:

@@ -137,6 +137,8 @@ class ChatStreamRenderer:
             case PromptReported():
                 if event.token_ids is not None:
                     self._frames.report({"prompt_token_ids": orjson.dumps(event.token_ids)})
+                if event.logits is not None:
+                    self._frames.report({"context_logits": event.logits})
             case TextDelta() | PartReported() | Started() | ToolCallFinished() | HostedToolEvent():
                 pass  # text is rendered above; the others have no word in this dialect
             case _:
@@ -250,6 +252,8 @@ def render_chat_result(request: Request, result: Result, head: AnswerHead) -> by
     for prompt in result.prompts:
         if prompt.token_ids is not None:
             body["prompt_token_ids"] = prompt.token_ids
+        if prompt.logits is not None:
+            body["context_logits"] = orjson.Fragment(prompt.logits)
     for name, raw in fields.items():
         body.setdefault(name, orjson.Fragment(raw))
     return orjson.dumps(body)

@@ -49,7 +49,7 @@ class CompletionStreamRenderer:
         self._request = request
         self._frames = Frames(head, _OBJECT, include_usage=request.include_usage, continuous=request.continuous_usage)
         self._choices: dict[int, _OpenChoice] = {}
-        self._prompt_ids: dict[int, tuple[int, ...]] = {}
+        self._prompts: dict[int, dict[str, Any]] = {}
 
     def feed(self, events: Sequence[Event]) -> bytes:
         out: list[bytes] = []
@@ -71,8 +71,7 @@ class CompletionStreamRenderer:
                 case ProviderReported() if event.origin == COMPLETIONS:
                     self._report(event)
                 case PromptReported():
-                    if event.token_ids is not None:
-                        self._prompt_ids[event.prompt] = event.token_ids
+                    self._prompts.setdefault(event.prompt, {}).update(_prompt_fields(event))
                 case _:
                     pass  # no word in this surface
         return b"".join(out)
@@ -87,9 +86,7 @@ class CompletionStreamRenderer:
         choice = self._choices.get(index)
         if choice is None:
             choice = self._choices[index] = _OpenChoice(index)
-            prompt_ids = self._prompt_ids.get(index // (self._request.n or 1))
-            if prompt_ids is not None:
-                choice.pending["prompt_token_ids"] = prompt_ids
+            choice.pending.update(self._prompts.get(index // (self._request.n or 1), {}))
             self._build_text(choice)
         return choice
 
@@ -127,9 +124,8 @@ def render_completion_result(request: Request, result: Result, head: AnswerHead)
     same_dialect = result.provider_origin == COMPLETIONS
     choices = [_choice_object(request, choice, same_dialect=same_dialect) for choice in result.choices]
     for prompt in result.prompts:
-        if prompt.token_ids is not None:
-            for choice in choices[prompt.prompt * (request.n or 1) :][: request.n or 1]:
-                choice["prompt_token_ids"] = prompt.token_ids
+        for choice in choices[prompt.prompt * (request.n or 1) :][: request.n or 1]:
+            choice.update(_prompt_fields(prompt))
     body: dict[str, Any] = {
         "id": head.id,
         "object": _OBJECT,
@@ -168,3 +164,13 @@ def _word(request: Request, finish: ChoiceFinished) -> str:
     """This surface has no word for tool calls."""
     word = finish_word(request, finish)
     return FINISH_WORDS[StopReason.STOP] if finish.reason is StopReason.TOOL_CALLS else word
+
+
+def _prompt_fields(event: PromptReported) -> dict[str, Any]:
+    """What each choice of a prompt says about it, in the words of vLLM and TensorRT-LLM."""
+    fields: dict[str, Any] = {}
+    if event.token_ids is not None:
+        fields["prompt_token_ids"] = event.token_ids
+    if event.logits is not None:
+        fields["context_logits"] = orjson.Fragment(event.logits)
+    return fields

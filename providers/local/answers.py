@@ -1,0 +1,153 @@
+"""From a prompt to the events of its answer: of one choice as it comes, or of the best of several at the end.
+
+Knows no fan-out over prompts and no loading. Raises the engine's errors, which the provider translates.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+
+import orjson
+from msgspec.structs import replace
+
+from adapters.canonical.errors import InternalError, NotReady
+from adapters.canonical.events import Event, PromptReported, Started, TextDelta, UsageReported
+from adapters.canonical.request import Request
+from adapters.canonical.usage import Usage
+from local_engine.generation import GenerationRequest, StepOutput
+from providers.base import Batch
+from providers.local.engine_request import ModelPrompt, ends_at_stop, model_prompt, sampling_params
+from providers.local.local_model import LocalModel
+from providers.local.text_answer import TextAnswer, token_logprob
+from providers.local.text_formats import text_pipeline
+
+__all__ = ["answer_best", "answer_one", "asks_for_best"]
+
+
+def asks_for_best(request: Request) -> bool:
+    """Whether answers are to be ranked, so that none can be told before all have ended."""
+    return bool(request.sampling.use_beam_search) or (request.best_of or 1) > (request.n or 1)
+
+
+async def answer_one(
+    model: LocalModel, request: Request, new_call_id: Callable[[], str]
+) -> AsyncGenerator[Batch, None]:
+    """One choice, from prompt to events. Raises the engine's errors and InvalidRequest."""
+    prompt = await asyncio.to_thread(model_prompt, model, request)
+    text = _text_answer(model, request, prompt, new_call_id)
+    async with aclosing(model.engine.generate(_engine_request(model, request, prompt))) as outputs:
+        head: Batch = [Started()]
+        if request.return_token_ids:
+            head.append(PromptReported(0, prompt.ids))
+        async for output in outputs:
+            _check_whole(output)
+            batch = head
+            if output.context_logits is not None:
+                batch.append(PromptReported(0, logits=await _logits_json(output)))
+            if head and request.echo and request.prompts is not None:
+                batch += _echo(model, request, prompt.ids, output)
+            head = []
+            batch += text.feed(output)
+            if text.finished or request.continuous_usage:
+                batch.append(UsageReported(_usage(output, [text])))
+            if batch:
+                yield batch
+            if text.finished:
+                return
+    raise InternalError("the local engine ended without a finish", code="generation_failed")
+
+
+async def answer_best(
+    model: LocalModel, request: Request, new_call_id: Callable[[], str]
+) -> AsyncGenerator[Batch, None]:
+    """The n best of several answers to one prompt, as choices 0 to n - 1, all in one batch."""
+    prompt = await asyncio.to_thread(model_prompt, model, request)
+    async with aclosing(model.engine.generate(_engine_request(model, request, prompt))) as outputs:
+        async for output in outputs:
+            _check_whole(output)
+            batch: Batch = [Started()]
+            if request.return_token_ids:
+                batch.append(PromptReported(0, prompt.ids))
+            if output.context_logits is not None:
+                batch.append(PromptReported(0, logits=await _logits_json(output)))
+            echo = _echo(model, request, prompt.ids, output) if request.echo and request.prompts is not None else []
+            texts = []
+            for choice, answer in enumerate((output, *output.others)):
+                text = _text_answer(model, request, prompt, new_call_id)
+                batch += [_as_choice(event, choice) for event in (*echo, *text.feed(answer))]
+                texts.append(text)
+            batch.append(UsageReported(_usage(output, texts)))
+            yield batch
+            return
+    raise InternalError("the local engine ended without a finish", code="generation_failed")
+
+
+def _as_choice(event: Event, choice: int) -> Event:
+    """An event of a lone choice as one of this choice."""
+    match event:
+        case Started() | PromptReported() | UsageReported():
+            return event
+        case _:
+            return replace(event, choice=choice)
+
+
+def _engine_request(model: LocalModel, request: Request, prompt: ModelPrompt) -> GenerationRequest:
+    return GenerationRequest(
+        request_id=request.request_id or "",
+        prompt=prompt.ids,
+        sampling=sampling_params(model, request, prompt_tokens=len(prompt.ids)),
+        priority=request.priority or 0,
+        adapter=None if request.adapter is None else request.adapter.name,
+        cache_salt=request.cache_salt,
+        ends=ends_at_stop(model, request) if asks_for_best(request) else None,
+    )
+
+
+def _text_answer(
+    model: LocalModel, request: Request, prompt: ModelPrompt, new_call_id: Callable[[], str]
+) -> TextAnswer:
+    pipeline = text_pipeline(model.formats, request, starts_inside=prompt.opens_reasoning, new_call_id=new_call_id)
+    return TextAnswer(model, request, pipeline)
+
+
+def _check_whole(output: StepOutput) -> None:
+    if output.finish == "abort":
+        raise NotReady("the model was stopped before the answer was whole", retry_after_s=1)
+
+
+async def _logits_json(output: StepOutput) -> bytes:
+    """The prompt's logits, a list for each token. A row at a time, so that other requests go on in between."""
+    rows = []
+    for row in output.context_logits if output.context_logits is not None else ():
+        rows.append(orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY))
+        await asyncio.sleep(0)
+    return b"[" + b",".join(rows) + b"]"
+
+
+def _echo(model: LocalModel, request: Request, prompt: tuple[int, ...], output: StepOutput) -> list[Event]:
+    """The prompt as the first text of the answer, with its tokens' logprobs where they were scored."""
+    tokenizer = model.tokenizer
+    asked = (request.prompts or ("",))[0]
+    special = 1 if isinstance(asked, str) and prompt and prompt[0] == tokenizer.bos_id else 0
+    text = asked if isinstance(asked, str) else b"".join(map(tokenizer.token_bytes, asked)).decode(errors="replace")
+    scored = output.prompt_logprobs
+    if scored is None:
+        return [TextDelta(0, 0, text)]
+    entries = [token_logprob(tokenizer, token) for token in scored[special:]]
+    if entries:
+        entries[0] = replace(entries[0], logprob=None, top=())  # what is shown first has nothing before it
+    return [TextDelta(0, 0, text, tuple(entries))]
+
+
+def _usage(output: StepOutput, texts: Sequence[TextAnswer]) -> Usage:
+    """What one prompt and the answers shown cost. Guesses are counted where there were any."""
+    reasoning = [text.reasoning_tokens for text in texts if text.reasoning_tokens is not None]
+    guessed = bool(output.accepted_draft_tokens or output.rejected_draft_tokens)
+    return Usage(
+        prompt_tokens=output.prompt_tokens,
+        completion_tokens=sum(text.completion_tokens for text in texts),
+        reasoning_tokens=sum(reasoning) if reasoning else None,
+        cached_tokens=output.cached_tokens,
+        accepted_prediction_tokens=output.accepted_draft_tokens if guessed else None,
+        rejected_prediction_tokens=output.rejected_draft_tokens if guessed else None,
+    )
