@@ -1,33 +1,44 @@
-"""From a path to an encoder that can run: BERT-style models, and what kind of model a path holds at all."""
+"""From a path to an encoder that can run (BERT-style models, decoders whose vectors are pooled), and what kind of model
+a path holds at all."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import torch
+from torch import Tensor
 
-from local_engine.config import EngineConfig
+from local_engine.config import EngineConfig, ModelConfig
 from local_engine.device import check_device
 from local_engine.encoder_engine import EncoderModel
 from local_engine.encoding import EncoderInfo, ModelKind
 from local_engine.errors import ModelLoadError
-from local_engine.layers.ops import best_ops
+from local_engine.layers.linear import Linear
+from local_engine.layers.ops import Ops, best_ops
 from local_engine.layers.pooling import Pooling
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.gguf import GgufFile
+from local_engine.loading.gguf_parts import open_gguf
 from local_engine.loading.gguf_source import GgufSource
+from local_engine.loading.packed.quantization import packing_of
 from local_engine.loading.plain_source import HfName, PlainSource, StoredTensor
 from local_engine.loading.safetensors import SafetensorsSource, read_json
 from local_engine.loading.sentence_layout import SentenceLayout, sentence_layout
 from local_engine.loading.weights import Progress, TensorSource, Weights
 from local_engine.models import bert
+from local_engine.models.pooled_decoder import PooledDecoder
+from local_engine.models.registry import Architecture, by_gguf_name, by_hf_name
 
 __all__ = ["load_encoder", "model_kind"]
 
 _BERT: Final = ("Bert", "Roberta", "XLMRoberta")
 _SCORING = "ForSequenceClassification"
+_GENERATING = "ForCausalLM"
+# A long text costs the square of its length in attention masks; `context` in run.yaml may ask for more.
+_DECODER_TOKENS = 8192
 _GGUF_POOLINGS: Mapping[int, Pooling] = {1: "mean", 2: "cls", 3: "last"}
 _GGUF_RANK = 4
 
@@ -87,9 +98,13 @@ def _load_folder(folder: Path, config: EngineConfig, progress: Progress | None) 
     fields = FieldReader(file, read_json(file))
     name = _architecture(fields)
     scores = name.endswith(_SCORING)
-    family = name.removesuffix(_SCORING).removesuffix("Model")
+    family = name.removesuffix(_SCORING).removesuffix("Model").removesuffix("Text").removesuffix(_GENERATING)
+    decoder = None if scores else by_hf_name(f"{family}{_GENERATING}")
+    if decoder is not None:
+        return _load_decoder(folder, fields, decoder, config, progress=progress)
     if family not in _BERT:
-        fields.refuse(f"architecture {name!r} is not supported; supported are the encoders {', '.join(_BERT)}")
+        known = f"{', '.join(_BERT)} and, for embeddings, the decoders"
+        fields.refuse(f"architecture {name!r} is not supported; supported encoders are {known}")
     shape = bert.hf_config(fields, roberta=family != "Bert", scores=scores)
     if scores:
         shape = replace(shape, sigmoid=_is_sigmoid(fields))
@@ -108,25 +123,98 @@ def _load_folder(folder: Path, config: EngineConfig, progress: Progress | None) 
         return _build(shape, info, source, config, progress, pooling=layout.pooling)
 
 
+def _load_decoder(
+    folder: Path, fields: FieldReader, decoder: Architecture, config: EngineConfig, *, progress: Progress | None
+) -> EncoderModel:
+    for name, causal in (("is_causal", True), ("use_bidirectional_attention", False)):
+        if fields.boolean(name, causal) is not causal:
+            fields.refuse(f"{name}: a decoder that looks both ways is not supported")
+    layout = sentence_layout(folder) or SentenceLayout(pooling="last", normalized=True, max_tokens=None)
+    shape = decoder.hf_config(fields)
+    with contextlib.closing(SafetensorsSource(folder, under="model.")) as stored:
+        source = PlainSource(stored, packing=packing_of(fields), names=decoder.hf_stacks(shape))
+        return _pooled(decoder, shape, layout, source, config, progress=progress, dimensions=_dimensions(fields))
+
+
+def _pooled(
+    decoder: Architecture,
+    shape: ModelConfig,
+    layout: SentenceLayout,
+    source: TensorSource,
+    config: EngineConfig,
+    *,
+    progress: Progress | None,
+    dimensions: tuple[int, ...] = (),
+) -> EncoderModel:
+    """A decoder without its head."""
+    if problem := shape.problem():
+        raise ModelLoadError(source.path, problem)
+    max_tokens = _least(shape.max_context, layout.max_tokens, config.max_context or _DECODER_TOKENS)
+    info = EncoderInfo(
+        kind="embedding",
+        vocab_size=shape.vocab_size,
+        max_tokens=max_tokens,
+        size=shape.hidden_size,
+        normalized=layout.normalized,
+        dimensions=dimensions,
+    )
+    device, dtype = torch.device(config.device), getattr(torch, config.dtype)
+    weights = Weights(source, device=device, dtype=dtype, progress=progress)
+    weights.skip("model.lm_head.weight")
+    shape = replace(shape, tie_embeddings=True, max_context=max_tokens)
+    with torch.inference_mode():
+        model = decoder.build(shape, weights, _headless(best_ops(device, dtype), shape.vocab_size))
+    weights.finish()
+    return PooledDecoder(model, info, config, pooling=layout.pooling, lora_sites=weights.lora_sites)
+
+
+class _OnDemand:
+    """A linear layer that is made when it is first called."""
+
+    def __init__(self, make: Callable[[], Linear]) -> None:
+        self._make = make
+        self._made: Linear | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self._made = self._made or self._make()
+        return self._made(x)
+
+
+def _headless(ops: Ops, vocab_size: int) -> Ops:
+    """The operations, but for the head: nobody calls it, so it shall not cost another copy of the embedding."""
+
+    def linear(weight: Tensor, bias: Tensor | None) -> Linear:
+        may_be_head = weight.shape[0] == vocab_size
+        return _OnDemand(partial(ops.linear, weight, bias)) if may_be_head else ops.linear(weight, bias)
+
+    return replace(ops, linear=linear)
+
+
 def _load_gguf(path: Path, config: EngineConfig, progress: Progress | None) -> EncoderModel:
-    with GgufFile(path) as file:
-        fields = FieldReader(path, file.metadata)
+    with open_gguf(path) as parts:
+        fields = FieldReader(path, parts[0].metadata)
         name = fields.text("general.architecture")
-        if name != "bert":
-            fields.refuse(f"architecture {name!r} is not supported; the supported encoder is bert")
         scores = _gguf_kind(fields) == "scoring"
-        shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
-        shape = bert.gguf_config(fields, shapes, scores=scores)
-        pooling = fields.integer("bert.pooling_type", 1)
+        shapes = {name: tensor.shape for part in parts for name, tensor in part.tensors.items()}
+        pooling = fields.integer(f"{name}.pooling_type", 1)
         if not scores and pooling not in _GGUF_POOLINGS:
-            fields.refuse(f"bert.pooling_type {pooling}, supported are mean (1), cls (2), last (3) and rank (4)")
+            fields.refuse(f"{name}.pooling_type {pooling}, supported are mean (1), cls (2), last (3) and rank (4)")
+        decoder = by_gguf_name(name, experts=fields.integer(f"{name}.expert_count", 0) > 0)
+        if decoder is not None and not scores:
+            layout = SentenceLayout(_GGUF_POOLINGS[pooling], normalized=True, max_tokens=None)
+            decoder_shape = decoder.gguf_config(fields, shapes)
+            source = GgufSource(parts, decoder.gguf_names(decoder_shape))
+            return _pooled(decoder, decoder_shape, layout, source, config, progress=progress)
+        if name != "bert":
+            fields.refuse(f"architecture {name!r} is not supported; bert is, and for embeddings the decoders")
+        shape = bert.gguf_config(fields, shapes, scores=scores)
         info = EncoderInfo(
             kind="scoring" if scores else "embedding",
             vocab_size=shape.vocab_size,
             max_tokens=_least(shape.max_tokens, fields.integer("bert.context_length"), config.max_context),
             size=1 if scores else shape.hidden_size,
         )
-        source = GgufSource([file], bert.gguf_names(shape))
+        source = GgufSource(parts, bert.gguf_names(shape))
         return _build(shape, info, source, config, progress, pooling=_GGUF_POOLINGS.get(pooling, "cls"))
 
 

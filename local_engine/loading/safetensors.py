@@ -51,11 +51,13 @@ class _Shard(Protocol):
 class SafetensorsSource:
     """The open files of a model's folder; close it when the weights are read. Raises ModelLoadError.
 
-    shapes, types: of every tensor; types are the format's own names, such as BF16.
+    shapes, types: of every tensor; types are the format's own names, such as BF16. under: what the name of a tensor
+    begins with here where the file leaves it out, as it does of a model that was saved without its head.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, under: str = "") -> None:
         self.path = folder
+        self._in_file: dict[str, str] = {}
         self._files: dict[str, Path] = {}
         self._open: dict[Path, _Shard] = {}
         self._stack = ExitStack()
@@ -64,7 +66,9 @@ class SafetensorsSource:
         try:
             for file, names in _listing(folder).items():
                 opened = self._enter(file)
-                for name in opened.keys() if names is None else names:
+                for stored in opened.keys() if names is None else names:
+                    name = stored if stored.startswith(under) else under + stored
+                    self._in_file[name] = stored
                     shapes[name], types[name] = self._describe(file, name)
         except BaseException:
             self.close()
@@ -82,7 +86,7 @@ class SafetensorsSource:
         """The tensor in its own type. It is a view of the mapped file: valid until `close`, never to be written."""
         file = self._files[name]
         try:
-            return self._open[file].get_tensor(name)
+            return self._open[file].get_tensor(self._in_file[name])
         except SafetensorError as error:
             raise ModelLoadError(file, f"tensor {name!r}: {error}") from error
 
@@ -96,7 +100,7 @@ class SafetensorsSource:
 
     def _describe(self, file: Path, name: str) -> tuple[tuple[int, ...], str]:
         try:
-            part = self._open[file].get_slice(name)
+            part = self._open[file].get_slice(self._in_file[name])
         except SafetensorError as error:
             raise ModelLoadError(file, f"tensor {name!r}: {error}") from error
         kind = part.get_dtype()

@@ -88,9 +88,13 @@ class Gemma:
             hidden += rms_norm(layer.mlp(rms_norm(hidden, layer.mlp_norm, eps)), layer.output_norm, eps)
         return hidden
 
+    def normed(self, hidden: Tensor) -> Tensor:
+        """See `Model.normed`."""
+        return self._ops.rms_norm(hidden, self._norm, self._config.rms_norm_eps)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """See `Model.logits`."""
-        logits = self._head(self._ops.rms_norm(hidden, self._norm, self._config.rms_norm_eps)).float()
+        logits = self._head(self.normed(hidden)).float()
         cap = self._config.logits_soft_cap
         return logits if cap is None else torch.tanh(logits / cap) * cap
 

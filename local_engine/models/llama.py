@@ -90,9 +90,13 @@ class Llama:
             hidden += layer.mlp(rms_norm(hidden, layer.mlp_norm, eps))
         return hidden
 
+    def normed(self, hidden: Tensor) -> Tensor:
+        """See `Model.normed`."""
+        return self._ops.rms_norm(hidden, self._norm, self._config.rms_norm_eps)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """See `Model.logits`."""
-        return self._head(self._ops.rms_norm(hidden, self._norm, self._config.rms_norm_eps)).float()
+        return self._head(self.normed(hidden)).float()
 
 
 def build_llama(config: ModelConfig, weights: Weights, ops: Ops) -> Llama:

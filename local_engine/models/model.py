@@ -20,5 +20,8 @@ class Model(Protocol):
     def forward(self, token_ids: Tensor, positions: Tensor, caches: list[LayerCache], plans: AttentionPlans) -> Tensor:
         """token_ids, positions [T] int64 -> hidden states [T, hidden_size], before the last norm."""
 
+    def normed(self, hidden: Tensor) -> Tensor:
+        """[R, hidden_size] after the last norm: what stands for a text in an embedding model."""
+
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, hidden_size] -> [R, V] float32."""
