@@ -1,0 +1,54 @@
+"""Every row of the registry takes LoRA adapters on its dense layers, and answers as peft does."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from local_engine.config import EngineConfig
+from local_engine.engine import Engine
+from local_engine.errors import ModelLoadError
+from local_engine.loading.load import load_model
+from local_engine.models.registry import ARCHITECTURES
+from local_engine.sampling import SamplingParams
+from tests.local_engine.engine_driver import generate, request, small_config, tokens_of
+from tests.local_engine.models.against_transformers import PROMPTS
+from tests.local_engine.models.tiny_oracles import oracle_of
+from tests.local_engine.tiny_adapters import ALL_LINEAR, adapted, write_adapter
+from tests.local_engine.tiny_models import write_safetensors
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
+ATTENTION = ALL_LINEAR[:4]
+TARGETS = {
+    "Phi3ForCausalLM": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"],
+    "MixtralForCausalLM": ATTENTION,
+    "Qwen3MoeForCausalLM": ATTENTION,
+    "GptOssForCausalLM": ATTENTION,
+}
+NAMES = [name for row in ARCHITECTURES for name in row.hf_names]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_adapted_model_beside_its_base_answers_as_peft_does(name: str, tmp_path: Path) -> None:
+    oracle = oracle_of(name)
+    folder = write_adapter(oracle, tmp_path / "a", target_modules=TARGETS.get(name, ALL_LINEAR), lora_alpha=4)
+    engine = Engine(
+        load_model(write_safetensors(oracle, tmp_path / "m"), EngineConfig()), small_config(max_batch_tokens=7)
+    )
+    engine.load_adapter("a", folder)
+    asked = [(prompt, adapter) for prompt in PROMPTS for adapter in (None, "a")]
+    outcomes = generate(engine, [replace(request(prompt, GREEDY), adapter=adapter) for prompt, adapter in asked])
+    oracles = {None: oracle, "a": adapted(oracle, folder)}
+    expected = [oracles[adapter].greedy(prompt, 10) for prompt, adapter in asked]
+    assert [tokens_of(outcome) for outcome in outcomes] == expected
+    assert expected[::2] != expected[1::2]
+
+
+def test_adapters_on_experts_are_refused(tmp_path: Path) -> None:
+    oracle = oracle_of("MixtralForCausalLM")
+    folder = write_adapter(
+        oracle, tmp_path / "a", target_modules=["q_proj"], target_parameters=["mlp.experts.gate_up_proj"]
+    )
+    loaded = load_model(write_safetensors(oracle, tmp_path / "m"), EngineConfig())
+    with pytest.raises(ModelLoadError, match="target_parameters is not supported"):
+        loaded.read_adapter(folder)
