@@ -13,10 +13,12 @@ from adapters.canonical.errors import (
     ContentRefused,
     ContextOverflow,
     GatewayError,
+    InvalidRequest,
     ModelNotFound,
     UpstreamAuth,
     UpstreamOverloaded,
     UpstreamQuota,
+    UpstreamRateLimited,
 )
 from adapters.upstream_errors import error_class_of, upstream_failure
 
@@ -34,6 +36,29 @@ _CODES: dict[str, type[GatewayError]] = {
     "invalid_api_key": UpstreamAuth,
     "model_not_found": ModelNotFound,
     "overloaded_error": UpstreamOverloaded,
+    "rate_limit_exceeded": UpstreamRateLimited,
+    "invalid_prompt": InvalidRequest,  # the Responses API's own, of a response that failed
+    "bio_policy": ContentRefused,
+    "misalignment_policy_violation": ContentRefused,
+    **dict.fromkeys(
+        (
+            "invalid_image",
+            "invalid_image_format",
+            "invalid_base64_image",
+            "invalid_image_url",
+            "image_too_large",
+            "image_too_small",
+            "image_parse_error",
+            "invalid_image_mode",
+            "image_file_too_large",
+            "unsupported_image_media_type",
+            "empty_image_file",
+            "failed_to_download_image",
+            "image_file_not_found",
+        ),
+        InvalidRequest,
+    ),
+    "image_content_policy_violation": ContentRefused,
 }
 
 

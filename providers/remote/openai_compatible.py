@@ -6,11 +6,8 @@ Joins a vendor's row, the dialect and HTTP. Owns no wire words, no sockets and n
 from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
-from msgspec import Struct
-from msgspec.json import Decoder
 
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
-from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.request import Request
 from adapters.canonical.rerank import RerankRequest, RerankResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
@@ -21,10 +18,11 @@ from adapters.upstream import Upstream
 from providers.abilities import ForwardAnswer, ForwardCall
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
-from providers.remote.exchange import exchange, failure_of
+from providers.remote.exchange import exchange
 from providers.remote.http import HttpClient
-from providers.remote.model_list import MAX_LIST_BYTES, KeptModels
+from providers.remote.model_list import KeptModels
 from providers.remote.openai_abilities import OpenAIAbilities
+from providers.remote.openai_models import fetch_openai_models
 from providers.remote.vendors import VENDORS, Vendor
 
 __all__ = ["OpenAICompatible", "build"]
@@ -32,24 +30,6 @@ __all__ = ["OpenAICompatible", "build"]
 _READY = Readiness(ReadinessState.READY)
 _NO_DEFAULTS = frozenset(("model", "messages", "prompt", "stream", "n"))
 _LIMITS = ("max_tokens", "max_completion_tokens")
-
-
-class _ModelRow(Struct):
-    """A row of GET /models. The window has a name in each house: vLLM and SGLang, OpenRouter and Together, Groq."""
-
-    id: str
-    created: float | None = None
-    owned_by: str | None = None
-    max_model_len: int | None = None
-    context_length: int | None = None
-    context_window: int | None = None
-
-
-class _ModelList(Struct):
-    data: list[_ModelRow]
-
-
-_decode_models = Decoder(_ModelList | list[_ModelRow], strict=False).decode
 
 
 class OpenAICompatible:
@@ -97,15 +77,7 @@ class OpenAICompatible:
         return await self._models.get()
 
     async def _fetch_models(self) -> Sequence[ModelEntry]:
-        with await self._client.get("/models") as answer:
-            if answer.status != 200:
-                raise await failure_of(self._name, self._chat, answer)
-            body = await answer.body(MAX_LIST_BYTES)
-        try:
-            found = _decode_models(body)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"{self._name}: GET /models is not a model list") from error
-        return tuple([_entry(row) for row in (found.data if isinstance(found, _ModelList) else found)])
+        return await fetch_openai_models(self._client, self._chat)
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
         if request.num_choices > 1 and not self._vendor.native_choices:
@@ -160,9 +132,3 @@ def _with_defaults(quirks: Quirks, settings: ProviderSettings) -> Quirks:
             raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
         defaults[quirks.limit_field if name in _LIMITS else name] = msgspec.json.encode(value)
     return msgspec.structs.replace(quirks, defaults=defaults)
-
-
-def _entry(row: _ModelRow) -> ModelEntry:
-    context = row.max_model_len or row.context_length or row.context_window
-    created = None if row.created is None else int(row.created)
-    return ModelEntry(id=row.id, created=created, owned_by=row.owned_by, context=context)

@@ -13,12 +13,14 @@ from tests.adapters.anthropic.exchange import Exchange as AnthropicExchange
 from tests.adapters.gemini.exchange import Exchange as GeminiExchange
 from tests.adapters.golden_case import GoldenCase, described, golden_cases
 from tests.adapters.openai.exchange import Exchange as OpenAIExchange
+from tests.adapters.openai.responses.exchange import Exchange as ResponsesExchange
 from tests.adapters.sides import Sides
 
 EXCHANGES: dict[str, Callable[[bytes], Sides]] = {
     "anthropic": AnthropicExchange,
     "gemini": GeminiExchange,
     "openai": OpenAIExchange,
+    "openai_responses": ResponsesExchange,
 }
 CASES = [case for dialect in EXCHANGES for case in golden_cases(dialect)]
 STREAMS = [case for case in CASES if case.stream is not None]

@@ -9,12 +9,8 @@ __all__ = ["OWED"]
 
 OWED: Mapping[str, str] = {
     "FR-01": "dialects",
-    "MS-03": "dialects",
     "OL-01": "dialects",
     "PM-01/ollama": "dialects",
-    "PM-01/responses": "dialects",
-    "RP-05": "dialects",
-    "TS-05": "dialects",
     "CL-01/background": "responses",
     "RP-03": "responses",
     "UB-01": "responses",

@@ -15,7 +15,7 @@ from adapters.canonical.request import OutputFormat
 from adapters.json_fields import JsonObject
 from adapters.openai.vocabulary import FUNCTION
 
-__all__ = ["complete", "mirrored_fields", "mirrored_text"]
+__all__ = ["SAID_BY_US", "complete", "mirrored_fields", "mirrored_text"]
 
 _OBJECT = Decoder(dict[str, Raw])
 _LIST = Decoder(list[dict[str, Raw]])
@@ -47,6 +47,15 @@ _DEFAULTS: Mapping[str, bytes] = {
 }
 _ONLY_IF_SET = ("access_programs", "image", "prompt", "prompt_cache_options")
 _AS_THEY_CAME = frozenset((*_DEFAULTS, *_ONLY_IF_SET)) - {"text", "store", "background"}
+SAID_BY_US = frozenset(
+    (
+        *(set(_DEFAULTS) - {"service_tier"}),
+        *_ONLY_IF_SET,
+        *("id", "object", "created_at", "completed_at", "status", "model", "output", "usage", "error"),
+        *("incomplete_details", "conversation", "output_text"),
+    )
+)
+"""Fields of a response that the gateway states itself, whatever an upstream says there."""
 _AUTO_TIER = b'"auto"'
 _TOOL_KEYS = ("description", "parameters", "strict")
 _REASONING_KEYS = ("effort", "summary")

@@ -166,8 +166,7 @@ class Output:
             return message
         reported = self._reported.pop(part, None)
         if message is None or (reported is not None and NEW_ITEM in reported.fields):
-            phase = None if reported is None else reported.fields.get("phase")
-            message = MessageItem(self._new_id("msg"), len(self._items), phase)
+            message = MessageItem(self._new_id("msg"), len(self._items), _without_mark(reported))
             self._begin(message)
             self._message = message
         message.begin_part(self._log, kind)
@@ -238,3 +237,9 @@ class Output:
     def _end(self, item: Item, status: str) -> None:
         self._done[item.index] = status
         item.finish(self._log, status)
+
+
+def _without_mark(data: ProviderData | None) -> ProviderData | None:
+    if data is None:
+        return None
+    return ProviderData(data.origin, {name: raw for name, raw in data.fields.items() if name != NEW_ITEM})

@@ -17,7 +17,7 @@ from adapters.openai.logprobs import logprob_objects
 from adapters.openai.responses.content import add_own_fields
 from adapters.openai.responses.sealing import ClientSeal
 from adapters.openai.responses.vocabulary import CUSTOM_CALL, MESSAGE, REASONING
-from adapters.openai.responses.wire_events import Form, ResponseEvent
+from adapters.openai.responses.wire_events import Form, ResponseEvent, on_one_line
 
 __all__ = ["CallItem", "EventLog", "HostedItem", "ImageItem", "Item", "MessageItem", "ThoughtItem"]
 
@@ -42,9 +42,8 @@ class EventLog:
         """`rest` is what stands in the object behind its type and number, its closing brace included."""
         number = self.number
         self.number = number + 1
-        self.out.append(
-            ResponseEvent(number, name, b'{"type":"%b","sequence_number":%d,%b' % (name.encode(), number, rest))
-        )
+        data = b'{"type":"%b","sequence_number":%d,%b' % (name.encode(), number, rest)
+        self.out.append(ResponseEvent(number, name, on_one_line(data)))
 
     def take(self) -> list[ResponseEvent]:
         out, self.out = self.out, []
@@ -103,10 +102,10 @@ class _Content:
 class MessageItem:
     """A message; its content parts follow each other, one open at a time."""
 
-    def __init__(self, item_id: str, index: int, phase: bytes | None) -> None:
+    def __init__(self, item_id: str, index: int, data: ProviderData | None) -> None:
         self._place = _Place(item_id, index)
         self.index = index
-        self._phase = phase
+        self._data = data
         self._closed: list[dict[str, Any]] = []
         self._open: _Content | None = None
         self.delta_head = b""
@@ -179,8 +178,7 @@ class MessageItem:
             "role": "assistant",
             "content": content,
         }
-        if self._phase is not None:
-            found["phase"] = orjson.Fragment(self._phase)
+        add_own_fields(found, self._data)
         return orjson.dumps(found)
 
     def _content(self) -> _Content:
@@ -322,7 +320,7 @@ class CallItem:
         self._place.end(log, self.render(status))
 
     def render(self, status: str, *, keeps: bool = False) -> bytes:
-        found: dict[str, Any] = {"id": self._place.id, "status": status, **self._call}
+        found: dict[str, Any] = {"id": self._place.id, "type": self._call["type"], "status": status, **self._call}
         found[self._field] = "".join(self._pieces)
         add_own_fields(found, self._data)
         return orjson.dumps(found)

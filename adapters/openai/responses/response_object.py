@@ -11,6 +11,7 @@ from adapters.canonical.usage import Usage
 from adapters.front import AnswerHead
 from adapters.openai.responses.usage import response_usage_object
 from adapters.openai.responses.vocabulary import error_code
+from adapters.openai.responses.wire_events import on_one_line
 
 __all__ = ["FINAL", "ResponseObject"]
 
@@ -27,7 +28,7 @@ class ResponseObject:
         self._service_tier = mirrored.pop("service_tier", b'"default"')
         self._head = orjson.dumps(first)[:-1]
         fragments = {name: orjson.Fragment(raw) for name, raw in mirrored.items()}
-        self._tail = orjson.dumps({"model": head.model, **fragments})[1:]
+        self._tail = on_one_line(orjson.dumps({"model": head.model, **fragments}))[1:]
         self._names = frozenset((*first, "model", *fragments))
         self.fields: dict[str, bytes] = {}
 

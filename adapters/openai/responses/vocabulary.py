@@ -26,6 +26,7 @@ __all__ = [
     "NEW_ITEM",
     "REASONING",
     "SPELLINGS",
+    "STOP_REASONS",
     "WIRE_EVENT",
     "error_code",
 ]
@@ -64,6 +65,13 @@ INCOMPLETE_REASONS = {
 }
 """Ends that leave a response incomplete, with the word for it."""
 
+
+STOP_REASONS = {
+    "max_output_tokens": StopReason.LENGTH,
+    "max_tokens": StopReason.LENGTH,
+    "content_filter": StopReason.CONTENT_FILTER,
+}
+"""An upstream's reason for an incomplete response to ours; an unknown word is OTHER and is kept raw."""
 
 INPUT_MESSAGES = "input_messages"
 """Field of the response that has the whole input as chat messages (vLLM's `enable_response_messages`)."""

@@ -6,12 +6,13 @@ everything else is one dialect.
 
 from typing import Any, NamedTuple
 
+import msgspec
 import orjson
 
 from adapters.canonical.errors import GatewayError
 from adapters.openai.errors import error_object
 
-__all__ = ["Form", "OPENAI_FORM", "OPEN_RESPONSES_FORM", "ResponseEvent", "error_event", "frames"]
+__all__ = ["Form", "OPENAI_FORM", "OPEN_RESPONSES_FORM", "ResponseEvent", "error_event", "frames", "on_one_line"]
 
 
 class Form(NamedTuple):
@@ -37,6 +38,13 @@ class ResponseEvent(NamedTuple):
     @property
     def frame(self) -> bytes:
         return b"event: %b\ndata: %b\n\n" % (self.name.encode(), self.data)
+
+
+def on_one_line(data: bytes) -> bytes:
+    """The same JSON without line breaks, which would end a frame: raw pieces of a body may stand on several lines."""
+    if b"\n" in data or b"\r" in data:
+        return msgspec.json.format(data, indent=-1)
+    return data
 
 
 def frames(events: list[ResponseEvent]) -> bytes:

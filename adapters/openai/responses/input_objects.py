@@ -1,0 +1,182 @@
+"""Canonical messages -> input items, towards an upstream that speaks the Responses API.
+
+Items carry no ids: what an upstream kept under them is not there, since nothing is stored at it. A user's name stands
+before what it said (`ann: hi`), because items have no names.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from adapters.canonical.messages import (
+    ASSISTANT,
+    SYSTEM,
+    TOOL,
+    USER,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from adapters.openai.responses.content import add_own_fields, content_objects
+from adapters.openai.responses.vocabulary import (
+    CUSTOM_CALL,
+    CUSTOM_OUTPUT,
+    FUNCTION_CALL,
+    FUNCTION_OUTPUT,
+    MESSAGE,
+    REASONING,
+)
+from adapters.openai.tools import full_name
+from adapters.openai.vocabulary import CUSTOM, RESPONSES
+
+__all__ = ["input_objects", "instructions_of", "own_thought"]
+
+_SEPARATOR = ":"
+"""Between a reasoning item's id and what its maker encrypted: the one is worth nothing without the other."""
+_NAMESPACE = "namespace"
+
+
+def own_thought(item_id: str, encrypted: str) -> str:
+    """What proves a reasoning item to the upstream that made it, in one text."""
+    return f"{item_id}{_SEPARATOR}{encrypted}"
+
+
+def instructions_of(messages: Sequence[Message]) -> str | None:
+    """The system message that leads, where it is plain text."""
+    if not messages or messages[0].role != SYSTEM or messages[0].name is not None or messages[0].extras is not None:
+        return None
+    parts = messages[0].parts
+    if len(parts) != 1 or type(parts[0]) is not Text or parts[0].provider_data is not None:
+        return None
+    return parts[0].text or None
+
+
+def input_objects(messages: Sequence[Message], provider: str) -> list[Any]:
+    """`provider` is the name of the one that is asked: thoughts that another one proved stay here."""
+    found: list[Any] = []
+    custom = {
+        part.id for message in messages for part in message.parts if isinstance(part, ToolCall) and part.kind == CUSTOM
+    }
+    for message in messages:
+        said: list[Part] = []
+        first = len(found)
+        for part in message.parts:
+            if isinstance(part, Reasoning | ToolCall | ToolResult | Opaque):
+                _add_message(message, said, found)
+                said = []
+                item = _item(part, custom, provider)
+                if item is not None:
+                    found.append(item)
+            elif said and _phase(said[-1], message) != _phase(part, message):
+                _add_message(message, said, found)
+                said = [part]
+            else:
+                said.append(part)
+        if said or (len(found) == first and message.role not in (ASSISTANT, TOOL)):
+            _add_message(message, said, found)
+    return found
+
+
+def _phase(part: Part, message: Message) -> Any:
+    """The phase of a text as raw JSON: its own, or else its message's."""
+    if isinstance(part, Text) and part.provider_data is not None and part.provider_data.origin == RESPONSES:
+        own = part.provider_data.fields.get("phase")
+        if own is not None:
+            return own
+    return None if message.phase is None else orjson.dumps(message.phase)
+
+
+def _add_message(message: Message, said: list[Part], found: list[Any]) -> None:
+    output = message.role == ASSISTANT
+    if output and not said:
+        return
+    only = said[0] if len(said) == 1 else None
+    if message.name is not None and message.role == USER:
+        said = _named(message.name, said)
+        only = None
+    content: Any
+    if not output and (not said or (isinstance(only, Text) and only.provider_data is None)):
+        content = "" if not isinstance(only, Text) else only.text
+    else:
+        content = content_objects(said, output=output)
+        for part in content:
+            part.pop("phase", None)
+    item: dict[str, Any] = {"type": MESSAGE, "role": message.role, "content": content}
+    phase = _phase(said[0], message) if said else None
+    if phase is not None:
+        item["phase"] = orjson.Fragment(phase)
+    add_own_fields(item, message.extras)
+    found.append(item)
+
+
+def _named(name: str, said: list[Part]) -> list[Part]:
+    for place, part in enumerate(said):
+        if isinstance(part, Text | Refusal):
+            return [*said[:place], Text(text=f"{name}: {part.text}"), *said[place + 1 :]]
+    return [Text(text=f"{name}:"), *said]
+
+
+def _item(part: Reasoning | ToolCall | ToolResult | Opaque, custom: set[str], provider: str) -> Any:
+    """None for a thought that says this upstream nothing."""
+    match part:
+        case Reasoning():
+            return _thought(part, provider)
+        case ToolCall():
+            return _call(part)
+        case ToolResult():
+            return _result(part, custom)
+        case Opaque():
+            return orjson.Fragment(part.raw)
+
+
+def _thought(part: Reasoning, provider: str) -> dict[str, Any] | None:
+    """One without text or proof is not sent on."""
+    item: dict[str, Any] = {"type": REASONING}
+    item["summary"] = [{"type": "summary_text", "text": text} for text in part.summary]
+    if part.encrypted is not None and part.origin == provider:
+        item["id"], _, item["encrypted_content"] = part.encrypted.partition(_SEPARATOR)
+    elif not part.text:
+        return None
+    if part.text:
+        item["content"] = [{"type": "reasoning_text", "text": part.text}]
+    add_own_fields(item, part.provider_data)
+    return item
+
+
+def _call(part: ToolCall) -> dict[str, Any]:
+    name = part.name
+    data = part.provider_data
+    if data is not None and data.origin == RESPONSES and _NAMESPACE in data.fields:
+        name = name.removeprefix(full_name(str(orjson.loads(data.fields[_NAMESPACE])), ""))
+    item: dict[str, Any] = {"type": CUSTOM_CALL if part.kind == CUSTOM else FUNCTION_CALL, "call_id": part.id}
+    item["name"] = name
+    item["input" if part.kind == CUSTOM else "arguments"] = part.arguments
+    add_own_fields(item, data)
+    return item
+
+
+def _result(part: ToolResult, custom: set[str]) -> dict[str, Any]:
+    """One plain text is a string."""
+    output: Any
+    if not part.parts:
+        output = ""
+    elif len(part.parts) == 1 and isinstance(part.parts[0], Text) and part.parts[0].provider_data is None:
+        output = part.parts[0].text
+    else:
+        output = content_objects(part.parts, output=False)
+    kind = CUSTOM_OUTPUT if part.call_id in custom else FUNCTION_OUTPUT
+    item: dict[str, Any] = {"type": kind, "call_id": part.call_id, "output": output}
+    add_own_fields(item, part.provider_data)
+    if (
+        part.provider_data is not None
+        and part.provider_data.origin == RESPONSES
+        and "type" in part.provider_data.fields
+    ):
+        item["type"] = orjson.Fragment(part.provider_data.fields["type"])
+    return item

@@ -1,0 +1,145 @@
+"""The provider for servers that speak OpenAI's Responses API over HTTP.
+
+Joins the dialect and HTTP. Owns what such a server can express; no wire words, no retries.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+
+import msgspec
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import BadUpstreamResponse
+from adapters.canonical.messages import (
+    Audio,
+    Document,
+    File,
+    Image,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from adapters.canonical.request import EXPRESSIBLE_FIELDS, Request
+from adapters.openai.responses.upstream import ResponsesUpstream
+from adapters.openai.tools import HOSTED, MCP
+from adapters.openai.vocabulary import CUSTOM, FUNCTION, RESPONSES, RESPONSES_FIELDS
+from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
+from providers.choices import fan_out
+from providers.remote.exchange import exchange, failure_of
+from providers.remote.http import HttpClient
+from providers.remote.model_list import KeptModels
+from providers.remote.openai_models import fetch_openai_models
+
+__all__ = ["OpenAIResponses"]
+
+_READY = Readiness(ReadinessState.READY)
+_NO_DEFAULTS = frozenset(("model", "input", "stream", "store"))
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_FIELDS = EXPRESSIBLE_FIELDS & frozenset(RESPONSES_FIELDS.by_name) | frozenset(
+    (
+        "messages",
+        "n",
+        "stop",
+        "logit_bias",
+        "logprobs",
+        "max_tokens",
+        "max_tool_calls",
+        "metadata",
+        "output_format",
+        "reasoning.effort",
+        "reasoning.summary",
+        "reasoning.context",
+        "reasoning.mode",
+        "tools",
+        "tool_choice",
+        "truncation",
+        "verbosity",
+        "include_obfuscation",
+    )
+)
+_PARTS: frozenset[type[Part]] = frozenset(
+    (Text, Refusal, Reasoning, ToolCall, ToolResult, Image, File, Audio, Document, Opaque)
+)
+_CAPABILITIES = Capabilities(
+    fields=_FIELDS,
+    forwards=frozenset((RESPONSES,)),
+    parts=_PARTS,
+    tool_kinds=frozenset((FUNCTION, CUSTOM, HOSTED, MCP)),
+)
+
+
+class _Count(Struct):
+    input_tokens: int
+
+
+_decode_count = Decoder(_Count).decode
+
+
+class OpenAIResponses:
+    """One configured server; satisfies `providers.base.Provider` and `providers.abilities.TokenCounter`."""
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        """Opens no connection. Raises ValueError on settings that can't work."""
+        if settings.base_url is None:
+            raise ValueError(f"providers.{settings.name}.base_url: required for the type {settings.type}")
+        auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
+        self._name = settings.name
+        self._client = HttpClient(settings, settings.base_url, auth)
+        self._upstream = ResponsesUpstream(settings.name, _defaults(settings))
+        self._models = KeptModels(self._fetch_models)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def start(self) -> None:
+        """Nothing runs in the background; the first call opens the first connection."""
+
+    def capabilities(self, model: str) -> Capabilities:
+        return _CAPABILITIES
+
+    def readiness(self, model: str) -> Readiness:
+        return _READY
+
+    async def models(self) -> Sequence[ModelEntry]:
+        """GET /models, kept for a minute."""
+        return await self._models.get()
+
+    async def _fetch_models(self) -> Sequence[ModelEntry]:
+        return await fetch_openai_models(self._client, self._upstream)
+
+    def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
+        return fan_out(self._call, request)
+
+    def _call(self, request: Request) -> AsyncGenerator[Batch, None]:
+        return exchange(self._client, self._upstream, request)
+
+    async def count_tokens(self, request: Request) -> Sequence[int]:
+        """POST /responses/input_tokens."""
+        upstream = self._upstream
+        body = upstream.render_count(request)
+        with await self._client.post(upstream.count_path, body, stream=False, request_id=request.request_id) as answer:
+            if answer.status != 200:
+                raise await failure_of(self._name, upstream, answer)
+            counted = await answer.body()
+        try:
+            return (_decode_count(counted).input_tokens,)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise BadUpstreamResponse(f"{self._name}: the answer to a token count has none") from error
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+def _defaults(settings: ProviderSettings) -> dict[str, bytes]:
+    """The provider's own default fields (`params:`)."""
+    found: dict[str, bytes] = {}
+    for name, value in settings.params.items():
+        if name in _NO_DEFAULTS:
+            raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
+        found["max_output_tokens" if name in _LIMITS else name] = msgspec.json.encode(value)
+    return found
