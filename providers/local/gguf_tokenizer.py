@@ -1,17 +1,20 @@
 """A `tokenizers.Tokenizer` built from the metadata of a GGUF file.
 
-Owns the two kinds of vocabulary that decoder models have there (byte-level BPE with a named pre-tokenizer, and
-SentencePiece pieces with scores) and the special tokens beside them. Knows no files and no cache.
+Owns the kinds of vocabulary that models have there (byte-level BPE with a named pre-tokenizer, SentencePiece's BPE and
+unigram pieces with scores, BERT's word pieces) and the special tokens beside them. Knows no cache.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from numpy import ndarray
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from providers.local.gguf_pre_tokenizers import PRE_TOKENIZERS
 
 __all__ = ["GgufVocabulary", "TokenizerError", "build_tokenizer", "read_metadata", "read_vocabulary"]
 
@@ -33,86 +36,6 @@ class TokenType(IntEnum):
     UNUSED = 5
     BYTE = 6
 
-
-_CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_SPACES = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_LLAMA3 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _SPACES
-_QWEN2 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _SPACES
-_QWEN35 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + _SPACES
-_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
-_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_CASED = r"[^\r\n\p{L}\p{N}]?%s*%s+%s|[^\r\n\p{L}\p{N}]?%s+%s*%s"
-_GPT4O_WORDS = _CASED % (_UPPER, _LOWER, _CONTRACTIONS + "?", _UPPER, _LOWER, _CONTRACTIONS + "?")
-_GPT4O = _GPT4O_WORDS + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _SPACES
-_TEKKEN = _CASED % (_UPPER, _LOWER, "", _UPPER, _LOWER, "") + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _SPACES
-_DEEPSEEK3_WORDS = (
-    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class PreTokenizer:
-    """Patterns that split the text one after the other, each inside the pieces of the one before it.
-
-    `whole_words` takes a piece that is a token as it stands, without following the merges. `adds_bos` is what holds
-    where the file does not say.
-    """
-
-    patterns: tuple[str, ...]
-    whole_words: bool = False
-    adds_bos: bool = False
-
-
-_GPT2_KIND = PreTokenizer((_GPT2,))
-_DIGITS_GPT2_KIND = PreTokenizer((r"\p{N}", _GPT2))
-_LLAMA3_KIND = PreTokenizer((_LLAMA3,), whole_words=True, adds_bos=True)
-_QWEN2_KIND = PreTokenizer((_QWEN2,))
-_GPT4O_KIND = PreTokenizer((_GPT4O,))
-_DEEPSEEK3_KIND = PreTokenizer((r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", _DEEPSEEK3_WORDS + _SPACES))
-
-PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
-    "default": _GPT2_KIND,
-    "gpt-2": _GPT2_KIND,
-    "phi-2": _GPT2_KIND,
-    "olmo": _GPT2_KIND,
-    "mpt": _GPT2_KIND,
-    "jais": _GPT2_KIND,
-    "exaone4": _GPT2_KIND,
-    "trillion": _GPT2_KIND,
-    "granite-docling": _GPT2_KIND,
-    "smollm": _DIGITS_GPT2_KIND,
-    "starcoder": _DIGITS_GPT2_KIND,
-    "refact": _DIGITS_GPT2_KIND,
-    "command-r": _DIGITS_GPT2_KIND,
-    "codeshell": _DIGITS_GPT2_KIND,
-    "llama-bpe": _LLAMA3_KIND,
-    "llama3": _LLAMA3_KIND,
-    "llama-v3": _LLAMA3_KIND,
-    "falcon3": _LLAMA3_KIND,
-    "falcon-h1": _LLAMA3_KIND,
-    "pixtral": _LLAMA3_KIND,
-    "lfm2": _LLAMA3_KIND,
-    "smaug-bpe": PreTokenizer((_LLAMA3,)),
-    "dbrx": PreTokenizer((_LLAMA3,)),
-    "glm4": PreTokenizer((_LLAMA3,)),
-    "chatglm-bpe": PreTokenizer((_LLAMA3,)),
-    "qwen2": _QWEN2_KIND,
-    "stablelm2": _QWEN2_KIND,
-    "megrez": _QWEN2_KIND,
-    "hunyuan": _QWEN2_KIND,
-    "deepseek-r1-qwen": _QWEN2_KIND,
-    "qwen35": PreTokenizer((_QWEN35,)),
-    "gpt-4o": _GPT4O_KIND,
-    "llama4": _GPT4O_KIND,
-    "tekken": PreTokenizer((_TEKKEN,), whole_words=True, adds_bos=True),
-    "deepseek-v3": _DEEPSEEK3_KIND,
-    "hunyuan-dense": _DEEPSEEK3_KIND,
-}
-"""By the name in `tokenizer.ggml.pre`. A name that is not here is refused: a wrong split costs quality in silence.
-
-The families are those of llama.cpp's vocabulary loader, the patterns those of the models' tokenizer.json (2026-11).
-"""
 
 _END_OF_TURN_TEXTS = frozenset(
     {
@@ -147,9 +70,16 @@ class GgufVocabulary:
     eos_id: int | None
     eos_ids: frozenset[int]
     unknown_id: int | None
+    separator_id: int | None
     adds_bos: bool | None
-    adds_eos: bool
+    adds_eos: bool | None
+    adds_separator: bool | None
     adds_space_prefix: bool
+    removes_extra_spaces: bool
+    charsmap: bytes
+    lowercase: bool
+    strips_accents: bool
+    strips_behind_special: bool
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
@@ -180,27 +110,59 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> GgufVocabulary:
             raise TokenizerError(f"tokenizer.ggml.{name} has {len(values)} entries for {len(tokens)} tokens")
     for name, texts in (("tokens", tokens), ("merges", merges)):
         _check_texts(name, texts)
-    ids = {name: get(f"{name}_token_id", int) for name in ("bos", "eos", "eot", "eom", "unknown")}
+    # The format's own spelling of the separator.
+    names = ("bos", "eos", "eot", "eom", "unknown", "cls", "seperator")
+    ids = {name: get(f"{name}_token_id", int) for name in names}
     for name, token_id in ids.items():
         if token_id is not None and not 0 <= token_id < len(tokens):
             raise TokenizerError(f"tokenizer.ggml.{name}_token_id is {token_id}, outside the {len(tokens)} tokens")
     ends = {ids[name] for name in ("eos", "eot", "eom") if ids[name] is not None}
     ends |= {i for i, text in enumerate(tokens) if types[i] == TokenType.CONTROL and text in _END_OF_TURN_TEXTS}
+    model = get("model", str, "")
+    if model == "llama":
+        tokens, types, scores = list(tokens), list(types), list(scores)
+        _escape_spaces(tokens, types, scores)
+    lowercase = get("normalizer.lowercase", bool, True)
     return GgufVocabulary(
-        model=get("model", str, ""),
+        model=model,
         pre=get("pre", str, "default"),
         tokens=tokens,
         types=types,
         scores=scores,
         merges=merges,
-        bos_id=ids["bos"],
+        bos_id=ids["cls"] if ids["bos"] is None else ids["bos"],
         eos_id=ids["eos"],
         eos_ids=frozenset(ends),
         unknown_id=ids["unknown"],
+        separator_id=ids["eos"] if ids["seperator"] is None else ids["seperator"],
         adds_bos=get("add_bos_token", bool),
-        adds_eos=get("add_eos_token", bool, False),
+        adds_eos=get("add_eos_token", bool),
+        adds_separator=get("add_sep_token", bool),
         adds_space_prefix=get("add_space_prefix", bool, True),
+        removes_extra_spaces=get("remove_extra_whitespaces", bool, True),
+        charsmap=_charsmap(get("precompiled_charsmap", list, [])),
+        lowercase=lowercase,
+        strips_accents=get("normalizer.strip_accents", bool, lowercase),
+        # Phi-3's tokens swallow the line break behind them; a GGUF has no word for it.
+        strips_behind_special=model == "llama" and metadata.get("general.architecture") == "phi3",
     )
+
+
+def _escape_spaces(tokens: list[str], types: list[int], scores: list[float]) -> None:
+    """Makes runs of spaces, which Gemma's files have as pieces of the user, pieces that are merged before all others.
+
+    SentencePiece looks for them after it has escaped the spaces, so a literal escape belongs to a run too.
+    """
+    for index, text in enumerate(tokens):
+        if len(text) > 1 and not text.strip(" "):
+            tokens[index], types[index], scores[index] = "▁" * len(text), TokenType.NORMAL, math.inf
+
+
+def _charsmap(values: list[Any]) -> bytes:
+    try:
+        return bytes(value & 0xFF for value in values)  # files have them as signed bytes or as unsigned ones
+    except TypeError as error:
+        raise TokenizerError("tokenizer.ggml.precompiled_charsmap holds something else than bytes") from error
 
 
 def _check_texts(name: str, texts: list[str]) -> None:
@@ -210,29 +172,42 @@ def _check_texts(name: str, texts: list[str]) -> None:
         raise TokenizerError(f"tokenizer.ggml.{name} holds something else than UTF-8 strings") from error
 
 
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """A tokenizer without special tokens, and what it adds to a bare prompt where the file does not say."""
+
+    tokenizer: Tokenizer
+    adds_bos: bool
+    adds_eos: bool = False
+    adds_separator: bool = False
+
+
 def build_tokenizer(vocabulary: GgufVocabulary) -> Tokenizer:
     """The tokenizer. A vocabulary of 50,000 takes about 0.3 s, a SentencePiece one of 250,000 some seconds."""
-    match vocabulary.model:
-        case "gpt2":
-            tokenizer, adds_bos = _byte_level(vocabulary)
-        case "llama":
-            tokenizer, adds_bos = _sentence_piece(vocabulary), True
-        case other:
-            raise TokenizerError(f"tokenizer.ggml.model {other!r} is not supported (supported: gpt2, llama)")
+    builder = _BUILDERS.get(vocabulary.model)
+    if builder is None:
+        supported = ", ".join(_BUILDERS)
+        raise TokenizerError(f"tokenizer.ggml.model {vocabulary.model!r} is not supported (supported: {supported})")
+    built = builder(vocabulary)
+    tokenizer = built.tokenizer
     _add_special_tokens(tokenizer, vocabulary)
-    if vocabulary.adds_bos is not None:
-        adds_bos = vocabulary.adds_bos
-    first = [vocabulary.bos_id] if adds_bos and vocabulary.bos_id is not None else []
-    last = [vocabulary.eos_id] if vocabulary.adds_eos and vocabulary.eos_id is not None else []
-    if first or last:
-        names = {token_id: vocabulary.tokens[token_id] for token_id in first + last}
-        template = [*(names[i] for i in first), "$A", *(names[i] for i in last)]
+    first = [vocabulary.bos_id] if _either(vocabulary.adds_bos, built.adds_bos) else []
+    last = [vocabulary.eos_id] if _either(vocabulary.adds_eos, built.adds_eos) else []
+    if not last and _either(vocabulary.adds_separator, built.adds_separator):
+        last = [vocabulary.separator_id]
+    names = {token_id: vocabulary.tokens[token_id] for token_id in first + last if token_id is not None}
+    if names:
+        template = [*(names[i] for i in first if i is not None), "$A", *(names[i] for i in last if i is not None)]
         pairs = [(text, token_id) for token_id, text in names.items()]
         tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=pairs)
     return tokenizer
 
 
-def _byte_level(vocabulary: GgufVocabulary) -> tuple[Tokenizer, bool]:
+def _either(said: bool | None, default: bool) -> bool:
+    return default if said is None else said
+
+
+def _byte_level(vocabulary: GgufVocabulary) -> _Built:
     kind = PRE_TOKENIZERS.get(vocabulary.pre)
     if kind is None:
         raise TokenizerError(f"tokenizer.ggml.pre {vocabulary.pre!r} is not known (known: {', '.join(PRE_TOKENIZERS)})")
@@ -242,7 +217,7 @@ def _byte_level(vocabulary: GgufVocabulary) -> tuple[Tokenizer, bool]:
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
     tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer, kind.adds_bos
+    return _Built(tokenizer, kind.adds_bos, adds_separator=kind.adds_separator)
 
 
 def _bpe(vocabulary: GgufVocabulary, merges: list[tuple[str, str]], **settings: Any) -> Tokenizer:
@@ -259,7 +234,7 @@ def _pair(merge: str) -> tuple[str, str]:
     return left, right
 
 
-def _sentence_piece(vocabulary: GgufVocabulary) -> Tokenizer:
+def _sentence_piece(vocabulary: GgufVocabulary) -> _Built:
     unknown = None if vocabulary.unknown_id is None else vocabulary.tokens[vocabulary.unknown_id]
     byte_fallback = TokenType.BYTE in vocabulary.types
     merges = _score_merges(vocabulary)
@@ -269,7 +244,46 @@ def _sentence_piece(vocabulary: GgufVocabulary) -> Tokenizer:
         space = normalizers.Sequence([normalizers.Prepend("▁"), space])
     tokenizer.normalizer = space
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    return tokenizer
+    return _Built(tokenizer, adds_bos=True)
+
+
+def _unigram(vocabulary: GgufVocabulary) -> _Built:
+    """SentencePiece's other model, with its table of character replacements: T5, and XLM-RoBERTa's embedders."""
+    pieces = list(zip(vocabulary.tokens, map(float, vocabulary.scores), strict=True))
+    byte_fallback = TokenType.BYTE in vocabulary.types
+    try:
+        tokenizer = Tokenizer(models.Unigram(pieces, vocabulary.unknown_id, byte_fallback))
+        steps: list[normalizers.Normalizer] = (
+            [normalizers.Precompiled(vocabulary.charsmap)] if vocabulary.charsmap else []
+        )
+    except Exception as error:  # the library raises nothing more precise
+        raise TokenizerError(f"tokenizer.ggml.tokens make no unigram model: {error}") from error
+    scheme: Literal["always", "never"] = "always" if vocabulary.adds_space_prefix else "never"
+    spaces = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
+    splits = [pre_tokenizers.WhitespaceSplit(), spaces] if vocabulary.removes_extra_spaces else [spaces]
+    if steps:
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    tokenizer.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+    return _Built(tokenizer, adds_bos=False, adds_eos=True)
+
+
+def _word_piece(vocabulary: GgufVocabulary) -> _Built:
+    """BERT's. Files mark the pieces that begin a word, where the library marks those that go on with one."""
+    ids: dict[str, int] = {}
+    for token_id, (text, kind) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=True)):
+        inside = kind != TokenType.CONTROL and not text.startswith("▁")
+        ids.setdefault(f"##{text}" if inside else text.removeprefix("▁"), token_id)
+    if vocabulary.unknown_id is None:
+        raise TokenizerError("tokenizer.ggml.unknown_token_id is missing")
+    unknown = vocabulary.tokens[vocabulary.unknown_id]
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token=unknown))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        lowercase=vocabulary.lowercase, strip_accents=vocabulary.strips_accents
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    return _Built(tokenizer, adds_bos=True, adds_separator=True)
 
 
 def _score_merges(vocabulary: GgufVocabulary) -> list[tuple[str, str]]:
@@ -303,11 +317,23 @@ def _add_special_tokens(tokenizer: Tokenizer, vocabulary: GgufVocabulary) -> Non
     hidden = (TokenType.CONTROL, TokenType.UNKNOWN)
     plain, special = [], []
     for text, kind in zip(vocabulary.tokens, vocabulary.types, strict=True):
+        strips = vocabulary.strips_behind_special and text not in _KEEPING_SPACE
         if kind in hidden:
-            special.append(AddedToken(text, special=True, normalized=False))
+            special.append(AddedToken(text, special=True, normalized=False, rstrip=strips))
         elif kind == TokenType.USER_DEFINED:
-            plain.append(AddedToken(text, special=False, normalized=False))
+            plain.append(AddedToken(text, special=False, normalized=False, rstrip=strips))
     if plain:
         tokenizer.add_tokens(plain)
     if special:
         tokenizer.add_special_tokens(special)
+
+
+_KEEPING_SPACE = ("<unk>", "<s>", "<|endoftext|>")
+
+_BUILDERS: Mapping[str, Callable[[GgufVocabulary], _Built]] = {
+    "gpt2": _byte_level,
+    "llama": _sentence_piece,
+    "t5": _unigram,
+    "bert": _word_piece,
+}
+"""By `tokenizer.ggml.model`."""

@@ -24,7 +24,7 @@ from providers.local.model_source import cache_folder
 
 __all__ = ["FastTokenizer", "SpecialTokens", "Tokenizer", "TokenizerError", "load_tokenizer"]
 
-CACHE_FORMAT = 1
+CACHE_FORMAT = 2
 """Raised when what is built, or how it is stored, changes."""
 
 

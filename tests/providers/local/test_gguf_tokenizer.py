@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from providers.local.gguf_tokenizer import PRE_TOKENIZERS, TokenizerError, build_tokenizer, read_vocabulary
+from providers.local.gguf_pre_tokenizers import PRE_TOKENIZERS
+from providers.local.gguf_tokenizer import TokenizerError, build_tokenizer, read_vocabulary
 
 
 def byte_level(pre: str, **keys: Any) -> dict[str, Any]:
@@ -144,7 +145,7 @@ def test_every_token_that_ends_a_turn_is_an_end_of_the_answer() -> None:
     [
         ({}, r"tokenizer\.ggml\.tokens is missing"),
         (byte_level("of-tomorrow"), r"tokenizer\.ggml\.pre 'of-tomorrow' is not known"),
-        (byte_level("qwen2", model="t5"), r"tokenizer\.ggml\.model 't5' is not supported"),
+        (byte_level("qwen2", model="rwkv"), r"tokenizer\.ggml\.model 'rwkv' is not supported"),
         (byte_level("qwen2", token_type=[1]), r"token_type has 1 entries for 260 tokens"),
         (byte_level("qwen2", eos_token_id=999), r"eos_token_id is 999, outside the 260 tokens"),
         (byte_level("qwen2", merges=["th"]), r"merges has 'th'"),
