@@ -1,5 +1,5 @@
 # make run: start the gateway. make test: everything that CI checks. Both build .venv first, and again when
-# pyproject.toml changes.
+# pyproject.toml or the CPU kernels change.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,6 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet
 # The newest torch of the range is asked for by itself first: some indexes hold a small CPU build of it, which a resolver
 # that meets it among other packages passes over.
 TORCH := 'torch>=2.11,<2.14'
+KERNELS := setup.py $(wildcard local_engine/kernels/cpu/src/*)
 
 .PHONY: run test test-all check format bench clean
 
@@ -35,13 +36,13 @@ bench: $(VENV)/dev
 	$(BIN)/python bench/gateway/compare.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist *.egg-info local_engine/kernels/cpu/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
 
-$(VENV)/local: pyproject.toml | $(VENV)/bin/python
+$(VENV)/local: pyproject.toml $(KERNELS) | $(VENV)/bin/python
 	$(PIP) $(TORCH)
 	$(PIP) --editable '.[local]'
 	touch $@

@@ -18,12 +18,14 @@ from torch import Tensor
 
 from local_engine.errors import ModelLoadError
 from local_engine.loading.gguf import GgufFile, GgufTensor
-from local_engine.loading.weights import GgufName
+from local_engine.loading.weights import GgufName, StoredRows
 
 __all__ = ["GgufSource"]
 
 # Bytes of a tensor that are dequantised at once: their float32 form stays below some 16 MB.
 _PIECE_BYTES = 2 << 20
+# Rows of a piece are a multiple of it, as `StoredRows` wants them.
+_ROW_MULTIPLE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,15 @@ class GgufSource:
             rows[done : done + len(raw)].copy_(piece.sub_(place.at.added) if place.at.added else piece)
             done += len(raw)
 
+    def stored_rows(self, name: str) -> StoredRows | None:
+        place = self._places[name]
+        tensor = place.tensor
+        if len(tensor.shape) != 2 or place.at.added:
+            return None
+        return StoredRows(
+            tensor.type.value, tensor.type.name, lambda: self._pieces(place.file, tensor, place.at.interleaved_heads)
+        )
+
     def _check_stacks(self) -> None:
         """A stack must be used up, or the model is not what the file says."""
         used = Counter(place.stack.name for place in self._places.values() if place.at.expert is not None)
@@ -102,7 +113,7 @@ class GgufSource:
     def _pieces(self, file: GgufFile, matrix: GgufTensor, heads: int) -> Iterator[npt.NDArray[np.uint8]]:
         """The rows in order, in pieces small enough to dequantise."""
         num_rows = matrix.shape[0]
-        step = max(1, _PIECE_BYTES * num_rows // matrix.num_bytes)
+        step = max(1, _PIECE_BYTES * num_rows // matrix.num_bytes // _ROW_MULTIPLE) * _ROW_MULTIPLE
         if heads:
             if num_rows % (2 * heads):
                 raise ModelLoadError(file.path, f"tensor {matrix.name!r} has {num_rows} rows for {heads} heads")

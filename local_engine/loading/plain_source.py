@@ -4,15 +4,20 @@ A packing (loading/packed) finds the tensors of its format and presents each gro
 what no packing claims must be a float. A file that stacks its experts is cut into matrices by `HfName`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
+import torch
+from gguf import GGMLQuantizationType
 from torch import Tensor
 
 from local_engine.errors import ModelLoadError
 from local_engine.loading.safetensors import SafetensorsSource
+from local_engine.loading.weights import StoredRows
 
 __all__ = ["PIECE_ITEMS", "HfName", "Packing", "PlainSource", "StoredTensor"]
 
@@ -20,6 +25,11 @@ PIECE_ITEMS = 1 << 20
 """Numbers that are unpacked at once: some MB in float32, and the caches still hold what the next operation reads."""
 
 _FLOATS = ("F64", "F32", "F16", "BF16")
+_STORED_TYPES = {
+    "F32": GGMLQuantizationType.F32,
+    "F16": GGMLQuantizationType.F16,
+    "BF16": GGMLQuantizationType.BF16,
+}
 
 
 class HfName(NamedTuple):
@@ -162,6 +172,17 @@ class PlainSource:
 
     def read_into(self, name: str, out: Tensor) -> None:
         self._tensors[name].read_into(out)
+
+    def stored_rows(self, name: str) -> StoredRows | None:
+        tensor = self._tensors[name]
+        kind = _STORED_TYPES.get(self._file.types[name]) if isinstance(tensor, _Plain) else None
+        if kind is None or len(tensor.shape) != 2:
+            return None
+        return StoredRows(kind.value, kind.name, lambda: self._rows(name))
+
+    def _rows(self, name: str) -> Iterator[npt.NDArray[np.uint8]]:
+        """All rows at once: they are a view of the mapped file."""
+        yield self._file.stored(name).contiguous().view(torch.uint8).numpy()
 
     def _cut_stacks(self) -> dict[str, StoredTensor]:
         """The tensors of `names` that the file has; a stack must be used up, or the model is not what the file says."""

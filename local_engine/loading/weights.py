@@ -4,17 +4,20 @@ A model asks by name and shape; what a file lacks, has in another shape or has l
 Shapes are held against the file before memory is taken, so no number in a header can ask for more than the file has.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from local_engine.errors import ModelLoadError
 from local_engine.layers.lora import LoraSites
 
-__all__ = ["GgufName", "Progress", "TensorSource", "Weights"]
+__all__ = ["GgufName", "Progress", "StoredRows", "TensorSource", "Weights"]
 
 # Called with bytes read so far and bytes in all, as the file counts them.
 Progress = Callable[[int, int], None]
@@ -31,6 +34,19 @@ class GgufName(NamedTuple):
     interleaved_heads: int = 0
     expert: int | None = None
     added: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """A matrix as the file has it, for kernels that compute with it so.
+
+    type, type_name: of its numbers, as GGUF's table of types has them. pieces: reads the rows in order, [rows, bytes a
+    row] each, a multiple of 16 of them save for the last; raises ModelLoadError.
+    """
+
+    type: int
+    type_name: str
+    pieces: Callable[[], Iterator[npt.NDArray[np.uint8]]]
 
 
 class TensorSource(Protocol):
@@ -51,6 +67,9 @@ class TensorSource(Protocol):
 
     def read_into(self, name: str, out: Tensor) -> None:
         """Fills `out`, of the tensor's shape, converting to its dtype a piece at a time. Raises ModelLoadError."""
+
+    def stored_rows(self, name: str) -> StoredRows | None:
+        """The matrix as it is stored; None where it is no plain rows of numbers."""
 
 
 class Weights:
@@ -82,6 +101,17 @@ class Weights:
         """Vectors one after the other: [sum of sizes]."""
         return self._read(names, [(size,) for size in sizes])
 
+    def stored(self, name: str, shape: tuple[int, ...]) -> StoredRows | None:
+        """A matrix as the file has it, or None; `mark_read` says that it was used."""
+        self._check_shape(name, shape)
+        return self._source.stored_rows(name)
+
+    def mark_read(self, name: str) -> None:
+        self._unread.discard(name)
+        self._done_bytes += self._source.num_bytes(name)
+        if self._progress is not None:
+            self._progress(self._done_bytes, self._total_bytes)
+
     def skip(self, name: str) -> None:
         """A tensor that files may carry and this model has no use for."""
         self._unread.discard(name)
@@ -98,10 +128,7 @@ class Weights:
 
     def _read(self, names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> Tensor:
         for name, expected in zip(names, shapes, strict=True):
-            shape = self._source.shapes.get(name)
-            if shape != expected:
-                found = "is missing" if shape is None else f"has shape {list(shape)}, expected {list(expected)}"
-                raise ModelLoadError(self._source.path, f"tensor {name!r} {found}{self._in_file(name)}")
+            self._check_shape(name, expected)
         total = sum(shape[0] for shape in shapes)
         try:
             out = torch.empty((total, *shapes[0][1:]), dtype=self._dtype, device=self._device)
@@ -111,11 +138,14 @@ class Weights:
         for name, shape in zip(names, shapes, strict=True):
             self._source.read_into(name, out[row : row + shape[0]])
             row += shape[0]
-            self._unread.discard(name)
-            self._done_bytes += self._source.num_bytes(name)
-            if self._progress is not None:
-                self._progress(self._done_bytes, self._total_bytes)
+            self.mark_read(name)
         return out
+
+    def _check_shape(self, name: str, expected: tuple[int, ...]) -> None:
+        shape = self._source.shapes.get(name)
+        if shape != expected:
+            found = "is missing" if shape is None else f"has shape {list(shape)}, expected {list(expected)}"
+            raise ModelLoadError(self._source.path, f"tensor {name!r} {found}{self._in_file(name)}")
 
     def _in_file(self, name: str) -> str:
         """The tensor's other name, for errors."""

@@ -4,6 +4,7 @@ Q, K and V run as one matrix. What the layers of one kind share in a step (which
 is made once a step, by `Rotary`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -45,6 +46,11 @@ class Rotary:
                     if name == ROPE_FACTORS or (name == LONG_FACTORS) == is_long:
                         frequencies = frequencies / factors
             self._frequencies[rope] = frequencies.to(device)
+
+    @property
+    def frequencies(self) -> Mapping[RopeConfig, Tensor]:
+        """Radians a position of each rope, [R/2] float32."""
+        return self._frequencies
 
     def steps(self, positions: Tensor, dtype: torch.dtype, plans: AttentionPlans) -> list[LayerStep]:
         """One item for each of the configuration's attention kinds. positions: [T] int64."""

@@ -1,0 +1,204 @@
+"""A decoder of the Llama family as the kernels want it, built from named tensors.
+
+Knows which architectures are of that family and how each differs; `unsupported` says in one line why a model is not.
+"""
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from local_engine.config import ModelConfig, RopeConfig
+from local_engine.kernels.cpu.library import (
+    DecoderStruct,
+    LayerStruct,
+    Library,
+    MatrixStruct,
+    RopeStruct,
+)
+from local_engine.kernels.cpu.packing import MatrixPacker, Rounding
+from local_engine.loading.weights import Weights
+from local_engine.models.self_attention import Rotary
+
+__all__ = ["PackedDecoder", "build_decoder", "unsupported"]
+
+_SILU, _GELU_TANH = 0, 1
+_MAX_HEAD_DIM = 512
+_LANES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """How an architecture differs from Llama. post_norms: what is added to the residual has norms of its own."""
+
+    activation: int = _SILU
+    norm_offset: float = 0.0
+    scaled_embedding: bool = False
+    post_norms: bool = False
+
+
+_LLAMA, _GEMMA = _Family(), _Family(_GELU_TANH, 1.0, True, True)
+_FAMILIES = {
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA,
+    "phi3": _LLAMA,
+    "smollm3": _LLAMA,
+    "gemma2": _GEMMA,
+    "gemma3": _GEMMA,
+}
+"""By `ModelConfig.architecture`."""
+
+
+class PackedDecoder:
+    """Weights in memory, and the structure over them. Never written, so any number of executors may share it."""
+
+    def __init__(self, config: ModelConfig, library: Library, struct: DecoderStruct, kept: list[object]) -> None:
+        self.config = config
+        self.library = library
+        self.struct = struct
+        self._kept = kept
+
+
+def unsupported(config: ModelConfig) -> str | None:
+    """Why the kernels cannot run a decoder of this shape, or None. Weight types are another question."""
+    if config.architecture not in _FAMILIES:
+        return f"architecture {config.architecture}"
+    if config.experts is not None:
+        return "mixtures of experts"
+    if config.attention_sinks:
+        return "attention sinks"
+    for name, value in (
+        ("head_dim", config.head_dim),
+        ("hidden_size", config.hidden_size),
+        ("intermediate_size", config.intermediate_size),
+    ):
+        if value % _LANES:
+            return f"{name} {value}, which is no multiple of {_LANES}"
+    if config.head_dim > _MAX_HEAD_DIM:
+        return f"head_dim {config.head_dim}"
+    for kind in config.attention_kinds:
+        if kind.rope is not None and (kind.rope.rotary_dim or config.head_dim) % _LANES:
+            return f"rope over {kind.rope.rotary_dim} dimensions"
+    return None
+
+
+def build_decoder(config: ModelConfig, library: Library, weights: Weights, *, rounding: Rounding) -> PackedDecoder:
+    """Reads all weights. `weights` gives float32 on the CPU. Raises ModelLoadError."""
+    return _Builder(config, library, weights, rounding).build()
+
+
+class _Builder:
+    def __init__(self, config: ModelConfig, library: Library, weights: Weights, rounding: Rounding) -> None:
+        self._config = config
+        self._library = library
+        self._weights = weights
+        self._family = _FAMILIES[config.architecture]
+        self._packer = MatrixPacker(library, weights, rounding=rounding)
+        self._kept: list[object] = [self._packer]
+
+    def build(self) -> PackedDecoder:
+        config = self._config
+        embedding = self._packer.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size, finer=True)
+        layers = (LayerStruct * config.num_layers)(*(self._layer(index) for index in range(config.num_layers)))
+        if config.tie_embeddings:
+            self._weights.skip("lm_head.weight")
+            head = embedding
+        else:
+            head = self._packer.matrix("lm_head.weight", config.vocab_size, config.hidden_size, finer=True)
+        ropes = self._ropes()
+        struct = DecoderStruct(
+            num_layers=config.num_layers,
+            hidden=config.hidden_size,
+            intermediate=config.intermediate_size,
+            heads=config.num_heads,
+            kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            vocabulary=config.vocab_size,
+            activation=self._family.activation,
+            eps=config.rms_norm_eps,
+            embedding_scale=config.hidden_size**0.5 if self._family.scaled_embedding else 1.0,
+            score_scale=config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale,
+            score_cap=config.attention_soft_cap or 0.0,
+            logits_cap=config.logits_soft_cap or 0.0,
+            num_ropes=len(ropes),
+            ropes=ropes,
+            layers=layers,
+            embedding=embedding,
+            head=head,
+            norm=self._norm("model.norm", config.hidden_size),
+        )
+        self._kept += [layers, ropes]
+        return PackedDecoder(config, self._library, struct, self._kept)
+
+    def _layer(self, index: int) -> LayerStruct:
+        config = self._config
+        hidden, width = config.hidden_size, config.intermediate_size
+        queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        layer, attention, mlp = (f"model.layers.{index}{part}" for part in ("", ".self_attn", ".mlp"))
+        self._weights.skip(f"{attention}.rotary_emb.inv_freq")
+        kind = config.kind_of(index)
+        rope = config.attention_kinds[kind].rope
+        post_norms = self._family.post_norms
+        mlp_norm = "pre_feedforward_layernorm" if post_norms else "post_attention_layernorm"
+        struct = LayerStruct(
+            attention_norm=self._norm(f"{layer}.input_layernorm", hidden),
+            query_norm=self._norm(f"{attention}.q_norm", config.head_dim) if config.qk_norm else None,
+            key_norm=self._norm(f"{attention}.k_norm", config.head_dim) if config.qk_norm else None,
+            post_attention_norm=self._norm(f"{layer}.post_attention_layernorm", hidden) if post_norms else None,
+            mlp_norm=self._norm(f"{layer}.{mlp_norm}", hidden),
+            post_mlp_norm=self._norm(f"{layer}.post_feedforward_layernorm", hidden) if post_norms else None,
+            output=self._linear(f"{attention}.o_proj", hidden, queries, bias=config.output_bias),
+            down=self._linear(f"{mlp}.down_proj", hidden, width, bias=config.mlp_bias),
+            window=config.attention_kinds[kind].window or 0,
+            rope=-1 if rope is None else self._rope_order().index(rope),
+        )
+        if config.fused_projections:
+            # The rows of Q, K and V follow one another, so one matrix stands for all three.
+            struct.query = self._linear(f"{attention}.qkv_proj", queries + 2 * keys, hidden, bias=config.qkv_bias)
+            gate_up = self._linear(f"{mlp}.gate_up_proj", 2 * width, hidden, bias=config.mlp_bias)
+            struct.gate, struct.up = self._halves(gate_up)
+        else:
+            struct.query = self._linear(f"{attention}.q_proj", queries, hidden, bias=config.qkv_bias)
+            struct.key = self._linear(f"{attention}.k_proj", keys, hidden, bias=config.qkv_bias)
+            struct.value = self._linear(f"{attention}.v_proj", keys, hidden, bias=config.qkv_bias)
+            struct.gate = self._linear(f"{mlp}.gate_proj", width, hidden, bias=config.mlp_bias)
+            struct.up = self._linear(f"{mlp}.up_proj", width, hidden, bias=config.mlp_bias)
+        return struct
+
+    def _linear(self, name: str, rows: int, columns: int, *, bias: bool) -> MatrixStruct:
+        matrix = self._packer.matrix(f"{name}.weight", rows, columns)
+        if bias:
+            matrix.bias = self._address(self._weights.joined([f"{name}.bias"], [rows]))
+        return matrix
+
+    def _halves(self, both: MatrixStruct) -> tuple[MatrixStruct, MatrixStruct]:
+        rows = both.rows // 2
+        offset = self._library.matrix_bytes(both.format, rows, both.columns)
+        bias = None if both.bias is None else both.bias + 4 * rows
+        first = MatrixStruct(both.data, both.bias, both.format, rows, both.columns, 0)
+        return first, MatrixStruct(both.data + offset, bias, both.format, rows, both.columns, 0)
+
+    def _norm(self, name: str, size: int) -> int:
+        return self._address(self._weights.joined([f"{name}.weight"], [size]) + self._family.norm_offset)
+
+    def _rope_order(self) -> list[RopeConfig]:
+        return list(dict.fromkeys(kind.rope for kind in self._config.attention_kinds if kind.rope is not None))
+
+    def _ropes(self) -> "ctypes.Array[RopeStruct]":
+        rotary = Rotary(self._config, self._weights, torch.device("cpu"))
+        order = self._rope_order()
+        structs = []
+        for rope in order:
+            frequencies = rotary.frequencies[rope]
+            structs.append(RopeStruct(self._address(frequencies), rope.attention_factor, 2 * len(frequencies)))
+        return (RopeStruct * len(structs))(*structs)
+
+    def _address(self, tensor: Tensor) -> int:
+        """Of a copy in float32 that is kept as long as the decoder."""
+        values = np.array(tensor.numpy(), dtype=np.float32)
+        self._kept.append(values)
+        return values.ctypes.data

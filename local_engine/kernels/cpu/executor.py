@@ -1,0 +1,82 @@
+"""The executor over the fused CPU kernels. Owns a session: the KV pool, the threads and the memory of a step."""
+
+import weakref
+from collections.abc import Sequence as SequenceOf
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from local_engine.config import EngineConfig
+from local_engine.errors import InvalidInput
+from local_engine.executor import StepRows
+from local_engine.kernels.cpu.decoder import PackedDecoder
+from local_engine.kernels.cpu.library import StepStruct
+from local_engine.kernels.cpu.topology import physical_cores
+from local_engine.scheduler import Chunk
+
+__all__ = ["CpuExecutor"]
+
+_CACHE_BYTES = {"auto": 2, "bfloat16": 2, "float32": 4}
+"""Of one number of keys and values, by `EngineConfig.kv_dtype`."""
+
+
+class CpuExecutor:
+    """Implements `Executor`. Raises InvalidInput where the KV pool is too small or there is no memory for it.
+
+    A row's result does not depend on the rows beside it, nor on how a prompt is cut: batched equals alone, exactly.
+    """
+
+    def __init__(self, model: PackedDecoder, config: EngineConfig) -> None:
+        self._library = model.library
+        self._hidden_size = model.config.hidden_size
+        self._vocab_size = model.config.vocab_size
+        self._model = model  # its weights are read in each step
+        cache_bytes = _CACHE_BYTES[config.kv_dtype]
+        block_bytes = self._library.block_bytes(model.struct, config.block_size, cache_bytes)
+        self.num_blocks = config.kv_bytes // block_bytes - 1  # one is the padding block
+        if self.num_blocks < 1:
+            raise InvalidInput("kv_bytes", f"holds no KV block of {block_bytes} bytes beside the padding")
+        try:
+            self._session = self._library.open(
+                model.struct,
+                block_size=config.block_size,
+                num_blocks=self.num_blocks + 1,
+                cache_bytes=cache_bytes,
+                threads=config.threads or physical_cores(),
+            )
+        except MemoryError as error:
+            raise InvalidInput("kv_bytes", f"{config.kv_bytes} bytes do not fit in memory") from error
+        weakref.finalize(self, self._library.close, self._session)
+
+    def forward(self, chunks: SequenceOf[Chunk]) -> StepRows:
+        """See `Executor.forward`."""
+        tokens: list[int] = []
+        positions: list[int] = []
+        sequences: list[int] = []
+        blocks: list[int] = []
+        first_block: list[int] = []
+        first_row: list[int] = []
+        for index, chunk in enumerate(chunks):
+            first_row.append(len(tokens))
+            first_block.append(len(blocks))
+            tokens += chunk.tokens
+            positions += range(chunk.start, chunk.stop)
+            sequences += [index] * (chunk.stop - chunk.start)
+            blocks += chunk.sequence.blocks
+        arrays = [np.array(items, dtype=np.int32) for items in (tokens, positions, sequences, blocks, first_block)]
+        step = StepStruct(len(tokens), *(array.ctypes.data for array in arrays))
+        hidden = torch.empty(len(tokens), self._hidden_size)
+        self._library.forward(self._session, step, hidden.data_ptr())
+        return StepRows(hidden, tuple(chunks), tuple(first_row))
+
+    def copy_blocks(self, pairs: SequenceOf[tuple[int, int]]) -> None:
+        """See `Executor.copy_blocks`."""
+        self._library.copy_blocks(self._session, np.array(pairs, dtype=np.int32))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See `Executor.logits`."""
+        rows = hidden.contiguous()
+        logits = torch.empty(len(rows), self._vocab_size)
+        self._library.logits(self._session, rows.data_ptr(), len(rows), logits.data_ptr())
+        return logits

@@ -1,0 +1,244 @@
+"""The compiled kernels: which builds are there, which one this CPU runs, and their functions with types.
+
+A build is a plain C library for one instruction set, beside this file. Calls through ctypes release the GIL.
+"""
+
+import ctypes
+import importlib.machinery
+import logging
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "INSTRUCTION_SETS",
+    "DecoderStruct",
+    "LayerStruct",
+    "Library",
+    "MatrixStruct",
+    "RopeStruct",
+    "StepStruct",
+    "best_library",
+    "open_library",
+]
+
+_logger = logging.getLogger(__name__)
+
+INSTRUCTION_SETS: Final = ("avx512", "avx2vnni", "avx2", "neon", "portable")
+"""Of all builds, the best one first."""
+
+# Of the structures below and of the packed layout; the same as kernels_version in api.cpp.
+_VERSION = 1
+
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+
+
+class MatrixStruct(Structure):
+    """A packed weight, as format.h has it."""
+
+    _fields_ = (
+        ("data", c_void_p),
+        ("bias", c_void_p),
+        ("format", c_int32),
+        ("rows", c_int32),
+        ("columns", c_int32),
+        ("unused", c_int32),
+    )
+
+
+class LayerStruct(Structure):
+    """As decoder.h has it; so the rest."""
+
+    _fields_ = (
+        ("attention_norm", c_void_p),
+        ("query_norm", c_void_p),
+        ("key_norm", c_void_p),
+        ("post_attention_norm", c_void_p),
+        ("mlp_norm", c_void_p),
+        ("post_mlp_norm", c_void_p),
+        ("query", MatrixStruct),
+        ("key", MatrixStruct),
+        ("value", MatrixStruct),
+        ("output", MatrixStruct),
+        ("gate", MatrixStruct),
+        ("up", MatrixStruct),
+        ("down", MatrixStruct),
+        ("window", c_int32),
+        ("rope", c_int32),
+    )
+
+
+class RopeStruct(Structure):
+    _fields_ = (("frequencies", c_void_p), ("length", c_float), ("rotary", c_int32))
+
+
+class DecoderStruct(Structure):
+    _fields_ = (
+        ("num_layers", c_int32),
+        ("hidden", c_int32),
+        ("intermediate", c_int32),
+        ("heads", c_int32),
+        ("kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("vocabulary", c_int32),
+        ("activation", c_int32),
+        ("eps", c_float),
+        ("embedding_scale", c_float),
+        ("score_scale", c_float),
+        ("score_cap", c_float),
+        ("logits_cap", c_float),
+        ("num_ropes", c_int32),
+        ("ropes", POINTER(RopeStruct)),
+        ("layers", POINTER(LayerStruct)),
+        ("embedding", MatrixStruct),
+        ("head", MatrixStruct),
+        ("norm", c_void_p),
+    )
+
+
+class StepStruct(Structure):
+    _fields_ = (
+        ("num_rows", c_int32),
+        ("tokens", c_void_p),
+        ("positions", c_void_p),
+        ("sequences", c_void_p),
+        ("blocks", c_void_p),
+        ("first_block", c_void_p),
+    )
+
+
+# name: result, arguments
+_FUNCTIONS: Final = {
+    "kernels_version": (c_int32, ()),
+    "kernels_cpu_runs": (c_int32, (c_char_p,)),
+    "kernels_packed_format": (c_int32, (c_int32,)),
+    "kernels_file_row_bytes": (c_int64, (c_int32, c_int32)),
+    "kernels_tile_bytes": (c_int64, (c_int32, c_int32)),
+    "kernels_pack_rows": (None, (c_int32, c_void_p, c_int32, c_int32, c_void_p)),
+    "kernels_quantise_rows": (None, (c_int32, c_void_p, c_int32, c_int32, c_int32, c_void_p)),
+    "kernels_unpack_row": (None, (POINTER(MatrixStruct), c_int32, c_void_p)),
+    "kernels_multiply": (c_int32, (POINTER(MatrixStruct), c_void_p, c_int32, c_void_p)),
+    "kernels_open": (c_void_p, (POINTER(DecoderStruct), c_int32, c_int32, c_int32, c_int32)),
+    "kernels_close": (None, (c_void_p,)),
+    "kernels_block_bytes": (c_int64, (POINTER(DecoderStruct), c_int32, c_int32)),
+    "kernels_forward": (c_int32, (c_void_p, POINTER(StepStruct), c_void_p)),
+    "kernels_copy_blocks": (c_int32, (c_void_p, c_void_p, c_int32)),
+    "kernels_logits": (c_int32, (c_void_p, c_void_p, c_int32, c_void_p)),
+}
+
+
+class Library:
+    """One build. Raises OSError where it cannot be loaded or is of another version."""
+
+    def __init__(self, path: Path, instruction_set: str) -> None:
+        self.instruction_set = instruction_set
+        self._functions = ctypes.CDLL(str(path))
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(self._functions, name)
+            function.restype, function.argtypes = result, arguments
+        version = self._functions.kernels_version()
+        if version != _VERSION:
+            raise OSError(f"{path.name} is version {version} of the kernels, expected {_VERSION}: build it again")
+
+    def runs(self, instruction_set: str) -> bool:
+        """Whether this CPU can run the build of that name. The portable build may be asked on any."""
+        return bool(self._functions.kernels_cpu_runs(instruction_set.encode()))
+
+    def packed_format(self, file_type: int) -> int | None:
+        """How matrices of a type of GGUF's table are packed; None for a type that the kernels do not know."""
+        found: int = self._functions.kernels_packed_format(file_type)
+        return None if found < 0 else found
+
+    def file_row_bytes(self, file_type: int, columns: int) -> int | None:
+        """Bytes of a row in a file; None where rows of the type cannot be so long."""
+        found: int = self._functions.kernels_file_row_bytes(file_type, columns)
+        return None if found < 0 else found
+
+    def matrix_bytes(self, packed_format: int, rows: int, columns: int) -> int:
+        """Bytes of a packed matrix."""
+        tile: int = self._functions.kernels_tile_bytes(packed_format, columns)
+        return tile * -(-rows // 16)
+
+    def pack_rows(self, file_type: int, rows: Bytes, columns: int, out: Bytes) -> None:
+        """rows [R, bytes a row], contiguous, the first a multiple of 16 of its matrix; out: where their tiles begin."""
+        self._functions.kernels_pack_rows(file_type, rows.ctypes.data, len(rows), columns, out.ctypes.data)
+
+    def quantise_rows(self, file_type: int, rows: Bytes, columns: int, to: int) -> Bytes:
+        """Rows of F32, F16 or BF16 rounded to rows of the file type `to`, Q8_0 or Q4_1."""
+        row_bytes = self.file_row_bytes(to, columns)
+        if row_bytes is None:
+            raise ValueError(f"rows of {columns} cannot be of type {to}")
+        out = np.empty((len(rows), row_bytes), dtype=np.uint8)
+        self._functions.kernels_quantise_rows(file_type, rows.ctypes.data, len(rows), columns, to, out.ctypes.data)
+        return out
+
+    def unpack_row(self, matrix: MatrixStruct, row: int) -> Floats:
+        out = np.empty(matrix.columns, dtype=np.float32)
+        self._functions.kernels_unpack_row(matrix, row, out.ctypes.data)
+        return out
+
+    def multiply(self, matrix: MatrixStruct, x: Floats) -> Floats:
+        """x [T, columns], contiguous -> [T, rows]: what a step computes, on one thread."""
+        padded = -(-matrix.rows // 16) * 16
+        out = np.empty((len(x), padded), dtype=np.float32)
+        if self._functions.kernels_multiply(matrix, x.ctypes.data, len(x), out.ctypes.data):
+            raise MemoryError
+        return out[:, : matrix.rows]
+
+    def block_bytes(self, decoder: DecoderStruct, block_size: int, cache_bytes: int) -> int:
+        """Bytes of one KV block over all layers. cache_bytes: of one number, 4 or 2."""
+        size: int = self._functions.kernels_block_bytes(decoder, block_size, cache_bytes)
+        return size
+
+    def open(self, decoder: DecoderStruct, *, block_size: int, num_blocks: int, cache_bytes: int, threads: int) -> int:
+        """A session, to be closed with `close`. Raises MemoryError."""
+        session: int | None = self._functions.kernels_open(decoder, block_size, num_blocks, cache_bytes, threads)
+        if session is None:
+            raise MemoryError
+        return session
+
+    def close(self, session: int) -> None:
+        self._functions.kernels_close(session)
+
+    def forward(self, session: int, step: StepStruct, hidden: int) -> None:
+        """hidden: address of [num_rows, hidden] float32. Raises MemoryError."""
+        if self._functions.kernels_forward(session, step, hidden):
+            raise MemoryError
+
+    def copy_blocks(self, session: int, pairs: npt.NDArray[np.int32]) -> None:
+        """pairs: [N, 2] of (from, to), contiguous. Raises MemoryError."""
+        if self._functions.kernels_copy_blocks(session, pairs.ctypes.data, len(pairs)):
+            raise MemoryError
+
+    def logits(self, session: int, hidden: int, count: int, logits: int) -> None:
+        """Addresses of [count, hidden] and [count, vocabulary] float32. Raises MemoryError."""
+        if self._functions.kernels_logits(session, hidden, count, logits):
+            raise MemoryError
+
+
+@cache
+def open_library(instruction_set: str) -> Library | None:
+    """The build for an instruction set; None where it was not built or cannot be loaded. Does not ask the CPU."""
+    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+        path = Path(__file__).with_name(f"_kernels_{instruction_set}{suffix}")
+        if path.is_file():
+            try:
+                return Library(path, instruction_set)
+            except OSError as error:
+                _logger.warning("the CPU kernels for %s cannot be used: %s", instruction_set, error)
+    return None
+
+
+@cache
+def best_library() -> Library | None:
+    """The best build that this CPU runs; None where there is none."""
+    portable = open_library("portable")
+    if portable is None:
+        return None
+    found = (open_library(name) for name in INSTRUCTION_SETS if portable.runs(name))
+    return next((library for library in found if library is not None), None)

@@ -1,0 +1,92 @@
+"""Matrices of a file as the kernels want them: read a piece at a time, packed, in one block of memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from local_engine.kernels.cpu.library import Bytes, Library, MatrixStruct
+from local_engine.loading.weights import StoredRows, Weights
+
+__all__ = ["MatrixPacker", "NotPackable", "Rounding"]
+
+Rounding = Literal["none", "int8", "int4"]
+"""What matrices of floats are rounded to when they are loaded."""
+
+# Numbers of GGUF's table of types.
+_F32, _F16, _BF16, _Q4_1, _Q8_0 = 0, 1, 30, 3, 8
+_DENSE: Final = (_F32, _F16, _BF16)
+_GROUP = 32
+_TILE = 16
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A matrix before it is read: what its rows are rounded to, and how it is packed."""
+
+    stored: StoredRows
+    rows: int
+    columns: int
+    packed_type: int
+    packed_format: int
+    num_bytes: int
+
+
+class NotPackable(Exception):
+    """A tensor that the kernels cannot compute with as it is stored. The message says which and why."""
+
+
+class MatrixPacker:
+    """Reads matrices by name. Keep it as long as what it gave is used: it owns the memory."""
+
+    def __init__(self, library: Library, weights: Weights, *, rounding: Rounding) -> None:
+        self._library = library
+        self._weights = weights
+        self._rounding: Rounding = rounding
+        self._memory: list[Bytes] = []
+
+    def matrix(self, name: str, rows: int, columns: int, *, finer: bool = False) -> MatrixStruct:
+        """The tensor `name` [rows, columns], packed. finer: at least eight bits where floats are rounded.
+
+        Raises ModelLoadError, and NotPackable for a tensor that the kernels cannot compute with.
+        """
+        plan = self._plan(name, rows, columns, finer=finer)
+        memory = self._take(plan.num_bytes)
+        tile_bytes = self._library.matrix_bytes(plan.packed_format, _TILE, columns)
+        row = 0
+        for piece in self._pieces(plan):
+            tiles = memory[row // _TILE * tile_bytes :]
+            self._library.pack_rows(plan.packed_type, piece, columns, tiles)
+            row += len(piece)
+        self._weights.mark_read(name)
+        return MatrixStruct(memory.ctypes.data, None, plan.packed_format, rows, columns, 0)
+
+    def _plan(self, name: str, rows: int, columns: int, *, finer: bool) -> _Plan:
+        stored = self._weights.stored(name, (rows, columns))
+        if stored is None:
+            raise NotPackable(f"tensor {name!r} is not stored as rows of numbers")
+        if self._library.packed_format(stored.type) is None:
+            raise NotPackable(f"tensor {name!r} is of type {stored.type_name}")
+        kind = stored.type
+        if kind in _DENSE and self._rounding != "none" and columns % _GROUP == 0:
+            kind = _Q8_0 if finer or self._rounding == "int8" else _Q4_1
+        packed = self._library.packed_format(kind)
+        assert packed is not None
+        return _Plan(stored, rows, columns, kind, packed, self._library.matrix_bytes(packed, rows, columns))
+
+    def _pieces(self, plan: _Plan) -> Iterator[Bytes]:
+        """Rows as they are packed, a multiple of 16 at a time save for the last."""
+        for piece in plan.stored.pieces():
+            rows = np.ascontiguousarray(piece)
+            if plan.packed_type != plan.stored.type:
+                rows = self._library.quantise_rows(plan.stored.type, rows, plan.columns, plan.packed_type)
+            yield rows
+
+    def _take(self, num_bytes: int) -> Bytes:
+        """Aligned memory that lives as long as the packer."""
+        memory = np.empty(num_bytes + _ALIGNMENT, dtype=np.uint8)
+        self._memory.append(memory)
+        start = -memory.ctypes.data % _ALIGNMENT
+        return memory[start : start + num_bytes]

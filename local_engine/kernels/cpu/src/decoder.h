@@ -1,0 +1,116 @@
+// A decoder of the Llama family with its weights, and one engine's way through it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "activations.h"
+#include "attention.h"
+#include "format.h"
+#include "kv_pool.h"
+#include "thread_pool.h"
+
+namespace kernels {
+
+// The structures down to Step are the interface to Python: plain, and mirrored there field by field. Pointers are the
+// caller's, and live as long as what is built over them.
+
+struct Layer {
+  const float* attention_norm;
+  const float* query_norm;  // [head_dim], or null
+  const float* key_norm;
+  const float* post_attention_norm;  // of what attention adds to the residual, or null
+  const float* mlp_norm;
+  const float* post_mlp_norm;
+  Matrix query, key, value, output, gate, up, down;
+  int32_t window;  // 0 is none
+  int32_t rope;    // which of the decoder's, -1 where nothing turns
+};
+
+struct Rope {
+  const float* frequencies;  // [rotary / 2] radians a position
+  float length;              // of a turned vector, relative
+  int32_t rotary;            // leading dimensions of a head that turn, a multiple of 32
+};
+
+struct Decoder {
+  int32_t num_layers, hidden, intermediate, heads, kv_heads, head_dim, vocabulary;
+  int32_t activation;
+  float eps;
+  float embedding_scale;
+  float score_scale;
+  float score_cap;   // 0 is none
+  float logits_cap;  // 0 is none
+  int32_t num_ropes;
+  const Rope* ropes;
+  const Layer* layers;
+  Matrix embedding, head;
+  const float* norm;
+};
+
+// Rows of one step: consecutive ones of a sequence stand side by side.
+struct Step {
+  int32_t num_rows;
+  const int32_t* tokens;
+  const int32_t* positions;
+  const int32_t* sequences;     // of each row, an index into first_block
+  const int32_t* blocks;        // the block lists of all sequences, one after the other
+  const int32_t* first_block;   // where each begins
+};
+
+// Owns the KV pool, the threads and all memory that a step needs. Not thread-safe.
+class Session {
+ public:
+  // cache_bytes: 4 for float32, 2 for bfloat16. Throws std::bad_alloc.
+  Session(const Decoder& decoder, int block_size, int num_blocks, int cache_bytes, int threads);
+
+  // hidden [num_rows][hidden]: the states before the last norm.
+  void forward(const Step& step, float* hidden);
+
+  // Copies whole KV blocks in every layer, pairs of (from, to), as if all were read before any is written.
+  void copy_blocks(const int32_t* pairs, int count);
+
+  // logits [count][vocabulary] of `count` rows of hidden states.
+  void logits(const float* hidden, int count, float* logits);
+
+ private:
+  struct Free {
+    void operator()(uint8_t* memory) const;
+  };
+
+  void forward_part(const Step& step, float* hidden);
+  void logits_part(const float* hidden, int count, float* logits);
+  void prepare_rotations(const Step& step);
+  void find_runs(const Step& step);
+  template <class Cache>
+  void run_layers(Team& team, const Step& step, float* hidden);
+  void normalise(Team& team, int rows, float* hidden, const float* addition_norm, const float* norm);
+  void project(Team& team, int rows, const Matrix* const* parts, int count, float* out, int stride);
+  void project_back(Team& team, int rows, const Matrix& matrix, const Activations& x, float* hidden, bool add);
+  void gate(Team& team, int rows, const Layer& layer);
+  template <class Cache>
+  void write_row(const Layer& layer, const KvLayer& cache, const Step& step, int row, int first_head, int last_head);
+  template <class Cache>
+  void attend_run(const Layer& layer, const KvLayer& cache, const Step& step, int row, int rows, int kv_head,
+                  AttentionScratch& scratch);
+
+  const Decoder decoder_;
+  const KvLayout layout_;
+  ThreadPool pool_;
+  std::unique_ptr<uint8_t, Free> memory_;
+  std::vector<KvLayer> caches_;
+
+  struct Run {
+    int row;
+    int rows;
+  };
+  std::vector<Run> runs_;  // rows of one sequence that attend together
+  Activations normed_, attended_, gated_;
+  Buffer<float> projected_;  // queries, keys and values; or what is added to the residual after a norm of its own
+  Buffer<float> cosines_, sines_;
+  Buffer<uint8_t> copied_;
+  std::vector<std::unique_ptr<AttentionScratch>> scratches_;
+};
+
+}  // namespace kernels

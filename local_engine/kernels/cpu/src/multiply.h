@@ -1,0 +1,16 @@
+// y = W x for one tile of 16 rows of W and any number of rows of activations.
+#pragma once
+
+#include "activations.h"
+#include "format.h"
+
+namespace kernels {
+
+// out [count][16]: tile `tile` of the matrix times rows first to first + count - 1, plus the bias.
+//
+// For each group of 32 columns in order: the dot product of whole numbers, exact; times the weight's scale; times the
+// activation's, added with one rounding; then offset times sum likewise. Dense weights add even and odd columns apart.
+// Nothing depends on `count`, so a row's result is the same in any company.
+void multiply(const Matrix& matrix, int tile, const Activations& x, int first, int count, float* out);
+
+}  // namespace kernels

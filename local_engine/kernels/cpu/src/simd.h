@@ -1,0 +1,15 @@
+// Sixteen lanes of one instruction set, chosen by the compiler's flags. Everything else is written over this layer.
+//
+// All operations are exact IEEE ones (multiply-add rounds once) and sums go over lanes in one stated order, so every
+// instruction set computes the same bits.
+#pragma once
+
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
+#include "simd_avx512.h"
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#include "simd_avx2.h"
+#elif defined(__ARM_NEON) && defined(__ARM_FEATURE_DOTPROD)
+#include "simd_neon.h"
+#else
+#include "simd_portable.h"
+#endif

@@ -1,0 +1,115 @@
+// Sixteen lanes as one AVX-512 register, with VNNI for dot products of bytes.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace simd {
+
+using Floats = __m512;
+using Ints = __m512i;
+using Bytes = __m512i;
+
+// Rows that a tile computes at once, and queries that attention does: as many as registers hold.
+constexpr int kTileRows = 8;
+constexpr int kQueries = 8;
+constexpr int kValueVectors = 4;
+
+inline Floats zero() { return _mm512_setzero_ps(); }
+inline Floats splat(float x) { return _mm512_set1_ps(x); }
+inline Floats load(const float* p) { return _mm512_loadu_ps(p); }
+inline void store(float* p, Floats x) { _mm512_storeu_ps(p, x); }
+inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+inline Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
+inline Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+inline Floats div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
+inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+inline Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+inline Floats min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
+inline Floats round_even(Floats x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+
+// x * 2^n for whole n from -126 to 127.
+inline Floats scale_by_power(Floats x, Floats n) { return _mm512_scalef_ps(x, n); }
+
+// value where x >= bound, else 0.
+inline Floats zero_below(Floats value, Floats x, Floats bound) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, bound, _CMP_GE_OQ), value);
+}
+
+// x in lanes first to last - 1, `other` in the rest.
+inline Floats keep_lanes(Floats x, int first, int last, Floats other) {
+  const uint32_t below_last = last >= 16 ? 0xffffu : (1u << last) - 1;
+  const uint32_t below_first = first >= 16 ? 0xffffu : (1u << first) - 1;
+  return _mm512_mask_mov_ps(other, static_cast<__mmask16>(below_last & ~below_first), x);
+}
+
+// Lanes i and i + 8 are added, then i and i + 4, i + 2, i + 1.
+inline float sum(Floats x) {
+  __m256 a = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+  __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
+}
+inline float maximum(Floats x) { return _mm512_reduce_max_ps(x); }
+
+// The largest |x| of both; not a number if one of them is none.
+inline float largest_magnitude(Floats a, Floats b) {
+  const __m512i sign = _mm512_set1_epi32(0x7fffffff);
+  const __m512i x = _mm512_and_si512(_mm512_castps_si512(a), sign);
+  const __m512i y = _mm512_and_si512(_mm512_castps_si512(b), sign);
+  const int bits = _mm512_reduce_max_epi32(_mm512_max_epi32(x, y));
+  float result;
+  std::memcpy(&result, &bits, sizeof result);
+  return result;
+}
+
+inline Floats load_half(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline Floats load_bfloat(const uint16_t* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
+inline Ints splat_int(int32_t x) { return _mm512_set1_epi32(x); }
+inline Ints add_ints(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+inline Ints to_ints(Floats x) { return _mm512_cvtps_epi32(x); }
+inline Floats to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
+inline int32_t sum_ints(Ints x) { return _mm512_reduce_add_epi32(x); }
+inline void store_bytes(int8_t* p, Ints x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x));
+}
+
+inline Bytes load_bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
+inline Bytes low_nibbles(Bytes x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
+inline Bytes high_nibbles(Bytes x) { return _mm512_and_si512(_mm512_srli_epi16(x, 4), _mm512_set1_epi8(15)); }
+
+// Bit `bit` of each byte of plane becomes bit 4.
+template <int bit>
+inline Bytes with_fifth_bit(Bytes low, Bytes plane) {
+  const __m512i moved = bit < 4 ? _mm512_slli_epi16(plane, bit < 4 ? 4 - bit : 0)
+                                : _mm512_srli_epi16(plane, bit < 4 ? 0 : bit - 4);
+  return _mm512_ternarylogic_epi32(low, moved, _mm512_set1_epi8(16), 0xf8);  // low | (moved & 16)
+}
+
+// Bits 2 * pair and 2 * pair + 1 of each byte of plane become bits 4 and 5.
+template <int pair>
+inline Bytes with_sixth_bits(Bytes low, Bytes plane) {
+  const __m512i moved = pair < 2 ? _mm512_slli_epi16(plane, pair < 2 ? 4 - 2 * pair : 0)
+                                 : _mm512_srli_epi16(plane, pair < 2 ? 0 : 2 * pair - 4);
+  return _mm512_ternarylogic_epi32(low, moved, _mm512_set1_epi8(48), 0xf8);
+}
+
+// Adds to each lane the products of its four bytes with the four signed bytes of x. Weights are below 128.
+inline Ints dot(Ints sums, Bytes weights, int32_t x) {
+  return _mm512_dpbusd_epi32(sums, weights, _mm512_set1_epi32(x));
+}
+// The same for weights up to 255 that stand for weight - kWideZero.
+constexpr int kWideZero = 128;
+inline Ints dot_wide(Ints sums, Bytes weights, int32_t x) { return dot(sums, weights, x); }
+
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+}  // namespace simd

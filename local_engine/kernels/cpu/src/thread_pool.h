@@ -1,0 +1,86 @@
+// The threads of one engine. They sleep between calls, claim work in small pieces, and yield to whoever else needs the
+// cores while they wait for each other.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace kernels {
+
+// The stages of one call, as one of its threads sees them. All threads go through the same stages in the same order.
+class Team {
+ public:
+  int member() const { return member_; }
+  int size() const { return size_; }
+
+  // Runs item(i) once for each i below count, on whatever thread comes first, and returns when all are done.
+  template <class Item>
+  void share(int count, Item&& item) {
+    Stage& stage = stages_[next_stage_++];
+    if (size_ == 1) {
+      for (int i = 0; i < count; i++) item(i);
+      return;
+    }
+    int done = 0;
+    for (int i; (i = stage.claimed.fetch_add(1, std::memory_order_relaxed)) < count; done++) item(i);
+    if (done > 0) stage.done.fetch_add(done, std::memory_order_acq_rel);
+    if (stage.done.load(std::memory_order_acquire) < count) wait(stage, count);
+  }
+
+ private:
+  friend class ThreadPool;
+  struct alignas(64) Stage {
+    std::atomic<int> claimed{0};
+    std::atomic<int> done{0};
+  };
+
+  Team(Stage* stages, int member, int size) : stages_(stages), member_(member), size_(size) {}
+  void wait(Stage& stage, int count);
+
+  Stage* stages_;
+  int next_stage_ = 0;
+  int member_;
+  int size_;
+  double stalled_s_ = 0;
+};
+
+class ThreadPool {
+ public:
+  // threads: the caller's included. stages: the most that a call may have.
+  ThreadPool(int threads, int stages);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Runs call(team) on every thread and returns when all have ended. One call at a time.
+  //
+  // Where the threads waited for each other during much of the last calls, because others use the cores, the next ones run
+  // on the caller alone; now and then all are tried again.
+  void run(const std::function<void(Team&)>& call);
+
+ private:
+  void work(int member);
+  int size_for_next_call();
+  void judge(double took_s, double stalled_s);
+
+  std::vector<Team::Stage> stages_;
+  std::vector<std::thread> workers_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  const std::function<void(Team&)>* call_ = nullptr;
+  uint64_t generation_ = 0;
+  bool closing_ = false;
+  std::atomic<int> running_{0};
+  int lone_calls_left_ = 0;
+  int lone_calls_ = 0;
+};
+
+}  // namespace kernels

@@ -1,0 +1,47 @@
+"""Packed matrices for tests."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGMLQuantizationType as FileType
+
+from local_engine.kernels.cpu.library import Library, MatrixStruct
+
+__all__ = ["PackedMatrix", "pack"]
+
+
+@dataclass(frozen=True)
+class PackedMatrix:
+    """A matrix with the memory that it lies in."""
+
+    library: Library
+    struct: MatrixStruct
+    memory: tuple[npt.NDArray[np.generic], ...]
+
+    def times(self, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """[T, columns] -> [T, rows]."""
+        return self.library.multiply(self.struct, x)
+
+    def row(self, index: int) -> npt.NDArray[np.float32]:
+        return self.library.unpack_row(self.struct, index)
+
+
+def pack(
+    library: Library,
+    kind: FileType,
+    rows: npt.NDArray[np.uint8],
+    columns: int,
+    *,
+    bias: npt.NDArray[np.float32] | None = None,
+) -> PackedMatrix:
+    packed_format = library.packed_format(kind.value)
+    assert packed_format is not None
+    size = library.matrix_bytes(packed_format, len(rows), columns)
+    memory = np.full(size + 64, 0xA5, dtype=np.uint8)
+    start = -memory.ctypes.data % 64
+    out = memory[start : start + size]
+    library.pack_rows(kind.value, rows, columns, out)
+    address = None if bias is None else bias.ctypes.data
+    struct = MatrixStruct(out.ctypes.data, address, packed_format, len(rows), columns, 0)
+    return PackedMatrix(library, struct, (memory, *(() if bias is None else (bias,))))
