@@ -92,8 +92,8 @@ _Command = _Add | _Abort | _Resume | _Close
 class AsyncEngine:
     """Implements `Generator` over a loaded model. Streams may belong to different event loops.
 
-    The constructor takes the KV pool, reads LoRA adapters and starts the thread; `aclose` ends it. A process that exits without `aclose`
-    is not held up.
+    The constructor takes the KV pool, reads LoRA adapters and starts the thread; `aclose` ends it. A process that exits
+    without `aclose` is not held up. `draft` is the model that guesses; see `Engine`.
     """
 
     def __init__(
@@ -102,9 +102,10 @@ class AsyncEngine:
         config: EngineConfig,
         *,
         adapters: Mapping[str, Path] | None = None,
+        draft: LoadedModel | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._engine = Engine(loaded, config, clock=clock)
+        self._engine = Engine(loaded, config, draft=draft, clock=clock)
         for name, folder in (adapters or {}).items():
             self._engine.load_adapter(name, folder)
         self._config = config

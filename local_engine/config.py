@@ -44,6 +44,8 @@ class EngineConfig:
     max_context: a smaller window than the model's; None takes the model's.
     prefix_cache: keep full KV blocks until the pool needs them, for prompts that begin alike.
     delivery_tokens: tokens a stream may have undelivered before its sequence pauses for its reader.
+    draft_tokens: tokens guessed at a time for each sequence that decodes, and verified in one step; 0 guesses none.
+    draft_kv_bytes: size of the KV pool of the model that guesses, where there is one.
     """
 
     device: str = "cpu"
@@ -58,6 +60,8 @@ class EngineConfig:
     max_context: int | None = None
     prefix_cache: bool = True
     delivery_tokens: int = 256
+    draft_tokens: int = 0
+    draft_kv_bytes: int = 256 << 20
 
     def __post_init__(self) -> None:
         if self.dtype not in get_args(DType):
@@ -73,6 +77,8 @@ class EngineConfig:
             ("queue", self.queue, 0, 1 << 20),
             ("max_context", 2 if self.max_context is None else self.max_context, 2, 1 << 31),
             ("delivery_tokens", self.delivery_tokens, 1, 1 << 20),
+            ("draft_tokens", self.draft_tokens, 0, 64),
+            ("draft_kv_bytes", self.draft_kv_bytes, 1, 1 << 50),
         ):
             if type(value) is not int or not low <= value <= high:
                 raise InvalidInput(name, f"must be an integer from {low} to {high}, not {value!r}")

@@ -3,6 +3,7 @@
 No threads and no waiting here, so every interleaving can be tested; `async_engine` gives it a thread.
 """
 
+import logging
 import math
 import secrets
 import time
@@ -18,6 +19,8 @@ from local_engine.adapters import Adapter, AdapterTable
 from local_engine.admission import check_request
 from local_engine.block_allocator import BlockAllocator
 from local_engine.config import EngineConfig
+from local_engine.draft_model import DraftModel
+from local_engine.drafting import Drafter, NgramDrafter
 from local_engine.errors import EngineError, GenerationFailed
 from local_engine.generation import EngineStats, FinishReason, GenerationRequest, StepOutput, TokenOutput
 from local_engine.loading.load import LoadedModel
@@ -34,6 +37,8 @@ __all__ = ["Engine", "SequenceEvent"]
 # What happened to a request in a step. The sequence is the one that `add` gave for it.
 SequenceEvent = tuple[Sequence, StepOutput | EngineError]
 
+_logger = logging.getLogger(__name__)
+
 _MASK_WORKERS = 4
 # How long a step waits for a mask when nothing else can be done.
 _MASK_WAIT_S = 0.01
@@ -42,6 +47,7 @@ _MASK_WAIT_S = 0.01
 class Engine:
     """One model on one device. Not thread-safe.
 
+    draft: the model that guesses, where `config.draft_tokens` says so; without one, guesses are looked up in the text.
     clock: seconds, monotonic. draw_seed: 64 random bits for requests without a seed.
     """
 
@@ -50,6 +56,7 @@ class Engine:
         loaded: LoadedModel,
         config: EngineConfig,
         *,
+        draft: LoadedModel | None = None,
         clock: Callable[[], float] = time.monotonic,
         draw_seed: Callable[[], int] = lambda: secrets.randbits(64),
     ) -> None:
@@ -75,6 +82,9 @@ class Engine:
         self._arrivals = 0
         self._searches: dict[int, Search] = {}
         """Of the requests that generate several answers, by arrival."""
+        self._drafter: Drafter | None = None
+        if config.draft_tokens:
+            self._drafter = NgramDrafter() if draft is None else DraftModel(draft, config, vocab_size=self.vocab_size)
         self._mask_workers = ThreadPoolExecutor(_MASK_WORKERS, thread_name_prefix="local-engine-mask")
         self._totals = Totals(clock)
 
@@ -155,7 +165,7 @@ class Engine:
     def step(self) -> list[SequenceEvent]:
         """Computes one batch and returns what is new. Empty when there was nothing to do, or only parts of prompts."""
         events = self._take_late(timeout_s=0.0 if self.scheduler.runnable else _MASK_WAIT_S)
-        chunks = self.scheduler.schedule()
+        chunks = self.scheduler.schedule(self._draft())
         if self.scheduler.copies:
             events += self._copy_blocks(self.scheduler.copies)
             chunks = [chunk for chunk in chunks if not chunk.sequence.done]
@@ -198,6 +208,21 @@ class Engine:
             accepted_draft_tokens=totals.accepted_drafts,
             rejected_draft_tokens=totals.rejected_drafts,
         )
+
+    def _draft(self) -> Mapping[Sequence, tuple[int, ...]]:
+        """Guesses for the sequences that decode. One with a mask has none: its state goes forward only."""
+        if self._drafter is None:
+            return {}
+        wanted = {}
+        for sequence in self.scheduler.decoding:
+            count = min(self.config.draft_tokens, sequence.max_tokens - sequence.num_generated - 1)
+            if count > 0 and sequence.masked is None and sequence.arrival not in self._searches:
+                wanted[sequence] = count
+        try:
+            return self._drafter.draft(wanted)
+        except Exception:  # as in `step`; nobody needs a guess
+            _logger.warning("no tokens could be guessed for this step", exc_info=True)
+            return {}
 
     def _copy_blocks(self, pairs: list[tuple[int, int]]) -> list[SequenceEvent]:
         """Gives sequences blocks of their own; if the device cannot, those fail whose blocks have no content."""
@@ -346,6 +371,8 @@ class Engine:
         for sequence in [root] if search is None else search.live:
             self.scheduler.remove(sequence, sound=sound)
             self._runner.forget(sequence)
+            if self._drafter is not None:
+                self._drafter.forget(sequence)
             sequence.done = True
         root.done = True
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from local_engine.config import EngineConfig
+from local_engine.errors import ModelLoadError
 from local_engine.generation import Generator
 from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate, load_chat_template
@@ -83,7 +84,22 @@ def _start_engine(
     loaded = load_model(path, config, progress=lambda done, total: progress("loading", done, total))
     _logger.info("loaded %s on %s", path.name, config.device)
     adapters = {adapter: Path(folder) for adapter, folder in settings.adapters.items()}
-    return AsyncEngine(loaded, config, adapters=adapters), frozenset(loaded.info.stop_token_ids), loaded.info.defaults
+    draft = None
+    if settings.speculative is not None and settings.speculative.model is not None:
+        draft_path = fetch(settings.speculative.model, progress=progress)
+        _check_same_tokens(path, draft_path)
+        draft = load_model(draft_path, config, progress=lambda done, total: progress("loading", done, total))
+        _logger.info("loaded %s to guess for %s", draft_path.name, path.name)
+    engine = AsyncEngine(loaded, config, adapters=adapters, draft=draft)
+    return engine, frozenset(loaded.info.stop_token_ids), loaded.info.defaults
+
+
+def _check_same_tokens(path: Path, draft: Path) -> None:
+    """Raises ModelLoadError where the ids of the two models stand for different tokens."""
+    own, other = load_tokenizer(path), load_tokenizer(draft)
+    same = own.vocab_size == other.vocab_size
+    if not same or any(own.token_bytes(number) != other.token_bytes(number) for number in range(own.vocab_size)):
+        raise ModelLoadError(draft, f"cannot guess for {path.name}: its tokens are not the same")
 
 
 def engine_config(settings: LocalModelSettings, shared: LocalSettings) -> EngineConfig:
@@ -104,4 +120,5 @@ def engine_config(settings: LocalModelSettings, shared: LocalSettings) -> Engine
         queue=scheduler.queue,
         max_context=settings.context,
         prefix_cache=kv_cache.prefix_cache,
+        draft_tokens=0 if settings.speculative is None else settings.speculative.tokens,
     )

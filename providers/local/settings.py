@@ -16,11 +16,20 @@ __all__ = [
     "LocalModelSettings",
     "LocalSettings",
     "SchedulerSettings",
+    "SpeculativeSettings",
     "read_settings",
 ]
 
 NO_FORMAT: Final = "none"
 """In place of a format's name: the text is left as it is."""
+
+
+class SpeculativeSettings(Struct, frozen=True, kw_only=True):
+    """Guessing tokens ahead. `model`: the source of the smaller model that guesses, for kind draft alone."""
+
+    kind: Literal["ngram", "draft"] = "ngram"
+    tokens: int = 4
+    model: str | None = None
 
 
 class LocalModelSettings(Struct, frozen=True, kw_only=True):
@@ -33,6 +42,7 @@ class LocalModelSettings(Struct, frozen=True, kw_only=True):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     context: int | None = None
     adapters: dict[str, str] = {}
+    speculative: SpeculativeSettings | None = None
     chat_template: str | None = None
     reasoning_format: str | None = None
     tool_format: str | None = None

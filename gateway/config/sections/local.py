@@ -1,7 +1,7 @@
 """The special part of `providers.local`: the engine in this process and the models that it runs."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -28,8 +28,33 @@ _PATH_STARTS = ("./", "../", "/", "~")
 
 
 class Speculative(Section):
-    kind: Literal["ngram"] = Field(default="ngram", description="How tokens are guessed.")
-    tokens: Positive = Field(default=4, description="Tokens guessed at a time.")
+    kind: Literal["ngram", "draft"] = Field(
+        default="ngram",
+        description="How tokens are guessed: ngram looks up what followed the same words before, draft asks a smaller "
+        "model.",
+    )
+    tokens: Annotated[int, Field(ge=1, le=64)] = Field(default=4, description="Tokens guessed at a time.")
+    model: Text | None = Field(
+        default=None, description="The smaller model, written as a source; it must have the same vocabulary."
+    )
+
+    @field_validator("model")
+    @classmethod
+    def _absolute_path(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return _absolute_source(value, info)
+
+    @model_validator(mode="after")
+    def _model_of_draft(self) -> "Speculative":
+        if (self.kind == "draft") != (self.model is not None):
+            raise ValueError("'model' belongs to kind draft, and draft needs it")
+        return self
+
+
+def _absolute_source(value: str | None, info: ValidationInfo) -> str | None:
+    """A model's source; a path is made absolute."""
+    if value is None or not (value.startswith(_PATH_STARTS) or value.endswith(".gguf")) or ":" in value:
+        return value
+    return absolute_path(value, folder_of(info))
 
 
 class LocalModel(Section):
@@ -59,9 +84,7 @@ class LocalModel(Section):
     @field_validator("source")
     @classmethod
     def _absolute_path(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None or not (value.startswith(_PATH_STARTS) or value.endswith(".gguf")) or ":" in value:
-            return value
-        return absolute_path(value, folder_of(info))
+        return _absolute_source(value, info)
 
 
 class KvCache(Section):

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.errors import InvalidRequest, NotReady
 from adapters.canonical.events import ChoiceFinished, Event, PromptReported, TextDelta, UsageReported
 from adapters.canonical.messages import USER, Message, Text
 from adapters.canonical.request import Request, Sampling
@@ -181,3 +181,40 @@ async def test_a_length_that_the_model_recommends_gives_way_to_the_request_and_t
             request = completion(prompt, max_tokens=asked, sampling=Sampling(ignore_eos=True))
             events = await events_of(provider, request)
             assert usage(events).usage.completion_tokens == expected
+
+
+@pytest.mark.parametrize("kind", ["ngram", "draft"])
+async def test_speculation_changes_no_answer_and_its_guesses_are_counted(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "guessing").mkdir()
+    draft = {"model": str(write_model(tmp_path / "draft"))} if kind == "draft" else {}
+    request = completion(
+        "abababababab", max_tokens=40, sampling=Sampling(seed=4, ignore_eos=True, logit_bias={97: 6.0})
+    )
+    async with serving(tmp_path / "plain") as provider:
+        expected = await events_of(provider, request)
+    async with serving(tmp_path / "guessing", speculative={"kind": kind, "tokens": 3, **draft}) as provider:
+        events = await events_of(provider, request)
+        stats = provider.engine_stats("m")
+    assert stats is not None
+    text, plain = (
+        "".join(event.text for event in found if isinstance(event, TextDelta)) for found in (events, expected)
+    )
+    assert text == plain
+    total = usage(events).usage
+    assert total.completion_tokens == 40
+    assert total.accepted_prediction_tokens == stats.accepted_draft_tokens > 0
+    assert total.rejected_prediction_tokens == stats.rejected_draft_tokens
+    assert usage(expected).usage.accepted_prediction_tokens is None
+
+
+async def test_a_draft_model_of_other_tokens_is_refused_in_one_line(tmp_path: Path) -> None:
+    draft = write_model(tmp_path / "draft")
+    tokenizer = json.loads((draft / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    first, second = list(vocabulary)[:2]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (draft / "tokenizer.json").write_text(json.dumps(tokenizer))
+    async with serving(tmp_path, speculative={"kind": "draft", "model": str(draft)}) as provider:
+        with pytest.raises(NotReady, match="draft: cannot guess for model: its tokens are not the same"):
+            await texts(provider, completion("ab"))
