@@ -1,5 +1,6 @@
 """Any model of this machine: its files say whether it generates text, gives embeddings or scores pairs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from adapters.canonical.errors import InvalidRequest
@@ -11,6 +12,9 @@ from providers.local.settings import LocalModelSettings, LocalSettings
 from providers.local.tokenizer import load_tokenizer
 
 __all__ = ["open_model"]
+
+_BATCH_TOKENS = 1024
+"""No stream waits for the next token here, so a batch may be larger than a step of a model that generates."""
 
 
 def open_model(
@@ -38,6 +42,8 @@ def _load_encoder(
     if settings.adapters:
         raise InvalidRequest(f"models.{name}.adapters: only models that generate take adapters")
     config = engine_config(settings, shared)
+    if shared.scheduler.max_batch_tokens is None:
+        config = replace(config, max_batch_tokens=_BATCH_TOKENS)
     tokenizer = load_tokenizer(path)
     model = load_encoder(path, config, progress=lambda done, total: progress("loading", done, total))
     return LocalEncoder(name=name, engine=EncoderEngine(model, config), tokenizer=tokenizer)
