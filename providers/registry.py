@@ -21,6 +21,7 @@ Factory = Callable[[ProviderSettings], Provider]
 _BUILT_IN = dict.fromkeys(VENDORS, "providers.remote.openai_compatible:build") | {
     "anthropic": "providers.remote.anthropic:AnthropicProvider",
     "gemini": "providers.remote.gemini:GeminiProvider",
+    "ollama": "providers.remote.ollama:OllamaProvider",
     "openai-responses": "providers.remote.openai_responses:OpenAIResponses",
     "local": "providers.local.provider:LocalProvider",
 }

@@ -33,7 +33,7 @@ from adapters.gemini.errors import error_from_event
 from adapters.gemini.logprobs import parse_logprobs
 from adapters.gemini.signatures import Place, chat_data, placed_at
 from adapters.gemini.usage import RunningUsage
-from adapters.gemini.vocabulary import GEMINI, NOT_OURS, STOP_REASONS
+from adapters.gemini.vocabulary import GEMINI, STOP_REASONS
 from adapters.sse_answer import SseAnswerParser
 
 __all__ = ["parse_whole", "stream_parser"]
@@ -233,7 +233,7 @@ class _Answer:
         self._sign(choice, signature, Place.NEXT, out)
         call_id = call.id
         if not call_id or call_id in self._ids:
-            call_id = NOT_OURS + self._new_id()
+            call_id = self._new_id()
         self._ids.add(call_id)
         choice.called = True
         part, index = choice.next_part(), choice.index

@@ -29,9 +29,10 @@ from adapters.canonical.messages import (
 )
 from adapters.gemini.media import parse_media
 from adapters.gemini.signatures import Place, placed_at
-from adapters.gemini.vocabulary import BOOL, GEMINI, NAME, NOT_OURS, RAW_OBJECT, TEXT
+from adapters.gemini.vocabulary import BOOL, GEMINI, NAME, RAW_OBJECT, TEXT
 from adapters.gemini.wire_objects import object_at, rest_of, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject
+from adapters.minted_ids import MINTED
 
 __all__ = ["METADATA", "metadata_of", "take_messages", "take_system"]
 
@@ -83,7 +84,7 @@ def take_messages(body: JsonObject) -> tuple[Message, ...]:
     for number, (raw, path) in enumerate(rows):
         content = object_at(raw, path)
         role = content.take("role", _ROLE) or "user"
-        parts = _Turn(content, f"{NOT_OURS}{number}_", calls).read()
+        parts = _Turn(content, f"{MINTED}{number}_", calls).read()
         calls = [part for part in parts if isinstance(part, ToolCall)]
         if role == "model":
             _refuse(parts, ToolResult, path, "functionResponse")

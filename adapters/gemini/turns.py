@@ -36,7 +36,8 @@ from adapters.canonical.request import Request
 from adapters.gemini.media import document_part, media_part
 from adapters.gemini.signatures import SKIPPED, Place, place_of, signature_in_chat, signs_next
 from adapters.gemini.thinking import is_third_generation
-from adapters.gemini.vocabulary import GEMINI, NOT_OURS
+from adapters.gemini.vocabulary import GEMINI
+from adapters.minted_ids import is_minted
 
 __all__ = ["contents_of"]
 
@@ -179,7 +180,7 @@ class _Writer:
         return found
 
     def result_part(self, part: ToolResult, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = {} if part.call_id.startswith(NOT_OURS) else {"id": part.call_id}
+        found: dict[str, Any] = {} if is_minted(part.call_id) else {"id": part.call_id}
         found["name"] = name
         data = part.provider_data
         if data is not None and data.origin == GEMINI:
@@ -205,7 +206,7 @@ def _call_object(call: ToolCall) -> dict[str, Any]:
         raise InvalidRequest(
             f"messages: the arguments of the tool call '{call.id}' are not a JSON object", param="messages"
         ) from error
-    found: dict[str, Any] = {} if call.id.startswith(NOT_OURS) else {"id": call.id}
+    found: dict[str, Any] = {} if is_minted(call.id) else {"id": call.id}
     return found | {"name": call.name, "args": orjson.Fragment(text)}
 
 

@@ -1,12 +1,12 @@
 """generateContent as an upstream: the path and the request body out, events and whole answers in."""
 
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
 import orjson
 
+from adapters import minted_ids
 from adapters.canonical.errors import GatewayError, UnsupportedParameter
 from adapters.canonical.events import Event
 from adapters.canonical.request import Request
@@ -43,7 +43,7 @@ class GenerateUpstream:
         self._provider = provider
         self._defaults = {name: raw for name, raw in (defaults or {}).items() if name in _TOP}
         self._config = {name: raw for name, raw in (defaults or {}).items() if name not in _TOP}
-        self._new_id = new_id or _new_id
+        self._new_id = new_id or minted_ids.new_id
 
     def path_of(self, request: Request) -> str:
         """The path of an answer to this request, with its query."""
@@ -104,7 +104,3 @@ class GenerateUpstream:
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:
         return parse_error(status, body)
-
-
-def _new_id() -> str:
-    return uuid.uuid4().hex[:24]

@@ -12,7 +12,7 @@ from adapters.canonical.events import ChoiceFinished
 from adapters.canonical.stop_reason import StopReason
 from adapters.json_fields import RawDecoder
 
-__all__ = ["GEMINI", "NOT_OURS", "SPELLINGS", "STOP_REASONS", "finish_word"]
+__all__ = ["GEMINI", "SPELLINGS", "STOP_REASONS", "finish_word"]
 
 GEMINI = "gemini.generate_content"
 
@@ -53,9 +53,6 @@ _FINISH_WORDS = {
     StopReason.OTHER: "OTHER",
 }
 """Ours to the client's finishReason. ERROR and CANCELLED are never a word but an error."""
-
-NOT_OURS = "gwcall_"
-"""So begin the ids that were made here for calls without one; they mean nothing to Gemini."""
 
 TOKEN_COUNT = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
 BUDGET = Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)])

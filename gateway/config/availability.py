@@ -52,7 +52,7 @@ NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "prices": (),
 }
 
-PROVIDER_TYPES_TO_COME = frozenset({"bedrock", "ollama"})
+PROVIDER_TYPES_TO_COME = frozenset({"bedrock"})
 """Types that have a place in the format. One that is registered is available whether or not it stands here."""
 
 

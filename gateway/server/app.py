@@ -13,6 +13,7 @@ from typing import BinaryIO
 from adapters.anthropic.front import MessagesFront
 from adapters.front import Front
 from adapters.gemini.front import GenerateFront
+from adapters.ollama.front import OllamaChatFront, OllamaGenerateFront
 from adapters.openai.chat.front import ChatFront
 from adapters.openai.completions.front import CompletionsFront
 from adapters.openai.responses.front import ResponsesFront
@@ -32,6 +33,7 @@ from gateway.server.door import ClientKey, Door, KeyDoor, LoopbackDoor
 from gateway.server.forwarding import Forwarding, forwarded_routes
 from gateway.server.generation import Generation
 from gateway.server.log import Log
+from gateway.server.ollama_routes import ollama_posts, ollama_questions
 from gateway.server.responses import for_client, sealer
 from gateway.server.service import ListingFront, Served, Service
 from gateway.server.token_count import CountingFront, TokenCount
@@ -44,11 +46,14 @@ __all__ = ["FRONTS", "App", "Surroundings", "build_app", "build_providers"]
 _MESSAGES = MessagesFront()
 _GEMINI = GenerateFront()
 _GEMINI_ARRAY, _GEMINI_SSE = GenerateFront(stream=True), GenerateFront(stream=True, sse=True)
+_OLLAMA = OllamaChatFront()
 _GEMINI_MODELS = ("/v1beta/models", "/v1/models")
 FRONTS: Mapping[str, Front] = {
     "/v1/chat/completions": ChatFront(),
     "/v1/completions": CompletionsFront(),
     "/v1/messages": _MESSAGES,
+    "/api/chat": _OLLAMA,
+    "/api/generate": OllamaGenerateFront(),
     **{f"{models}/*:generateContent": _GEMINI for models in _GEMINI_MODELS},
     **{f"{models}/*:streamGenerateContent": _GEMINI_ARRAY for models in _GEMINI_MODELS},
     **{f"{models}/*:streamGenerateContent?alt=sse": _GEMINI_SSE for models in _GEMINI_MODELS},
@@ -59,7 +64,7 @@ _COUNTS: Mapping[str, CountingFront] = {
 }
 _LISTS: Mapping[str, ListingFront | None] = {"/v1/models": None, "/v1beta/models": _GEMINI}
 _BY_HEADER: Mapping[str, ListingFront] = {"anthropic-version": _MESSAGES, "x-goog-api-key": _GEMINI}
-_BY_START = {"/v1beta/": _GEMINI}
+_BY_START: Mapping[str, Front] = {"/v1beta/": _GEMINI, "/api/": _OLLAMA}
 _RESPONSES = "/v1/responses"
 _CLOSE_S = 1.0
 """What connections get to end after the drain; aiohttp takes 0 for no limit."""
@@ -177,12 +182,13 @@ def build_app(
         local=_loaded_at_start(config, providers),
         started_at=int(around.now()),
     )
+    served.update(ollama_posts(_OLLAMA, catalogue, router, bodies, now=around.now, max_depth=config.server.max_depth))
     service = Service(
         served,
         catalogue,
         _door(config),
         log,
-        asked={},
+        asked=ollama_questions(_OLLAMA, catalogue),
         forwarded=forwarded_routes(Forwarding(router, providers, bodies, max_depth=config.server.max_depth)),
         lists=_LISTS,
         by_header=_BY_HEADER,

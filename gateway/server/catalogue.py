@@ -39,6 +39,17 @@ class Catalogue:
                 rows.append(_row(entry, f"{provider}/{entry.id}", provider, self._started_at))
         return form.render_models([row for row in rows if key is None or key.may_use(row.id)])
 
+    async def list_loaded(self, key: ClientKey | None, form: ModelListForm) -> bytes:
+        """The models of this process that are in memory; only what the key may use."""
+        rows: list[ListedModel] = []
+        for provider, model in self._local:
+            if self._providers[provider].readiness(model).state is not ReadinessState.READY:
+                continue
+            listed = await self._lists.of(provider)
+            entry = (listed or {}).get(model) or ModelEntry(id=model)
+            rows.append(_row(entry, f"{provider}/{model}", provider, self._started_at))
+        return form.render_models([row for row in rows if key is None or key.may_use(row.id)])
+
     async def show_model(self, name: str, key: ClientKey | None, form: ModelListForm) -> bytes:
         """One model by any name that a request may use. Raises ModelNotFound."""
         public = await self._names.public_name(name)

@@ -8,9 +8,6 @@ from collections.abc import Mapping
 __all__ = ["OWED"]
 
 OWED: Mapping[str, str] = {
-    "FR-01": "dialects",
-    "OL-01": "dialects",
-    "PM-01/ollama": "dialects",
     "CL-01/background": "responses",
     "RP-03": "responses",
     "UB-01": "responses",

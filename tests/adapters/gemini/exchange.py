@@ -24,7 +24,7 @@ class Exchange(Sides):
     def __init__(self, body: bytes, model: str = "gemini-3-pro") -> None:
         ids = count(1)
         front: Front = GenerateFront(stream=True, sse=True) if b'"contents"' in body else ChatFront()
-        self.generate_upstream = GenerateUpstream(PROVIDER, new_id=lambda: f"minted_{next(ids)}")
+        self.generate_upstream = GenerateUpstream(PROVIDER, new_id=lambda: f"gwcall_minted_{next(ids)}")
         super().__init__(front, self.generate_upstream, HEAD, body)
         if not self.request.model:
             self.request = replace(self.request, model=model)

@@ -94,7 +94,7 @@ def test_chat_clients_play_every_signature_back_in_its_part(made: list[list[dict
 @given(st.lists(turns(), min_size=3, max_size=3))
 def test_messages_clients_play_every_signature_back_in_its_part(made: list[list[dict[str, Any]]]) -> None:
     ids = count(1)
-    front, upstream = MessagesFront(), GenerateUpstream(PROVIDER, new_id=lambda: f"m{next(ids)}")
+    front, upstream = MessagesFront(), GenerateUpstream(PROVIDER, new_id=lambda: f"gwcall_{next(ids)}")
     said: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
     expected: list[dict[str, Any]] = [GO]
 

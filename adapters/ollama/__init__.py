@@ -1,0 +1,1 @@
+"""Ollama's native API: `front` towards clients, `upstream` towards providers."""

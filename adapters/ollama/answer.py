@@ -1,0 +1,186 @@
+"""Answers of /api/chat and /api/generate as events: a stream's lines, cut anywhere, and a whole body by the same state
+machine."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated
+from adapters.canonical.events import (
+    ChoiceFinished,
+    Event,
+    ProviderReported,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    UsageReported,
+)
+from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.usage import TokenLogprob, Usage
+from adapters.ndjson import LineDecoder
+from adapters.ollama.errors import error_from_text
+from adapters.ollama.logprobs import WireLogprob, parse_logprobs
+from adapters.ollama.vocabulary import CHAT, STOP_REASONS
+from adapters.sse_answer import SseAnswerParser
+
+__all__ = ["OWN_FIELDS", "parse_whole", "stream_parser"]
+
+_TEXT, _THOUGHT = "text", "thought"
+_NOTHING = (b"", b"null")
+OWN_FIELDS = CHAT
+"""The origin of fields that are not mapped, of both paths."""
+
+
+class _Function(Struct, frozen=True):
+    name: str = ""
+    arguments: Raw = Raw()
+
+
+class _Call(Struct):
+    id: str | None = None
+    function: _Function = _Function()
+
+
+class _Message(Struct):
+    content: str | None = None
+    thinking: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Line(Struct):
+    """A line of a stream, or a whole body. `response` and the `thinking` beside it are of /api/generate."""
+
+    model: str | None = None
+    created_at: str | None = None
+    message: _Message | None = None
+    response: str | None = None
+    thinking: str | None = None
+    done: bool | None = None
+    done_reason: str | None = None
+    prompt_eval_count: int | None = None
+    eval_count: int | None = None
+    logprobs: list[WireLogprob] | None = None
+    error: Any = None
+
+
+_decode = Decoder(_Line).decode
+_decode_fields = Decoder(dict[str, Raw]).decode
+_KNOWN = frozenset(_Line.__struct_fields__)
+
+
+class _Answer:
+    """The state of one answer."""
+
+    def __init__(self, new_id: Callable[[], str]) -> None:
+        self._new_id = new_id
+        self._ids: set[str] = set()
+        self._parts = 0
+        self._part = -1
+        self._kind = ""
+        self._called = False
+        self._started = False
+        self.complete = False
+
+    def feed(self, payload: bytes, out: list[Event]) -> None:
+        try:
+            if not payload.isascii():
+                str(payload, "utf-8")
+            line = _decode(payload)
+            if line.error is not None:
+                raise error_from_text(line.error)
+            if self.complete:
+                raise BadUpstreamResponse("the upstream went on after it was done")
+            self._feed(line, out)
+            if line.done:
+                self._finish(line, payload, out)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+
+    def _feed(self, line: _Line, out: list[Event]) -> None:
+        if not self._started:
+            self._started = True
+            out.append(Started(None, _unix_seconds(line.created_at), line.model or None))
+        message = line.message or _Message(content=line.response, thinking=line.thinking)
+        tokens: tuple[TokenLogprob, ...] = parse_logprobs(line.logprobs) if line.logprobs else ()
+        text = message.content
+        if message.thinking:
+            thought_tokens = () if text else tokens
+            out.append(ReasoningDelta(0, self._part_of(_THOUGHT), message.thinking, False, thought_tokens))
+            tokens = tokens if text else ()
+        if text or tokens:
+            out.append(TextDelta(0, self._part_of(_TEXT), text or "", tokens))
+        for call in message.tool_calls or ():
+            self._feed_call(call, out)
+
+    def _part_of(self, kind: str) -> int:
+        if kind != self._kind:
+            self._kind = kind
+            self._part = self._parts
+            self._parts += 1
+        return self._part
+
+    def _feed_call(self, call: _Call, out: list[Event]) -> None:
+        """A call comes whole, with its arguments as an object."""
+        if not call.function.name:
+            raise BadUpstreamResponse("the upstream sent a tool call without a name")
+        call_id = call.id
+        if not call_id or call_id in self._ids:
+            call_id = self._new_id()
+        self._ids.add(call_id)
+        self._called = True
+        part, self._kind = self._parts, ""
+        self._parts += 1
+        arguments = bytes(call.function.arguments)
+        out += (
+            ToolCallStarted(0, part, call_id, call.function.name),
+            ToolArgumentsDelta(0, part, "{}" if arguments in _NOTHING else arguments.decode()),
+            ToolCallFinished(0, part),
+        )
+
+    def _finish(self, line: _Line, payload: bytes, out: list[Event]) -> None:
+        self.complete = True
+        fields = {name: bytes(raw) for name, raw in _decode_fields(payload).items() if name not in _KNOWN}
+        said = {name: raw for name, raw in fields.items() if raw not in _NOTHING}
+        if said:
+            out.append(ProviderReported(said, OWN_FIELDS))
+        word = line.done_reason
+        reason = StopReason.STOP if word is None else STOP_REASONS.get(word, StopReason.OTHER)
+        if reason is StopReason.STOP and self._called:
+            reason = StopReason.TOOL_CALLS
+        out.append(ChoiceFinished(0, reason, word))
+        if line.prompt_eval_count is not None or line.eval_count is not None:
+            out.append(UsageReported(Usage(prompt_tokens=line.prompt_eval_count, completion_tokens=line.eval_count)))
+
+    def finish(self, out: list[Event]) -> None:
+        """At the end of the body. Raises StreamTruncated where no line was the last one."""
+        if not self.complete:
+            raise StreamTruncated("the upstream's stream ended before it was done")
+
+
+def _unix_seconds(created_at: str | None) -> int | None:
+    try:
+        return None if created_at is None else int(datetime.fromisoformat(created_at).timestamp())
+    except ValueError:
+        return None
+
+
+def stream_parser(new_id: Callable[[], str]) -> SseAnswerParser:
+    """The parser of a streamed answer, whose frames are lines."""
+    return SseAnswerParser(_Answer(new_id), frames=LineDecoder())
+
+
+def parse_whole(body: bytes, new_id: Callable[[], str]) -> list[Event]:
+    """The events of a body that was not streamed."""
+    out: list[Event] = []
+    answer = _Answer(new_id)
+    answer.feed(body, out)
+    if not answer.complete:
+        raise BadUpstreamResponse("the upstream's answer is not done")
+    return out

@@ -1,0 +1,119 @@
+"""Embeddings, both ways: /api/embed, and the older /api/embeddings of one text."""
+
+from array import array
+from typing import Annotated, Any
+
+import msgspec
+import orjson
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
+
+from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, EmbeddingResult
+from adapters.canonical.errors import BadUpstreamResponse, InvalidRequest, UnsupportedParameter
+from adapters.canonical.usage import Usage
+from adapters.front import AnswerHead
+from adapters.json_fields import JsonObject, parse_object
+from adapters.ollama.errors import error_from_text
+from adapters.ollama.vocabulary import BOOL, NAME
+
+__all__ = ["EMBED", "EMBED_PATH", "EmbedFront", "EmbeddingsFront", "parse_embeddings", "render_embeddings"]
+
+EMBED = "ollama.embed"
+EMBED_PATH = "/api/embed"
+_INPUT = Decoder(str | list[str])
+_SIZE = Decoder(Annotated[int, Meta(ge=1, le=2**31 - 1)])
+
+
+class _Body(Struct):
+    embeddings: list[list[float]] | None = None
+    prompt_eval_count: int | None = None
+    error: Any = None
+
+
+_decode = Decoder(_Body, strict=False).decode
+
+
+class EmbedFront:
+    """POST /api/embed."""
+
+    id_prefix = ""
+
+    def parse(self, body: bytes, *, max_depth: int, request_id: str) -> EmbeddingRequest:
+        """Raises InvalidRequest, naming the path."""
+        fields = parse_object(body, max_depth=max_depth)
+        inputs = fields.require("input", _INPUT)
+        if not inputs:
+            raise InvalidRequest("input: expected a text, or a list of them", param="input")
+        return _request(fields, (inputs,) if isinstance(inputs, str) else tuple(inputs), request_id)
+
+    def render(self, request: EmbeddingRequest, result: EmbeddingResult, head: AnswerHead) -> bytes:
+        found: dict[str, Any] = {"model": head.model, "embeddings": [_numbers(vector) for vector in result.vectors]}
+        if result.usage is not None and result.usage.prompt_tokens is not None:
+            found["prompt_eval_count"] = result.usage.prompt_tokens
+        return orjson.dumps(found)
+
+
+class EmbeddingsFront:
+    """POST /api/embeddings."""
+
+    id_prefix = ""
+
+    def parse(self, body: bytes, *, max_depth: int, request_id: str) -> EmbeddingRequest:
+        """Raises InvalidRequest, naming the path."""
+        fields = parse_object(body, max_depth=max_depth)
+        return _request(fields, (fields.require("prompt", NAME),), request_id)
+
+    def render(self, request: EmbeddingRequest, result: EmbeddingResult, head: AnswerHead) -> bytes:
+        return orjson.dumps({"embedding": _numbers(result.vectors[0])})
+
+
+def _request(fields: JsonObject, inputs: tuple[str, ...], request_id: str) -> EmbeddingRequest:
+    return EmbeddingRequest(
+        model=fields.require("model", NAME),
+        dialect=EMBED,
+        inputs=inputs,
+        dimensions=fields.take("dimensions", _SIZE),
+        truncate_prompt_tokens=CUT_TO_WINDOW if fields.take("truncate", BOOL) else None,
+        request_id=request_id,
+        extras={name: raw for name, raw in fields.rest().items() if raw != b"null"},
+    )
+
+
+def _numbers(vector: bytes) -> list[float]:
+    return array("f", vector).tolist()
+
+
+def render_embeddings(request: EmbeddingRequest) -> bytes:
+    """Raises InvalidRequest for token ids. Too long an input is an error unless the client lets it be cut."""
+    if not all(isinstance(text, str) for text in request.inputs):
+        raise InvalidRequest("input: Ollama takes texts, not token ids", param="input")
+    body: dict[str, Any] = {
+        "model": request.model,
+        "input": request.inputs,
+        "truncate": request.truncate_prompt_tokens == CUT_TO_WINDOW,
+    }
+    if request.dimensions is not None:
+        body["dimensions"] = request.dimensions
+    for name, raw in request.extras.items():
+        if request.dialect != EMBED:
+            raise UnsupportedParameter(f"{name}: Ollama does not take it", param=name)
+        body.setdefault(name, orjson.Fragment(raw))
+    return orjson.dumps(body)
+
+
+def parse_embeddings(request: EmbeddingRequest, body: bytes) -> EmbeddingResult:
+    """Raises GatewayError for an error object, a missing vector, or one of another size."""
+    try:
+        found = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadUpstreamResponse(f"the upstream sent no embeddings: {error}") from error
+    if found.error is not None:
+        raise error_from_text(found.error)
+    rows = found.embeddings or []
+    if len(rows) != len(request.inputs):
+        raise BadUpstreamResponse(f"the upstream sent {len(rows)} embeddings for {len(request.inputs)} inputs")
+    if len(set(map(len, rows))) != 1 or not rows[0]:
+        raise BadUpstreamResponse("the upstream sent embeddings of different sizes")
+    count = found.prompt_eval_count
+    usage = None if count is None else Usage(prompt_tokens=count)
+    return EmbeddingResult(vectors=tuple([array("f", row).tobytes() for row in rows]), usage=usage)

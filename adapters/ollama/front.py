@@ -1,0 +1,65 @@
+"""Ollama's native API towards clients: chat, generation, and what is asked about models."""
+
+from adapters.canonical.errors import GatewayError, InvalidRequest
+from adapters.canonical.request import Request
+from adapters.canonical.result import Result
+from adapters.front import AnswerHead
+from adapters.json_fields import parse_object
+from adapters.ollama.errors import render_error
+from adapters.ollama.parse import parse_chat, parse_generate
+from adapters.ollama.render import OllamaStreamRenderer, render_ollama_result
+from adapters.ollama.vocabulary import API_VERSION, CHAT, GENERATE, SPELLINGS, TEXT
+
+__all__ = ["VERSION_BODY", "OllamaChatFront", "OllamaGenerateFront", "parse_show"]
+
+VERSION_BODY = b'{"version":"%b"}' % API_VERSION.encode()
+
+
+class _OllamaFront:
+    """What both paths share."""
+
+    id_prefix = ""
+    stream_content_type = "application/x-ndjson"
+    keepalive = b" "
+    """Before a line, which JSON allows; clients read an empty line as a broken one."""
+    request_id_header = "x-request-id"
+    forwarded_headers: tuple[str, ...] = ()
+
+    def renderer(self, request: Request, head: AnswerHead) -> OllamaStreamRenderer:
+        return OllamaStreamRenderer(request, head)
+
+    def render_result(self, request: Request, result: Result, head: AnswerHead) -> bytes:
+        return render_ollama_result(request, result, head)
+
+    def render_error(self, error: GatewayError) -> bytes:
+        return render_error(error)
+
+    def client_field(self, name: str) -> str:
+        return SPELLINGS.get(name, name)
+
+
+class OllamaChatFront(_OllamaFront):
+    """POST /api/chat."""
+
+    dialect = CHAT
+
+    def parse(self, body: bytes, *, max_depth: int) -> Request:
+        return parse_chat(body, max_depth=max_depth)
+
+
+class OllamaGenerateFront(_OllamaFront):
+    """POST /api/generate."""
+
+    dialect = GENERATE
+
+    def parse(self, body: bytes, *, max_depth: int) -> Request:
+        return parse_generate(body, max_depth=max_depth)
+
+
+def parse_show(body: bytes, *, max_depth: int) -> str:
+    """The model that POST /api/show asks about. Raises InvalidRequest."""
+    fields = parse_object(body, max_depth=max_depth)
+    name = fields.take("model", TEXT) or fields.take("name", TEXT)
+    if not name:
+        raise InvalidRequest("model: this field is required", param="model")
+    return name

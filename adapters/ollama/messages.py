@@ -1,0 +1,138 @@
+"""The conversation towards Ollama: canonical messages -> its own, with text as one string and images beside it."""
+
+from typing import Any, assert_never
+
+import orjson
+from msgspec import DecodeError, Raw
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.canonical.messages import (
+    ASSISTANT,
+    DEVELOPER,
+    SYSTEM,
+    TOOL,
+    USER,
+    Audio,
+    Document,
+    File,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    Video,
+)
+from adapters.canonical.request import Request
+from adapters.inline_media import resolved
+from adapters.minted_ids import is_minted
+from adapters.ollama.vocabulary import CHAT
+
+__all__ = ["image_data", "message_objects"]
+
+_ROLES = {SYSTEM: SYSTEM, DEVELOPER: SYSTEM, USER: USER, ASSISTANT: ASSISTANT}
+_ARGUMENTS = Decoder(dict[str, Raw])
+_PARAM = "messages"
+
+
+def message_objects(request: Request, provider: str) -> list[dict[str, Any]]:
+    """`provider` is the name of the one that is asked: what another one thought stays here."""
+    found: list[dict[str, Any]] = []
+    names: dict[str, str] = {}
+    for message in request.messages or ():
+        names.update({part.id: part.name for part in message.parts if isinstance(part, ToolCall)})
+        if message.role == TOOL:
+            found += [_result(part, names) for part in message.parts if isinstance(part, ToolResult)]
+            continue
+        role = _ROLES.get(message.role)
+        if role is None:
+            raise UnsupportedParameter(f"{_PARAM}: Ollama has no role {message.role}", param=_PARAM)
+        found.append(_message(message, role, provider))
+    return found
+
+
+def _message(message: Message, role: str, provider: str) -> dict[str, Any]:
+    texts: list[str] = []
+    images: list[str] = []
+    thoughts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for part in message.parts:
+        match part:
+            case ToolCall():
+                calls.append(_call(part))
+            case Reasoning():
+                if part.origin in (None, provider):
+                    thoughts.append(part.text or "".join(part.summary))
+            case _:
+                _sort(part, texts, images)
+    text = ("" if role == ASSISTANT else "\n").join(texts)
+    if message.name is not None and role == USER and text:
+        text = f"{message.name}: {text}"
+    found: dict[str, Any] = {"role": role, "content": text}
+    if any(thoughts):
+        found["thinking"] = "".join(thoughts)
+    if images:
+        found["images"] = images
+    if calls:
+        found["tool_calls"] = calls
+    if message.extras is not None and message.extras.origin == CHAT:
+        found.update({name: orjson.Fragment(raw) for name, raw in message.extras.fields.items()})
+    return found
+
+
+def _sort(part: Part, texts: list[str], images: list[str]) -> None:
+    """Text to the texts, images to the images. Raises UnsupportedParameter for anything else."""
+    match part:
+        case Text() | Refusal():
+            if part.text:
+                texts.append(part.text)
+        case Document() if part.text is not None and not part.citations:
+            texts.append("\n".join([text for text in (part.title, part.context, part.text) if text]))
+        case Image():
+            images.append(image_data(part))
+        case Audio() | Video() | File() | Document() | Opaque() | Reasoning() | ToolCall() | ToolResult():
+            kind = type(part).__name__.lower()
+            raise UnsupportedParameter(f"{_PARAM}: Ollama takes no {kind} parts of this kind", param=_PARAM)
+        case _:
+            assert_never(part)
+
+
+def image_data(image: Image) -> str:
+    """The picture as base64, the only form that Ollama takes."""
+    source = resolved(image.source)
+    if source.data is None:
+        raise UnsupportedParameter(f"{_PARAM}: Ollama takes images as data, not by address", param=_PARAM)
+    return source.data
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    """The arguments are an object, as the text that they came in."""
+    text = call.arguments.strip() or "{}"
+    try:
+        _ARGUMENTS.decode(text)
+    except (DecodeError, RecursionError) as error:
+        raise InvalidRequest(
+            f"{_PARAM}: the arguments of the tool call '{call.id}' are not a JSON object", param=_PARAM
+        ) from error
+    found: dict[str, Any] = {} if is_minted(call.id) else {"id": call.id}
+    return found | {"function": {"name": call.name, "arguments": orjson.Fragment(text)}}
+
+
+def _result(result: ToolResult, names: dict[str, str]) -> dict[str, Any]:
+    texts: list[str] = []
+    images: list[str] = []
+    for part in result.parts:
+        _sort(part, texts, images)
+    text = "\n".join(texts)
+    found: dict[str, Any] = {"role": TOOL, "content": f"Error: {text}" if result.is_error else text}
+    if result.call_id in names:
+        found["tool_name"] = names[result.call_id]
+    if not is_minted(result.call_id):
+        found["tool_call_id"] = result.call_id
+    if images:
+        found["images"] = images
+    return found

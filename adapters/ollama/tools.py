@@ -1,0 +1,72 @@
+"""Ollama's tools, both ways. Schemas pass as raw JSON, never decoded and rebuilt (law 9). There is no tool choice."""
+
+from typing import Any
+
+import orjson
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import UnsupportedParameter
+from adapters.canonical.messages import ProviderData
+from adapters.canonical.request import NONE, REQUIRED, Request, Tool
+from adapters.json_fields import JsonObject
+from adapters.ollama.vocabulary import CHAT, NAME, RAW_OBJECT, TEXT
+
+__all__ = ["take_tools", "tool_objects"]
+
+_FUNCTION = "function"
+_REFERENCE = Decoder(dict[str, Any])
+
+
+def take_tools(body: JsonObject) -> tuple[Tool, ...] | None:
+    """An empty list is no list."""
+    found: list[Tool] = []
+    for row in body.take_objects("tools") or ():
+        row.take("type", TEXT)
+        function = row.take_object(_FUNCTION) or JsonObject({}, row.at(_FUNCTION))
+        name = function.require("name", NAME)
+        description = function.take("description", TEXT)
+        parameters = function.take("parameters", RAW_OBJECT)
+        rest = {f"{_FUNCTION}.{key}": raw for key, raw in function.rest().items()} | row.rest()
+        known = {key: raw for key, raw in rest.items() if raw != b"null"}
+        extras = ProviderData(CHAT, known) if known else None
+        found.append(
+            Tool(kind=_FUNCTION, name=name, description=description or None, parameters=parameters, extras=extras)
+        )
+    return tuple(found) or None
+
+
+def tool_objects(request: Request) -> list[dict[str, Any]] | None:
+    """The declarations for the upstream, None for no tools or where none may be called.
+
+    Raises UnsupportedParameter for a call that is demanded: nothing makes an Ollama model call a tool.
+    """
+    choice = request.tool_choice
+    if choice is not None and choice.mode == REQUIRED:
+        raise UnsupportedParameter("tool_choice: Ollama can't make a model call a tool", param="tool_choice")
+    if not request.tools or (choice is not None and choice.mode == NONE):
+        return None
+    tools = request.tools
+    if choice is not None and choice.allowed is not None:
+        names = {_name_in(reference) for reference in choice.allowed}
+        tools = tuple([tool for tool in tools if tool.name in names])
+    return [_tool_object(tool) for tool in tools] or None
+
+
+def _tool_object(tool: Tool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description is not None:
+        function["description"] = tool.description
+    function["parameters"] = orjson.Fragment(tool.parameters or b'{"type":"object","properties":{}}')
+    found: dict[str, Any] = {"type": _FUNCTION, _FUNCTION: function}
+    if tool.extras is not None and tool.extras.origin == CHAT:
+        for name, raw in tool.extras.fields.items():
+            outer, dot, inner = name.partition(".")
+            (found[outer] if dot else found)[inner or name] = orjson.Fragment(raw)
+    return found
+
+
+def _name_in(reference: bytes) -> object:
+    """The name in a reference to a tool, which dialects put at different depths."""
+    found = _REFERENCE.decode(reference)
+    inner = found.get(str(found.get("type")))
+    return inner.get("name") if isinstance(inner, dict) else found.get("name")

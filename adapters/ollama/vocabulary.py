@@ -1,0 +1,105 @@
+"""Ollama's words: the dialects' names, why an answer ended both ways, its options, types of request fields.
+
+Source: the ollama SDK 0.6 types and the server's own (2026-11).
+"""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta, Raw
+from msgspec.json import Decoder
+
+from adapters.canonical.events import ChoiceFinished
+from adapters.canonical.stop_reason import StopReason
+from adapters.json_fields import RawDecoder
+
+__all__ = [
+    "API_VERSION",
+    "CHAT",
+    "GENERATE",
+    "OPTIONS",
+    "SPELLINGS",
+    "STOP_REASONS",
+    "Option",
+    "done_word",
+    "timestamp",
+]
+
+CHAT = "ollama.chat"
+GENERATE = "ollama.generate"
+API_VERSION = "0.32.0"
+"""Of the server whose API this is: clients look whether it is new enough."""
+
+STOP_REASONS = {
+    "stop": StopReason.STOP,
+    "length": StopReason.LENGTH,
+    "load": StopReason.STOP,  # nothing was asked
+    "unload": StopReason.STOP,
+}
+"""Upstream's done_reason to ours; `stop` with a call is TOOL_CALLS; an unknown word is OTHER and is kept raw."""
+
+_DONE_WORDS = {
+    StopReason.STOP: "stop",
+    StopReason.LENGTH: "length",
+    StopReason.TOOL_CALLS: "stop",
+    StopReason.CONTENT_FILTER: "content_filter",
+    StopReason.PAUSED: "stop",
+    StopReason.OTHER: "stop",
+}
+"""Ours to the client's done_reason. ERROR and CANCELLED are never a word but an error."""
+
+BOOL = Decoder(bool)
+TEXT = Decoder(str)
+NAME = Decoder(Annotated[str, Meta(min_length=1)])
+TEXTS = Decoder(list[str])
+TOP_LOGPROBS = Decoder(Annotated[int, Meta(ge=0, le=20)])
+OBJECT = Decoder(dict[str, Raw])
+RAW_LIST = Decoder(list[Raw])
+RAW_OBJECT = RawDecoder("object")
+_COUNT = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
+_FRACTION = Decoder(Annotated[float, Meta(ge=0, le=1)])
+_PENALTY = Decoder(Annotated[float, Meta(ge=-2, le=2)])
+
+
+class Option(NamedTuple):
+    """A field of `options` that the canonical sampling has."""
+
+    wire: str
+    name: str
+    decoder: Decoder[Any]
+
+
+OPTIONS = (
+    Option("temperature", "temperature", Decoder(Annotated[float, Meta(ge=0, le=2)])),
+    Option("top_k", "top_k", _COUNT),
+    Option("top_p", "top_p", _FRACTION),
+    Option("min_p", "min_p", _FRACTION),
+    Option("typical_p", "typical_p", _FRACTION),
+    Option("repeat_penalty", "repetition_penalty", Decoder(Annotated[float, Meta(gt=0, le=10)])),
+    Option("presence_penalty", "presence_penalty", _PENALTY),
+    Option("frequency_penalty", "frequency_penalty", _PENALTY),
+    Option("seed", "seed", Decoder(Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)])),
+)
+"""Parsed apart: num_predict and stop. Every other option is Ollama's own."""
+
+SPELLINGS = {
+    **{option.name: f"options.{option.wire}" for option in OPTIONS},
+    "max_tokens": "options.num_predict",
+    "stop": "options.stop",
+    "output_format": "format",
+    "prompts": "prompt",
+    "reasoning.effort": "think",
+    "reasoning.mode": "think",
+}
+"""Canonical field names to Ollama's where they differ."""
+
+
+def done_word(finish: ChoiceFinished) -> str | None:
+    """The client's done_reason, None for a finish that is an error."""
+    if STOP_REASONS.get(finish.raw or "") is finish.reason:
+        return finish.raw
+    return _DONE_WORDS.get(finish.reason)
+
+
+def timestamp(unix_seconds: int) -> str:
+    return datetime.fromtimestamp(unix_seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,69 @@
+"""What is asked about models in a dialect's words: lists, one model that a body names, and what never changes."""
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from adapters.front import Front, ModelListForm
+from gateway.server.body import BodyReader
+from gateway.server.catalogue import Catalogue
+from gateway.server.door import ClientKey
+from gateway.server.exchange import Exchange
+from gateway.server.whole_answer import WholeAnswer
+
+__all__ = ["Constant", "Listing", "NamedInBody"]
+
+
+class Listing:
+    """`lists` gives the models that the key may use, as a body."""
+
+    def __init__(
+        self,
+        front: Front,
+        form: ModelListForm,
+        lists: Callable[[ClientKey | None, ModelListForm], Awaitable[bytes]],
+    ) -> None:
+        self.front = front
+        self._form = form
+        self._lists = lists
+
+    async def serve(self, exchange: Exchange) -> web.StreamResponse:
+        return _answered(exchange, await self._lists(exchange.key, self._form))
+
+
+class NamedInBody:
+    """One model. `parse` finds its name in a body."""
+
+    def __init__(
+        self,
+        front: Front,
+        form: ModelListForm,
+        parse: Callable[[bytes], str],
+        catalogue: Catalogue,
+        bodies: BodyReader,
+    ) -> None:
+        self.front = front
+        self._form = form
+        self._parse = parse
+        self._catalogue = catalogue
+        self._bodies = bodies
+
+    async def serve(self, exchange: Exchange) -> web.StreamResponse:
+        body = await self._bodies.read(exchange.request)
+        exchange.held_bytes = len(body)
+        name = self._parse(body)
+        return _answered(exchange, await self._catalogue.show_model(name, exchange.key, self._form))
+
+
+class Constant:
+    def __init__(self, front: Front, body: bytes) -> None:
+        self.front = front
+        self._body = body
+
+    async def serve(self, exchange: Exchange) -> web.StreamResponse:
+        return _answered(exchange, self._body)
+
+
+def _answered(exchange: Exchange, body: bytes) -> web.StreamResponse:
+    exchange.status = 200
+    return WholeAnswer(body=body, headers=exchange.headers())

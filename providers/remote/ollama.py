@@ -1,0 +1,139 @@
+"""The provider for Ollama's native API over HTTP.
+
+Joins the dialect and HTTP. Owns the address and what it declares; no wire words, no retries.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+
+import msgspec
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
+from adapters.canonical.errors import BadUpstreamResponse
+from adapters.canonical.messages import Document, Image, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from adapters.canonical.request import Request
+from adapters.ollama.embeddings import EMBED_PATH, parse_embeddings, render_embeddings
+from adapters.ollama.upstream import OllamaUpstream
+from adapters.ollama.vocabulary import CHAT, GENERATE
+from providers.abilities import EXTRAS
+from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
+from providers.choices import fan_out
+from providers.remote.exchange import exchange, failure_of
+from providers.remote.http import HttpClient
+from providers.remote.model_list import MAX_LIST_BYTES, KeptModels
+
+__all__ = ["OllamaProvider"]
+
+_BASE_URL = "http://localhost:11434"
+_READY = Readiness(ReadinessState.READY)
+_LINES = {"accept": "application/x-ndjson"}
+_NO_DEFAULTS = frozenset(("model", "messages", "prompt", "tools", "stream"))
+_FIELDS = frozenset(
+    (
+        "messages",
+        "prompts",
+        "suffix",
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "typical_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "seed",
+        "stop",
+        "n",
+        "logprobs",
+        "tools",
+        "tool_choice",
+        "output_format",
+        "reasoning.effort",
+        "reasoning.mode",
+        "prompt_cache_key",  # a hint, which changes nothing about the answer
+    )
+)
+_PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, Reasoning, ToolCall, ToolResult, Image, Document))
+_CAPABILITIES = Capabilities(fields=_FIELDS, forwards=frozenset((CHAT, GENERATE)), parts=_PARTS, prompts=True)
+_EMBEDDING_FIELDS = frozenset(("dimensions", "truncate_prompt_tokens", EXTRAS))
+
+
+class _ModelRow(Struct):
+    name: str
+
+
+class _ModelList(Struct):
+    models: list[_ModelRow] = []
+
+
+_decode_models = Decoder(_ModelList).decode
+
+
+class OllamaProvider:
+    """One Ollama server; satisfies `providers.base.Provider` and `providers.abilities.Embedder`."""
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        """Opens no connection. Raises ValueError on settings that can't work."""
+        for name in settings.params:
+            if name in _NO_DEFAULTS:
+                raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
+        auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
+        self._name = settings.name
+        self._client = HttpClient(settings, settings.base_url or _BASE_URL, auth)
+        self._upstream = OllamaUpstream(
+            settings.name, defaults={name: msgspec.json.encode(value) for name, value in settings.params.items()}
+        )
+        self._models = KeptModels(self._fetch_models)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def start(self) -> None:
+        """Nothing runs in the background; the first call opens the first connection."""
+
+    def capabilities(self, model: str) -> Capabilities:
+        return _CAPABILITIES
+
+    def readiness(self, model: str) -> Readiness:
+        return _READY
+
+    async def models(self) -> Sequence[ModelEntry]:
+        """GET /api/tags, kept for a minute."""
+        return await self._models.get()
+
+    async def _fetch_models(self) -> Sequence[ModelEntry]:
+        with await self._client.get("/api/tags") as answer:
+            if answer.status != 200:
+                raise await failure_of(self._name, self._upstream, answer)
+            body = await answer.body(MAX_LIST_BYTES)
+        try:
+            rows = _decode_models(body).models
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise BadUpstreamResponse(f"{self._name}: GET /api/tags is not a model list") from error
+        return tuple([ModelEntry(id=row.name, owned_by="ollama") for row in rows])
+
+    def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
+        return fan_out(self._call, request)
+
+    def _call(self, request: Request) -> AsyncGenerator[Batch, None]:
+        upstream = self._upstream
+        headers = _LINES if request.stream else None
+        return exchange(self._client, upstream, request, path=upstream.path_of(request), headers=headers)
+
+    def embedding_fields(self, model: str) -> frozenset[str]:
+        """See `providers.abilities.Embedder.embedding_fields`."""
+        return _EMBEDDING_FIELDS
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResult:
+        """POST /api/embed."""
+        body = render_embeddings(request)
+        with await self._client.post(EMBED_PATH, body, stream=False, request_id=request.request_id) as answer:
+            if answer.status != 200:
+                raise await failure_of(self._name, self._upstream, answer)
+            return parse_embeddings(request, await answer.body())
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
