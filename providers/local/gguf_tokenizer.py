@@ -197,9 +197,14 @@ def build_tokenizer(vocabulary: GgufVocabulary) -> Tokenizer:
         last = [vocabulary.separator_id]
     names = {token_id: vocabulary.tokens[token_id] for token_id in first + last if token_id is not None}
     if names:
-        template = [*(names[i] for i in first if i is not None), "$A", *(names[i] for i in last if i is not None)]
-        pairs = [(text, token_id) for token_id, text in names.items()]
-        tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=pairs)
+        before, after = [names[i] for i in first if i is not None], [names[i] for i in last if i is not None]
+        # Two texts that a cross-encoder compares: RoBERTa's kind ends the first one twice, BERT's once.
+        twice = [] if vocabulary.model == "bert" else after
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=[*before, "$A", *after],
+            pair=[*before, "$A", *after, *twice, "$B:1", *(f"{name}:1" for name in after)],
+            special_tokens=[(text, token_id) for token_id, text in names.items()],
+        )
     return tokenizer
 
 

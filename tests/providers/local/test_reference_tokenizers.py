@@ -228,6 +228,7 @@ def test_unigram_encodes_as_its_reference(tmp_path: Path) -> None:
     mine = ours(path)
     agree(mine, theirs.backend_tokenizer)
     assert mine.encode("Hello world").ids == theirs.encode("Hello world")
+    assert mine.encode("Hello", "world").ids == theirs.encode("Hello", "world")
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
@@ -257,5 +258,7 @@ def test_bert_encodes_as_its_reference(lowercase: bool, tmp_path: Path) -> None:
     agree(mine, theirs.backend_tokenizer)
     for text in CORPUS:
         assert mine.encode(text).ids == theirs.encode(text), text
+    pair, expected = mine.encode("Hello", "world"), theirs("Hello", "world")
+    assert (pair.ids, pair.type_ids) == (expected["input_ids"], expected["token_type_ids"])
     assert mine.decode(mine.encode("Hello world", add_special_tokens=False).ids).lower() == "hello world"
     assert isinstance(mine.decoder, decoders.WordPiece)
