@@ -57,7 +57,10 @@ class Vocabulary:
         self._longest = max(self._longest, len(raw))
         return index
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+    def quoted(self, text: str) -> str:
+        return text
+
+    def encode(self, text: str, *, add_special_tokens: bool, quoted: bool = False) -> list[int]:
         raw = text.encode()
         found = [BOS_ID] if add_special_tokens else []
         at = 0

@@ -72,8 +72,9 @@ def _chat_prompt(model: LocalModel, request: Request, messages: Sequence[Message
         )
     _check_tools(model, request)
     kwargs = _effort_variables(model.template, request)
-    text = render_prompt(model.template, messages, request.tools, request.template, kwargs=kwargs)
-    ids = tuple(model.tokenizer.encode(text, add_special_tokens=False))
+    quote = model.tokenizer.quoted
+    text = render_prompt(model.template, messages, request.tools, request.template, kwargs=kwargs, quote=quote)
+    ids = tuple(model.tokenizer.encode(text, add_special_tokens=False, quoted=True))
     return ModelPrompt(ids, _ends_inside(model.formats.reasoning, text, request, messages))
 
 

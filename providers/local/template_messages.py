@@ -86,8 +86,11 @@ def render_prompt(
     options: TemplateOptions | None = None,
     *,
     kwargs: Mapping[str, Any] | None = None,
+    quote: Callable[[str], str] = str,
 ) -> str:
     """The prompt for these messages. `kwargs` are variables that the provider sets; the client's go before them.
+
+    `quote` is done to every text of the client before the template, or what is added to it here, has any part in it.
 
     Raises UnsupportedParameter for what a text model cannot be shown and InvalidRequest, naming the message, where the
     template takes the conversation in none of its forms. Blocks.
@@ -100,13 +103,13 @@ def render_prompt(
         raise InvalidRequest(
             "continue_final_message: not together with add_generation_prompt", param="continue_final_message"
         )
-    declared = [_declared(tool, i) for i, tool in enumerate(tools or ())]
-    turns = _spelled_out(_turns(messages, template), template)
+    declared = [_quoted(_declared(tool, i), quote) for i, tool in enumerate(tools or ())]
+    turns = _spelled_out([_quoted_turn(turn, quote) for turn in _turns(messages, template)], template)
     if declared and not template.knows_tools:
         turns = _with_tools_as_text(turns, declared)
     if goes_on and turns:
         turns = [*turns[:-1], replace(turns[-1], texts=(turns[-1].text + _CUT,))]
-    variables = {**(kwargs or {}), **_client_kwargs(options)}
+    variables = {**(kwargs or {}), **_quoted(_client_kwargs(options), quote)}
     generates = not goes_on if options.add_generation_prompt is None else options.add_generation_prompt
 
     def render(form: Sequence[_Turn]) -> str:
@@ -222,6 +225,31 @@ def _message_turns(message: Message, index: int, template: ChatTemplate, called:
                 pending = replace(pending, texts=(*pending.texts, text) if text else pending.texts)
     if pending != turn or not answered:
         yield pending
+
+
+def _quoted_turn(turn: _Turn, quote: Callable[[str], str]) -> _Turn:
+    return replace(
+        turn,
+        role=quote(turn.role),
+        texts=tuple(map(quote, turn.texts)),
+        name=None if turn.name is None else quote(turn.name),
+        reasoning=quote(turn.reasoning),
+        calls=tuple(_quoted(call, quote) for call in turn.calls),
+        call_id=None if turn.call_id is None else quote(turn.call_id),
+    )
+
+
+def _quoted(value: Any, quote: Callable[[str], str]) -> Any:
+    """A JSON value with every text in it quoted, names of members too."""
+    match value:
+        case str():
+            return quote(value)
+        case dict():
+            return {quote(name): _quoted(member, quote) for name, member in value.items()}
+        case list():
+            return [_quoted(item, quote) for item in value]
+        case _:
+            return value
 
 
 def _text(part: Part, where: str) -> str:

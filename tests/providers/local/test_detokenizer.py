@@ -21,7 +21,10 @@ class Pieces:
     def vocab_size(self) -> int:
         return len(self._pieces)
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+    def quoted(self, text: str) -> str:
+        return text
+
+    def encode(self, text: str, *, add_special_tokens: bool, quoted: bool = False) -> list[int]:
         return [self._pieces.index(bytes([byte])) for byte in text.encode()]
 
     def token_bytes(self, token_id: int) -> bytes:
