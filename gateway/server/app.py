@@ -189,7 +189,15 @@ def build_app(
         _door(config),
         log,
         asked=ollama_questions(_OLLAMA, catalogue),
-        forwarded=forwarded_routes(Forwarding(router, providers, bodies, max_depth=config.server.max_depth)),
+        forwarded=forwarded_routes(
+            Forwarding(
+                router,
+                providers,
+                bodies,
+                max_depth=config.server.max_depth,
+                total_s=config.reliability.timeouts.total_s,
+            )
+        ),
         lists=_LISTS,
         by_header=_BY_HEADER,
         by_start=_BY_START,

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import orjson
 from aiohttp import hdrs, web
 
-from adapters.canonical.errors import GatewayError, InvalidRequest, PermissionDenied, UpstreamError, WrongMediaType
+from adapters.canonical.errors import GatewayError, InvalidRequest, PermissionDenied, UpstreamTimeout, WrongMediaType
 from adapters.front import Front
 from adapters.json_fields import parse_object
 from gateway.routing.route import Target
@@ -58,24 +58,34 @@ class _Named:
 
 
 class Forwarding:
-    """`providers` stand in the order of run.yaml. `front` None: errors are OpenAI's."""
+    """`providers` stand in the order of run.yaml. `front` None: errors are OpenAI's.
+
+    `total_s` bounds the way to an answer's head, all tries together, and then the answer.
+    """
 
     front: Front | None = None
 
     def __init__(
-        self, router: Router, providers: Mapping[str, Provider], bodies: BodyReader, *, max_depth: int
+        self,
+        router: Router,
+        providers: Mapping[str, Provider],
+        bodies: BodyReader,
+        *,
+        max_depth: int,
+        total_s: float,
     ) -> None:
         self._router = router
         self._providers = providers
         self._bodies = bodies
         self._max_depth = max_depth
+        self._total_s = total_s
 
     async def serve(self, exchange: Exchange) -> web.StreamResponse:
         """Any of the paths of `forwarded_routes`."""
         request = exchange.request
-        path, endpoint = _upstream_path(exchange)
+        path, endpoint, is_inside = _upstream_path(exchange)
         exchange.streams = False
-        if request.method != "POST" or path != endpoint:
+        if request.method != "POST" or is_inside:
             return await self._pass_on(exchange, path, None, None)
         kind = request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
         if kind == "multipart/form-data":
@@ -111,12 +121,15 @@ class Forwarding:
             response = web.StreamResponse(status=answer.status, headers=_answer_headers(exchange, answer))
             await response.prepare(exchange.request)
             try:
-                await _write(response, first)
-                async for piece in pieces:
-                    await _write(response, piece)
+                async with asyncio.timeout(self._total_s):
+                    await _write(response, first)
+                    async for piece in pieces:
+                        await _write(response, piece)
             except (GatewayError, TimeoutError) as error:
                 # The head is out: only a connection that breaks tells the client that this is not all.
-                exchange.error = error if isinstance(error, GatewayError) else UpstreamError("the client fell silent")
+                exchange.error = (
+                    error if isinstance(error, GatewayError) else UpstreamTimeout("the answer was not complete in time")
+                )
                 if exchange.request.transport is not None:
                     exchange.request.transport.abort()
                 return response
@@ -174,15 +187,19 @@ def forwarded_routes(forwarding: Forwarding) -> Mapping[str, Route]:
     }
 
 
-def _upstream_path(exchange: Exchange) -> tuple[str, str]:
-    """The path (with its query) below the version, and the endpoint that it belongs to. Raises InvalidRequest."""
+def _upstream_path(exchange: Exchange) -> tuple[str, str, bool]:
+    """The path (with its query) below the version, the endpoint that it belongs to, and whether it lies below that.
+
+    Raises InvalidRequest.
+    """
     path, _, _ = exchange.request.raw_path.partition("?")
     path = path.removeprefix(_VERSION)
     query = [(name, value) for name, value in exchange.request.query.items() if name in _QUERY]
     endpoint = next((store for store in _STORES if path.startswith(f"{store}/")), path)
-    if path != endpoint and not _REST.fullmatch(path[len(endpoint) + 1 :]):
+    is_inside = path != endpoint
+    if is_inside and not _REST.fullmatch(path[len(endpoint) + 1 :]):
         raise InvalidRequest(f"{endpoint}: expected an id of letters, digits, '-' and '_'", code="invalid_id")
-    return (f"{path}?{urlencode(query)}" if query else path), endpoint
+    return (f"{path}?{urlencode(query)}" if query else path), endpoint, is_inside
 
 
 def _json_body(body: bytes, max_depth: int) -> tuple[str | None, WholeBody]:

@@ -37,14 +37,19 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(*answers: Answer, kinds: tuple[str, str] = ("openai", "groq"), extra: str = "") -> AsyncIterator[Stage]:
+async def stage(
+    *answers: Answer,
+    kinds: tuple[str, str] = ("openai", "groq"),
+    extra: str = "",
+    reliability: str = "{retry: {attempts: 1}}",
+) -> AsyncIterator[Stage]:
     async with MockUpstream(*answers) as a, MockUpstream(TEXT) as b:
         text = (
             "version: 1\n"
             f"providers:\n  a: {{type: {kinds[0]}, base_url: '{a.base_url}', api_key: up-key}}\n"
             f"  b: {{type: {kinds[1]}, base_url: '{b.base_url}'}}\n"
             "models:\n  voice: {targets: [{use: a/whisper-upstream}, {use: b/w2}]}\n"
-            "reliability: {retry: {attempts: 1}}\n" + extra
+            f"reliability: {reliability}\n" + extra
         )
         app = build_app(
             parse_config(text, {}, provider_types=["openai", "groq", "deepseek"]), around=Surroundings(log=io.BytesIO())
@@ -370,3 +375,20 @@ async def test_headers_pass_by_a_list_and_the_length_is_kept() -> None:
         assert not {"set-cookie", "x-secret"} & {name.lower() for name in answer.headers}
         assert "x-secret" not in at.a.requests[0].headers
         assert at.a.requests[0].headers["accept-encoding"] == "identity"
+
+
+async def test_a_query_takes_no_body_away() -> None:
+    async with stage(TEXT) as at:
+        async with at.session.post(f"{at.url}/audio/speech?limit=3&key=secret", json={"model": "voice"}) as answer:
+            assert answer.status == 200
+        assert at.a.requests[0].path == "/v1/audio/speech?limit=3"
+        assert json.loads(at.a.requests[0].body) == {"model": "whisper-upstream"}
+
+
+async def test_an_answer_that_never_ends_is_cut_at_the_whole_requests_limit() -> None:
+    endless = Answer(headers={"content-type": "audio/mpeg"}, pieces=(b"first",), then="hang")
+    async with stage(endless, reliability="{retry: {attempts: 1}, timeouts: {total_s: 0.3}}") as at:
+        async with at.session.post(f"{at.url}/audio/speech", json={"model": "a/m"}) as answer:
+            with pytest.raises(aiohttp.ClientError):
+                await answer.read()
+        await at.a.idle()
