@@ -15,16 +15,23 @@ def every_but_nth(period: int) -> SlidingLayers:
     return lambda index: period == 0 or (index + 1) % period != 0
 
 
-def hf_sliding_layers(fields: FieldReader, num_layers: int, default: SlidingLayers) -> SlidingLayers:
-    """From layer_types of config.json, one word a layer; `default` where it is absent. Raises ModelLoadError."""
+def hf_sliding_layers(
+    fields: FieldReader, num_layers: int, window: int | None, default: SlidingLayers
+) -> SlidingLayers:
+    """From layer_types of config.json, one word a layer; `default` where it is absent. Raises ModelLoadError.
+
+    window: the one that such layers have; None is a model without.
+    """
     words = fields.texts("layer_types")
-    if not words:
-        return default
-    if len(words) != num_layers:
+    if words and len(words) != num_layers:
         fields.refuse(f"layer_types has {len(words)} items for {num_layers} layers")
     if other := set(words) - {"full_attention", "sliding_attention"}:
         fields.refuse(f"layer_types has {min(other)!r}, supported are full_attention and sliding_attention")
-    return lambda index: words[index] == "sliding_attention"
+    if window is None:
+        if "sliding_attention" in words:
+            fields.refuse("layer_types has 'sliding_attention', but the model has no sliding window")
+        return lambda _: False
+    return (lambda index: words[index] == "sliding_attention") if words else default
 
 
 def gguf_sliding_layers(

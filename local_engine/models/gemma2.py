@@ -25,7 +25,7 @@ def hf_config(fields: FieldReader) -> ModelConfig:
         config = replace(config, logits_soft_cap=_LOGITS_CAP)
     rope = hf_rope(fields, config.max_context)
     window = fields.integer("sliding_window", _WINDOW)
-    sliding = hf_sliding_layers(fields, config.num_layers, every_but_nth(_PERIOD))
+    sliding = hf_sliding_layers(fields, config.num_layers, window, every_but_nth(_PERIOD))
     return config.with_layers(lambda index: AttentionKind(window if sliding(index) else None, rope))
 
 

@@ -28,14 +28,12 @@ def hf_config(fields: FieldReader) -> ModelConfig:
     local_scaling = ropes.table("sliding_attention") if ropes else None
     theta, local_theta = fields.number("rope_theta", _THETA), fields.number("rope_local_base_freq", _LOCAL_THETA)
     full = AttentionKind(None, hf_rope_of(fields, full_scaling, config.max_context, theta=theta))
-    local = AttentionKind(
-        fields.integer("sliding_window", _WINDOW),
-        hf_rope_of(fields, local_scaling, config.max_context, theta=local_theta),
-    )
+    window = fields.integer("sliding_window", _WINDOW)
+    local = AttentionKind(window, hf_rope_of(fields, local_scaling, config.max_context, theta=local_theta))
     period = fields.integer("sliding_window_pattern", _PERIOD)
     if period < 1:
         fields.refuse(f"sliding_window_pattern is {period}, expected 1 or more")
-    sliding = hf_sliding_layers(fields, config.num_layers, every_but_nth(period))
+    sliding = hf_sliding_layers(fields, config.num_layers, window, every_but_nth(period))
     return config.with_layers(lambda index: local if sliding(index) else full)
 
 

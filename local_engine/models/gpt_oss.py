@@ -33,8 +33,8 @@ def hf_config(fields: FieldReader) -> ModelConfig:
     """config.json of GptOssForCausalLM. Raises ModelLoadError."""
     config = llama.hf_config(fields)
     rope = hf_rope(fields, fields.integer("max_position_embeddings", 131072), theta=_THETA)
-    window = fields.integer("sliding_window", _WINDOW)
-    sliding = hf_sliding_layers(fields, config.num_layers, every_but_nth(_PERIOD))
+    window = fields.optional_integer("sliding_window") if fields.given("sliding_window") else _WINDOW
+    sliding = hf_sliding_layers(fields, config.num_layers, window, every_but_nth(_PERIOD))
     has_bias = fields.boolean("attention_bias", True)
     return replace(
         config.with_layers(lambda index: AttentionKind(window if sliding(index) else None, rope)),

@@ -1,7 +1,8 @@
 """Phi-3, Phi-3.5 and Phi-4, the text models (Microsoft 2024): Llama with fused projections and longrope.
 
-Phi-4-mini turns a part of each head only. Longrope has one list of factors for windows up to the trained one and another beyond it. Which of them a model runs
-with follows from the window that it is served with, not from each prompt's length: cached keys would not fit otherwise.
+Phi-4-mini turns a part of each head only. Longrope has one list of factors for windows up to the trained one and
+another beyond it. Which of them a model runs with follows from the window that it is served with, not from each
+prompt's length: cached keys would not fit otherwise.
 """
 
 from collections.abc import Mapping

@@ -27,14 +27,10 @@ def hf_config(fields: FieldReader) -> ModelConfig:
 def hf_windows(fields: FieldReader, config: ModelConfig) -> ModelConfig:
     """With the windows that config.json of a Qwen gives to some of the layers."""
     window = fields.optional_integer("sliding_window") if fields.given("sliding_window") else _DEFAULT_WINDOW
-    if window is None or not fields.boolean("use_sliding_window", False):
-        if "sliding_attention" in fields.texts("layer_types"):
-            fields.refuse(
-                "layer_types has 'sliding_attention', but use_sliding_window or sliding_window says no window"
-            )
-        return config
+    if not fields.boolean("use_sliding_window", False):
+        window = None
     first = fields.integer("max_window_layers", _DEFAULT_FULL_LAYERS)
-    sliding = hf_sliding_layers(fields, config.num_layers, lambda index: index >= first)
+    sliding = hf_sliding_layers(fields, config.num_layers, window, lambda index: index >= first)
     (full,) = config.attention_kinds
     return config.with_layers(lambda index: AttentionKind(window, full.rope) if sliding(index) else full)
 

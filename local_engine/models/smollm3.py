@@ -28,7 +28,7 @@ def hf_config(fields: FieldReader) -> ModelConfig:
         fields.refuse(f"no_rope_layer_interval is {interval}, expected 1 or more")
     has_rope = (lambda index: turns[index] != 0) if turns else every_but_nth(interval)
     window = fields.optional_integer("sliding_window") if fields.boolean("use_sliding_window", False) else None
-    sliding = hf_sliding_layers(fields, config.num_layers, lambda index: not has_rope(index))
+    sliding = hf_sliding_layers(fields, config.num_layers, window, lambda index: not has_rope(index))
     return replace(config, architecture="smollm3").with_layers(
         lambda index: AttentionKind(window if sliding(index) else None, rope if has_rope(index) else None)
     )

@@ -39,7 +39,7 @@ def test_it_answers_as_transformers_from_both_formats_alone_and_batched(
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types has 'sliding_attention', but use_"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types has 'sliding_attention', but the"),
         (SLIDING | {"layer_types": ["full_attention", "chunked"]}, "layer_types has 'chunked', supported"),
         (SLIDING | {"layer_types": ["full_attention"]}, "layer_types has 1 items for 2 layers"),
         (SLIDING | {"sliding_window": 0}, "sliding_window is 0, expected 1"),

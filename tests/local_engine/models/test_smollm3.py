@@ -50,12 +50,11 @@ def test_what_only_config_json_can_say_is_computed_as_transformers_does(
     [
         ({"no_rope_layers": [1, 1]}, "no_rope_layers has 2 items for 5 layers"),
         ({"no_rope_layers": ["1"] * 5}, "no_rope_layers holds str, expected integers"),
+        ({"layer_types": ["sliding_attention"] * 5}, "layer_types has 'sliding_attention', but the model has no"),
         ({"no_rope_layers": None, "no_rope_layer_interval": 0}, "no_rope_layer_interval is 0"),
     ],
 )
-def test_layers_without_rope_that_cannot_be_are_refused_by_name(
-    values: dict[str, Any], reason: str, tmp_path: Path
-) -> None:
+def test_layers_that_cannot_be_are_refused_by_name(values: dict[str, Any], reason: str, tmp_path: Path) -> None:
     config = write_safetensors(oracle_of(NAME), tmp_path) / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | values))
     assert reason in refusal(tmp_path)
