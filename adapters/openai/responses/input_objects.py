@@ -68,7 +68,8 @@ def input_objects(messages: Sequence[Message], provider: str) -> list[Any]:
         first = len(found)
         for part in message.parts:
             if isinstance(part, Reasoning | ToolCall | ToolResult | Opaque):
-                _add_message(message, said, found)
+                if said:
+                    _add_message(message, said, found)
                 said = []
                 item = _item(part, custom, provider)
                 if item is not None:
@@ -94,8 +95,6 @@ def _phase(part: Part, message: Message) -> Any:
 
 def _add_message(message: Message, said: list[Part], found: list[Any]) -> None:
     output = message.role == ASSISTANT
-    if output and not said:
-        return
     only = said[0] if len(said) == 1 else None
     if message.name is not None and message.role == USER:
         said = _named(message.name, said)

@@ -214,8 +214,9 @@ class Output:
     def _feed_image(self, event: MediaDelta) -> None:
         image = self._images.get(event.part)
         if image is None:
-            image = self._images[event.part] = ImageItem(self._new_id("ig"), len(self._items))
+            image = ImageItem(self._new_id("ig"), len(self._items))
             self._begin(image)
+            self._images[event.part] = image
         image.add_data(event.data, event.format)
 
     def _new_id(self, prefix: str) -> str:
@@ -229,8 +230,8 @@ class Output:
         self._message = self._thought = None
         self._part = -1
         for image in self._images.values():
-            if image.index not in self._done:
-                self._end(image, "completed")
+            self._end(image, "completed")
+        self._images.clear()
         self._items.append(item)
         item.add(self._log)
 

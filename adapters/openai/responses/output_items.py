@@ -199,9 +199,9 @@ class ThoughtItem:
         self._seal = seal
         self._shows_seal = shows_seal
         self._text: list[str] = []
-        self._summary: dict[int, list[str]] = {}
+        self._summary: list[list[str]] = []
         self._piece: int | None = None
-        """The open piece of the summary."""
+        """The open piece of the summary, the last one of the list, as its provider counts."""
         self._proof = ReasoningFinished(0, 0)
         self._sealed: str | None = None
 
@@ -226,11 +226,14 @@ class ThoughtItem:
         if piece != self._piece:
             self._end_piece(log)
             self._piece = piece
+            self._summary.append([])
             part = {"type": "summary_text", "text": ""}
-            fields = {**self._place.fields, "summary_index": piece}
-            log.say("response.reasoning_summary_part.added", {**fields, "part": part})
-        self._summary.setdefault(piece, []).append(text)
-        log.say("response.reasoning_summary_text.delta", {**self._place.fields, "summary_index": piece, "delta": text})
+            log.say("response.reasoning_summary_part.added", {**self._at_summary(), "part": part})
+        self._summary[-1].append(text)
+        log.say("response.reasoning_summary_text.delta", {**self._at_summary(), "delta": text})
+
+    def _at_summary(self) -> dict[str, Any]:
+        return {**self._place.fields, "summary_index": len(self._summary) - 1}
 
     def prove(self, event: ReasoningFinished) -> None:
         """What proves it to its maker; of several, the last of each kind counts."""
@@ -254,16 +257,16 @@ class ThoughtItem:
         self._place.end(log, self.render(status))
 
     def _end_piece(self, log: EventLog) -> None:
-        piece, self._piece = self._piece, None
-        if piece is None:
+        if self._piece is None:
             return
-        text = "".join(self._summary[piece])
-        fields = {**self._place.fields, "summary_index": piece}
-        log.say("response.reasoning_summary_text.done", {**fields, "text": text})
-        log.say("response.reasoning_summary_part.done", {**fields, "part": {"type": "summary_text", "text": text}})
+        self._piece = None
+        text = "".join(self._summary[-1])
+        log.say("response.reasoning_summary_text.done", {**self._at_summary(), "text": text})
+        part = {"type": "summary_text", "text": text}
+        log.say("response.reasoning_summary_part.done", {**self._at_summary(), "part": part})
 
     def render(self, status: str, *, keeps: bool = False) -> bytes:
-        summary = ["".join(self._summary[piece]) for piece in sorted(self._summary)]
+        summary = ["".join(pieces) for pieces in self._summary]
         found: dict[str, Any] = {
             "id": self._place.id,
             "type": REASONING,

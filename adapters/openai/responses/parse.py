@@ -144,7 +144,8 @@ class Asked:
         other = [value for value in include if value not in (ENCRYPTED, LOGPROBS)]
         if other and hosted:  # without such tools it asks for nothing
             nested["include"] = orjson.dumps(other)
-        return replace(request, extras={**request.extras, **nested}) if nested else request
+        nested.update({name: raw for name, raw in request.extras.items() if raw != b"null"})
+        return request if nested == request.extras else replace(request, extras=nested)
 
 
 def read_body(raw: bytes, *, max_depth: int) -> Asked:
