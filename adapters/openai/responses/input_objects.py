@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.messages import (
     ASSISTANT,
     SYSTEM,
@@ -130,8 +131,10 @@ def _item(part: Reasoning | ToolCall | ToolResult | Opaque, custom: set[str], pr
             return _call(part)
         case ToolResult():
             return _result(part, custom)
-        case Opaque():
+        case Opaque() if part.origin == RESPONSES:
             return orjson.Fragment(part.raw)
+        case Opaque():
+            raise UnsupportedParameter("input: a part of another dialect has no place here", param="input")
 
 
 def _thought(part: Reasoning, provider: str) -> dict[str, Any] | None:

@@ -141,9 +141,13 @@ def test_an_item_of_a_hosted_tool_comes_back_byte_for_byte() -> None:
     request = Request(
         model="m",
         dialect="openai.responses",
-        messages=(Message(role="assistant", parts=(Opaque(type="web_search_call", raw=raw, origin="x"),)),),
+        messages=(
+            Message(role="assistant", parts=(Opaque(type="web_search_call", raw=raw, origin="openai.responses"),)),
+        ),
     )
     assert raw in UPSTREAM.render_request(request)
+    with pytest.raises(UnsupportedParameter):
+        items_of(Opaque(type="x", raw=raw, origin="anthropic.messages"), role="assistant")
 
 
 def test_what_the_upstream_made_goes_round_through_a_responses_client() -> None:
