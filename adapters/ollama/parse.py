@@ -1,5 +1,6 @@
 """Bodies of /api/chat and /api/generate as Requests. A stream is the default."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from adapters.canonical.errors import InvalidRequest
@@ -15,7 +16,8 @@ from adapters.ollama.vocabulary import BOOL, CHAT, GENERATE, NAME, TEXT, TEXTS
 
 __all__ = ["parse_chat", "parse_generate"]
 
-_SAYS_NOTHING = (b"null", b'""', b"[]", b"false")
+_NO_MORE: Mapping[str, bytes] = {}
+_SAYS_NOTHING = (b"null", b'""', b"[]")
 """Values that clients send of fields that they do not use."""
 
 
@@ -35,9 +37,10 @@ def parse_generate(raw: bytes, *, max_depth: int) -> Request:
     suffix = body.take("suffix", TEXT) or None
     if not prompt and suffix is None:
         raise InvalidRequest("prompt: this field is required", param="prompt")
+    raw_prompt = body.take("raw", BOOL)
     if suffix is not None:
-        return _request(body, GENERATE, prompts=(prompt,), suffix=suffix)
-    if body.take("raw", BOOL):
+        return _request(body, GENERATE, {"raw": b"true"} if raw_prompt else {}, prompts=(prompt,), suffix=suffix)
+    if raw_prompt:
         return _request(body, GENERATE, prompts=(prompt,))
     system = body.take("system", TEXT)
     images: list[Part] = [Image(source=resolved(MediaSource(data=data))) for data in body.take("images", TEXTS) or ()]
@@ -46,7 +49,8 @@ def parse_generate(raw: bytes, *, max_depth: int) -> Request:
     return _request(body, GENERATE, messages=(*instruction, said))
 
 
-def _request(body: JsonObject, dialect: str, **values: Any) -> Request:
+def _request(body: JsonObject, dialect: str, more: Mapping[str, bytes] = _NO_MORE, **values: Any) -> Request:
+    """`more` are unmapped fields that were taken."""
     model = body.require("model", NAME)
     sampling, max_tokens, options = take_options(body)
     stream = body.take("stream", BOOL)
@@ -64,6 +68,6 @@ def _request(body: JsonObject, dialect: str, **values: Any) -> Request:
         output_format=output_format,
         logprobs=logprobs,
         reasoning=reasoning,
-        extras={**rest, **options},
+        extras={**rest, **more, **options},
         **values,
     )

@@ -12,6 +12,7 @@ from adapters.canonical.result import fold
 from tests.adapters.anthropic.exchange import Exchange as AnthropicExchange
 from tests.adapters.gemini.exchange import Exchange as GeminiExchange
 from tests.adapters.golden_case import GoldenCase, described, golden_cases
+from tests.adapters.ollama.exchange import Exchange as OllamaExchange
 from tests.adapters.openai.exchange import Exchange as OpenAIExchange
 from tests.adapters.openai.responses.exchange import Exchange as ResponsesExchange
 from tests.adapters.sides import Sides
@@ -19,6 +20,7 @@ from tests.adapters.sides import Sides
 EXCHANGES: dict[str, Callable[[bytes], Sides]] = {
     "anthropic": AnthropicExchange,
     "gemini": GeminiExchange,
+    "ollama": OllamaExchange,
     "openai": OpenAIExchange,
     "openai_responses": ResponsesExchange,
 }

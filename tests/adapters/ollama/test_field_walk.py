@@ -1,0 +1,365 @@
+"""Law 8: every field of Ollama's requests is mapped, forwarded or refused by name, and chat's towards Ollama too.
+
+The names come from the ollama SDK's own types, so that a new field fails here until it is decided.
+"""
+
+import json
+from typing import Any
+
+import pytest
+from ollama import _types as types
+
+from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.canonical.request import set_fields
+from adapters.ollama.embeddings import EmbeddingsFront, EmbedFront, render_embeddings
+from gateway.routing.requirements import fit
+from providers.base import Capabilities
+from providers.remote.ollama import OllamaProvider
+from providers.remote.vendors import VENDORS
+from tests.adapters.ollama.exchange import Exchange, chat, completion, generate, ollama
+from tests.providers.remote.calls import settings
+
+PNG = "iVBORw0KGgo="
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "z": 1}
+OPTIONS: dict[str, Any] = {
+    "num_predict": 5,
+    "temperature": 0.5,
+    "top_k": 40,
+    "top_p": 0.25,
+    "typical_p": 0.75,
+    "repeat_penalty": 1.5,
+    "presence_penalty": 0.5,
+    "frequency_penalty": -0.5,
+    "seed": 7,
+    "stop": ["a", "b"],
+    "min_p": 0.125,  # of the server alone
+}
+OWN_OPTIONS: dict[str, Any] = {
+    "numa": True,
+    "num_ctx": 16384,
+    "num_batch": 512,
+    "num_gpu": 1,
+    "main_gpu": 0,
+    "low_vram": False,
+    "f16_kv": True,
+    "logits_all": True,
+    "vocab_only": True,
+    "use_mmap": True,
+    "use_mlock": False,
+    "embedding_only": True,
+    "num_thread": 4,
+    "num_keep": 5,
+    "tfs_z": 0.5,
+    "repeat_last_n": 64,
+    "mirostat": 2,
+    "mirostat_tau": 5.5,
+    "mirostat_eta": 0.25,
+    "penalize_newline": True,
+}
+TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}
+CHAT: dict[str, Any] = {
+    "model": "some/model:8b",
+    "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "a", "images": [PNG]}],
+    "stream": False,
+    "tools": [TOOL, {"type": "function", "function": {"name": "g", "parameters": {}, "later": 1}}],
+    "think": True,
+    "format": SCHEMA,
+    "logprobs": True,
+}
+GENERATE: dict[str, Any] = {
+    "prompt": "once",
+    "suffix": "end",
+    "system": "s",
+    "images": [PNG],
+    "raw": True,
+}
+FORWARDED: dict[str, Any] = {"keep_alive": "5m", "truncate": True, "shift": False}
+OF_GENERATE: dict[str, Any] = {
+    "template": "{{ .Prompt }}",
+    "context": [1, 2, 3],
+    "width": 64,
+    "height": 64,
+    "steps": 4,
+}
+WITH_OTHERS = {"options", "top_logprobs"}
+
+
+def test_every_field_of_the_sdk_is_decided() -> None:
+    assert set(types.ChatRequest.model_fields) <= {*CHAT, *FORWARDED} | WITH_OTHERS
+    found = set(types.GenerateRequest.model_fields)
+    assert found <= {*CHAT, *GENERATE, *FORWARDED, *OF_GENERATE} | WITH_OTHERS
+    assert set(types.Options.model_fields) | {"min_p"} == {*OPTIONS, *OWN_OPTIONS}
+    assert set(types.EmbedRequest.model_fields) == {
+        "model", "input", "truncate", "options", "keep_alive", "dimensions",
+    }  # fmt: skip
+    message = {"role", "content", "thinking", "images", "tool_name", "tool_calls"}
+    assert set(types.Message.model_fields) == message
+
+
+@pytest.mark.parametrize(("name", "value"), (CHAT | FORWARDED).items())
+def test_a_field_of_a_chat_reaches_ollama_as_it_came(name: str, value: Any) -> None:
+    sent = ollama(**{name: value}).sent()
+    assert json.dumps(sent.pop(name)) == json.dumps(value)
+    assert set(sent) <= {"model", "messages", "stream"}
+
+
+@pytest.mark.parametrize(("name", "value"), (GENERATE | FORWARDED | OF_GENERATE).items())
+def test_a_field_of_a_generation_reaches_ollama_as_it_came(name: str, value: Any) -> None:
+    exchange = generate(**{name: value})
+    assert exchange.path() == "/api/generate"
+    sent = exchange.sent()
+    assert json.dumps(sent.pop(name)) == json.dumps(value)
+    assert set(sent) <= {"model", "prompt", "stream"}
+
+
+@pytest.mark.parametrize(("name", "value"), (OPTIONS | OWN_OPTIONS).items())
+def test_an_option_reaches_ollama_as_it_came(name: str, value: Any) -> None:
+    for exchange in (ollama(options={name: value}), generate(options={name: value})):
+        assert json.dumps(exchange.sent()["options"]) == json.dumps({name: value})
+
+
+def test_alternatives_of_logprobs_reach_ollama() -> None:
+    sent = ollama(logprobs=True, top_logprobs=4).sent()
+    assert (sent["logprobs"], sent["top_logprobs"]) == (True, 4)
+    assert ollama(top_logprobs=4).request.logprobs is None
+
+
+@pytest.mark.parametrize("think", [True, False, "low", "medium", "high", "max"])
+def test_every_form_of_thinking_reaches_ollama(think: Any) -> None:
+    assert ollama(think=think).sent()["think"] == think
+
+
+def test_a_stream_is_the_default_and_is_always_said() -> None:
+    assert ollama().request.stream
+    assert ollama().sent()["stream"] is True
+    assert chat().sent()["stream"] is False
+
+
+@pytest.mark.parametrize(("limit", "option"), [(-1, None), (0, {"num_predict": 0}), (-2, {"num_predict": -2})])
+def test_limits_that_are_none(limit: int, option: dict[str, int] | None) -> None:
+    assert ollama(options={"num_predict": limit}).sent().get("options") == option
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        *[({name: value}, name) for name, value in FORWARDED.items()],
+        *[({"options": {name: value}}, f"options.{name}") for name, value in OWN_OPTIONS.items()],
+        ({"messages": [{"role": "user", "content": "x", "later": 1}]}, "messages[0].later"),
+        ({"tools": [CHAT["tools"][1]]}, "tools[0].function.later"),
+    ],
+)
+def test_a_field_that_only_ollama_knows_is_refused_by_name_elsewhere(fields: dict[str, Any], name: str) -> None:
+    vendor = VENDORS["openai"]
+    capabilities = Capabilities(fields=vendor.fields, forwards=vendor.forwards, parts=vendor.parts)
+    exchange = ollama(**fields)
+    with pytest.raises(UnsupportedParameter) as caught:
+        fit(exchange.request, capabilities, exchange.front.client_field, drop=False, completions_as_chat=False)
+    assert caught.value.param == name
+    fitted = fit(exchange.request, capabilities, exchange.front.client_field, drop=True, completions_as_chat=False)
+    assert fitted.dropped == (name,)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"think": "high"}, "think"),
+        ({"options": {"top_k": 3}}, "options.top_k"),
+        ({"options": {"repeat_penalty": 1.5}}, "options.repeat_penalty"),
+        ({"options": {"stop": ["x"]}}, "options.stop"),
+        ({"format": "json"}, "format"),
+        ({"logprobs": True}, "logprobs"),
+    ],
+)
+def test_what_a_target_lacks_is_named_as_this_client_spells_it(fields: dict[str, Any], param: str) -> None:
+    exchange = ollama(**fields)
+    nothing = Capabilities(fields=frozenset(("max_tokens",)))
+    with pytest.raises(UnsupportedParameter) as caught:
+        fit(exchange.request, nothing, exchange.front.client_field, drop=False, completions_as_chat=False)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("name", sorted({*CHAT, *FORWARDED, "options", "top_logprobs"} - {"model", "messages"}))
+def test_a_null_is_the_same_as_no_field(name: str) -> None:
+    nothing: Any = {name: None}
+    assert ollama(**nothing).request == ollama().request
+
+
+@pytest.mark.parametrize("name", ["suffix", "system", "template", "raw", "images", "format", "context"])
+def test_what_the_sdk_sends_for_nothing_asks_for_nothing(name: str) -> None:
+    empty: dict[str, Any] = {"raw": False, "images": [], "context": []}
+    nothing: Any = {name: empty.get(name, "")}
+    assert generate(**nothing).request == generate().request
+
+
+def test_a_prompt_is_what_a_user_says_unless_no_template_is_to_touch_it() -> None:
+    said = generate(system="s", images=[PNG]).request
+    assert said.messages is not None
+    assert [message.role for message in said.messages] == ["system", "user"]
+    for fields in ({"raw": True}, {"suffix": "end"}, {"raw": True, "suffix": "end"}):
+        asked = generate(**fields).request
+        assert (asked.messages, asked.prompts) == (None, ("hi",))
+        sent = generate(**fields).sent()
+        assert {name: sent.get(name) for name in ("raw", "suffix") if name in sent} == fields
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"model": ""}, "model"),
+        ({"messages": []}, "messages"),
+        ({"messages": None}, "messages"),
+        ({"messages": [{"role": "critic", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "images": ["not base64!"]}]}, "messages"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0].function"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [1]}}]}]},
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        ({"options": {"temperature": 2.5}}, "options.temperature"),
+        ({"options": {"top_p": "x"}}, "options.top_p"),
+        ({"options": {"num_predict": -3}}, "options.num_predict"),
+        ({"options": {"stop": [""]}}, "options.stop"),
+        ({"options": []}, "options"),
+        ({"format": "xml"}, "format"),
+        ({"think": "much"}, "think"),
+        ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
+        ({"stream": "yes"}, "stream"),
+        ({"top_logprobs": 21}, "top_logprobs"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_path(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        ollama(**fields)
+    assert caught.value.status == 400
+    assert caught.value.param == param
+
+
+def test_a_generation_needs_a_prompt() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        generate(prompt="")
+    assert caught.value.param == "prompt"
+
+
+CHAT_REFUSED = (
+    "logit_bias", "verbosity", "metadata", "parallel_tool_calls", "user", "safety_identifier", "store",
+    "reasoning.include",
+)  # fmt: skip
+
+
+def test_chat_fields_that_ollama_lacks_are_not_declared() -> None:
+    fields = OllamaProvider(settings()).capabilities("m").fields
+    exchange = chat(
+        logit_bias={"1": 1}, verbosity="low", metadata={"a": "b"}, parallel_tool_calls=False, user="u", store=True,
+        safety_identifier="s", include_reasoning=False, seed=1, n=2, logprobs=True, prompt_cache_key="k", min_p=0.5,
+    )  # fmt: skip
+    assert set(set_fields(exchange.request)) - fields == set(CHAT_REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("fields", "outgoing"),
+    [
+        ({"max_completion_tokens": 7}, {"options": {"num_predict": 7}}),
+        ({"stop": "x"}, {"options": {"stop": ["x"]}}),
+        ({"reasoning_effort": "minimal"}, {"think": "low"}),
+        ({"reasoning_effort": "xhigh"}, {"think": "max"}),
+        ({"reasoning_effort": "none"}, {"think": False}),
+        ({"response_format": {"type": "json_object"}}, {"format": "json"}),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}},
+            {"format": SCHEMA},
+        ),
+    ],
+)
+def test_chat_fields_become_ollamas(fields: dict[str, Any], outgoing: dict[str, Any]) -> None:
+    sent = chat(**fields).sent()
+    assert {name: sent[name] for name in outgoing} == outgoing
+    assert set(sent) == {"model", "messages", "stream", "truncate", "shift", *outgoing}
+
+
+def test_too_long_a_prompt_of_another_dialect_is_an_error_and_never_cut_in_silence() -> None:
+    for exchange in (chat(), completion()):
+        sent = exchange.sent()
+        assert (sent["truncate"], sent["shift"]) == (False, False)
+    assert not {"truncate", "shift"} & set(ollama().sent())
+
+
+def test_completions_touch_no_template() -> None:
+    assert completion().sent()["raw"] is True
+    filled = completion(suffix="end")
+    assert filled.path() == "/api/generate"
+    assert {name: filled.sent().get(name) for name in ("prompt", "suffix", "raw")} == {
+        "prompt": "hi",
+        "suffix": "end",
+        "raw": None,
+    }
+
+
+CHAT_TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ("auto", ["f", "g"]),
+        ("none", None),
+        (
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "g"}}]},
+            },
+            ["g"],
+        ),
+    ],
+)
+def test_a_tool_choice_is_which_tools_are_sent(choice: Any, names: list[str] | None) -> None:
+    other = {"type": "function", "function": {"name": "g"}}
+    sent = chat(tools=[CHAT_TOOL, other], tool_choice=choice).sent()
+    assert (None if names is None else [tool["function"]["name"] for tool in sent["tools"]]) == names
+    assert ("tools" in sent) == (names is not None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [CHAT_TOOL], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [CHAT_TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+        ({"response_format": {"type": "grammar", "grammar": "x"}}, "response_format"),
+        ({"messages": [{"role": "critic", "content": "x"}]}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "x"}]}]}, "messages"),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://a.example/b"}}]}
+                ]
+            },
+            "messages",
+        ),
+    ],
+)
+def test_what_ollama_cannot_do_is_refused_by_the_clients_name(fields: dict[str, Any], param: str) -> None:
+    exchange: Exchange = chat(**fields)
+    with pytest.raises(InvalidRequest) as caught:
+        exchange.sent()
+    assert caught.value.param == param
+
+
+def test_a_tools_schema_is_sent_as_it_came() -> None:
+    schema = b'{"type": "object", "z": 1.50, "a": 12345678901234567890123}'
+    body = (
+        b'{"model":"m","messages":[{"role":"user","content":"x"}],'
+        b'"tools":[{"type":"function","function":{"name":"f","parameters":%b}}]}'
+    )
+    for exchange in (chat(), ollama()):
+        request = exchange.front.parse(body % schema, max_depth=64)
+        assert b'"parameters":' + schema in exchange.upstream.render_request(request)
+
+
+def test_every_field_of_an_embedding_reaches_ollama() -> None:
+    body = {"model": "m", "input": ["a", "b"], "truncate": True, "dimensions": 64, "keep_alive": 5, "options": {"x": 1}}
+    asked = EmbedFront().parse(json.dumps(body).encode(), max_depth=64, request_id="r")
+    assert json.loads(render_embeddings(asked)) == body
+    one = EmbeddingsFront().parse(b'{"model":"m","prompt":"a"}', max_depth=64, request_id="r")
+    assert json.loads(render_embeddings(one)) == {"model": "m", "input": ["a"], "truncate": False}
