@@ -108,11 +108,10 @@ class _Layout:
     def bits(self) -> int:
         return _WORD_BITS // len(self.shifts)
 
-    def integers(self, words: Tensor, axis: int) -> Tensor:
-        """[.., W, ..] words to [.., W * n, ..] integers along `axis` (0 or 1) of a matrix, int32."""
-        shifts = torch.tensor(self.shifts, dtype=torch.int32, device=words.device)
-        spread = (words.unsqueeze(axis + 1) >> (shifts[:, None] if axis == 0 else shifts)) & ((1 << self.bits) - 1)
-        return spread.flatten(axis, axis + 1)
+    def integers(self, words: Tensor) -> Tensor:
+        """[W, m] words to [W * n, m] integers, of the words' type."""
+        shifts = torch.tensor(self.shifts, dtype=words.dtype, device=words.device)
+        return ((words.unsqueeze(1) >> shifts[:, None]) & ((1 << self.bits) - 1)).flatten(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +134,16 @@ class _GroupedTensor:
         layout, per_word = self.layout, len(self.layout.shifts)
         for start, stop in self._pieces():
             first, last = start // per_word, -(-stop // per_word)
-            columns = slice(start, stop) if layout.words_along_inputs else slice(first, last)
-            integers = layout.integers(words[:, columns].to(out.device), 0 if layout.words_along_inputs else 1)
-            zero = layout.integers(self._plus_one(zeros[:, first:last].to(out.device)), 1)[:, : stop - start].int()
+            zero = layout.integers(self._plus_one(zeros[:, first:last].to(out.device)).T)[: stop - start].T
             scale = scales[:, start:stop].to(out.device, torch.float32)
-            values = (integers - zero[groups]).to(torch.float32).mul_(scale[groups])
-            out[start:stop] = values.T
+            if layout.words_along_inputs:
+                values = layout.integers(words[:, start:stop].to(out.device)).to(torch.float32)
+                values.sub_(zero.to(torch.float32).index_select(0, groups)).mul_(scale.index_select(0, groups))
+                out[start:stop] = values.T
+            else:
+                values = layout.integers(words[:, first:last].to(out.device).T.contiguous()).to(torch.float32)
+                values.sub_(zero.T.to(torch.float32).index_select(1, groups)).mul_(scale.T.index_select(1, groups))
+                out[start:stop] = values
 
     def _pieces(self) -> Iterator[tuple[int, int]]:
         """Outputs in order, whole words of them."""

@@ -79,7 +79,8 @@ class _Mxfp4Matrix:
             piece = slice(start, min(start + step, self.shape[0]))
             values = F.embedding(blocks[piece].to(out.device).to(torch.int32), pairs)  # [rows, blocks, 16, 2]
             exponents = scales[piece].to(out.device).to(torch.int32) - _BIAS
-            out[piece] = torch.ldexp(values.flatten(2), exponents.unsqueeze(-1)).flatten(1)
+            powers = torch.ldexp(torch.ones(exponents.shape, device=out.device), exponents)
+            out[piece] = values.flatten(2).mul_(powers.unsqueeze(-1)).flatten(1)
 
 
 def _byte_pairs(device: torch.device) -> Tensor:
