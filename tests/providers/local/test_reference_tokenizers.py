@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from gguf import GGUFWriter
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import BertTokenizer, XLMRobertaTokenizer
+from transformers import (
+    AutoTokenizer,
+    BertTokenizer,
+    GemmaTokenizer,
+    LlamaTokenizer,
+    Qwen2Tokenizer,
+    XLMRobertaTokenizer,
+)
 from transformers.integrations.gguf.gguf_tokenizer_mapping import (
     GGUF_PRE_TOKENIZER_SPLITS,
     convert_gguf_tokenizer,
@@ -17,6 +24,7 @@ from transformers.integrations.gguf.gguf_tokenizer_mapping import (
 
 from providers.local.gguf_pre_tokenizers import PRE_TOKENIZERS
 from providers.local.gguf_tokenizer import build_tokenizer, read_metadata, read_vocabulary
+from providers.local.tokenizer import load_tokenizer
 from tests.providers.local.corpus import CORPUS
 
 # Without what looks like a special token, which a vocabulary may have once only.
@@ -262,3 +270,55 @@ def test_bert_encodes_as_its_reference(lowercase: bool, tmp_path: Path) -> None:
     assert (pair.ids, pair.type_ids) == (expected["input_ids"], expected["token_type_ids"])
     assert mine.decode(mine.encode("Hello world", add_special_tokens=False).ids).lower() == "hello world"
     assert isinstance(mine.decoder, decoders.WordPiece)
+
+
+def saved(tokenizer: Any, folder: Path) -> Path:
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma", "qwen2", "xlm_roberta", "bert"])
+def test_a_folder_that_transformers_saved_encodes_as_transformers(
+    name: str, byte_pieces: tuple[list[str], list[str]], tmp_path: Path
+) -> None:
+    tokens, _, _ = sentence_pieces()
+    vocabulary = {text: index for index, text in enumerate(tokens)}
+    merges = [pair for pair in ((text[:-1], text[-1:]) for text in tokens[259:]) if set(pair) <= vocabulary.keys()]
+    bytes_of = {text: index for index, text in enumerate(byte_pieces[0])}
+    made: Any
+    match name:
+        case "llama":
+            made = LlamaTokenizer(vocab=vocabulary, merges=merges)
+        case "gemma":
+            made = GemmaTokenizer(vocab=vocabulary | {"<bos>": 9000, "<eos>": 9001}, merges=merges)
+        case "qwen2":
+            pairs = [tuple(merge.split(" ")) for merge in byte_pieces[1]]
+            made = Qwen2Tokenizer(vocab=bytes_of | {"<|endoftext|>": len(bytes_of)}, merges=pairs)
+        case "xlm_roberta":
+            made = XLMRobertaTokenizer(vocab=unigram_pieces())
+        case _:
+            words = [
+                "[PAD]",
+                "[UNK]",
+                "[CLS]",
+                "[SEP]",
+                "[MASK]",
+                "hello",
+                "world",
+                "##s",
+                "a",
+                "##b",
+                "##a",
+                "!",
+                "привет",
+            ]
+            made = BertTokenizer(vocab={text: index for index, text in enumerate(words)})
+    ours = load_tokenizer(saved(made, tmp_path))
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    for text in CORPUS:
+        for special in (True, False):
+            expected = theirs.encode(text, add_special_tokens=special)
+            assert ours.encode(text, add_special_tokens=special) == expected, text
+    assert ours.eos_token == (theirs.eos_token or "")
+    if theirs.eos_token_id is not None:
+        assert ours.eos_ids == {theirs.eos_token_id}
