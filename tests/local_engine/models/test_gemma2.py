@@ -52,12 +52,20 @@ def test_what_only_config_json_can_say_is_computed_as_transformers_does(
 def test_keys_that_config_json_leaves_out_mean_what_transformers_takes_them_for(tmp_path: Path) -> None:
     config_file = write_safetensors(oracle_of(NAME), tmp_path) / "config.json"
     values = json.loads(config_file.read_text())
-    for name in ("attn_logit_softcapping", "final_logit_softcapping", "sliding_window", "query_pre_attn_scalar"):
+    for name in (
+        "attn_logit_softcapping",
+        "final_logit_softcapping",
+        "sliding_window",
+        "query_pre_attn_scalar",
+        "layer_types",
+        "tie_word_embeddings",
+    ):
         del values[name]
     config_file.write_text(json.dumps(values))
     config = load_model(tmp_path, EngineConfig()).info.config
     assert (config.attention_soft_cap, config.logits_soft_cap, config.attention_scale) == (50.0, 30.0, 1 / 16)
-    assert config.windows == (4096, None)
+    assert [config.attention_kinds[config.kind_of(index)].window for index in range(3)] == [4096, None, 4096]
+    assert config.tie_embeddings
 
 
 @pytest.mark.parametrize(("layers", "scale"), [(46, (32 / 4) ** -0.5), (45, 16**-0.5)])

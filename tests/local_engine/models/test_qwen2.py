@@ -36,6 +36,16 @@ def test_it_answers_as_transformers_from_both_formats_alone_and_batched(
     answer_alike(tiny_oracle(seed=11, kind="qwen2", **variant), tmp_path)
 
 
+@pytest.mark.parametrize(("first", "windows"), [(0, [4] * 3), (1, [None, 4, 4]), (3, [None] * 3), (None, [None] * 3)])
+def test_a_file_without_layer_types_has_windows_from_max_window_layers_on(
+    first: int | None, windows: list[int | None], tmp_path: Path
+) -> None:
+    file = write_safetensors(tiny_oracle(kind="qwen2", **WINDOWED), tmp_path) / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"layer_types": None, "max_window_layers": first}))
+    config = load_model(tmp_path, EngineConfig()).info.config
+    assert [config.attention_kinds[config.kind_of(index)].window for index in range(3)] == windows
+
+
 @pytest.mark.parametrize(
     ("values", "reason"),
     [

@@ -45,6 +45,16 @@ def test_what_only_config_json_can_say_is_computed_as_transformers_does(
     assert ours.allclose(oracle.logits(PROMPTS[0]), atol=5e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("values", [{}, {"no_rope_layer_interval": None}])
+def test_a_file_without_a_list_of_layers_has_rope_on_three_of_four(values: dict[str, Any], tmp_path: Path) -> None:
+    oracle = oracle_of(NAME)
+    config = write_safetensors(oracle, tmp_path) / "config.json"
+    left_out = {"no_rope_layers": None, "layer_types": None}
+    config.write_text(json.dumps(json.loads(config.read_text()) | left_out | values))
+    ours = logits_of(load_model(tmp_path, EngineConfig()), PROMPTS[0])
+    assert ours.allclose(oracle.logits(PROMPTS[0]), atol=5e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
