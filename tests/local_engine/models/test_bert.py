@@ -191,3 +191,14 @@ def test_a_gguf_that_cannot_be_served_is_refused_by_name(
     path = write_bert_gguf(oracle, tmp_path / "model.gguf", pooling=pooling, leave_out=leave_out)
     with pytest.raises(ModelLoadError, match=word):
         load_encoder(path, EngineConfig())
+
+
+@pytest.mark.parametrize("scores", [False, True])
+def test_in_bfloat16_the_answers_are_nearly_the_same(scores: bool, tmp_path: Path) -> None:
+    folder = write_folder(tiny_encoder(scores=scores), tmp_path / "model")
+    with torch.inference_mode():
+        exact, coarse = (
+            load_encoder(folder, EngineConfig(dtype=dtype)).rows(TEXTS) for dtype in ("float32", "bfloat16")
+        )
+    assert coarse.dtype == torch.float32
+    torch.testing.assert_close(coarse, exact, atol=0.05, rtol=0.05)

@@ -21,6 +21,21 @@ TEXTS = tuple(
     EncoderInput(ids) for ids in ((3, 17, 99), (120,), (9,), (3, 17, 99), tuple(range(20, 50)), (44, 9, 81, 60))
 )
 
+# transformers' model types, with what their tiny models need beside the usual numbers.
+KINDS: dict[str, dict[str, int]] = {
+    "llama": {},
+    "mistral": {},
+    "qwen2": {},
+    "qwen3": {},
+    "gemma2": {},
+    "gemma3_text": {},
+    "phi3": {"pad_token_id": 0},
+    "smollm3": {"pad_token_id": 0},
+    "mixtral": {},
+    "qwen3_moe": {"head_dim": 8},
+    "gpt_oss": {},
+}
+
 
 def encode(path: Path, inputs: Sequence[EncoderInput], *, alone: bool = False) -> Rows:
     async def run() -> Rows:
@@ -51,10 +66,10 @@ def check(path: Path, wanted: torch.Tensor) -> None:
     assert np.array_equal(together, encode(path, TEXTS, alone=True))
 
 
-@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma3_text"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", ["lasttoken", "mean_tokens"])
 def test_a_model_saved_without_its_head_gives_the_vectors_of_transformers(kind: str, mode: str, tmp_path: Path) -> None:
-    oracle = tiny_oracle(kind=kind)
+    oracle = tiny_oracle(kind=kind, **KINDS[kind])
     oracle.model.model.save_pretrained(tmp_path)
     write_layout(tmp_path, mode)
     check(tmp_path, expected(oracle, TEXTS, mean=mode == "mean_tokens"))
@@ -114,3 +129,13 @@ def test_the_window_is_what_the_operator_says_or_8192_tokens(tmp_path: Path) -> 
     oracle.model.model.save_pretrained(tmp_path)
     assert load_encoder(tmp_path, EngineConfig()).info.max_tokens == 8192
     assert load_encoder(tmp_path, EngineConfig(max_context=9000)).info.max_tokens == 9000
+
+
+def test_in_bfloat16_the_vectors_are_nearly_the_same(tmp_path: Path) -> None:
+    oracle = tiny_oracle(kind="qwen3")
+    oracle.model.model.save_pretrained(tmp_path)
+    model = load_encoder(tmp_path, EngineConfig(dtype="bfloat16"))
+    with torch.inference_mode():
+        rows = model.rows(TEXTS)
+    assert rows.dtype == torch.float32
+    assert (rows * expected(oracle, TEXTS, mean=False)).sum(-1).min() > 0.99
