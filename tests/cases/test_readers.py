@@ -32,9 +32,10 @@ def _responses_events() -> list[tuple[str, Any]]:
     at = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     text = {"type": "output_text", "text": "hello", "annotations": []}
     done = {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [text]}
+    ended = {"error": None, "incomplete_details": None}
     rows: list[tuple[str, Any]] = [
-        ("response.created", {"response": {"id": "r", "status": "in_progress"}}),
-        ("response.in_progress", {"response": {"id": "r", "status": "in_progress"}}),
+        ("response.created", {"response": {"id": "r", "status": "in_progress", "output": []}}),
+        ("response.in_progress", {"response": {"id": "r", "status": "in_progress", "output": []}}),
         ("response.output_item.added", {"output_index": 0, "item": {**done, "status": "in_progress", "content": []}}),
         ("response.content_part.added", {**at, "part": {**text, "text": ""}}),
         ("response.output_text.delta", {**at, "delta": "he", "logprobs": []}),
@@ -42,7 +43,7 @@ def _responses_events() -> list[tuple[str, Any]]:
         ("response.output_text.done", {**at, "text": "hello", "logprobs": []}),
         ("response.content_part.done", {**at, "part": text}),
         ("response.output_item.done", {"output_index": 0, "item": done}),
-        ("response.completed", {"response": {"id": "r", "status": "completed", "output": [done]}}),
+        ("response.completed", {"response": {"id": "r", "status": "completed", "output": [done], **ended}}),
     ]
     return rows
 

@@ -143,10 +143,11 @@ class LiveResponse:
 
     def _start(self) -> None:
         self.status = "in_progress"
+        told = {"response": orjson.Fragment(self.snapshot())}
         if not self._created:
             self._created = True
-            self._say("response.created")
-        self._say("response.in_progress")
+            self._log.say("response.created", told)
+        self._log.say("response.in_progress", told)
 
     def _end(self, status: str, name: str) -> list[ResponseEvent]:
         self.status = status

@@ -4,6 +4,7 @@ An item says `added`, its content, and `done`; who decides when is `adapters.ope
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 
 import orjson
@@ -36,18 +37,22 @@ class EventLog:
         self.out: list[ResponseEvent] = []
 
     def say(self, name: str, fields: Mapping[str, Any]) -> None:
-        self.say_raw(name, orjson.dumps(fields)[1:])
+        self.say_raw(name, on_one_line(orjson.dumps(fields))[1:])
 
     def say_raw(self, name: str, rest: bytes) -> None:
-        """`rest` is what stands in the object behind its type and number, its closing brace included."""
+        """`rest` is what stands in the object behind its type and number, its closing brace included, on one line."""
         number = self.number
         self.number = number + 1
-        data = b'{"type":"%b","sequence_number":%d,%b' % (name.encode(), number, rest)
-        self.out.append(ResponseEvent(number, name, on_one_line(data)))
+        self.out.append(ResponseEvent(number, name, b"%b%d,%b" % (_event_head(name), number, rest)))
 
     def take(self) -> list[ResponseEvent]:
         out, self.out = self.out, []
         return out
+
+
+@lru_cache(maxsize=256)  # upstreams name events of their own as well
+def _event_head(name: str) -> bytes:
+    return b'{"type":%b,"sequence_number":' % orjson.dumps(name)
 
 
 class Item(Protocol):
@@ -380,7 +385,7 @@ class HostedItem:
         fields.pop("type", None)
         fields.pop("sequence_number", None)
         fields["output_index"] = Raw(b"%d" % self.index)
-        log.say_raw(name, _encode_raw(fields)[1:])
+        log.say_raw(name, on_one_line(_encode_raw(fields))[1:])
 
     def settle(self, item: bytes) -> None:
         """The item as it is at its end."""

@@ -4,10 +4,12 @@ The Open Responses specification names the events of raw reasoning otherwise and
 everything else is one dialect.
 """
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 import orjson
+from msgspec import Struct
 
 from adapters.canonical.errors import GatewayError
 from adapters.openai.errors import error_object
@@ -28,8 +30,8 @@ OPENAI_FORM = Form("openai", "response.reasoning_text.delta", "response.reasonin
 OPEN_RESPONSES_FORM = Form("open_responses", "response.reasoning.delta", "response.reasoning.done", nests_errors=True)
 
 
-class ResponseEvent(NamedTuple):
-    """`data` is the whole JSON object, which says its type and number as well."""
+class ResponseEvent(Struct, frozen=True, gc=False):
+    """`data` is the whole JSON object on one line, which says its type and number as well."""
 
     sequence_number: int
     name: str
@@ -37,7 +39,12 @@ class ResponseEvent(NamedTuple):
 
     @property
     def frame(self) -> bytes:
-        return b"event: %b\ndata: %b\n\n" % (self.name.encode(), self.data)
+        return b"%b%b\n\n" % (_frame_head(self.name), self.data)
+
+
+@lru_cache(maxsize=256)
+def _frame_head(name: str) -> bytes:
+    return b"event: %b\ndata: " % name.encode()
 
 
 def on_one_line(data: bytes) -> bytes:
