@@ -29,9 +29,12 @@ RERANK_FIELDS = frozenset(("top_n", "truncate_prompt_tokens", "user"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalEncoder:
+    """`prompt`: what goes before every text that is embedded."""
+
     name: str
     engine: Encoder
     tokenizer: FastTokenizer
+    prompt: str = ""
 
     @property
     def scores(self) -> bool:
@@ -81,11 +84,11 @@ def _limit(encoder: LocalEncoder, truncate: int | None) -> int | None:
 
 
 def _input(encoder: LocalEncoder, text: Prompt, limit: int | None) -> EncoderInput:
-    """Token ids are taken as they are; a text gets the model's special tokens around it, also when it is cut."""
+    """Token ids are taken as they are. A text gets the model's prompt before it, and its special tokens around it."""
     if isinstance(text, tuple):
         return EncoderInput(text[:limit])
     backend = encoder.tokenizer.backend
-    encoding = backend.encode_batch_fast([text], add_special_tokens=False)[0]
+    encoding = backend.encode_batch_fast([encoder.prompt + text], add_special_tokens=False)[0]
     _cut(encoding, limit, backend.num_special_tokens_to_add(False))
     return EncoderInput(tuple(backend.post_process(encoding).ids))
 

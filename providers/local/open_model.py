@@ -46,4 +46,19 @@ def _load_encoder(
         config = replace(config, max_batch_tokens=_BATCH_TOKENS)
     tokenizer = load_tokenizer(path)
     model = load_encoder(path, config, progress=lambda done, total: progress("loading", done, total))
-    return LocalEncoder(name=name, engine=EncoderEngine(model, config), tokenizer=tokenizer)
+    return LocalEncoder(
+        name=name, engine=EncoderEngine(model, config), tokenizer=tokenizer, prompt=_default_prompt(path)
+    )
+
+
+def _default_prompt(path: Path) -> str:
+    """What sentence-transformers puts before every text that is embedded, where the folder names something."""
+    from local_engine.loading.fields import FieldReader
+    from local_engine.loading.safetensors import read_json
+
+    file = path / "config_sentence_transformers.json"
+    if not file.is_file():
+        return ""
+    fields = FieldReader(file, read_json(file))
+    name, prompts = fields.text("default_prompt_name", ""), fields.table("prompts")
+    return prompts.text(name) if name and prompts is not None else ""

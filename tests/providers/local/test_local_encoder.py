@@ -1,5 +1,6 @@
 """Embedding models and cross-encoders of this machine, from texts to vectors and scores."""
 
+import json
 from array import array
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -216,3 +217,15 @@ async def test_tokens_of_a_model_that_generates_are_told_and_read_back(tmp_path:
         assert len(tokens.texts) == len(tokens.ids) == 7
         assert tokens.texts[2] == "�"
         assert await provider.detokenize(DetokenizeRequest(model="m", ids=tokens.ids)) == "Grüße"
+
+
+async def test_the_prompt_that_a_folder_names_goes_before_every_text(tmp_path: Path) -> None:
+    write_encoder(tmp_path / "plain")
+    write_encoder(tmp_path / "prompted")
+    prompts = {"prompts": {"query": "red ", "document": ""}, "default_prompt_name": "query"}
+    (tmp_path / "prompted" / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    async with serving(tmp_path / "plain") as provider:
+        plain = await provider.embed(asked("red car", RED_CAR))
+    async with serving(tmp_path / "prompted") as provider:
+        prompted = await provider.embed(asked("car", RED_CAR))
+    assert prompted.vectors == plain.vectors
