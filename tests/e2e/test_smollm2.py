@@ -103,6 +103,26 @@ async def test_streamed_text_equals_the_body(served: Served) -> None:
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
 
 
+async def test_the_responses_api_answers_alike_streamed_and_whole_and_goes_on_from_its_own_output(
+    served: Served,
+) -> None:
+    asked: Any = {"model": MODEL, "temperature": 0, "instructions": "Be brief."}
+    whole = await served.client.responses.create(input=QUESTION, **asked)
+    async with served.client.responses.stream(input=QUESTION, **asked) as stream:
+        final = await stream.get_final_response()
+    assert "Paris" in whole.output_text
+    assert final.output_text == whole.output_text
+    assert final.usage is not None
+    assert whole.usage is not None
+    assert final.usage.total_tokens == whole.usage.total_tokens
+    items: list[Any] = [{"role": "user", "content": QUESTION}, *[item.to_dict() for item in whole.output]]
+    items.append({"role": "user", "content": "And of Italy?"})
+    follow_up = await served.client.responses.create(input=items, **asked)
+    assert "Rome" in follow_up.output_text
+    cut = await served.client.responses.create(input=QUESTION, max_output_tokens=2, **asked)
+    assert (cut.status, cut.output[0].to_dict()["status"]) == ("incomplete", "incomplete")
+
+
 async def test_n_choices_differ_and_repeat_with_their_seed(served: Served) -> None:
     options = {"n": 2, "seed": 7, "temperature": 1.0, "max_tokens": 12}
     first = await ask(served, "Name an animal.", **options)
