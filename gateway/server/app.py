@@ -66,6 +66,8 @@ _LISTS: Mapping[str, ListingFront | None] = {"/v1/models": None, "/v1beta/models
 _BY_HEADER: Mapping[str, ListingFront] = {"anthropic-version": _MESSAGES, "x-goog-api-key": _GEMINI}
 _BY_START: Mapping[str, Front] = {"/v1beta/": _GEMINI, "/api/": _OLLAMA}
 _RESPONSES = "/v1/responses"
+_UNTYPED = "/api/"
+"""Below this path bodies need not say that they are JSON: Ollama does not ask, and its examples with curl do not."""
 _CLOSE_S = 1.0
 """What connections get to end after the drain; aiohttp takes 0 for no limit."""
 _HELD_BODIES = 8
@@ -148,11 +150,12 @@ def build_app(
     max_bytes = int(config.server.max_body_mb * 2**20)
     held = HeldBytes(_HELD_BODIES * max_bytes)
     bodies = BodyReader(max_bytes, held)
+    untyped = BodyReader(max_bytes, held, any_type=True)
     served: dict[str, Served] = {
         path: Generation(
             front,
             router,
-            bodies,
+            untyped if path.startswith(_UNTYPED) else bodies,
             now=around.now,
             max_depth=config.server.max_depth,
             keepalive_s=config.server.keepalive_s,
@@ -182,7 +185,7 @@ def build_app(
         local=_loaded_at_start(config, providers),
         started_at=int(around.now()),
     )
-    served.update(ollama_posts(_OLLAMA, catalogue, router, bodies, now=around.now, max_depth=config.server.max_depth))
+    served.update(ollama_posts(_OLLAMA, catalogue, router, untyped, now=around.now, max_depth=config.server.max_depth))
     service = Service(
         served,
         catalogue,

@@ -46,15 +46,20 @@ class HeldBytes:
 
 
 class BodyReader:
-    """Reads JSON bodies of at most `max_bytes`. What it returns was taken from `held`: give it back when done."""
+    """Reads JSON bodies of at most `max_bytes`. What it returns was taken from `held`: give it back when done.
 
-    def __init__(self, max_bytes: int, held: HeldBytes) -> None:
+    `any_type`: also those that do not say that they are JSON, as curl sends them by itself.
+    """
+
+    def __init__(self, max_bytes: int, held: HeldBytes, *, any_type: bool = False) -> None:
         self._max_bytes = max_bytes
+        self._any_type = any_type
         self.held = held
 
     async def read(self, request: web.BaseRequest) -> bytes:
         """Raises WrongMediaType, BodyTooLarge, NotReady, or InvalidRequest for a body that is broken or too slow."""
-        _check_type(request.headers.get(hdrs.CONTENT_TYPE, ""))
+        if not self._any_type:
+            _check_type(request.headers.get(hdrs.CONTENT_TYPE, ""))
         await self._check_head(request)
         content = request.content
         if content.is_eof():  # the whole body came with the headers, as small ones do

@@ -188,7 +188,6 @@ async def test_an_error_inside_a_stream_is_the_sdks_error() -> None:
         ("/api/chat", b"{", {}, 400),
         ("/api/chat", b'{"model":"m","messages":[]}', {}, 400),
         ("/api/generate", b'{"model":"m"}', {}, 400),
-        ("/api/chat", b"{}", {"content-type": "text/plain"}, 415),
         ("/api/chat", orjson.dumps({"model": "nowhere", "messages": [USER]}), {}, 404),
         ("/api/show", b'{"model":"nowhere"}', {}, 404),
         ("/api/show", b"{}", {}, 400),
@@ -261,6 +260,16 @@ async def test_the_sdk_gets_vectors_in_both_ways() -> None:
         assert (await sdk.embeddings("fake/m", "abcd")).embedding == [4.0, 0.5]
         with pytest.raises(ollama.ResponseError, match="keep_alive"):
             await sdk.embed("fake/m", "ab", keep_alive="5m")
+
+
+async def test_a_body_need_not_say_that_it_is_json() -> None:
+    data = orjson.dumps({"model": "fake/m", "messages": [USER], "stream": False})
+    provider = ScriptedProvider("fake", HELLO, models=[ModelEntry(id="m")])
+    async with running(provider) as gateway:
+        for path, sent in (("/api/chat", data), ("/api/show", b'{"model":"fake/m"}')):
+            headers = {"content-type": "application/x-www-form-urlencoded"}
+            async with gateway.session.post(gateway.url + path, data=sent, headers=headers) as answer:
+                assert answer.status == 200, path
 
 
 async def test_keys_and_headers_are_the_gateways_own() -> None:
