@@ -16,6 +16,10 @@ from local_engine.loading.weights import GgufName, Weights
 __all__ = ["ExpertNames", "gguf_experts", "gguf_expert_names", "sparse_mlp", "swiglu"]
 
 
+# The format's numbers for them. The second equals the first, normalised.
+_SOFTMAX, _SOFTMAX_OF_CHOSEN = 1, 3
+
+
 @dataclass(frozen=True, slots=True)
 class ExpertNames:
     """What a layer calls its router, the list of its experts, and their gate, up and down matrices."""
@@ -72,7 +76,16 @@ def sparse_mlp(
 
 
 def gguf_experts(fields: FieldReader, architecture: str, intermediate_size: int) -> ExpertsConfig:
-    """From a GGUF's keys under `architecture`. intermediate_size: of an expert, where the file does not say."""
+    """From a GGUF's keys under `architecture`. intermediate_size: of an expert, where the file does not say.
+
+    Raises ModelLoadError for ways to choose experts that other architectures have.
+    """
+    for key, usual in (("expert_group_count", 1), ("expert_shared_count", 0), ("expert_weights_scale", 1.0)):
+        if (value := fields.number(f"{architecture}.{key}", usual)) not in (0, usual):
+            fields.refuse(f"{architecture}.{key} is {value:g}, supported is {usual:g}")
+    gating = fields.integer(f"{architecture}.expert_gating_func", _SOFTMAX)
+    if gating not in (_SOFTMAX, _SOFTMAX_OF_CHOSEN):
+        fields.refuse(f"{architecture}.expert_gating_func is {gating}, supported is a softmax")
     return ExpertsConfig(
         count=fields.integer(f"{architecture}.expert_count"),
         per_token=fields.integer(f"{architecture}.expert_used_count"),

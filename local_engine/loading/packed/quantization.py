@@ -94,6 +94,7 @@ def _block(table: FieldReader, name: str) -> tuple[int, int] | None:
 
 _METHODS: Mapping[str, Callable[[FieldReader], Packing]] = {
     "fp8": _fp8,
+    "fbgemm_fp8": _fp8,
     "compressed-tensors": _compressed,
     "gptq": _gptq,
     "awq": _awq,

@@ -44,6 +44,22 @@ def test_a_gguf_may_say_that_weights_are_not_normalised(tmp_path: Path) -> None:
     torch.testing.assert_close(logits, oracle.logits(PROMPTS[0]), atol=5e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("expert_gating_func", 2, "expert_gating_func is 2, supported is a softmax"),
+        ("expert_group_count", 8, "expert_group_count is 8, supported is 1"),
+        ("expert_shared_count", 1, "expert_shared_count is 1, supported is 0"),
+        ("expert_weights_scale", 2.5, "expert_weights_scale is 2.5, supported is 1"),
+    ],
+)
+def test_other_ways_to_choose_experts_are_refused_by_the_key(
+    key: str, value: float, reason: str, tmp_path: Path
+) -> None:
+    path = write_gguf(oracle_of(NAME), tmp_path / "m.gguf", numbers={f"qwen3moe.{key}": value})
+    assert reason in refusal(path)
+
+
 @pytest.mark.parametrize("name", ["num_experts", "num_local_experts"])
 def test_both_names_of_the_number_of_experts_are_read(name: str, tmp_path: Path) -> None:
     config = write_safetensors(oracle_of(NAME), tmp_path) / "config.json"

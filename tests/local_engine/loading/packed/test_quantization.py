@@ -29,6 +29,7 @@ def compressed(**weights: Any) -> dict[str, Any]:
         (None, None),
         ({"quant_method": "fp8", "weight_block_size": [128, 64]}, Fp8Packing((128, 64))),
         ({"quant_method": "fp8", "weight_block_size": None}, Fp8Packing()),
+        ({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, Fp8Packing()),
         (compressed(), Fp8Packing()),
         (compressed(strategy="block", block_structure=[128, 128]), Fp8Packing((128, 128))),
         ({"quant_method": "gptq", "bits": 4, "group_size": 64}, GptqPacking(4, 64)),
