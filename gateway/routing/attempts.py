@@ -79,6 +79,10 @@ class Attempts:
         if self._wait_s is None:
             self._failures.append(error)
 
+    def again(self) -> None:
+        """The same target is asked something else at once, which is no second try."""
+        self._wait_s = 0.0
+
     def verdict(self) -> GatewayError:
         """What the client is told after all targets failed: the last one that an upstream said, with the smallest
         wait."""

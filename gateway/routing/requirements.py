@@ -49,7 +49,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "return_context_logits": (False,),
     "detokenize": (True,),
     "include_obfuscation": (False,),
-    "truncation": ("disabled",),
+    "truncation": ("auto", "disabled"),  # the router itself shortens what does not fit
     "reasoning.mode": ("adaptive",),
     "reasoning.summary": ("auto", "concise", "detailed"),  # the front shows the thoughts themselves
     "sampling.top_p": (1.0,),

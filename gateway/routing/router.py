@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from adapters.canonical.errors import GatewayError, InvalidRequest, NotReady, UnsupportedParameter
+from adapters.canonical.errors import ContextOverflow, GatewayError, InvalidRequest, NotReady, UnsupportedParameter
 from adapters.canonical.events import is_output
 from adapters.canonical.request import LoraAdapter, Request
 from adapters.canonical.usage import Usage
@@ -22,6 +22,7 @@ from gateway.routing.guard import FinishGuard
 from gateway.routing.names import Names
 from gateway.routing.requirements import Fitted, Spelling, fit
 from gateway.routing.route import Route, Target
+from gateway.routing.truncation import shortened
 from providers.base import Batch
 
 __all__ = ["Progress", "Router", "RoutingRules"]
@@ -99,7 +100,12 @@ class Router:
                         if guard.complete:
                             return  # every choice is whole: a fault after that takes nothing away (law 4)
                         raise
-                    attempts.failed(error)
+                    shorter = shortened(request) if isinstance(error, ContextOverflow) else None
+                    if shorter is None:
+                        attempts.failed(error)
+                    else:
+                        request = shorter
+                        attempts.again()
             raise attempts.verdict()
         except asyncio.CancelledError:
             if deadline.took():
