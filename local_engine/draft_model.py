@@ -87,7 +87,7 @@ class DraftModel:
         while same < min(len(own.tokens), len(sequence.tokens)) and own.tokens[same] == sequence.tokens[same]:
             same += 1
         own.tokens[same:] = sequence.tokens[same:]
-        own.num_computed = min(own.num_computed, same)
+        own.num_computed = min(own.num_computed, same, len(own.tokens) - 1)  # the logits of the last one are needed
         twin.known = len(own.tokens)
         needed = -(-(len(own.tokens) + count) // self._block_size) - len(own.blocks)
         fresh = self._allocator.allocate(max(needed, 0))

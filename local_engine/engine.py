@@ -163,8 +163,13 @@ class Engine:
         sequence.paused = False
 
     def step(self) -> list[SequenceEvent]:
-        """Computes one batch and returns what is new. Empty when there was nothing to do, or only parts of prompts."""
+        """Computes one batch and returns what is new, an event a request at most.
+
+        Empty when there was nothing to do, or only parts of prompts.
+        """
         events = self._take_late(timeout_s=0.0 if self.scheduler.runnable else _MASK_WAIT_S)
+        if events:
+            return events  # computing them further now could give one request two events
         chunks = self.scheduler.schedule(self._draft())
         if self.scheduler.copies:
             events += self._copy_blocks(self.scheduler.copies)
@@ -256,7 +261,8 @@ class Engine:
         events: list[SequenceEvent] = []
         for sequence, result in self._runner.sample_late(timeout_s=timeout_s).items():
             sequence.parked = False
-            events += self._go_on(sequence, result, None)
+            if not sequence.done:  # as in `_apply_all`
+                events += self._go_on(sequence, result, None)
         return events
 
     def _apply_all(self, results: Mapping[Chunk, StepResult]) -> list[SequenceEvent]:

@@ -104,18 +104,23 @@ def candidates(
     logprobs = torch.log_softmax(logits, -1)
     shaped = logprobs.clone()
     _shape_distribution(shaped, rows)
+    values, ids = shaped.topk(min(max(counts), shaped.shape[1]), dim=-1)
+    own = logprobs.gather(1, ids).clamp_(min=LOGPROB_FLOOR).tolist()
+    # The likeliest tokens of a row are the same beside each of its candidates.
+    reported = _report(logprobs, ids[:, 0].tolist(), [row.sampling.logprobs or 0 for row in rows])
     found: list[list[Candidate] | GenerationFailed] = []
-    for row, count in enumerate(counts):
-        values, ids = shaped[row].topk(min(count, shaped.shape[1]))
-        kept = [(token, value) for token, value in zip(ids.tolist(), values.tolist(), strict=True) if value > -math.inf]
+    for row, (row_values, row_ids) in enumerate(zip(values.tolist(), ids.tolist(), strict=True)):
+        kept = [
+            Candidate(TokenOutput(token_id, logprob, reported[row].top), value)
+            for token_id, logprob, value in zip(row_ids, own[row], row_values, strict=True)
+            if value > -math.inf
+        ]
         if not sound[row] or not kept:
             found.append(_failure(sound=sound[row]))
             continue
-        reported = rows[row].sampling.logprobs or 0
         # Equal values in the order of token ids, whatever order the device finds them in.
-        kept.sort(key=lambda pair: (-pair[1], pair[0]))
-        tokens = _report(logprobs[row].expand(len(kept), -1), [token for token, _ in kept], [reported] * len(kept))
-        found.append([Candidate(token, value) for token, (_, value) in zip(tokens, kept, strict=True)])
+        kept.sort(key=lambda candidate: (-candidate.logprob, candidate.token.token_id))
+        found.append(kept[: counts[row]])
     return found
 
 

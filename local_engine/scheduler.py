@@ -106,11 +106,11 @@ class Scheduler:
     def fork(self, parent: Sequence, child: Sequence, *, num_computed: int) -> None:
         """Takes in a sequence that begins with the first `num_computed` tokens of another, which it shares.
 
-        Where the parent has lost its blocks, or as many as allowed run, it waits and is computed anew. Forks count with
+        Where there is nothing to share, or as many as allowed run, it waits and is computed anew. Forks count with
         their request, not for the bound on requests.
         """
         self._requests[child.arrival] += 1
-        if parent.num_computed < num_computed or len(self.running) >= self.max_sequences:
+        if not 0 < num_computed <= parent.num_computed or len(self.running) >= self.max_sequences:
             insort(self.waiting, child, key=_rank)
             return
         child.blocks = parent.blocks[: -(-num_computed // self.block_size)]
@@ -189,6 +189,8 @@ class Scheduler:
             raise ValueError("sequences and requests do not add up")
         for sequence in self.running:
             room = len(sequence.blocks) * self.block_size
+            if not room:
+                raise ValueError("a running sequence holds no blocks")
             if not sequence.num_computed <= len(sequence.tokens) <= room + 1 or sequence.num_computed > room:
                 raise ValueError(f"{len(sequence.tokens)} tokens, {sequence.num_computed} computed, room for {room}")
             for block, key in zip_longest(sequence.blocks, self._keys(sequence)):

@@ -146,6 +146,12 @@ def test_samples_compute_their_prompt_once_without_the_prefix_cache_too(tiny_mod
     assert engine.stats().blocks_used == 0
 
 
+@pytest.mark.parametrize("sampling", [beams(n=3), SamplingParams(n=3, seed=1, max_tokens=8, ignore_eos=True)])
+def test_a_prompt_of_one_token_is_enough_for_a_search(tiny_model: LoadedModel, sampling: SamplingParams) -> None:
+    found = search(Engine(tiny_model, small_config()), sampling, [9])
+    assert [len(answer.tokens) for answer in found] == [8] * 3
+
+
 def test_the_best_of_several_samples_come_first(tiny_model: LoadedModel) -> None:
     sampling = SamplingParams(n=2, best_of=6, seed=5, max_tokens=6, ignore_eos=True, temperature=1.5, logprobs=0)
     everyone = search(Engine(tiny_model, small_config()), SamplingParams(**_fields(sampling) | {"n": 6}))

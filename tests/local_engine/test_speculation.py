@@ -75,12 +75,18 @@ def plain(tiny_model: LoadedModel) -> list[Outcome]:
 @pytest.mark.parametrize("guesser", ["lookup", "itself", "another model"])
 @pytest.mark.parametrize("tokens", [1, 4, 9])
 def test_greedy_and_seeded_answers_are_the_very_same(
-    tiny_model: LoadedModel, other_model: LoadedModel, plain: list[Outcome], guesser: str, tokens: int
+    tiny_model: LoadedModel,
+    other_model: LoadedModel,
+    plain: list[Outcome],
+    guesser: str,
+    tokens: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     draft = {"lookup": None, "itself": tiny_model, "another model": other_model}[guesser]
     speculating = engine(tiny_model, draft, draft_tokens=tokens)
     outcomes = generate(speculating, requests())
     assert same(outcomes, plain)
+    assert not caplog.records  # no step went without guesses because of a defect
     stats = speculating.stats()
     assert stats.accepted_draft_tokens > 0
     assert stats.blocks_used == 0
@@ -92,7 +98,12 @@ def test_greedy_and_seeded_answers_are_the_very_same(
 @pytest.mark.parametrize("draft_kv_blocks", [None, 2, 12])
 @pytest.mark.parametrize(("blocks", "budget"), [(17, 64), (24, 6), (60, 9)])
 def test_preempted_and_chunked_ones_too(
-    tiny_model: LoadedModel, plain: list[Outcome], blocks: int, budget: int, draft_kv_blocks: int | None
+    tiny_model: LoadedModel,
+    plain: list[Outcome],
+    blocks: int,
+    budget: int,
+    draft_kv_blocks: int | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     config = config_with_blocks(tiny_model, blocks, max_batch_tokens=budget, draft_tokens=4)
     draft = None
@@ -100,6 +111,7 @@ def test_preempted_and_chunked_ones_too(
         draft = tiny_model
         config = replace(config, draft_kv_bytes=config_with_blocks(tiny_model, draft_kv_blocks).kv_bytes)
     assert same(generate(Engine(tiny_model, config, draft=draft), requests()), plain)
+    assert not caplog.records
 
 
 def test_logprobs_are_those_without_guesses(tiny_model: LoadedModel) -> None:
