@@ -4,7 +4,7 @@ A stream has no end marker but a finishReason, which older models send with ever
 the body. Every part comes whole; texts of one kind that follow each other are one part.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -107,8 +107,9 @@ class _Choice:
 class _Answer:
     """The state of one answer. The provider's name goes with what the model signed."""
 
-    def __init__(self, provider: str, new_id: Callable[[], str]) -> None:
+    def __init__(self, provider: str, names: Mapping[str, str], new_id: Callable[[], str]) -> None:
         self._provider = provider
+        self._names = names
         self._new_id = new_id
         self._ids: set[str] = set()
         self._choices: dict[int, _Choice] = {}
@@ -240,7 +241,7 @@ class _Answer:
         args = bytes(call.args)
         data = None if not signature else chat_data(signature)
         out += (
-            ToolCallStarted(index, part, call_id, call.name, "function", data),
+            ToolCallStarted(index, part, call_id, self._names.get(call.name, call.name), "function", data),
             ToolArgumentsDelta(index, part, "{}" if args in _NOTHING else args.decode()),
             ToolCallFinished(index, part),
         )
@@ -293,15 +294,15 @@ def _unix_seconds(created: str | None) -> int | None:
         return None
 
 
-def stream_parser(provider: str, new_id: Callable[[], str]) -> SseAnswerParser:
-    """The parser of a streamed answer."""
-    return SseAnswerParser(_Answer(provider, new_id))
+def stream_parser(provider: str, names: Mapping[str, str], new_id: Callable[[], str]) -> SseAnswerParser:
+    """The parser of a streamed answer. `names` are the client's tools by the names that were sent in their place."""
+    return SseAnswerParser(_Answer(provider, names, new_id))
 
 
-def parse_whole(provider: str, body: bytes, new_id: Callable[[], str]) -> list[Event]:
+def parse_whole(provider: str, body: bytes, names: Mapping[str, str], new_id: Callable[[], str]) -> list[Event]:
     """The events of a body that was not streamed."""
     out: list[Event] = []
-    answer = _Answer(provider, new_id)
+    answer = _Answer(provider, names, new_id)
     answer.feed(body, out)
     if not answer.complete:
         raise BadUpstreamResponse("the upstream's answer has no finishReason")

@@ -9,7 +9,7 @@ from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import AUTO, NONE, REQUIRED, Request, Tool, ToolChoice
 from adapters.gemini.schemas import json_schema_of
-from adapters.gemini.vocabulary import BOOL, GEMINI, NAME, RAW_OBJECT, TEXT, TEXTS
+from adapters.gemini.vocabulary import BOOL, GEMINI, NAME, RAW_OBJECT, TEXT, TEXTS, TOOL_NAMES
 from adapters.gemini.wire_objects import object_at, rest_of, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject
 
@@ -103,7 +103,7 @@ def tool_objects(request: Request) -> list[Any] | None:
 
 
 def _declaration(tool: Tool) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": tool.name}
+    found: dict[str, Any] = {"name": TOOL_NAMES.sent(tool.name)}
     if tool.description is not None:
         found["description"] = tool.description
     if tool.parameters is not None:
@@ -119,14 +119,14 @@ def tool_config_object(request: Request) -> dict[str, Any] | None:
         return None
     calling: dict[str, Any] = {"mode": _WORDS[choice.mode]}
     if choice.name is not None:
-        calling["allowedFunctionNames"] = [choice.name]
+        calling["allowedFunctionNames"] = [TOOL_NAMES.sent(choice.name)]
     elif choice.allowed is not None:
-        calling["allowedFunctionNames"] = [_name_in(reference) for reference in choice.allowed]
+        calling["allowedFunctionNames"] = [TOOL_NAMES.sent(_name_in(reference)) for reference in choice.allowed]
     return {"functionCallingConfig": calling}
 
 
-def _name_in(reference: bytes) -> object:
+def _name_in(reference: bytes) -> str:
     """The name in a reference to a tool, which dialects put at different depths."""
     found = _REFERENCE.decode(reference)
     inner = found.get(str(found.get("type")))
-    return inner.get("name") if isinstance(inner, dict) else found.get("name")
+    return str(inner.get("name") if isinstance(inner, dict) else found.get("name"))

@@ -36,7 +36,7 @@ from adapters.canonical.request import Request
 from adapters.gemini.media import document_part, media_part
 from adapters.gemini.signatures import SKIPPED, Place, place_of, signature_in_chat, signs_next
 from adapters.gemini.thinking import is_third_generation
-from adapters.gemini.vocabulary import GEMINI
+from adapters.gemini.vocabulary import GEMINI, TOOL_NAMES
 from adapters.minted_ids import is_minted
 
 __all__ = ["contents_of"]
@@ -181,7 +181,7 @@ class _Writer:
 
     def result_part(self, part: ToolResult, name: str) -> dict[str, Any]:
         found: dict[str, Any] = {} if is_minted(part.call_id) else {"id": part.call_id}
-        found["name"] = name
+        found["name"] = TOOL_NAMES.sent(name)
         data = part.provider_data
         if data is not None and data.origin == GEMINI:
             found.update({key: orjson.Fragment(raw) for key, raw in data.fields.items()})
@@ -207,7 +207,7 @@ def _call_object(call: ToolCall) -> dict[str, Any]:
             f"messages: the arguments of the tool call '{call.id}' are not a JSON object", param="messages"
         ) from error
     found: dict[str, Any] = {} if is_minted(call.id) else {"id": call.id}
-    return found | {"name": call.name, "args": orjson.Fragment(text)}
+    return found | {"name": TOOL_NAMES.sent(call.name), "args": orjson.Fragment(text)}
 
 
 def _response(result: ToolResult) -> Any:

@@ -11,8 +11,9 @@ from msgspec.json import Decoder
 from adapters.canonical.events import ChoiceFinished
 from adapters.canonical.stop_reason import StopReason
 from adapters.json_fields import RawDecoder
+from adapters.tool_names import NameRule
 
-__all__ = ["GEMINI", "SPELLINGS", "STOP_REASONS", "finish_word"]
+__all__ = ["GEMINI", "SPELLINGS", "STOP_REASONS", "TOOL_NAMES", "finish_word"]
 
 GEMINI = "gemini.generate_content"
 
@@ -53,6 +54,8 @@ _FINISH_WORDS = {
     StopReason.OTHER: "OTHER",
 }
 """Ours to the client's finishReason. ERROR and CANCELLED are never a word but an error."""
+
+TOOL_NAMES = NameRule(first="A-Za-z_", allowed="A-Za-z0-9_.:-", max_length=128)
 
 TOKEN_COUNT = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
 BUDGET = Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)])
