@@ -206,7 +206,7 @@ async def _pm_01(case: Case) -> None:
 
 
 async def _pm_01_vendors(case: Case) -> None:
-    for name, vendor in VENDORS.items():
+    for name, vendor in ((name, vendor) for name, vendor in VENDORS.items() if "messages" in vendor.fields):
         for fields in ({}, {"max_completion_tokens": None}, {"max_tokens": None}):
             body = {key: value for key, value in case.body_with(**fields).items() if value is not None}
             remote = Case(case.id, {"request": {**case.requests[0], "body": {**body, "model": f"{name}/x"}}})
