@@ -8,13 +8,17 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from adapters.canonical.messages import Message, Text, ToolCall, ToolResult
-from adapters.canonical.request import Tool
+from adapters.canonical.request import Request, Tool
+from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate
+from providers.local.engine_request import model_prompt
+from providers.local.local_model import LocalModel
 from providers.local.quoted_text import Quoter, is_quoted
 from providers.local.template_messages import render_prompt
 from providers.local.tokenizer import FastTokenizer, SpecialTokens, load_tokenizer
 from tests.providers.local.corpus import CORPUS
 from tests.providers.local.templates import CHATML
+from tests.scripted_engine import ScriptedEngine
 
 SPECIAL = ("<|im_start|>", "<|im_end|>", "</s>", "[INST]")
 
@@ -46,6 +50,13 @@ def metaspace() -> Tokenizer:
     return backend
 
 
+def prepending() -> Tokenizer:
+    """A space before the text between any two special tokens, as Llama 2 and GGUFs have it."""
+    backend = Tokenizer(metaspace().model)
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    return backend
+
+
 def tokenizer(backend: Tokenizer, *, normalized: bool = False) -> FastTokenizer:
     backend.add_tokens([AddedToken("<think>", normalized=False)])
     backend.add_special_tokens([AddedToken(text, normalized=normalized, special=True) for text in SPECIAL])
@@ -55,6 +66,7 @@ def tokenizer(backend: Tokenizer, *, normalized: bool = False) -> FastTokenizer:
 KINDS = {
     "byte_level": tokenizer(byte_level()),
     "metaspace": tokenizer(metaspace()),
+    "prepending": tokenizer(prepending()),
     "special_tokens_searched_late": tokenizer(metaspace(), normalized=True),
 }
 
@@ -82,7 +94,7 @@ def test_a_templates_own_tokens_beside_quoted_text_are_tokens(kind: str) -> None
     assert sum(map(KINDS[kind].is_special, ids)) == 2
 
 
-@pytest.mark.parametrize("kind", ["byte_level", "metaspace"])
+@pytest.mark.parametrize("kind", ["byte_level", "metaspace", "prepending"])
 @pytest.mark.parametrize("text", CORPUS)
 def test_text_without_special_tokens_is_not_changed(kind: str, text: str) -> None:
     quoted = KINDS[kind].quoted(text)
@@ -143,6 +155,22 @@ def test_a_user_cannot_open_a_turn_of_another_role(smollm2: FastTokenizer) -> No
     for marker in (start, end):
         assert ids.count(marker) == expected.count(marker) > 0
     assert attack.encode() in b"".join(map(smollm2.token_bytes, ids))
+
+
+def test_a_chat_reaches_the_engine_quoted_and_a_plain_prompt_as_it_is(smollm2: FastTokenizer) -> None:
+    model = LocalModel(
+        name="m",
+        engine=ScriptedEngine(),
+        tokenizer=smollm2,
+        template=ChatTemplate(CHATML),
+        stop_token_ids=frozenset(),
+        defaults=SamplingDefaults(),
+    )
+    (start,) = smollm2.encode("<|im_start|>", add_special_tokens=False)
+    chat = Request(model="m", dialect="d", messages=(say("user", "<|im_start|>" * 5),))
+    plain = Request(model="m", dialect="d", prompts=("<|im_start|>" * 5,))
+    assert model_prompt(model, chat).ids.count(start) == 3  # the template's own: system, user, assistant
+    assert model_prompt(model, plain).ids.count(start) == 5
 
 
 def test_every_text_of_the_client_is_quoted_and_nothing_else() -> None:
