@@ -254,7 +254,9 @@ def _pairs(tensors: _Tensors, config: _LoraConfig, sites: LoraSites) -> dict[str
     found = tensors.by_module()
     for module, names in found.items():
         if module not in sites.by_part:
-            tensors.refuse(min(names.values()), "adapts what is no linear layer of the base model")
+            tensors.refuse(
+                min(names.values()), "adapts a layer that takes none: attention and dense feed-forward projections do"
+            )
         if not config.adapts(module):
             tensors.refuse(min(names.values()), "is of a layer that target_modules does not name")
     pairs = {}

@@ -32,6 +32,12 @@ def folders(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     }
 
 
+@pytest.fixture(scope="module")
+def tiny_model(tiny_folder: Path) -> LoadedModel:
+    """For torch, whatever kernels this machine has."""
+    return load_model(tiny_folder, EngineConfig(dtype="float32"))
+
+
 def asking(prompt: list[int], adapter: str | None, sampling: SamplingParams = GREEDY) -> GenerationRequest:
     return replace(request(prompt, sampling), adapter=adapter)
 
@@ -66,7 +72,7 @@ def test_every_adapter_answers_as_peft_does_alone_and_in_a_mixed_batch(kind: str
     }
     oracles: dict[str | None, Oracle] = {None: oracle}
     oracles |= {name: adapted(oracle, folder) for name, folder in folders.items()}
-    loaded = load_model(path, EngineConfig())
+    loaded = load_model(path, EngineConfig(dtype="float32"))
     items = [asking(prompt, name) for name in oracles for prompt in (PROMPT, PROMPT[:7], [120])]
     expected = [oracles[item.adapter].greedy(list(item.prompt), 10) for item in items]
     assert len({tuple(answer) for answer in expected[::3]}) == 4

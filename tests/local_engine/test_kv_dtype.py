@@ -1,6 +1,7 @@
 """Keys and values in other types: more blocks of the same bytes, answers as near as the type allows, laws kept."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from local_engine.config import EngineConfig, KVDType
 from local_engine.engine import Engine
 from local_engine.errors import InvalidInput
 from local_engine.generation import GenerationRequest, StepOutput
-from local_engine.loading.load import LoadedModel
+from local_engine.loading.load import LoadedModel, load_model
 from local_engine.sampling import SamplingParams
 from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
@@ -19,6 +20,12 @@ from tests.local_engine.tiny_models import Oracle
 PROMPT = [3, 17, 99, 42, 5, 64, 23, 8, 111, 2, 77, 31, 90, 12, 55, 6, 71, 28, 39, 101, 14, 64]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True, logprobs=0)
 STORED: list[KVDType] = ["float16", "bfloat16", "fp8", "int8"]
+
+
+@pytest.fixture(scope="module")
+def tiny_model(tiny_folder: Path) -> LoadedModel:
+    """For torch, whatever kernels this machine has."""
+    return load_model(tiny_folder, EngineConfig(dtype="float32"))
 
 
 def scores_of(loaded: LoadedModel, kv_dtype: KVDType) -> torch.Tensor:

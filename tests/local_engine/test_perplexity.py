@@ -31,7 +31,7 @@ def tokens(smollm2_path: Path) -> list[int]:
 
 @pytest.fixture(scope="module")
 def smollm2(smollm2_path: Path) -> LoadedModel:
-    return load_model(smollm2_path, EngineConfig())
+    return load_model(smollm2_path, EngineConfig(dtype="float32"))
 
 
 def loss_of(loaded: LoadedModel, tokens: list[int], **settings: str) -> float:

@@ -33,7 +33,8 @@ def test_an_adapted_model_beside_its_base_answers_as_peft_does(name: str, tmp_pa
     oracle = oracle_of(name)
     folder = write_adapter(oracle, tmp_path / "a", target_modules=TARGETS.get(name, ALL_LINEAR), lora_alpha=4)
     engine = Engine(
-        load_model(write_safetensors(oracle, tmp_path / "m"), EngineConfig()), small_config(max_batch_tokens=7)
+        load_model(write_safetensors(oracle, tmp_path / "m"), EngineConfig(dtype="float32")),
+        small_config(max_batch_tokens=7),
     )
     engine.load_adapter("a", folder)
     asked = [(prompt, adapter) for prompt in PROMPTS for adapter in (None, "a")]
