@@ -60,19 +60,18 @@ def quoting_backend(backend: Tokenizer) -> Tokenizer:
         quoting.pre_tokenizer = backend.pre_tokenizer
     if backend.post_processor is not None:
         quoting.post_processor = backend.post_processor
-    for _, token in sorted(backend.get_added_tokens_decoder().items()):
-        # A special token that is looked for after the marks are gone would be found where it was quoted.
-        searched_late = token.normalized and not token.special
-        quoting.add_tokens(
-            [
-                AddedToken(
-                    token.content,
-                    single_word=token.single_word,
-                    lstrip=token.lstrip,
-                    rstrip=token.rstrip,
-                    normalized=searched_late,
-                    special=token.special,
-                )
-            ]
-        )
+    added = [token for _, token in sorted(backend.get_added_tokens_decoder().items())]
+    quoting.add_tokens([_searched_first(token) if token.special else token for token in added])
     return quoting
+
+
+def _searched_first(token: AddedToken) -> AddedToken:
+    """A token that is looked for after the marks are gone would be found where it was quoted."""
+    return AddedToken(
+        token.content,
+        single_word=token.single_word,
+        lstrip=token.lstrip,
+        rstrip=token.rstrip,
+        normalized=False,
+        special=True,
+    )
