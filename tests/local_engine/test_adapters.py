@@ -1,5 +1,7 @@
 """LoRA through the whole engine: peft's answers, alone and mixed in one batch, with a prefix cache for each load."""
 
+import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,3 +186,38 @@ def test_the_number_of_adapters_is_bounded(tiny_model: LoadedModel, folders: dic
     engine.adapters.remove("a")
     engine.load_adapter("c", folders["some"])
     assert engine.adapters.names == ("b", "c")
+
+
+def test_beams_have_the_adapter_of_their_request(
+    oracle: Oracle, tiny_model: LoadedModel, folders: dict[str, Path]
+) -> None:
+    engine = engine_with(tiny_model, folders)
+    search = SamplingParams(beam_search=True, n=2, best_of=3, max_tokens=6, ignore_eos=True, length_penalty=1.0)
+    (outcome,) = generate(engine, [asking(PROMPT, "all", search)])
+    expected = adapted(oracle, folders["all"]).model.generate(
+        input_ids=torch.tensor([PROMPT]),
+        attention_mask=torch.ones(1, len(PROMPT), dtype=torch.long),
+        do_sample=False,
+        num_beams=3,
+        num_return_sequences=2,
+        max_new_tokens=6,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    found = [[token.token_id for token in answer.tokens] for answer in (last(outcome), *last(outcome).others)]
+    assert found == expected[:, len(PROMPT) :].tolist()
+
+
+def test_the_memory_of_an_unloaded_adapter_goes_with_its_last_sequence(
+    tiny_model: LoadedModel, folders: dict[str, Path]
+) -> None:
+    engine = engine_with(tiny_model, {"a": folders["all"]})
+    held = weakref.ref(next(iter(engine.adapters.find("a").deltas.values())).down)
+    sequence = engine.add(asking(PROMPT, "a"))
+    engine.step()
+    engine.adapters.remove("a")
+    assert held() is not None
+    run(engine)
+    del sequence
+    gc.collect()
+    assert held() is None
