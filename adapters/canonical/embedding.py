@@ -33,7 +33,8 @@ class EmbeddingRequest(Struct, frozen=True, kw_only=True):
 
 
 class EmbeddingResult(Struct, frozen=True, kw_only=True):
-    """`vectors` in the order of the inputs, each little-endian float32 bytes."""
+    """`vectors` in the order of the inputs, each little-endian float32 bytes. `request_id` is the upstream's."""
 
     vectors: tuple[bytes, ...]
     usage: Usage | None = None
+    request_id: str | None = None

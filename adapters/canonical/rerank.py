@@ -33,10 +33,11 @@ class RerankScore(Struct, frozen=True):
 
 
 class RerankResult(Struct, frozen=True, kw_only=True):
-    """Best first, not more than were asked for."""
+    """Best first, not more than were asked for. `request_id` is the upstream's."""
 
     scores: tuple[RerankScore, ...]
     usage: Usage | None = None
+    request_id: str | None = None
 
 
 class ScoreRequest(Struct, frozen=True, kw_only=True):

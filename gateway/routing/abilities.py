@@ -39,14 +39,14 @@ async def embed(router: Router, request: EmbeddingRequest, progress: Progress) -
         return await provider.embed(_fitted(request, fields, _EMBEDDING_FIELDS, target, progress))
 
     result = await router.ask(request.model, progress, call)
-    progress.counted = result.usage
+    progress.counted, progress.upstream_request_id = result.usage, result.request_id
     return result
 
 
 async def rerank(router: Router, request: RerankRequest, progress: Progress) -> RerankResult:
     """The documents that answer the query best, the best one first."""
     result = await router.ask(request.model, progress, lambda target: _rerank(request, target, progress))
-    progress.counted = result.usage
+    progress.counted, progress.upstream_request_id = result.usage, result.request_id
     return result
 
 

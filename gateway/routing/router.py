@@ -46,6 +46,8 @@ class Progress:
     """Who reads the stream; None: the task that starts it."""
     counted: Usage | None = None
     """What an answer that is no stream reports."""
+    upstream_request_id: str | None = None
+    """The same: its id at the upstream."""
 
     @property
     def usage(self) -> Usage | None:

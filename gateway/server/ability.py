@@ -72,5 +72,6 @@ class Ability(Generic[Q, A]):
         exchange.progress = Progress(task=exchange.task)
         head = AnswerHead(f"{self._words.id_prefix}{exchange.token}", int(self._now()), request.model)
         result = await self._ask(request, exchange.progress)
+        exchange.upstream_request_id = exchange.progress.upstream_request_id
         exchange.status = 200
         return WholeAnswer(body=self._words.render(request, result, head), headers=exchange.headers())

@@ -66,6 +66,7 @@ class Upload:
         self._field = ModelField(boundary_of(request.headers.get(hdrs.CONTENT_TYPE, "")))
         encoded = hdrs.CONTENT_ENCODING in request.headers
         self._size = None if encoded else request.content_length
+        self._content = request.content
         self._arriving = bodies.pieces(request)
         self._begun: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
         self._kept_bytes = 0
@@ -82,15 +83,16 @@ class Upload:
         self._begun.close()
 
     async def model(self) -> str | None:
-        """The name in it, None where it has none. Reads no further than that. Raises InvalidRequest."""
+        """The name in it, None where it has none. Waits for no more than that. Raises InvalidRequest."""
         field = self._field
-        while not field.done:
+        while not field.done or self._content.is_eof():  # what is here already is kept too: it can be sent once more
             piece = await anext(self._arriving, b"")
             if not piece:
                 self._ended = True
                 field.end()
                 break
-            field.feed(piece)
+            if not field.done:
+                field.feed(piece)
             self._kept_bytes += len(piece)
             await self._keep(piece)
         return field.value

@@ -47,7 +47,7 @@ async def embed(encoder: LocalEncoder, request: EmbeddingRequest) -> EmbeddingRe
     if encoder.scores:
         raise lacks(encoder.name, "scores pairs of texts and gives no embeddings")
     limit = _limit(encoder, request.truncate_prompt_tokens)
-    inputs = await asyncio.to_thread(lambda: [_input(encoder, text, limit) for text in request.inputs])
+    inputs = await asyncio.to_thread(_inputs, encoder, request.inputs, limit)
     try:
         rows = await encoder.engine.encode(inputs, dimensions=request.dimensions)
     except engine_errors.EngineError as error:
@@ -64,7 +64,7 @@ async def rerank(encoder: LocalEncoder, request: RerankRequest) -> RerankResult:
             inputs = await asyncio.to_thread(_pairs, encoder, request, limit)
             scores = (await encoder.engine.encode(inputs))[:, 0]
         else:
-            inputs = await asyncio.to_thread(lambda: [_input(encoder, text, limit) for text in texts])
+            inputs = await asyncio.to_thread(_inputs, encoder, texts, limit)
             rows = await encoder.engine.encode(inputs)
             rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
             scores = rows[1:] @ rows[0]
@@ -83,14 +83,21 @@ def _limit(encoder: LocalEncoder, truncate: int | None) -> int | None:
     return encoder.engine.info.max_tokens if truncate == CUT_TO_WINDOW else truncate
 
 
-def _input(encoder: LocalEncoder, text: Prompt, limit: int | None) -> EncoderInput:
+def _inputs(encoder: LocalEncoder, texts: Sequence[Prompt], limit: int | None) -> list[EncoderInput]:
     """Token ids are taken as they are. A text gets the model's prompt before it, and its special tokens around it."""
-    if isinstance(text, tuple):
-        return EncoderInput(text[:limit])
     backend = encoder.tokenizer.backend
-    encoding = backend.encode_batch_fast([encoder.prompt + text], add_special_tokens=False)[0]
-    _cut(encoding, limit, backend.num_special_tokens_to_add(False))
-    return EncoderInput(tuple(backend.post_process(encoding).ids))
+    prompted = [encoder.prompt + text for text in texts if isinstance(text, str)]
+    encodings = iter(backend.encode_batch_fast(prompted, add_special_tokens=False))
+    special = backend.num_special_tokens_to_add(False)
+    inputs = []
+    for text in texts:
+        if isinstance(text, tuple):
+            inputs.append(EncoderInput(text[:limit]))
+        else:
+            encoding = next(encodings)
+            _cut(encoding, limit, special)
+            inputs.append(EncoderInput(tuple(backend.post_process(encoding).ids)))
+    return inputs
 
 
 def _pairs(encoder: LocalEncoder, request: RerankRequest, limit: int | None) -> list[EncoderInput]:

@@ -5,6 +5,8 @@ Owns no wire words, no sockets and no retries. What the row lacks is an Unsuppor
 
 from collections.abc import AsyncGenerator, Sequence
 
+from msgspec.structs import replace
+
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.request import Request
@@ -45,19 +47,22 @@ class OpenAIAbilities:
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResult:
         self._require("embeddings", request.model, "gives no embeddings")
         body = render_embeddings(request, base64=self._vendor.base64_embeddings)
-        return parse_embeddings(request, await self._ask(EMBEDDINGS_PATH, body, request.request_id))
+        found, request_id = await self._ask(EMBEDDINGS_PATH, body, request.request_id)
+        return replace(parse_embeddings(request, found), request_id=request_id)
 
     async def rerank(self, request: RerankRequest) -> RerankResult:
         self._require("rerank", request.model, "does not rank")
         body = render_rerank(request, self._vendor.rerank_words)
         path = "/rerank" if self._vendor.rerank_is_versioned else f"{BESIDE_VERSION}rerank"
-        return parse_rerank(request, await self._ask(path, body, request.request_id))
+        found, request_id = await self._ask(path, body, request.request_id)
+        return replace(parse_rerank(request, found), request_id=request_id)
 
     async def count_tokens(self, request: Request) -> Sequence[int]:
         """By the server's own count of a chat prompt, or by its tokenizer."""
         if "chat_token_count" in self._vendor.abilities and request.prompts is None:
             body = self._chat.render_request(request)
-            return (parse_token_count(await self._ask(CHAT_COUNT_PATH, body, request.request_id)),)
+            found, _ = await self._ask(CHAT_COUNT_PATH, body, request.request_id)
+            return (parse_token_count(found),)
         self._require("tokenize", request.model, "can't be asked for its tokens")
         return (len((await self.tokenize(TokenizeRequest(request=request))).ids),)
 
@@ -66,11 +71,13 @@ class OpenAIAbilities:
         generation = request.request
         upstream = self._chat if generation.prompts is None else self._completions
         body = render_tokenize(request, upstream.render_request(generation))
-        return parse_tokens(await self._ask(_TOKENIZE_PATH, body, generation.request_id))
+        found, _ = await self._ask(_TOKENIZE_PATH, body, generation.request_id)
+        return parse_tokens(found)
 
     async def detokenize(self, request: DetokenizeRequest) -> str:
         self._require("tokenize", request.model, "can't be asked for its tokens")
-        return parse_detokenized(await self._ask(_DETOKENIZE_PATH, render_detokenize(request), request.request_id))
+        found, _ = await self._ask(_DETOKENIZE_PATH, render_detokenize(request), request.request_id)
+        return parse_detokenized(found)
 
     def forwards(self, path: str) -> bool:
         """See `providers.abilities.Forwarder.forwards`."""
@@ -92,8 +99,8 @@ class OpenAIAbilities:
             answer.close()
             raise
 
-    async def _ask(self, path: str, body: bytes, request_id: str | None) -> bytes:
-        """The JSON body of a good answer. Raises GatewayError for any other."""
+    async def _ask(self, path: str, body: bytes, request_id: str | None) -> tuple[bytes, str | None]:
+        """The JSON body of a good answer, and the upstream's id of it. Raises GatewayError for any other."""
         provider = self._client.provider
         with await self._client.post(path, body, stream=False, request_id=request_id) as answer:
             if not 200 <= answer.status < 300:
@@ -101,7 +108,7 @@ class OpenAIAbilities:
             if not is_json(answer.content_type):
                 raise wrong_content(provider, answer.status, answer.content_type, await answer.error_body())
             try:
-                return await answer.body()
+                return await answer.body(), answer.headers.get(self._vendor.request_id_header)
             except GatewayError as error:
                 raise complete(error, answer.status, answer.headers) from error
 

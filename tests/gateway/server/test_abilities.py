@@ -7,7 +7,7 @@ from array import array
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
@@ -277,8 +277,10 @@ RERANK = {"model": "a/m", "query": "q", "documents": ["zero", {"text": "one"}, "
 
 @pytest.mark.parametrize("path", ["/v1/rerank", "/rerank"])
 async def test_documents_come_back_best_first_with_their_text(path: str) -> None:
-    async with stage(ranks((0, 0.1), (2, 0.9), (1, 0.5))) as at:
-        code, body, _ = await at.post(path, {**RERANK, "top_n": 2, "max_tokens_per_doc": 9})
+    answer = ranks((0, 0.1), (2, 0.9), (1, 0.5))
+    async with stage(replace(answer, headers={**answer.headers, "x-request-id": "up-9"})) as at:
+        code, body, headers = await at.post(path, {**RERANK, "top_n": 2, "max_tokens_per_doc": 9})
+        assert headers["x-gateway-upstream-request-id"] == "up-9"
         assert at.sent() == {
             "model": "m", "query": "q", "documents": ["zero", "one", "two"], "top_n": 2, "max_tokens_per_doc": 9,
         }  # fmt: skip

@@ -392,3 +392,23 @@ async def test_an_answer_that_never_ends_is_cut_at_the_whole_requests_limit() ->
             with pytest.raises(aiohttp.ClientError):
                 await answer.read()
         await at.a.idle()
+
+
+async def test_a_small_upload_is_sent_to_the_next_provider_when_the_first_is_overloaded() -> None:
+    async with stage(Answer.json(b'{"error":{"message":"busy"}}', status=503)) as at:
+        data = (
+            b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nvoice\r\n'
+            b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\ntiny\r\n--b--\r\n'
+        )
+        headers = {"content-type": "multipart/form-data; boundary=b"}
+        async with at.session.post(f"{at.url}/audio/transcriptions", data=data, headers=headers) as answer:
+            assert (answer.status, answer.headers["x-gateway-provider"]) == (200, "b")
+        assert b"tiny" in at.a.requests[0].body
+        assert b"tiny" in at.b.requests[0].body
+
+
+async def test_an_upload_of_which_a_part_is_gone_is_not_sent_again() -> None:
+    async with stage(Answer.json(b'{"error":{"message":"busy"}}', status=503)) as at:
+        async with at.session.post(f"{at.url}/audio/transcriptions", data=upload("voice", SOUND * 4)) as answer:
+            assert answer.status == 503
+        assert not at.b.requests
