@@ -28,8 +28,10 @@ class SseDecoder:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Raises BadUpstreamResponse when more comes for an event that outgrew the limit."""
-        if self._at_start and data.endswith(b"\n\n") and b"\r" not in data:
-            return _data_in(data)  # whole events and nothing held: what nearly every read brings
+        if self._at_start and data.endswith(b"\n"):  # whole events and nothing held: what nearly every read brings
+            plain = data.replace(b"\r\n", b"\n") if b"\r" in data else data
+            if plain.endswith(b"\n\n") and b"\r" not in plain:
+                return _data_in(plain)
         if self._held_bytes > self._max_bytes:
             raise BadUpstreamResponse(f"an event of the stream is longer than {self._max_bytes} bytes")
         if self._prefix:

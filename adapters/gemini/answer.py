@@ -4,7 +4,7 @@ A stream has no end marker but a finishReason, which older models send with ever
 the body. Every part comes whole; texts of one kind that follow each other are one part.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
@@ -27,13 +27,14 @@ from adapters.canonical.events import (
     ToolCallStarted,
     UsageReported,
 )
+from adapters.canonical.request import Request
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import TokenLogprob
 from adapters.gemini.errors import error_from_event
 from adapters.gemini.logprobs import parse_logprobs
 from adapters.gemini.signatures import Place, chat_data, placed_at
 from adapters.gemini.usage import RunningUsage
-from adapters.gemini.vocabulary import GEMINI, STOP_REASONS
+from adapters.gemini.vocabulary import GEMINI, STOP_REASONS, TOOL_NAMES
 from adapters.sse_answer import SseAnswerParser
 
 __all__ = ["parse_whole", "stream_parser"]
@@ -53,6 +54,30 @@ class _Part(Struct, rename="camel"):
     inline_data: Raw = Raw()
 
 
+class _TextPart(Struct, forbid_unknown_fields=True):
+    text: str
+    thought: bool = False
+
+
+class _TextContent(Struct, forbid_unknown_fields=True):
+    parts: list[_TextPart]
+    role: str = ""
+
+
+class _TextCandidate(Struct, forbid_unknown_fields=True):
+    content: _TextContent
+    index: int = 0
+
+
+class _TextChunk(Struct, forbid_unknown_fields=True, rename="camel"):
+    """What nearly every chunk is; its decoder does in one step what the general way does field by field."""
+
+    candidates: list[_TextCandidate]
+    usage_metadata: Raw = Raw()
+    model_version: str = ""
+    response_id: str = ""
+
+
 class _Call(Struct):
     id: str | None = None
     name: str = ""
@@ -68,6 +93,7 @@ class _Content(Struct):
     parts: list[Raw] | None = None
 
 
+_decode_text_chunk = Decoder(_TextChunk).decode
 _decode_fields = Decoder(dict[str, Raw]).decode
 _decode_rows = Decoder(list[dict[str, Raw]] | None).decode
 _decode_content = Decoder(_Content | None).decode
@@ -107,9 +133,10 @@ class _Choice:
 class _Answer:
     """The state of one answer. The provider's name goes with what the model signed."""
 
-    def __init__(self, provider: str, names: Mapping[str, str], new_id: Callable[[], str]) -> None:
+    def __init__(self, request: Request, provider: str, new_id: Callable[[], str]) -> None:
         self._provider = provider
-        self._names = names
+        self._names = TOOL_NAMES.originals(request)
+        self._running_totals = request.continuous_usage
         self._new_id = new_id
         self._ids: set[str] = set()
         self._choices: dict[int, _Choice] = {}
@@ -130,12 +157,49 @@ class _Answer:
         try:
             if not payload.isascii():
                 str(payload, "utf-8")
+            if self._started and self._feed_text(payload, out):
+                return
             chunk = _decode_fields(payload)
             if "error" in chunk and bytes(chunk["error"]) != _NULL:
                 raise error_from_event(payload)
             self._feed(chunk, out)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+
+    def _feed_text(self, payload: bytes, out: list[Event]) -> bool:
+        """Whether the chunk is nothing but text, thoughts and usage: then it is read."""
+        try:
+            chunk = _decode_text_chunk(payload)
+        except msgspec.ValidationError:
+            return False
+        for candidate in chunk.candidates:
+            choice = self._choice(candidate.index)
+            for part in candidate.content.parts:
+                if not part.text:
+                    continue
+                if part.thought:
+                    out.append(ReasoningDelta(choice.index, choice.part_of(_THOUGHT), part.text))
+                else:
+                    out.append(TextDelta(choice.index, choice.part_of(_TEXT), part.text))
+        usage = bytes(chunk.usage_metadata)
+        if usage not in _NOTHING:
+            self._usage.note(usage)
+            if self._running_totals:
+                self._report_usage(out)
+        return True
+
+    def _choice(self, index: int) -> _Choice:
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = _Choice(index)
+        return choice
+
+    def _report_usage(self, out: list[Event]) -> None:
+        totals, news = self._usage.report()
+        if news:
+            out.append(ProviderReported({f"usageMetadata.{name}": raw for name, raw in news.items()}, GEMINI))
+        if totals is not None:
+            out.append(UsageReported(totals))
 
     def _feed(self, chunk: dict[str, Raw], out: list[Event]) -> None:
         rows = _decode_rows(chunk.pop("candidates", _NULL)) or ()
@@ -149,11 +213,8 @@ class _Answer:
         for row in rows:
             self._feed_candidate(row, out)
         if usage != _NULL:
-            totals, news = self._usage.update(usage)
-            if news:
-                out.append(ProviderReported({f"usageMetadata.{name}": raw for name, raw in news.items()}, GEMINI))
-            if totals is not None:
-                out.append(UsageReported(totals))
+            self._usage.note(usage)
+            self._report_usage(out)
 
     def _start(self, chunk: dict[str, Raw], out: list[Event]) -> None:
         found = {name: chunk.pop(name, None) for name in ("responseId", "modelVersion", "createTime")}
@@ -176,9 +237,7 @@ class _Answer:
 
     def _feed_candidate(self, row: dict[str, Raw], out: list[Event]) -> None:
         index = _decode_index(row.pop("index", _NULL)) or 0
-        choice = self._choices.get(index)
-        if choice is None:
-            choice = self._choices[index] = _Choice(index)
+        choice = self._choice(index)
         content = _decode_content(row.pop("content", _NULL))
         tokens: tuple[TokenLogprob, ...] = ()
         if "logprobsResult" in row:
@@ -266,6 +325,7 @@ class _Answer:
         if not self.complete:
             raise StreamTruncated("the upstream's stream ended without a finishReason")
         self._finished = True
+        self._report_usage(out)
         if self._blocked is not None and not self._choices:
             out.append(ChoiceFinished(0, StopReason.CONTENT_FILTER, self._blocked))
         for choice in self._choices.values():
@@ -294,15 +354,15 @@ def _unix_seconds(created: str | None) -> int | None:
         return None
 
 
-def stream_parser(provider: str, names: Mapping[str, str], new_id: Callable[[], str]) -> SseAnswerParser:
-    """The parser of a streamed answer. `names` are the client's tools by the names that were sent in their place."""
-    return SseAnswerParser(_Answer(provider, names, new_id))
+def stream_parser(request: Request, provider: str, new_id: Callable[[], str]) -> SseAnswerParser:
+    """The parser of a streamed answer."""
+    return SseAnswerParser(_Answer(request, provider, new_id))
 
 
-def parse_whole(provider: str, body: bytes, names: Mapping[str, str], new_id: Callable[[], str]) -> list[Event]:
+def parse_whole(request: Request, provider: str, body: bytes, new_id: Callable[[], str]) -> list[Event]:
     """The events of a body that was not streamed."""
     out: list[Event] = []
-    answer = _Answer(provider, names, new_id)
+    answer = _Answer(request, provider, new_id)
     answer.feed(body, out)
     if not answer.complete:
         raise BadUpstreamResponse("the upstream's answer has no finishReason")

@@ -15,7 +15,7 @@ from adapters.gemini.errors import parse_error
 from adapters.gemini.generation_config import CONFIG, config_object
 from adapters.gemini.tools import tool_config_object, tool_objects
 from adapters.gemini.turns import contents_of
-from adapters.gemini.vocabulary import GEMINI, TOOL_NAMES
+from adapters.gemini.vocabulary import GEMINI
 from adapters.sse_answer import SseAnswerParser
 
 __all__ = ["GenerateUpstream"]
@@ -97,10 +97,10 @@ class GenerateUpstream:
         return body
 
     def stream_parser(self, request: Request) -> SseAnswerParser:
-        return stream_parser(self._provider, TOOL_NAMES.originals(request), self._new_id)
+        return stream_parser(request, self._provider, self._new_id)
 
     def parse_body(self, request: Request, body: bytes) -> list[Event]:
-        return parse_whole(self._provider, body, TOOL_NAMES.originals(request), self._new_id)
+        return parse_whole(request, self._provider, body, self._new_id)
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:
         return parse_error(status, body)
