@@ -51,6 +51,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "include_obfuscation": (False,),
     "truncation": ("auto", "disabled"),  # the router itself shortens what does not fit
     "reasoning.mode": ("adaptive",),
+    "reasoning.include": (True,),  # what a target thinks aloud is shown
     "reasoning.summary": ("auto", "concise", "detailed"),  # the front shows the thoughts themselves
     "sampling.top_p": (1.0,),
     "sampling.top_k": (0, -1),

@@ -35,7 +35,7 @@ from providers.remote.google_token import GoogleToken
 from providers.remote.http import HttpClient
 from providers.remote.model_list import MAX_LIST_BYTES, KeptModels
 
-__all__ = ["GeminiProvider"]
+__all__ = ["GeminiProvider", "vertex_url"]
 
 _BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
 _READY = Readiness(ReadinessState.READY)
@@ -109,7 +109,7 @@ class GeminiProvider:
             if name in _NO_DEFAULTS:
                 raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
         self._is_vertex = "project" in settings.options or "region" in settings.options
-        base_url = _vertex_url(settings) if self._is_vertex else _BASE_URL
+        base_url = vertex_url(settings) if self._is_vertex else _BASE_URL
         auth = {"x-goog-api-key": settings.api_key} if settings.api_key else {}
         self._token = GoogleToken(settings.name) if self._is_vertex and not settings.api_key else None
         self._name = settings.name
@@ -187,7 +187,8 @@ class GeminiProvider:
         await self._client.aclose()
 
 
-def _vertex_url(settings: ProviderSettings) -> str:
+def vertex_url(settings: ProviderSettings) -> str:
+    """Where Vertex AI answers for a project in a region. Raises ValueError without a project."""
     project, region = settings.options.get("project"), settings.options.get("region", "global")
     if not project:
         raise ValueError(f"providers.{settings.name}.project: required with a region")

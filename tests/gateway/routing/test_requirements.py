@@ -42,6 +42,7 @@ SPECIAL: dict[str, object] = {
     "modalities": ("audio",),
     "adapter": LoraAdapter(name="a"),
     "detokenize": False,
+    "reasoning.include": False,
     "parallel_tool_calls": False,
     "skip_special_tokens": False,
     "spaces_between_special_tokens": False,

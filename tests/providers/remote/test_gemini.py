@@ -19,7 +19,7 @@ from adapters.canonical.result import fold
 from providers.abilities import TokenCounter
 from providers.base import ProviderSettings
 from providers.registry import build
-from providers.remote.gemini import GeminiProvider
+from providers.remote.gemini import GeminiProvider, vertex_url
 from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
 from tests.mock_upstream import Answer, MockUpstream
 from tests.providers.remote.anthropic_wire import request
@@ -231,9 +231,7 @@ async def test_an_account_that_gets_no_token_is_the_gateways_own_fault(account: 
     ],
 )
 def test_the_address_of_vertex_follows_from_the_region(options: dict[str, str], url: str) -> None:
-    from providers.remote.gemini import _vertex_url
-
-    assert _vertex_url(ProviderSettings(name="v", type="gemini", options=options)).startswith(url)
+    assert vertex_url(ProviderSettings(name="v", type="gemini", options=options)).startswith(url)
 
 
 def test_a_region_without_a_project_is_refused_by_name() -> None:
