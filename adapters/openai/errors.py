@@ -36,8 +36,11 @@ _CODES: dict[str, type[GatewayError]] = {
     "invalid_api_key": UpstreamAuth,
     "model_not_found": ModelNotFound,
     "overloaded_error": UpstreamOverloaded,
+}
+_CODES_INSIDE: dict[str, type[GatewayError]] = {
+    # Those that tell more than a status which is not there: of failed responses, above all.
     "rate_limit_exceeded": UpstreamRateLimited,
-    "invalid_prompt": InvalidRequest,  # the Responses API's own, of a response that failed
+    "invalid_prompt": InvalidRequest,
     "bio_policy": ContentRefused,
     "misalignment_policy_violation": ContentRefused,
     **dict.fromkeys(
@@ -104,8 +107,9 @@ def error_from_object(value: Any) -> GatewayError:
     code = found.code
     if isinstance(code, str) and code.isascii() and code.isdigit():
         code = int(code)
-    status = code if isinstance(code, int) and not isinstance(code, bool) and 400 <= code <= 599 else 502
-    return _build(status, found)
+    if isinstance(code, int) and not isinstance(code, bool) and 400 <= code <= 599:
+        return _build(code, found)
+    return _build(502, found, _CODES_INSIDE.get(code) if isinstance(code, str) else None)
 
 
 def error_from_payload(payload: bytes) -> GatewayError:
@@ -120,11 +124,11 @@ def _error_object(value: Any) -> _ErrorObject:
     return _ErrorObject(message=value)
 
 
-def _build(status: int, found: _ErrorObject) -> GatewayError:
+def _build(status: int, found: _ErrorObject, known: type[GatewayError] | None = None) -> GatewayError:
     code = found.code if isinstance(found.code, str) and not found.code.isdigit() else None
     kind = found.type if isinstance(found.type, str) else None
     by_code = _CODES.get(code or "") or _CODES.get(kind or "")
-    error_class = by_code or error_class_of(status)
+    error_class = known or by_code or error_class_of(status)
     text = found.message if found.message is not None else found.detail
     message = text if isinstance(text, str) and text else f"the upstream answered {status}"
     param = found.param if isinstance(found.param, str) else None

@@ -87,8 +87,37 @@ SPELLINGS = {
 """Canonical field names to the client's where no table row tells."""
 
 
+_ERROR_CODES = frozenset(
+    (
+        "server_error",
+        "rate_limit_exceeded",
+        "invalid_prompt",
+        "data_residency_mismatch",
+        "bio_policy",
+        "misalignment_policy_violation",
+        "vector_store_timeout",
+        "invalid_image",
+        "invalid_image_format",
+        "invalid_base64_image",
+        "invalid_image_url",
+        "image_too_large",
+        "image_too_small",
+        "image_parse_error",
+        "image_content_policy_violation",
+        "invalid_image_mode",
+        "image_file_too_large",
+        "unsupported_image_media_type",
+        "empty_image_file",
+        "failed_to_download_image",
+        "image_file_not_found",
+    )
+)
+
+
 def error_code(error: GatewayError) -> str:
     """The code of a failed response, which the API has an enum for; the type says more."""
+    if error.code in _ERROR_CODES:
+        return error.code
     if isinstance(error, RateLimited | UpstreamRateLimited | QueueFull):
         return "rate_limit_exceeded"
     return "invalid_prompt" if isinstance(error, InvalidRequest) else "server_error"

@@ -175,6 +175,8 @@ def test_50_a_call_that_its_provider_ended_before_the_cut_was_known_is_still_inc
         (UpstreamRateLimited("slow"), "rate_limit_exceeded"),
         (QueueFull("full"), "rate_limit_exceeded"),
         (ContextOverflow("long"), "invalid_prompt"),
+        (InvalidRequest("no", code="invalid_image_url"), "invalid_image_url"),
+        (UpstreamInternal("no", code="some_code"), "server_error"),
     ],
 )
 def test_51_a_failure_is_response_failed_with_a_code_of_the_enum(error: UpstreamError, code: str) -> None:
