@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from local_engine.philox import philox4x32, uniforms
+from local_engine.philox import derived_seed, philox4x32, uniforms
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,10 @@ def test_numbers_spread_evenly_and_stay_below_one() -> None:
     counts, _ = np.histogram(numbers, bins=10, range=(0, 1))
     assert counts.min() > 1850
     assert counts.max() < 2150
+
+
+def test_derived_seeds_are_a_function_of_seed_and_member_and_differ() -> None:
+    seeds = {derived_seed(seed, member) for seed in (0, 1, -1, 2**63 - 1) for member in range(100)}
+    assert len(seeds) == 400
+    assert derived_seed(5, 3) == derived_seed(5, 3)
+    assert all(0 <= seed < 2**64 for seed in seeds)

@@ -24,7 +24,7 @@ from adapters.canonical.request import Request, Sampling
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from providers.base import Batch
-from providers.choices import MAX_PARALLEL, fan_out
+from providers.choices import MAX_PARALLEL, fan_out, fan_out_prompts
 from providers.testing.scripted import ScriptedProvider, Step
 
 pytestmark = pytest.mark.timeout(10)
@@ -219,3 +219,21 @@ async def test_a_slow_reader_holds_the_branches_back() -> None:
         for _ in range(1000):
             await asyncio.sleep(0)
         assert given < 100
+
+
+async def test_a_stream_of_all_choices_of_a_prompt_is_asked_once_for_each_prompt() -> None:
+    def two(asked: Request) -> list[Step]:
+        texts = [TextDelta(choice, 0, f"{asked.prompts}{choice}") for choice in range(2)]
+        ends = [ChoiceFinished(choice, StopReason.STOP) for choice in range(2)]
+        return [[Started(), PromptReported(0, (1,)), *texts], [*ends, usage(3, 5)]]
+
+    provider = ScriptedProvider("p", two)
+    async with aclosing(fan_out_prompts(provider.stream, completion("a", "b", n=2))) as batches:
+        events = [event async for batch in batches for event in batch]
+    assert [request.n for request in provider.requests] == [2, 2]
+    found = sorted((event.choice, event.text) for event in of(TextDelta, events))
+    assert found == [(0, "('a',)0"), (1, "('a',)1"), (2, "('b',)0"), (3, "('b',)1")]
+    assert sorted(event.choice for event in of(ChoiceFinished, events)) == [0, 1, 2, 3]
+    assert sorted(event.prompt for event in of(PromptReported, events)) == [0, 1]
+    assert len(of(Started, events)) == 1
+    assert of(UsageReported, events)[-1] == usage(6, 10)
