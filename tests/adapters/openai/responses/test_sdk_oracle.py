@@ -1,14 +1,15 @@
 """The openai SDK as oracle: every event and object is of its types, and its accumulator agrees with our stream."""
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import openai
 import pytest
 from openai.lib.streaming.responses._responses import ResponseStreamState
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import Response, ResponseError, ResponseStreamEvent
 from pydantic import TypeAdapter
 
+from adapters.canonical.errors import UpstreamInternal
 from adapters.canonical.events import Event
 from adapters.canonical.result import fold
 from adapters.openai.responses.wire_events import OPEN_RESPONSES_FORM
@@ -188,6 +189,13 @@ def test_ids_are_the_same_in_stream_and_body(case: GoldenCase) -> None:
     streamed = checked(frames_of(case))
     assert [item["id"] for item in body["output"]] == [item["id"] for item in streamed["output"]]
     assert body == streamed
+
+
+def test_the_codes_of_failed_responses_are_the_sdks() -> None:
+    known = get_args(ResponseError.model_fields["code"].annotation)
+    for code in (*known, "another"):
+        found = checked(Exchange(CASES[0].request).stream([], UpstreamInternal("x", code=code)))
+        assert found["error"]["code"] == (code if code in known else "server_error")
 
 
 def test_a_fold_of_the_events_is_what_the_body_is_made_of() -> None:

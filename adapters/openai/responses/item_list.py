@@ -1,0 +1,76 @@
+"""Input items as a list shows them, and a store keeps them: each with an id, a type and a status.
+
+An id that the client gave stays. Another follows from the response's id and the item's place, apart from those of the
+output. What else an item says stays as it came.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+from msgspec import Raw
+from msgspec.json import Decoder
+
+from adapters.openai.responses.output import item_id
+from adapters.openai.responses.vocabulary import (
+    CUSTOM_CALL,
+    CUSTOM_OUTPUT,
+    FUNCTION_CALL,
+    FUNCTION_OUTPUT,
+    MESSAGE,
+    REASONING,
+)
+from adapters.openai.responses.wire_events import on_one_line
+
+__all__ = ["FIRST_INPUT", "listed_items"]
+
+FIRST_INPUT = 0x8000
+"""From this place on, ids are those of input items."""
+_PREFIXES = {
+    MESSAGE: "msg",
+    REASONING: "rs",
+    FUNCTION_CALL: "fc",
+    FUNCTION_OUTPUT: "fco",
+    CUSTOM_CALL: "ctc",
+    CUSTOM_OUTPUT: "ctco",
+    "compaction": "cmp",
+}
+_WITH_STATUS = frozenset((MESSAGE, FUNCTION_CALL, FUNCTION_OUTPUT, CUSTOM_CALL, CUSTOM_OUTPUT))
+_NULL = b"null"
+_TEXT = Decoder(str)
+_OBJECT = Decoder(dict[str, Raw])
+_OBJECTS = Decoder(list[dict[str, Raw]])
+
+
+def listed_items(items: Iterable[bytes], response_id: str) -> list[bytes]:
+    """The items (raw JSON objects that `Asked.request` took without complaint), in order, each on one line."""
+    return [_listed(_OBJECT.decode(raw), response_id, place) for place, raw in enumerate(items)]
+
+
+def _listed(fields: dict[str, Raw], response_id: str, place: int) -> bytes:
+    known = {name: raw for name, raw in fields.items() if bytes(raw) != _NULL}
+    kind = _TEXT.decode(known["type"]) if "type" in known else MESSAGE if "role" in known else "item_reference"
+    found: dict[str, Any] = {"id": None, "type": kind}
+    found.update({name: orjson.Fragment(bytes(raw)) for name, raw in known.items()})
+    if "id" not in known:
+        found["id"] = item_id(_PREFIXES.get(kind, "item"), response_id, FIRST_INPUT + place)
+    if kind in _WITH_STATUS:
+        found.setdefault("status", "completed")
+    if kind == MESSAGE and "content" in known:
+        found["content"] = _content(known["content"], output=bytes(known.get("role", Raw())) == b'"assistant"')
+    elif kind == REASONING:
+        found.setdefault("summary", [])
+    return on_one_line(orjson.dumps(found))
+
+
+def _content(raw: Raw, *, output: bool) -> Any:
+    """Text as the list of one part that it stands for."""
+    if not bytes(raw).startswith(b'"'):
+        if not output:
+            return orjson.Fragment(bytes(raw))
+        parts = [{name: orjson.Fragment(bytes(value)) for name, value in part.items()} for part in _OBJECTS.decode(raw)]
+        return [{"annotations": [], **part} if "text" in part else part for part in parts]
+    text = orjson.Fragment(bytes(raw))
+    if output:
+        return [{"type": "output_text", "text": text, "annotations": []}]
+    return [{"type": "input_text", "text": text}]
