@@ -1,23 +1,20 @@
 """Embeddings, ranks, scores and tokens at the gateway's socket, with OpenAI's SDK, over a mock upstream's socket."""
 
 import asyncio
-import io
 import json
 from array import array
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any
 
-import aiohttp
 import openai
 import pytest
 
-from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
 from tests.gateway.server.running import error_of
-from tests.mock_upstream import Answer, MockUpstream
+from tests.gateway.server.two_upstreams import TwoUpstreams, two_upstreams
+from tests.mock_upstream import Answer
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -46,54 +43,13 @@ def ranks(*scores: tuple[int, float], word: str = "relevance_score", **more: obj
     return Answer.json(json.dumps({"results": rows, "usage": {"total_tokens": 9}, **more}).encode())
 
 
-@dataclass
-class Stage:
-    """A gateway in front of the mock servers `a` and `b`; the alias `both` goes to a, then to b."""
-
-    url: str
-    session: aiohttp.ClientSession
-    sdk: openai.AsyncOpenAI
-    a: MockUpstream
-    b: MockUpstream
-    log: io.BytesIO
-
-    async def post(self, path: str, body: object) -> tuple[int, Any, dict[str, str]]:
-        async with self.session.post(self.url + path, json=body) as answer:
-            return answer.status, json.loads(await answer.read()), {k.lower(): v for k, v in answer.headers.items()}
-
-    def sent(self, number: int = -1) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.a.requests[number].body)
-        return found
-
-
-@asynccontextmanager
-async def stage(*answers: Answer, kind: str = "vllm", extra: str = "") -> AsyncIterator[Stage]:
-    async with MockUpstream(*answers) as a, MockUpstream(embeddings(TWO)) as b:
-        text = (
-            "version: 1\n"
-            f"providers:\n  a: {{type: {kind}, base_url: '{a.base_url}', api_key: up-key}}\n"
-            f"  b: {{type: {kind}, base_url: '{b.base_url}'}}\n"
-            "models:\n  both: {targets: [{use: a/m}, {use: b/n}]}\n"
-            "reliability: {retry: {attempts: 1}}\n" + extra
-        )
-        config = parse_config(
-            text, {}, provider_types=["vllm", "openai", "groq", "tei", "llama.cpp", "openai-compatible"]
-        )
-        log = io.BytesIO()
-        app = build_app(config, around=Surroundings(log=log))
-        await app.start()
-        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with (
-            aiohttp.ClientSession() as session,
-            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="client", max_retries=0) as sdk,
-        ):
-            try:
-                yield Stage(url, session, sdk, a, b, log)
-            finally:
-                server.close()
-                await app.drain(0)
-                await app.aclose()
+def stage(
+    *answers: Answer, kind: str = "vllm", extra: str = "", reliability: str = "{retry: {attempts: 1}}"
+) -> AbstractAsyncContextManager[TwoUpstreams]:
+    """Two servers of one kind; the alias `both` goes to the one that gives the answers, then to one of vectors."""
+    return two_upstreams(
+        answers, embeddings(TWO), types=(kind, kind), alias="both", reliability=reliability, extra=extra
+    )
 
 
 @pytest.mark.parametrize("write", [floats, packed])
@@ -217,18 +173,10 @@ async def test_what_is_no_good_answer_is_the_right_error(answer: Answer, status:
 
 
 async def test_the_whole_deadline_ends_a_call_that_hangs() -> None:
-    limits = "timeouts: {total_s: 0.2}"
-    async with MockUpstream(Answer(silent=True, then="hang")) as up:
-        text = f"version: 1\nproviders:\n  a: {{type: vllm, base_url: '{up.base_url}'}}\nreliability: {{{limits}}}\n"
-        app = build_app(parse_config(text, {}, provider_types=["vllm"]), around=Surroundings(log=None))
-        await app.start()
-        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/embeddings"
-        async with aiohttp.ClientSession() as session, session.post(url, json={"model": "a/m", "input": "x"}) as answer:
-            assert answer.status == 504
-        await up.idle()
-        server.close()
-        await app.aclose()
+    async with stage(Answer(silent=True, then="hang"), reliability="{timeouts: {total_s: 0.2}}") as at:
+        status, body, _ = await at.post("/v1/embeddings", {"model": "a/m", "input": "x"})
+        assert (status, body["error"]["code"]) == (504, "upstream_timeout")
+        await at.a.idle()
 
 
 async def test_a_client_that_leaves_cancels_the_call() -> None:

@@ -4,69 +4,32 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import aiohttp
-import openai
 import pytest
 from yarl import URL
 
-from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
 from tests.gateway.server.running import error_of
-from tests.mock_upstream import Answer, MockUpstream
+from tests.gateway.server.two_upstreams import KEY, TwoUpstreams, two_upstreams
+from tests.mock_upstream import Answer
 
 pytestmark = pytest.mark.timeout(20)
 
 SOUND = bytes(range(256)) * 4000
 TEXT = Answer.json(b'{"text":"hello","usage":{"type":"tokens"}}', headers={"x-request-id": "up-7"})
-KEYS = "auth: {keys: [{id: all, secret: s3cret-s3cret}, {id: few, secret: l1mited-l1mited, models: [voice]}]}\n"
+KEYS = f"auth: {{keys: [{{id: all, secret: {KEY}}}, {{id: few, secret: l1mited-l1mited, models: [voice]}}]}}\n"
 
 
-@dataclass
-class Stage:
-    """A gateway in front of the mock servers `a` and `b`; `voice` is a's `whisper-upstream`, then b's `w2`."""
-
-    url: str
-    session: aiohttp.ClientSession
-    sdk: openai.AsyncOpenAI
-    a: MockUpstream
-    b: MockUpstream
-
-
-@asynccontextmanager
-async def stage(
+def stage(
     *answers: Answer,
     kinds: tuple[str, str] = ("openai", "groq"),
     extra: str = "",
     reliability: str = "{retry: {attempts: 1}}",
-) -> AsyncIterator[Stage]:
-    async with MockUpstream(*answers) as a, MockUpstream(TEXT) as b:
-        text = (
-            "version: 1\n"
-            f"providers:\n  a: {{type: {kinds[0]}, base_url: '{a.base_url}', api_key: up-key}}\n"
-            f"  b: {{type: {kinds[1]}, base_url: '{b.base_url}'}}\n"
-            "models:\n  voice: {targets: [{use: a/whisper-upstream}, {use: b/w2}]}\n"
-            f"reliability: {reliability}\n" + extra
-        )
-        app = build_app(
-            parse_config(text, {}, provider_types=["openai", "groq", "deepseek"]), around=Surroundings(log=io.BytesIO())
-        )
-        await app.start()
-        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        async with (
-            aiohttp.ClientSession() as session,
-            openai.AsyncOpenAI(base_url=url, api_key="s3cret-s3cret", max_retries=0) as sdk,
-        ):
-            try:
-                yield Stage(url, session, sdk, a, b)
-            finally:
-                server.close()
-                await app.drain(0)
-                await app.aclose()
+) -> AbstractAsyncContextManager[TwoUpstreams]:
+    """The alias `voice` goes to the server that gives the answers, then to one that transcribes."""
+    return two_upstreams(answers, TEXT, types=kinds, alias="voice", reliability=reliability, extra=extra)
 
 
 def upload(model: str | None, sound: bytes = SOUND, *, file_first: bool = False) -> aiohttp.FormData:
@@ -89,7 +52,7 @@ async def test_the_sdk_transcribes_a_file_under_the_upstreams_name_of_the_model(
     assert (seen.method, seen.path) == ("POST", "/v1/audio/transcriptions")
     assert seen.headers["authorization"] == "Bearer up-key"
     assert SOUND in seen.body
-    assert b"whisper-upstream" in seen.body
+    assert b"\r\n\r\nm\r\n" in seen.body
     assert b"voice" not in seen.body
     assert int(seen.headers["content-length"]) == len(seen.body)
     assert not {"x-stainless-lang", "cookie", "openai-organization"} & seen.headers.keys()
@@ -98,14 +61,14 @@ async def test_the_sdk_transcribes_a_file_under_the_upstreams_name_of_the_model(
 async def test_a_file_that_stands_before_the_model_arrives_whole_and_with_its_length() -> None:
     async with stage(TEXT) as at:
         form = upload("voice", SOUND, file_first=True)
-        async with at.session.post(f"{at.url}/audio/transcriptions", data=form) as answer:
+        async with at.session.post(f"{at.url}/v1/audio/transcriptions", data=form) as answer:
             assert answer.status == 200
-            assert answer.headers["x-gateway-upstream-model"] == "whisper-upstream"
+            assert answer.headers["x-gateway-upstream-model"] == "m"
             assert answer.headers["x-gateway-upstream-request-id"] == "up-7"
             assert answer.headers["x-request-id"] == at.a.requests[0].headers["x-request-id"]
         seen = at.a.requests[0]
     assert SOUND in seen.body
-    assert b"\r\n\r\nwhisper-upstream\r\n" in seen.body
+    assert b"\r\n\r\nm\r\n" in seen.body
     assert seen.body.rstrip().endswith(b"--")
 
 
@@ -126,7 +89,7 @@ async def test_a_body_without_a_length_goes_out_in_chunks() -> None:
 
     async with stage(TEXT) as at:
         headers = {"content-type": form.headers["content-type"]}
-        async with at.session.post(f"{at.url}/audio/translations", data=pieces(), headers=headers) as answer:
+        async with at.session.post(f"{at.url}/v1/audio/translations", data=pieces(), headers=headers) as answer:
             assert answer.status == 200
         assert at.a.requests[0].headers["transfer-encoding"] == "chunked"
         assert SOUND in at.a.requests[0].body
@@ -138,11 +101,11 @@ async def test_a_provider_that_cannot_be_reached_is_left_while_the_upload_can_st
         assert at.a._server is not None
         at.a._server.close()
         async with at.session.post(
-            f"{at.url}/audio/transcriptions", data=upload("voice", file_first=file_first)
+            f"{at.url}/v1/audio/transcriptions", data=upload("voice", file_first=file_first)
         ) as answer:
             assert answer.status == 200
             assert answer.headers["x-gateway-provider"] == "b"
-        assert b"\r\n\r\nw2\r\n" in at.b.requests[0].body
+        assert b"\r\n\r\nn\r\n" in at.b.requests[0].body
 
 
 async def test_speech_streams_back_as_it_comes_and_a_client_that_leaves_ends_it_upstream() -> None:
@@ -157,9 +120,9 @@ async def test_speech_streams_back_as_it_comes_and_a_client_that_leaves_ends_it_
             go.set()
             assert await anext(pieces) == b"second"
             assert speech.headers["content-type"] == "audio/mpeg"
-        assert json.loads(at.a.requests[0].body) == {"model": "whisper-upstream", "voice": "alloy", "input": "hi"}
+        assert json.loads(at.a.requests[0].body) == {"model": "m", "voice": "alloy", "input": "hi"}
         go.clear()
-        async with at.session.post(f"{at.url}/audio/speech", json={"model": "voice", "input": "x"}) as left:
+        async with at.session.post(f"{at.url}/v1/audio/speech", json={"model": "voice", "input": "x"}) as left:
             assert await left.content.readany() == b"first"
             left.close()
         await at.a.idle()
@@ -172,7 +135,9 @@ async def test_a_client_that_leaves_in_the_middle_of_its_upload_ends_the_call() 
 
     async with stage(TEXT) as at:
         headers = {"content-type": "multipart/form-data; boundary=b"}
-        call = asyncio.create_task(at.session.post(f"{at.url}/audio/transcriptions", data=endless(), headers=headers))
+        call = asyncio.create_task(
+            at.session.post(f"{at.url}/v1/audio/transcriptions", data=endless(), headers=headers)
+        )
         async with asyncio.timeout(5):
             while not at.a.connections:  # noqa: ASYNC110  # the mock tells of whole requests only
                 await asyncio.sleep(0)
@@ -194,7 +159,7 @@ async def test_a_body_beyond_the_limit_is_refused_by_its_length_or_while_it_arri
     async with stage(TEXT, extra="server: {max_body_mb: 2}\n") as at:
         headers = {"content-type": "multipart/form-data; boundary=b"}
         data: Any = pieces() if how == "chunks" else io.BytesIO(b"".join([piece async for piece in pieces()]))
-        async with at.session.post(f"{at.url}/audio/transcriptions", data=data, headers=headers) as answer:
+        async with at.session.post(f"{at.url}/v1/audio/transcriptions", data=data, headers=headers) as answer:
             assert answer.status == 413
             assert (await error_of(answer))["code"] == "body_too_large"
         assert not at.a.requests
@@ -219,7 +184,7 @@ async def test_bad_calls_are_refused_and_reach_no_provider(
     path: str, data: bytes, kind: str, status: int, word: str
 ) -> None:
     async with stage(TEXT) as at:
-        async with at.session.post(at.url + path, data=data, headers={"content-type": kind}) as answer:
+        async with at.session.post(f"{at.url}/v1{path}", data=data, headers={"content-type": kind}) as answer:
             assert answer.status == status
             assert word in str((await error_of(answer))["message"])
         assert not [seen for seen in at.a.requests if seen.path != "/v1/models"]
@@ -235,7 +200,7 @@ async def test_images_and_moderations_pass_with_the_models_name_replaced_and_not
         assert b"1000000000000000000000000000000" in at.a.requests[0].body
         edited = await at.sdk.images.edit(model="voice", image=("x.png", b"\x89PNG"), prompt="b")
         assert edited.created == 1
-        assert b"whisper-upstream" in at.a.requests[1].body
+        assert b"\r\n\r\nm\r\n" in at.a.requests[1].body
         assert (await at.sdk.moderations.create(input="x", model="a/omni")).id == "m1"
         assert json.loads(at.a.requests[2].body)["model"] == "omni"
         await at.sdk.moderations.create(input="x")
@@ -284,13 +249,13 @@ async def test_files_and_batches_of_the_one_provider_that_has_them() -> None:
 async def test_where_several_providers_have_files_the_client_names_one() -> None:
     listed = Answer.json(b'{"object":"list","data":[]}')
     async with stage(listed) as at:
-        async with at.session.get(f"{at.url}/files") as answer:
+        async with at.session.get(f"{at.url}/v1/files") as answer:
             assert answer.status == 400
             assert "a, b" in str((await error_of(answer))["message"])
-        async with at.session.get(f"{at.url}/files", headers={"x-gateway-provider": "b"}) as answer:
+        async with at.session.get(f"{at.url}/v1/files", headers={"x-gateway-provider": "b"}) as answer:
             assert answer.status == 200
         assert at.b.requests[0].path == "/v1/files"
-        async with at.session.get(f"{at.url}/files", headers={"x-gateway-provider": "c"}) as answer:
+        async with at.session.get(f"{at.url}/v1/files", headers={"x-gateway-provider": "c"}) as answer:
             assert answer.status == 400
 
 
@@ -299,7 +264,7 @@ async def test_where_several_providers_have_files_the_client_names_one() -> None
 )
 async def test_an_id_is_no_way_to_other_paths(path: str) -> None:
     async with stage(TEXT, kinds=("openai", "deepseek")) as at:
-        async with at.session.get(URL(at.url + path, encoded=True)) as answer:
+        async with at.session.get(URL(f"{at.url}/v1{path}", encoded=True)) as answer:
             assert answer.status in (400, 404)
         assert not at.a.requests
 
@@ -312,20 +277,20 @@ async def test_a_key_for_some_models_may_use_those_and_nothing_that_names_no_mod
             ("/audio/speech", {"model": "a/other"}, 403),
             ("/moderations", {"input": "x"}, 403),
         ):
-            async with at.session.post(at.url + path, json=data, headers=headers) as answer:
+            async with at.session.post(f"{at.url}/v1{path}", json=data, headers=headers) as answer:
                 assert answer.status == status
-        async with at.session.get(f"{at.url}/files", headers=headers) as answer:
+        async with at.session.get(f"{at.url}/v1/files", headers=headers) as answer:
             assert answer.status == 403
-        async with at.session.get(f"{at.url}/files") as answer:
+        async with at.session.get(f"{at.url}/v1/files") as answer:
             assert answer.status == 401
     assert len(at.a.requests) == 1
 
 
 async def test_an_endpoint_that_no_target_has_is_a_400_and_one_that_only_the_second_has_goes_there() -> None:
     async with stage(TEXT, kinds=("deepseek", "groq")) as at:
-        async with at.session.post(f"{at.url}/audio/speech", json={"model": "voice"}) as answer:
+        async with at.session.post(f"{at.url}/v1/audio/speech", json={"model": "voice"}) as answer:
             assert answer.headers["x-gateway-provider"] == "b"
-        async with at.session.post(f"{at.url}/images/generations", json={"model": "voice"}) as answer:
+        async with at.session.post(f"{at.url}/v1/images/generations", json={"model": "voice"}) as answer:
             assert answer.status == 400
             assert (await error_of(answer))["param"] == "model"
 
@@ -341,7 +306,7 @@ async def test_an_endpoint_that_no_target_has_is_a_400_and_one_that_only_the_sec
 async def test_an_upstreams_error_is_the_gateways_own(answer: Answer, status: int, code: str) -> None:
     async with (
         stage(answer, kinds=("openai", "deepseek")) as at,
-        at.session.post(f"{at.url}/audio/speech", json={"model": "a/m"}) as found,
+        at.session.post(f"{at.url}/v1/audio/speech", json={"model": "a/m"}) as found,
     ):
         assert found.status == status
         error = await error_of(found)
@@ -351,7 +316,7 @@ async def test_an_upstreams_error_is_the_gateways_own(answer: Answer, status: in
 
 async def test_an_answer_that_breaks_in_the_middle_breaks_at_the_client_too() -> None:
     broken = Answer(headers={"content-type": "audio/mpeg"}, pieces=(b"first",), then="reset")
-    async with stage(broken) as at, at.session.post(f"{at.url}/audio/speech", json={"model": "a/m"}) as answer:
+    async with stage(broken) as at, at.session.post(f"{at.url}/v1/audio/speech", json={"model": "a/m"}) as answer:
         assert answer.status == 200
         with pytest.raises(aiohttp.ClientError):
             await answer.read()
@@ -367,7 +332,7 @@ async def test_headers_pass_by_a_list_and_the_length_is_kept() -> None:
     sound = Answer(headers=headers, pieces=(b"abc",), framing="length")
     async with (
         stage(sound) as at,
-        at.session.post(f"{at.url}/audio/speech", json={"model": "a/m"}, headers={"x-secret": "s"}) as answer,
+        at.session.post(f"{at.url}/v1/audio/speech", json={"model": "a/m"}, headers={"x-secret": "s"}) as answer,
     ):
         assert await answer.read() == b"abc"
         assert answer.headers["content-length"] == "3"
@@ -379,16 +344,16 @@ async def test_headers_pass_by_a_list_and_the_length_is_kept() -> None:
 
 async def test_a_query_takes_no_body_away() -> None:
     async with stage(TEXT) as at:
-        async with at.session.post(f"{at.url}/audio/speech?limit=3&key=secret", json={"model": "voice"}) as answer:
+        async with at.session.post(f"{at.url}/v1/audio/speech?limit=3&key=secret", json={"model": "voice"}) as answer:
             assert answer.status == 200
         assert at.a.requests[0].path == "/v1/audio/speech?limit=3"
-        assert json.loads(at.a.requests[0].body) == {"model": "whisper-upstream"}
+        assert json.loads(at.a.requests[0].body) == {"model": "m"}
 
 
 async def test_an_answer_that_never_ends_is_cut_at_the_whole_requests_limit() -> None:
     endless = Answer(headers={"content-type": "audio/mpeg"}, pieces=(b"first",), then="hang")
     async with stage(endless, reliability="{retry: {attempts: 1}, timeouts: {total_s: 0.3}}") as at:
-        async with at.session.post(f"{at.url}/audio/speech", json={"model": "a/m"}) as answer:
+        async with at.session.post(f"{at.url}/v1/audio/speech", json={"model": "a/m"}) as answer:
             with pytest.raises(aiohttp.ClientError):
                 await answer.read()
         await at.a.idle()
@@ -401,7 +366,7 @@ async def test_a_small_upload_is_sent_to_the_next_provider_when_the_first_is_ove
             b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\ntiny\r\n--b--\r\n'
         )
         headers = {"content-type": "multipart/form-data; boundary=b"}
-        async with at.session.post(f"{at.url}/audio/transcriptions", data=data, headers=headers) as answer:
+        async with at.session.post(f"{at.url}/v1/audio/transcriptions", data=data, headers=headers) as answer:
             assert (answer.status, answer.headers["x-gateway-provider"]) == (200, "b")
         assert b"tiny" in at.a.requests[0].body
         assert b"tiny" in at.b.requests[0].body
@@ -409,6 +374,6 @@ async def test_a_small_upload_is_sent_to_the_next_provider_when_the_first_is_ove
 
 async def test_an_upload_of_which_a_part_is_gone_is_not_sent_again() -> None:
     async with stage(Answer.json(b'{"error":{"message":"busy"}}', status=503)) as at:
-        async with at.session.post(f"{at.url}/audio/transcriptions", data=upload("voice", SOUND * 4)) as answer:
+        async with at.session.post(f"{at.url}/v1/audio/transcriptions", data=upload("voice", SOUND * 4)) as answer:
             assert answer.status == 503
         assert not at.b.requests
