@@ -1,6 +1,7 @@
 """A body that is passed on while it arrives, with the model's name in it replaced.
 
-What came before the name (a file that stands first, say) waits on disk, not in memory; the rest is never kept.
+What came before the name (a file that stands first, say) waits on disk, not in memory, and counts among the bytes that
+all requests together may hold; the rest is never kept.
 """
 
 import asyncio
@@ -68,6 +69,7 @@ class Upload:
         self._size = None if encoded else request.content_length
         self._content = request.content
         self._arriving = bodies.pieces(request)
+        self._held = bodies.held
         self._begun: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
         self._kept_bytes = 0
         self._ended = False
@@ -80,10 +82,11 @@ class Upload:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._held.give(self._kept_bytes)
         self._begun.close()
 
     async def model(self) -> str | None:
-        """The name in it, None where it has none. Waits for no more than that. Raises InvalidRequest."""
+        """The name in it, None where it has none. Waits for no more than that. Raises InvalidRequest, NotReady."""
         field = self._field
         while not field.done or self._content.is_eof():  # what is here already is kept too: it can be sent once more
             piece = await anext(self._arriving, b"")
@@ -93,6 +96,7 @@ class Upload:
                 break
             if not field.done:
                 field.feed(piece)
+            self._held.take(len(piece))
             self._kept_bytes += len(piece)
             await self._keep(piece)
         return field.value

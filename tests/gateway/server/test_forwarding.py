@@ -377,3 +377,22 @@ async def test_an_upload_of_which_a_part_is_gone_is_not_sent_again() -> None:
         async with at.session.post(f"{at.url}/v1/audio/transcriptions", data=upload("voice", SOUND * 4)) as answer:
             assert answer.status == 503
         assert not at.b.requests
+
+
+async def test_what_waits_for_its_model_is_bounded_over_all_uploads() -> None:
+    async def waiting() -> AsyncIterator[bytes]:
+        yield b"--b\r\nX: y\r\n\r\n" + SOUND[:1_000_000]
+        await asyncio.Event().wait()
+
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    async with stage(TEXT, extra="server: {max_body_mb: 1}\n") as at:
+        url = f"{at.url}/v1/audio/transcriptions"
+        calls = [asyncio.create_task(at.session.post(url, data=waiting(), headers=headers)) for _ in range(10)]
+        done, pending = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        assert done.pop().result().status == 503
+        assert len(pending) >= 8
+        for call in pending:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        async with at.session.post(url, data=upload("voice", b"small")) as answer:
+            assert answer.status == 200
