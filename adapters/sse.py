@@ -5,13 +5,20 @@ start is skipped; comments and unknown fields are ignored; several data lines jo
 every dialect here repeats it inside the data.
 """
 
+import msgspec
+
 from adapters.canonical.errors import BadUpstreamResponse
 
-__all__ = ["MAX_EVENT_BYTES", "SseDecoder"]
+__all__ = ["MAX_EVENT_BYTES", "SseDecoder", "on_one_line"]
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 _NAMED = b"event: "
 _BOM = b"\xef\xbb\xbf"
+
+
+def on_one_line(data: bytes) -> bytes:
+    """The same JSON without line breaks, which would end a frame: raw pieces of a body may stand on several lines."""
+    return msgspec.json.format(data, indent=-1) if b"\n" in data or b"\r" in data else data
 
 
 class SseDecoder:

@@ -12,6 +12,7 @@ from msgspec.json import Decoder
 from adapters.canonical.events import ChoiceFinished
 from adapters.canonical.stop_reason import StopReason
 from adapters.json_fields import RawDecoder
+from adapters.sse import on_one_line
 
 __all__ = [
     "MESSAGES",
@@ -74,7 +75,7 @@ SPELLINGS = {
 
 def frame(event: str, data: dict[str, Any]) -> bytes:
     """One server-sent event; its name stands in the data too."""
-    return b"event: %b\ndata: %b\n\n" % (event.encode(), orjson.dumps({"type": event, **data}))
+    return b"event: %b\ndata: %b\n\n" % (event.encode(), on_one_line(orjson.dumps({"type": event, **data})))
 
 
 PING = frame("ping", {})

@@ -52,6 +52,7 @@ from adapters.gemini.logprobs import logprobs_object
 from adapters.gemini.parts import PartWriter, WirePart
 from adapters.gemini.usage import usage_object
 from adapters.gemini.vocabulary import GEMINI, finish_word
+from adapters.sse import on_one_line
 
 __all__ = ["GenerateStreamRenderer", "render_generate_result"]
 
@@ -201,7 +202,7 @@ class GenerateStreamRenderer:
 
     def _frame(self, chunk: bytes) -> bytes:
         if self._sse:
-            return b"data: %b\r\n\r\n" % chunk
+            return b"data: %b\r\n\r\n" % on_one_line(chunk)
         opened, self._opened = self._opened, True
         return (b",\r\n" if opened else b"[") + chunk
 

@@ -15,6 +15,7 @@ from adapters.front import AnswerHead
 from adapters.openai.errors import render_error
 from adapters.openai.usage import usage_object
 from adapters.openai.vocabulary import DONE
+from adapters.sse import on_one_line
 
 __all__ = ["Frames"]
 
@@ -59,7 +60,8 @@ class Frames:
         return self._continuous
 
     def chunk(self, choice: dict[str, Any]) -> bytes:
-        return b'%b%b,"choices":[%b]%b' % (self.head, self._take_once(), orjson.dumps(choice), self.tail)
+        said = on_one_line(orjson.dumps(choice))
+        return b'%b%b,"choices":[%b]%b' % (self.head, self._take_once(), said, self.tail)
 
     def _take_once(self) -> bytes:
         if not self.once:
@@ -79,4 +81,4 @@ class Frames:
 
 def _raw_fields(fields: Mapping[str, bytes]) -> bytes:
     """`,"name":raw` for each field."""
-    return b"".join([b",%b:%b" % (orjson.dumps(name), raw) for name, raw in fields.items()])
+    return b"".join([b",%b:%b" % (orjson.dumps(name), on_one_line(raw)) for name, raw in fields.items()])

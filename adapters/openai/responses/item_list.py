@@ -20,7 +20,7 @@ from adapters.openai.responses.vocabulary import (
     MESSAGE,
     REASONING,
 )
-from adapters.openai.responses.wire_events import on_one_line
+from adapters.sse import on_one_line
 
 __all__ = ["FIRST_INPUT", "listed_items"]
 

@@ -18,7 +18,8 @@ from adapters.openai.logprobs import logprob_objects
 from adapters.openai.responses.content import add_own_fields
 from adapters.openai.responses.sealing import ClientSeal
 from adapters.openai.responses.vocabulary import CUSTOM_CALL, MESSAGE, REASONING
-from adapters.openai.responses.wire_events import Form, ResponseEvent, on_one_line
+from adapters.openai.responses.wire_events import Form, ResponseEvent
+from adapters.sse import on_one_line
 
 __all__ = ["CallItem", "EventLog", "HostedItem", "ImageItem", "Item", "MessageItem", "ThoughtItem"]
 

@@ -11,7 +11,7 @@ from adapters.canonical.usage import Usage
 from adapters.front import AnswerHead
 from adapters.openai.responses.usage import response_usage_object
 from adapters.openai.responses.vocabulary import error_code
-from adapters.openai.responses.wire_events import on_one_line
+from adapters.sse import on_one_line
 
 __all__ = ["FINAL", "ResponseObject"]
 

@@ -7,14 +7,13 @@ everything else is one dialect.
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import msgspec
 import orjson
 from msgspec import Struct
 
 from adapters.canonical.errors import GatewayError
 from adapters.openai.errors import error_object
 
-__all__ = ["Form", "OPENAI_FORM", "OPEN_RESPONSES_FORM", "ResponseEvent", "error_event", "frames", "on_one_line"]
+__all__ = ["Form", "OPENAI_FORM", "OPEN_RESPONSES_FORM", "ResponseEvent", "error_event", "frames"]
 
 
 class Form(NamedTuple):
@@ -45,13 +44,6 @@ class ResponseEvent(Struct, frozen=True, gc=False):
 @lru_cache(maxsize=256)
 def _frame_head(name: str) -> bytes:
     return b"event: %b\ndata: " % name.encode()
-
-
-def on_one_line(data: bytes) -> bytes:
-    """The same JSON without line breaks, which would end a frame: raw pieces of a body may stand on several lines."""
-    if b"\n" in data or b"\r" in data:
-        return msgspec.json.format(data, indent=-1)
-    return data
 
 
 def frames(events: list[ResponseEvent]) -> bytes:

@@ -32,6 +32,7 @@ from adapters.canonical.messages import ProviderData
 from adapters.canonical.result import fold
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import TokenLogprob, TopLogprob, Usage
+from adapters.openai.vocabulary import CHAT
 from tests.adapters.openai.exchange import Exchange, chat, chunks_of
 
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
@@ -69,6 +70,20 @@ def choices(events: Sequence[Event], **fields: Any) -> list[dict[str, Any]]:
 def body(events: Sequence[Event], **fields: Any) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(chat(**fields).answer(events))
     return found
+
+
+def test_raw_fields_on_several_lines_do_not_end_a_frame() -> None:
+    frames = chat(stream=True).stream(
+        [
+            ProviderReported({"own": b'{\n"x":\r\n1}'}, CHAT),
+            TextDelta(0, 0, "x"),
+            AnnotationAdded(0, 0, b'{"type":\n\n"url_citation"}', CHAT),
+            ChoiceFinished(0, StopReason.STOP),
+        ]
+    )
+    first, *_, note, _ = chunks_of(frames)
+    assert first["own"] == {"x": 1}
+    assert note["choices"][0]["delta"]["annotations"] == [{"type": "url_citation"}]
 
 
 def test_the_role_is_sent_once_a_choice_and_first() -> None:  # 1, 2
