@@ -81,7 +81,7 @@ class LoraSites:
 
 
 class _Adapted:
-    """Implements `Linear` over another. Costs 0.1 us a call while the step has no adapter."""
+    """Implements `Linear` over another. While the step has no adapter, 0.3 us a call (a busy AMD EPYC, 2026-11)."""
 
     __slots__ = ("_linear", "_name", "_step")
 
