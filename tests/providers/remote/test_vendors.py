@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from adapters.canonical.embedding import EmbeddingRequest
 from adapters.canonical.messages import DEVELOPER, Message, Text
 from adapters.canonical.request import EXPRESSIBLE_FIELDS, ReasoningOptions, Request, Sampling, TemplateOptions
+from adapters.canonical.rerank import RerankRequest
 from adapters.openai.chat.upstream import ChatUpstream
 from adapters.openai.completions.upstream import CompletionsUpstream
+from providers.abilities import EXTRAS
 from providers.remote.vendors import VENDORS, Vendor
 
 rows = pytest.mark.parametrize("vendor", VENDORS.values(), ids=VENDORS.keys())
@@ -59,6 +62,17 @@ def test_a_row_names_only_fields_that_the_router_knows(vendor: Vendor) -> None:
     assert vendor.fields <= EXPRESSIBLE_FIELDS
     assert "messages" in vendor.fields or vendor.abilities
     assert vendor.quirks.names.keys() <= vendor.fields
+
+
+@rows
+def test_a_row_names_only_abilities_and_fields_that_there_are(vendor: Vendor) -> None:
+    assert vendor.abilities <= {"embeddings", "rerank", "tokenize", "chat_token_count"}
+    optional = {"dimensions", "truncate_prompt_tokens", "user", EXTRAS}
+    assert vendor.embedding_fields <= optional <= {EXTRAS, *EmbeddingRequest.__struct_fields__}
+    ranking = {"top_n", "truncate_prompt_tokens", "user", EXTRAS}
+    assert vendor.rerank_fields <= ranking <= {EXTRAS, *RerankRequest.__struct_fields__}
+    starts = ("/audio", "/images", "/moderations", "/files", "/batches")
+    assert all(path.startswith(starts) for path in vendor.forwarded_paths)
 
 
 @rows
