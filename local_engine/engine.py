@@ -4,16 +4,12 @@ No threads and no waiting here, so every interleaving can be tested; `async_engi
 """
 
 import logging
-import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from collections.abc import Sequence as SequenceOf
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
 
 from local_engine.adapters import Adapter, AdapterTable
 from local_engine.admission import check_request
@@ -28,8 +24,9 @@ from local_engine.mask_feed import MaskFeed
 from local_engine.prefix_keys import root_key
 from local_engine.runner import Runner, StepResult
 from local_engine.scheduler import Chunk, Scheduler
-from local_engine.search import Answer, BeamSearch, BestOf, Search
+from local_engine.search import BeamSearch, BestOf, Search
 from local_engine.sequence import Sequence
+from local_engine.step_outputs import answers_output, read_prompt, step_output
 from local_engine.totals import Totals
 
 __all__ = ["Engine", "SequenceEvent"]
@@ -276,7 +273,7 @@ class Engine:
         """Takes a chunk's result into its sequence; what its reader should hear of it."""
         sequence = chunk.sequence
         self.scheduler.advance(sequence, chunk.stop - len(chunk.draft))
-        if not _read_prompt(sequence, result):
+        if not read_prompt(sequence, result):
             return self._fail(sequence, GenerationFailed("the model's logits are not finite numbers"))
         if not chunk.reaches_end:
             return []
@@ -316,7 +313,7 @@ class Engine:
             self.scheduler.advance(sequence, min(computed + len(result.tokens) - 1, len(sequence.tokens)))
         if finish is not None:
             return [self._finish(sequence, tokens, finish, stop_token_id=stop_token_id)]
-        return [(sequence, _output(sequence, tokens))]
+        return [(sequence, step_output(sequence, tokens))]
 
     def _count_draft(self, sequence: Sequence, *, accepted: int, drafted: int) -> None:
         sequence.accepted_drafts += accepted
@@ -343,7 +340,7 @@ class Engine:
         root = search.root
         self._remove(root)
         self._totals.finished += 1
-        return [(root, _answers_output(root, search.answers[:wanted]))]
+        return [(root, answers_output(root, search.answers[:wanted]))]
 
     def _finish(
         self,
@@ -355,10 +352,10 @@ class Engine:
     ) -> SequenceEvent:
         self._remove(sequence)
         self._totals.finished += 1
-        output = _output(sequence, tokens, finish=finish, stop_token_id=stop_token_id)
+        output = step_output(sequence, tokens, finish=finish, stop_token_id=stop_token_id)
         wanted = sequence.request.sampling.n
         if wanted > 1:  # no search was begun: nothing is to be generated
-            output = replace(output, others=(_output(sequence, tokens, finish=finish),) * (wanted - 1))
+            output = replace(output, others=(step_output(sequence, tokens, finish=finish),) * (wanted - 1))
         return sequence, output
 
     def _fail(self, sequence: Sequence, failure: GenerationFailed) -> list[SequenceEvent]:
@@ -387,52 +384,3 @@ def _step_failure(error: Exception) -> GenerationFailed:
     failure = GenerationFailed(f"the step failed: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure
-
-
-def _read_prompt(sequence: Sequence, result: StepResult) -> bool:
-    """Keeps what a step says about the prompt's positions; False if these are not numbers."""
-    sampling = sequence.request.sampling
-    if sampling.prompt_logprobs is not None and len(sequence.prompt_scores) < sequence.num_prompt:
-        if not sequence.prompt_scores:
-            sequence.prompt_scores.append(TokenOutput(sequence.tokens[0], None, ()))
-        sequence.prompt_scores += result.scores
-        if not all(math.isfinite(entry.logprob) for entry in result.scores if entry.logprob is not None):
-            return False
-    if result.context_logits is not None:
-        sequence.context_logits.append(result.context_logits)
-        return not np.isnan(result.context_logits).any()
-    return True
-
-
-def _output(
-    sequence: Sequence,
-    tokens: SequenceOf[TokenOutput],
-    *,
-    finish: FinishReason | None = None,
-    stop_token_id: int | None = None,
-) -> StepOutput:
-    """What is new of a request. The first one has what was asked about the prompt."""
-    first, sequence.reported = not sequence.reported, True
-    logits = sequence.context_logits if first else []
-    return StepOutput(
-        tokens=tuple(tokens),
-        finish=finish,
-        stop_token_id=stop_token_id,
-        prompt_logprobs=tuple(sequence.prompt_scores) if first and sequence.prompt_scores else None,
-        prompt_tokens=sequence.num_prompt,
-        cached_tokens=sequence.cached_tokens or 0,
-        accepted_draft_tokens=sequence.accepted_drafts,
-        rejected_draft_tokens=sequence.rejected_drafts,
-        context_logits=np.concatenate(logits) if logits else None,
-    )
-
-
-def _answers_output(root: Sequence, answers: SequenceOf[Answer]) -> StepOutput:
-    """The one output of a request for several answers."""
-    best, *others = [
-        replace(
-            _output(root, answer.tokens, finish=answer.finish, stop_token_id=answer.stop_token_id), score=answer.score
-        )
-        for answer in answers
-    ]
-    return replace(best, others=tuple(others))

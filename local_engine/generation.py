@@ -115,8 +115,9 @@ class StepOutput:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A moment of the engine. Counts of requests now, KV blocks, and totals since the start.
+    """A moment of the engine: sequences now, KV blocks, and totals since the start.
 
+    finished, failed, aborted: requests.
     blocks_used: blocks that sequences hold; those kept for the prefix cache alone are not among them.
     prefix_hits: of the prompt_tokens, those whose KV came from the prefix cache.
     tokens_per_s: generated tokens, a mean over about the last ten seconds.

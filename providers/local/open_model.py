@@ -41,6 +41,8 @@ def _load_encoder(
 
     if settings.adapters:
         raise InvalidRequest(f"models.{name}.adapters: only models that generate take adapters")
+    if settings.speculative is not None:
+        raise InvalidRequest(f"models.{name}.speculative: only models that generate guess tokens")
     config = engine_config(settings, shared)
     if shared.scheduler.max_batch_tokens is None:
         config = replace(config, max_batch_tokens=_BATCH_TOKENS)

@@ -370,35 +370,6 @@ def test_counts_of_tokens_and_requests_add_up(tiny_model: LoadedModel) -> None:
     assert (stats.generated_tokens, stats.finished, stats.running, stats.waiting) == (15, 3, 0, 0)
 
 
-@pytest.mark.parametrize("budget", [2, 64])
-@pytest.mark.parametrize("scored", [None, 0])
-def test_context_logits_are_those_of_every_position_of_the_prompt(
-    tiny_model: LoadedModel, oracle: Oracle, budget: int, scored: int | None
-) -> None:
-    engine = Engine(tiny_model, small_config(max_batch_tokens=budget))
-    prompt = list(range(10, 23))
-    sampling = replace(greedy(3), context_logits=True, prompt_logprobs=scored)
-    for _ in range(2):  # cold, then with the prompt in the prefix cache
-        (outcome,) = generate(engine, [request(prompt, sampling)])
-        (logits,) = [
-            event.context_logits
-            for event in outcome
-            if isinstance(event, StepOutput) and event.context_logits is not None
-        ]
-        torch.testing.assert_close(torch.from_numpy(logits), oracle.logits(prompt), atol=5e-4, rtol=1e-4)
-
-
-def test_context_logits_beyond_their_bound_are_refused_by_name(
-    tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("local_engine.admission.MAX_CONTEXT_LOGITS", 5 * VOCAB_SIZE)
-    engine = Engine(tiny_model, small_config())
-    sampling = SamplingParams(context_logits=True, max_tokens=1)
-    engine.add(request([1] * 5, sampling))
-    with pytest.raises(InvalidInput, match="context_logits: can be had of 5 tokens at most, the prompt has 6"):
-        engine.add(request([1] * 6, sampling))
-
-
 def test_the_rate_of_tokens_follows_the_last_seconds(tiny_model: LoadedModel) -> None:
     now = [0.0]
     engine = Engine(tiny_model, small_config(), clock=lambda: now[0])
@@ -409,24 +380,3 @@ def test_the_rate_of_tokens_follows_the_last_seconds(tiny_model: LoadedModel) ->
     assert engine.stats().tokens_per_s == pytest.approx(1.0, rel=0.1)
     now[0] += 30.0
     assert engine.stats().tokens_per_s < 0.1
-
-
-class FailingCopies(RaisingExecutor):
-    """An executor whose device cannot copy blocks."""
-
-    def __init__(self, executor: Executor) -> None:
-        super().__init__(executor)
-        self.copy_blocks = self._raise
-
-    def _raise(self, pairs: SequenceOf[tuple[int, int]]) -> None:
-        raise RuntimeError(f"no copy engine for {len(pairs)}")
-
-
-def test_blocks_that_cannot_be_copied_fail_their_own_request_alone(tiny_model: LoadedModel, oracle: Oracle) -> None:
-    loaded = replace(tiny_model, open_executor=lambda config: FailingCopies(tiny_model.open_executor(config)))
-    engine = Engine(loaded, small_config())
-    several = SamplingParams(n=3, seed=1, max_tokens=5, ignore_eos=True)
-    failed, healthy = generate(engine, [request(PROMPTS[2][:6], several), request(PROMPTS[1], greedy())])
-    assert [type(event) for event in failed] == [GenerationFailed]
-    assert tokens_of(healthy) == oracle.greedy(PROMPTS[1], 16)
-    assert engine.stats().blocks_used == 0

@@ -1,6 +1,8 @@
 """Several answers from one prompt: beams as transformers finds them, samples ranked, blocks shared and given back."""
 
 import math
+from collections.abc import Sequence as SequenceOf
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,11 +12,12 @@ from hypothesis import strategies as st
 
 from local_engine.engine import Engine
 from local_engine.errors import GenerationFailed, InvalidInput
+from local_engine.executor import Executor
 from local_engine.generation import GenerationRequest, StepOutput
 from local_engine.loading.load import LoadedModel
 from local_engine.sampling import SamplingParams
 from tests.local_engine.engine_driver import config_with_blocks, generate, last, request, run, small_config, tokens_of
-from tests.local_engine.test_engine import POISON, raising
+from tests.local_engine.test_engine import POISON, RaisingExecutor, raising
 from tests.local_engine.tiny_models import VOCAB_SIZE, Oracle
 
 PROMPT = [9, 8, 11, 12, 30]
@@ -254,3 +257,25 @@ def test_more_answers_than_run_at_once_are_refused_by_name(tiny_model: LoadedMod
         with pytest.raises(InvalidInput) as caught:
             engine.add(request(PROMPT, sampling))
         assert caught.value.param == param
+
+
+class FailingCopies(RaisingExecutor):
+    """An executor whose device cannot copy blocks."""
+
+    def __init__(self, executor: Executor) -> None:
+        super().__init__(executor)
+        self.copy_blocks = self._raise
+
+    def _raise(self, pairs: SequenceOf[tuple[int, int]]) -> None:
+        raise RuntimeError(f"no copy engine for {len(pairs)}")
+
+
+def test_blocks_that_cannot_be_copied_fail_their_own_request_alone(tiny_model: LoadedModel, oracle: Oracle) -> None:
+    loaded = replace(tiny_model, open_executor=lambda config: FailingCopies(tiny_model.open_executor(config)))
+    engine = Engine(loaded, small_config())
+    greedy = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
+    several = SamplingParams(n=3, seed=1, max_tokens=5, ignore_eos=True)
+    failed, healthy = generate(engine, [request([*PROMPT, 31], several), request(PROMPT[::-1], greedy)])
+    assert [type(event) for event in failed] == [GenerationFailed]
+    assert tokens_of(healthy) == oracle.greedy(PROMPT[::-1], 8)
+    assert engine.stats().blocks_used == 0
