@@ -96,25 +96,35 @@ class Asked:
         `before` are stored items that stand before the input, `references` those that it refers to, by id. `kept` are
         fields of the response that its keeper decides (`store`, `background`, `conversation`), raw JSON.
         """
-        body, mirrored = self._body, self._mirrored
         reader = InputReader(seal, references or {})
-        _add_instructions(body, reader)
+        _add_instructions(self._body, reader)
         reader.add_all(before, self.state.follows or "input")
         for raw, path in zip(self.input_items, self._paths, strict=True):
             reader.add(raw, path)
         reader.close()
-        if not reader.messages and body.peek_raw("prompt") is None:
+        if not reader.messages and self._body.peek_raw("prompt") is None:
             raise InvalidRequest("input: this field is required", param="input")
+        return self._with_options(reader, kept or {})
+
+    def _with_options(self, reader: InputReader, kept: Mapping[str, bytes]) -> Request:
+        """The Request for these messages, with all that the body says besides."""
+        body, mirrored = self._body, self._mirrored
         tools = parse_tools(body, RESPONSES)
         hosted = any(tool.raw is not None for tool in tools or ())
-        tool_choice = parse_tool_choice(body, tools, RESPONSES)
         include, logprobs = _take_include(body)
         nested: dict[str, bytes] = {}
+        other = [value for value in include if value not in (ENCRYPTED, LOGPROBS)]
+        if other and hosted:  # without such tools it asks for nothing
+            nested["include"] = orjson.dumps(other)
         reasoning = _take_reasoning(body, nested)
         output_format, verbosity = _take_text(body, nested)
-        max_tokens = body.take("max_output_tokens", POSITIVE)
         max_tool_calls = body.take("max_tool_calls", POSITIVE)
-        truncation = _take_truncation(body)
+        values: dict[str, Any] = {
+            "tool_choice": parse_tool_choice(body, tools, RESPONSES),
+            "max_tokens": body.take("max_output_tokens", POSITIVE),
+            "max_tool_calls": max_tool_calls if hosted else None,  # it counts the calls of hosted tools alone
+            "truncation": _take_truncation(body),
+        }
         body.take("metadata", _METADATA)
         if body.take("enable_response_messages", BOOL):
             said = [found for message in reader.messages for found in message_object(message)]
@@ -131,19 +141,13 @@ class Asked:
             messages=tuple(reader.messages),
             message_paths=tuple(reader.paths),
             tools=tools,
-            tool_choice=tool_choice,
-            max_tokens=max_tokens,
-            max_tool_calls=max_tool_calls if hosted else None,  # it counts the calls of hosted tools alone
             logprobs=logprobs,
             output_format=output_format,
             verbosity=verbosity,
-            truncation=truncation,
             encrypted_reasoning=ENCRYPTED in include,
-            mirrored={**mirrored, **(kept or {})},
+            mirrored={**mirrored, **kept},
+            **values,
         )
-        other = [value for value in include if value not in (ENCRYPTED, LOGPROBS)]
-        if other and hosted:  # without such tools it asks for nothing
-            nested["include"] = orjson.dumps(other)
         nested.update({name: raw for name, raw in request.extras.items() if raw != b"null"})
         return request if nested == request.extras else replace(request, extras=nested)
 
