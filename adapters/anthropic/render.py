@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 import orjson
+from msgspec.structs import replace
 
 from adapters.anthropic.blocks import TEXT_TAIL, Blocks, is_object
 from adapters.anthropic.errors import error_frame
@@ -138,7 +139,7 @@ class MessagesStreamRenderer:
 def render_messages_result(request: Request, result: Result, head: AnswerHead) -> bytes:
     choice = result.choices[0]
     fields, usage_fields = _apart(result.provider_fields if result.provider_origin == MESSAGES else {})
-    content = [block for part in choice.parts if (block := _block(part)) is not None]
+    content = [block for part in choice.parts for block in _blocks(part)]
     called = any(isinstance(part, ToolCall) for part in choice.parts)
     refused = any(isinstance(part, Refusal) and part.text for part in choice.parts)
     stop = _stop_object(choice.finish, called=called, refused=refused)
@@ -187,6 +188,16 @@ def _fragments(fields: Mapping[str, bytes]) -> dict[str, orjson.Fragment]:
     return {name: orjson.Fragment(raw) for name, raw in fields.items()}
 
 
+def _blocks(part: Part) -> list[Any]:
+    """A thought that is both shown and hidden is two blocks, as it is in a stream."""
+    if isinstance(part, Reasoning) and part.encrypted is not None:
+        shown = _block(replace(part, encrypted=None))
+        hidden = {"type": "redacted_thinking", "data": part.encrypted}
+        return [hidden] if shown is None else [shown, hidden]
+    block = _block(part)
+    return [] if block is None else [block]
+
+
 def _block(part: Part) -> Any:
     """None for what says nothing, or has no word in this dialect."""
     match part:
@@ -195,8 +206,6 @@ def _block(part: Part) -> Any:
         case Refusal():
             return {"type": "text", "text": part.text} if part.text else None
         case Reasoning():
-            if part.encrypted is not None:
-                return {"type": "redacted_thinking", "data": part.encrypted}
             thought = part.text or "".join(part.summary)
             if not thought and part.signature is None:
                 return None

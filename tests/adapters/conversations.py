@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -15,6 +15,9 @@ from adapters.ollama.front import OllamaChatFront
 from adapters.ollama.upstream import OllamaUpstream
 from adapters.openai.chat.front import ChatFront
 from adapters.openai.chat.upstream import ChatUpstream
+from adapters.openai.responses.front import ResponsesFront
+from adapters.openai.responses.sealing import Sealer
+from adapters.openai.responses.upstream import ResponsesUpstream
 from adapters.upstream import Upstream
 
 __all__ = ["CLIENTS", "PROVIDER", "SERVERS", "Client", "Server", "Turn"]
@@ -236,6 +239,72 @@ def _ollama_answer(turn: Turn) -> Any:
     return {"model": "m", "message": message, "done": True, "done_reason": "stop"}
 
 
+# OpenAI's Responses
+
+
+def _responses_body(entries: list[Any]) -> dict[str, Any]:
+    """An entry is an item, or the items of one answer."""
+    return {
+        "model": "m",
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "input": [item for entry in entries for item in (entry if isinstance(entry, list) else [entry])],
+        "tools": [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in TOOLS],
+    }
+
+
+def _responses_said(body: Any) -> tuple[Any, Turn]:
+    items = body["output"]
+    calls = [(item["name"], _arguments(item["arguments"])) for item in items if item["type"] == "function_call"]
+    text = "".join([part["text"] for item in items if item["type"] == "message" for part in item["content"]])
+    thoughts = [item for item in items if item["type"] == "reasoning"]
+    shown = [part["text"] for item in thoughts for part in item.get("content") or item["summary"]]
+    return items, Turn("model", text, calls, thought="".join(shown))
+
+
+def _responses_results(items: Any, outputs: list[str]) -> list[Any]:
+    ids = [item["call_id"] for item in items if item["type"] == "function_call"]
+    return [
+        {"type": "function_call_output", "call_id": i, "output": text} for i, text in zip(ids, outputs, strict=True)
+    ]
+
+
+def _responses_read(body: Any) -> list[Turn]:
+    """Items of the model that follow each other are one turn."""
+    found: list[Turn] = []
+    names: dict[str, str] = {}
+    for item in body["input"]:
+        kind = item.get("type", "message")
+        if kind == "function_call_output":
+            found.append(Turn("user", results=[(names[item["call_id"]], item["output"])]))
+            continue
+        made = kind != "message" or item["role"] == "assistant"
+        if made and (not found or found[-1].role != "model"):
+            found.append(Turn("model"))
+        if kind == "function_call":
+            names[item["call_id"]] = item["name"]
+            found[-1].calls.append((item["name"], _arguments(item["arguments"])))
+        elif kind == "message":
+            content = item["content"]
+            text = content if isinstance(content, str) else "".join([part["text"] for part in content])
+            found.append(replace(found.pop(), text=text) if made else Turn("user", text))
+    return _merged(found)
+
+
+def _responses_answer(turn: Turn) -> Any:
+    items: list[dict[str, Any]] = []
+    if turn.thought:
+        summary = [{"type": "summary_text", "text": turn.thought}]
+        items.append({"type": "reasoning", "id": "rs", "summary": summary, "encrypted_content": f"SIG{next(_ids)}"})
+    if turn.text:
+        content = [{"type": "output_text", "text": turn.text, "annotations": []}]
+        items.append({"type": "message", "id": "ms", "role": "assistant", "status": "completed", "content": content})
+    for name, arguments in turn.calls:
+        made = {"id": "fc", "call_id": f"call_{next(_ids)}", "name": name, "arguments": json.dumps(arguments)}
+        items.append({"type": "function_call", "status": "completed"} | made)
+    return {"id": "r", "object": "response", "model": "m", "status": "completed", "output": items}
+
+
 _ids = count(1)
 
 
@@ -285,6 +354,13 @@ CLIENTS: Mapping[str, Client] = {
         _ollama_said,
         _ollama_results,
     ),
+    "responses": Client(
+        lambda: ResponsesFront(Sealer("k1", b"secret"), lambda: 1790000000.0),
+        _responses_body,
+        _user,
+        _responses_said,
+        _responses_results,
+    ),
 }
 
 SERVERS: Mapping[str, Server] = {
@@ -292,4 +368,5 @@ SERVERS: Mapping[str, Server] = {
     "messages": Server(lambda: MessagesUpstream(PROVIDER), _messages_read, _messages_answer),
     "gemini": Server(lambda: GenerateUpstream(PROVIDER), _gemini_read, _gemini_answer),
     "ollama": Server(lambda: OllamaUpstream(PROVIDER), _ollama_read, _ollama_answer),
+    "responses": Server(lambda: ResponsesUpstream(PROVIDER), _responses_read, _responses_answer),
 }
