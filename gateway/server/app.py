@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import BinaryIO
 
 from adapters.anthropic.front import MessagesFront
@@ -151,28 +152,18 @@ def build_app(
     held = HeldBytes(_HELD_BODIES * max_bytes)
     bodies = BodyReader(max_bytes, held)
     untyped = BodyReader(max_bytes, held, any_type=True)
-    served: dict[str, Served] = {
-        path: Generation(
-            front,
-            router,
-            untyped if path.startswith(_UNTYPED) else bodies,
-            now=around.now,
-            max_depth=config.server.max_depth,
-            keepalive_s=config.server.keepalive_s,
-        )
-        for path, front in fronts.items()
-    }
-    kept = config.run.responses
-    responses = ResponsesFront(sealer(kept.seal_key if kept is not None else None), around.now)
-    served[_RESPONSES] = Generation(
-        responses,
-        router,
-        bodies,
+    generation = partial(
+        Generation,
         now=around.now,
         max_depth=config.server.max_depth,
         keepalive_s=config.server.keepalive_s,
-        for_client=for_client(responses, config.server.dialect),
     )
+    served: dict[str, Served] = {
+        path: generation(front, router, untyped if path.startswith(_UNTYPED) else bodies)
+        for path, front in fronts.items()
+    }
+    responses = ResponsesFront(sealer(config.run.responses), around.now)
+    served[_RESPONSES] = generation(responses, router, bodies, for_client=for_client(responses, config.server.dialect))
     counts = TokenCounts(router)
     served.update(ability_routes(router, bodies, now=around.now, max_depth=config.server.max_depth))
     for path, front in _COUNTS.items():

@@ -8,7 +8,7 @@ from adapters.front import Front
 from adapters.openai.responses.front import ResponsesFront
 from adapters.openai.responses.sealing import Sealer
 from adapters.openai.responses.wire_events import OPEN_RESPONSES_FORM, OPENAI_FORM, Form
-from gateway.config.sections.state import SealKey
+from gateway.config.sections.state import Responses
 from gateway.server.exchange import Exchange
 
 __all__ = ["DIALECT_HEADER", "for_client", "sealer"]
@@ -37,8 +37,8 @@ def _form(exchange: Exchange, default: Form) -> Form:
     return _FORMS[word]
 
 
-def sealer(key: SealKey | None) -> Sealer:
+def sealer(section: Responses | None) -> Sealer:
     """With the key of run.yaml. Without one, with a key that lives as long as this process."""
-    if key is not None:
-        return Sealer(key.id, key.secret.get_secret_value().encode())
+    if section is not None and section.seal_key is not None:
+        return Sealer(section.seal_key.id, section.seal_key.secret.get_secret_value().encode())
     return Sealer("process", os.urandom(_SECRET_BYTES))

@@ -135,7 +135,11 @@ class LiveResponse:
 
     def cancel(self) -> list[ResponseEvent]:
         """Somebody cancelled it. The API has no event of its own for that."""
-        return [] if self.is_final else self._end("cancelled", "response.failed")
+        if self.is_final:
+            return []
+        if not self._created:
+            self._start()
+        return self._end("cancelled", "response.failed")
 
     @property
     def _incomplete_reason(self) -> str | None:

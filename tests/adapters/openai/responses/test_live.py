@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.canonical.errors import UpstreamInternal
+from adapters.canonical.errors import UpstreamError, UpstreamInternal
 from adapters.canonical.events import (
     AnnotationAdded,
     ChoiceFinished,
@@ -255,3 +255,18 @@ def test_a_body_on_several_lines_is_no_several_frames() -> None:
     raw = b'{"model": "m", "input": "hi", "tools": [{"type": "function",\r\n "name": "f"}], "metadata": {\n"k": "v"}}'
     exchange = type(responses())(raw)
     assert checked(exchange.stream([TextDelta(0, 0, "a\nb"), STOP]))["metadata"] == {"k": "v"}
+
+
+def test_a_response_that_was_cancelled_before_anything_is_still_a_whole_stream() -> None:
+    exchange = responses()
+    events = front_of().live(exchange.request, exchange.head).cancel()
+    assert check_events([json.loads(event.data) for event in events])["status"] == "cancelled"
+
+
+def test_what_was_made_before_an_answer_was_given_up_is_not_lost() -> None:
+    exchange = responses()
+    live = front_of().live(exchange.request, exchange.head)
+    with pytest.raises(UpstreamError):
+        live.feed([TextDelta(0, 0, "par"), ChoiceFinished(0, StopReason.CANCELLED)])
+    events = [json.loads(event.data) for event in live.fail(UpstreamInternal("gone"))]
+    assert check_events(events)["output"][0]["content"][0]["text"] == "par"
