@@ -6,8 +6,9 @@ in time is kept and sampled later: a slow mask holds back its own sequence alone
 
 from collections.abc import Sequence as SequenceOf
 from concurrent.futures import FIRST_COMPLETED, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from dataclasses import replace as with_fields
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,16 +32,16 @@ _MASK_GRACE_S = 0.001
 MaskWords = npt.NDArray[np.uint32]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each row of each step, and freezing costs three times as much
 class StepResult:
-    """What one step yields of one sequence.
+    """What one step yields of one sequence; nobody changes it.
 
     scores: of prompt tokens. context_logits: [n, V] of the next prompt positions; None where not asked for.
     tokens: the drafted ones that were right, and the next one. candidates: in their place, where they were asked for.
     complete: the answer's mask allows no more. late: its mask is not filled yet; `Runner.sample_late` has the rest.
     """
 
-    scores: list[TokenOutput] = field(default_factory=list)
+    scores: SequenceOf[TokenOutput] = ()
     context_logits: npt.NDArray[np.float32] | None = None
     tokens: tuple[TokenOutput, ...] = ()
     candidates: tuple[Candidate, ...] = ()
@@ -50,10 +51,10 @@ class StepResult:
 
 
 _LATE = StepResult(late=True)
+_NOTHING = StepResult()
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(NamedTuple):
     """Rows of logits that choose the next tokens of one sequence: one, and one more for each drafted token."""
 
     sequence: Sequence
@@ -98,7 +99,9 @@ class Runner:
             for sequence, result in self._choose(self._executor.logits(hidden), asked).items():
                 chunk = asking[sequence]
                 prompt = results[chunk]
-                results[chunk] = with_fields(result, scores=prompt.scores, context_logits=prompt.context_logits)
+                if prompt is not _NOTHING:
+                    result = with_fields(result, scores=prompt.scores, context_logits=prompt.context_logits)
+                results[chunk] = result
         return results
 
     @torch.inference_mode()
@@ -176,7 +179,7 @@ class Runner:
         """What was asked of the prompt's own positions."""
         sampling = chunk.sequence.request.sampling
         if sampling.prompt_logprobs is None and not sampling.context_logits:
-            return StepResult()
+            return _NOTHING
         return StepResult(self._score_prompt(hidden, chunk, row), self._context_logits(hidden, chunk, row))
 
     def _score_prompt(self, hidden: Tensor, chunk: Chunk, row: int) -> list[TokenOutput]:

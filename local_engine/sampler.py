@@ -7,6 +7,7 @@ in the order of token ids: nothing about the batch enters a draw. A row whose lo
 import math
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +29,7 @@ LOGPROB_FLOOR = -9999.0
 _NUCLEUS_CANDIDATES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class SamplerRow:
+class SamplerRow(NamedTuple):
     """What a row of logits is the next token of: a sequence, and tokens drafted to follow it up to this row.
 
     mask: which tokens may come, as `TokenMask.fill` writes it. None: any.
