@@ -8,7 +8,17 @@ import pytest
 
 from gateway.config import Config, ConfigError, parse_config
 
-TYPES = ("anthropic", "azure", "gemini", "local", "mistral", "ollama", "openai", "openai-compatible", "openai-responses")
+TYPES = (
+    "anthropic",
+    "azure",
+    "gemini",
+    "local",
+    "mistral",
+    "ollama",
+    "openai",
+    "openai-compatible",
+    "openai-responses",
+)
 BASE = "version: 1\nproviders:\n  local: {model: tiny}\n"
 
 
