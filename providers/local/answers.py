@@ -6,6 +6,7 @@ Knows no fan-out over prompts and no loading. Raises the engine's errors, which 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace as with_fields
 
 import orjson
 from msgspec.structs import replace
@@ -13,8 +14,8 @@ from msgspec.structs import replace
 from adapters.canonical.errors import InternalError, NotReady
 from adapters.canonical.events import Event, PromptReported, Started, TextDelta, UsageReported
 from adapters.canonical.request import Request
-from adapters.canonical.usage import Usage
-from local_engine.generation import GenerationRequest, StepOutput
+from adapters.canonical.usage import TokenLogprob, Usage
+from local_engine.generation import GenerationRequest, StepOutput, TokenOutput
 from providers.base import Batch
 from providers.local.engine_request import ModelPrompt, ends_at_stop, model_prompt, sampling_params
 from providers.local.local_model import LocalModel
@@ -36,17 +37,13 @@ async def answer_one(
     prompt = await asyncio.to_thread(model_prompt, model, request)
     text = _text_answer(model, request, prompt, new_call_id)
     async with aclosing(model.engine.generate(_engine_request(model, request, prompt))) as outputs:
-        head: Batch = [Started()]
-        if request.return_token_ids:
-            head.append(PromptReported(0, prompt.ids))
+        first = True
         async for output in outputs:
             _check_whole(output)
-            batch = head
-            if output.context_logits is not None:
-                batch.append(PromptReported(0, logits=await _logits_json(output)))
-            if head and request.echo and request.prompts is not None:
-                batch += _echo(model, request, prompt.ids, output)
-            head = []
+            batch: Batch = []
+            if first:
+                batch = [*await _head(model, request, prompt.ids, output), *_echo(model, request, prompt.ids, output)]
+            first = False
             batch += text.feed(output)
             if text.finished or request.continuous_usage:
                 batch.append(UsageReported(_usage(output, [text])))
@@ -65,12 +62,8 @@ async def answer_best(
     async with aclosing(model.engine.generate(_engine_request(model, request, prompt))) as outputs:
         async for output in outputs:
             _check_whole(output)
-            batch: Batch = [Started()]
-            if request.return_token_ids:
-                batch.append(PromptReported(0, prompt.ids))
-            if output.context_logits is not None:
-                batch.append(PromptReported(0, logits=await _logits_json(output)))
-            echo = _echo(model, request, prompt.ids, output) if request.echo and request.prompts is not None else []
+            batch = await _head(model, request, prompt.ids, output)
+            echo = _echo(model, request, prompt.ids, output)
             texts = []
             for choice, answer in enumerate((output, *output.others)):
                 text = _text_answer(model, request, prompt, new_call_id)
@@ -115,6 +108,23 @@ def _check_whole(output: StepOutput) -> None:
         raise NotReady("the model was stopped before the answer was whole", retry_after_s=1)
 
 
+async def _head(model: LocalModel, request: Request, prompt: tuple[int, ...], output: StepOutput) -> Batch:
+    """How an answer begins: that it has, and what was asked about its prompt."""
+    ids = prompt if request.return_token_ids else None
+    logprobs = None
+    if request.prompt_logprobs is not None and output.prompt_logprobs is not None:
+        logprobs = _scores(model, output.prompt_logprobs, request.prompt_logprobs)
+    logits = None if output.context_logits is None else await _logits_json(output)
+    if ids is None and logprobs is None and logits is None:
+        return [Started()]
+    return [Started(), PromptReported(0, ids, logprobs, logits)]
+
+
+def _scores(model: LocalModel, scored: Sequence[TokenOutput], count: int) -> tuple[TokenLogprob, ...]:
+    """Scores of prompt tokens with `count` alternatives each: echo and prompt_logprobs may want different numbers."""
+    return tuple([token_logprob(model.tokenizer, with_fields(token, top=token.top[:count])) for token in scored])
+
+
 async def _logits_json(output: StepOutput) -> bytes:
     """The prompt's logits, a list for each token. A row at a time, so that other requests go on in between."""
     rows = []
@@ -125,15 +135,17 @@ async def _logits_json(output: StepOutput) -> bytes:
 
 
 def _echo(model: LocalModel, request: Request, prompt: tuple[int, ...], output: StepOutput) -> list[Event]:
-    """The prompt as the first text of the answer, with its tokens' logprobs where they were scored."""
+    """The prompt as the first text of the answer, where it was asked for, with the logprobs of its tokens."""
+    if not request.echo or request.prompts is None:
+        return []
     tokenizer = model.tokenizer
     asked = (request.prompts or ("",))[0]
     special = 1 if isinstance(asked, str) and prompt and prompt[0] == tokenizer.bos_id else 0
     text = asked if isinstance(asked, str) else b"".join(map(tokenizer.token_bytes, asked)).decode(errors="replace")
     scored = output.prompt_logprobs
-    if scored is None:
+    if scored is None or request.logprobs is None:
         return [TextDelta(0, 0, text)]
-    entries = [token_logprob(tokenizer, token) for token in scored[special:]]
+    entries = list(_scores(model, scored[special:], request.logprobs))
     if entries:
         entries[0] = replace(entries[0], logprob=None, top=())  # what is shown first has nothing before it
     return [TextDelta(0, 0, text, tuple(entries))]

@@ -130,7 +130,8 @@ def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int =
         max_tokens = COMPLETION_MAX_TOKENS
     top_p = _first(sampling.top_p, defaults.top_p, 1.0)
     top_k = max(0, _first(sampling.top_k, defaults.top_k, 0))
-    scores_prompt = request.logprobs is not None and bool(request.echo)
+    echoed = request.logprobs if request.echo else None
+    scored = [count for count in (echoed, request.prompt_logprobs) if count is not None]
     return SamplingParams(
         max_tokens=max_tokens,
         min_tokens=sampling.min_tokens or 0,
@@ -150,7 +151,7 @@ def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int =
         stop_token_ids=sampling.stop_token_ids or (),
         ignore_eos=sampling.ignore_eos or False,
         logprobs=request.logprobs,
-        prompt_logprobs=request.logprobs if scores_prompt else None,
+        prompt_logprobs=max(scored, default=None),
         context_logits=request.return_context_logits or False,
         n=request.n or 1,
         best_of=request.best_of,

@@ -44,7 +44,7 @@ _FIELDS = frozenset(
         # Generation.
         "tools", "tool_choice", "parallel_tool_calls", "reasoning.include", "reasoning.effort", "max_tokens",
         "n", "best_of", "logprobs", "echo", "adapter", "priority", "cache_salt", "return_token_ids",
-        "return_context_logits",
+        "prompt_logprobs", "return_context_logits",
         "temperature", "top_p", "top_p_min", "top_k", "min_p", "typical_p",
         "repetition_penalty", "presence_penalty", "frequency_penalty",
         "logit_bias", "seed", "stop", "stop_token_ids", "include_stop", "ignore_eos", "min_tokens",

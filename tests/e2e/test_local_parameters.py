@@ -79,6 +79,26 @@ async def test_context_logits_come_with_each_prompt(client: openai.AsyncOpenAI, 
     assert (chat.model_extra or {})["context_logits"] == logits
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_prompt_logprobs_are_those_of_echo(client: openai.AsyncOpenAI, stream: bool) -> None:
+    echoed = await client.completions.create(**TEXT, echo=True, logprobs=3, extra_body={"prompt_logprobs": 1})
+    assert echoed.choices[0].logprobs is not None
+    expected = (echoed.choices[0].logprobs.token_logprobs or [])[:4]
+    if stream:
+        asked = await client.completions.create(**TEXT, stream=True, extra_body={"prompt_logprobs": 1})
+        extras = [one.model_extra or {} async for chunk in asked for one in chunk.choices]
+        (found,) = [extra["prompt_logprobs"] for extra in extras if "prompt_logprobs" in extra]
+    else:
+        chat = await client.chat.completions.create(**CHAT, extra_body={"prompt_logprobs": 1})
+        found = (chat.model_extra or {})["prompt_logprobs"]
+        assert found == (echoed.choices[0].model_extra or {})["prompt_logprobs"]
+    assert found[0] is None
+    assert [next(iter(entry.values()))["logprob"] for entry in found[1:]] == expected[1:]
+    for entry in found[1:]:
+        assert 1 <= len(entry) <= 2
+        assert 1 in [one["rank"] for one in entry.values()]
+
+
 async def test_sampling_parameters_are_taken_and_change_the_answer(client: openai.AsyncOpenAI) -> None:
     plain = await client.chat.completions.create(**CHAT, seed=5, temperature=1.5)
     content = plain.choices[0].message.content

@@ -14,6 +14,7 @@ from local_engine.loading.load import LoadedModel
 from local_engine.sampling import SamplingParams
 from tests.local_engine.engine_driver import config_with_blocks, request, small_config
 from tests.local_engine.test_engine import POISON, raising
+from tests.local_engine.test_masks import Slow
 from tests.local_engine.tiny_models import Oracle
 
 PROMPT = [9, 8, 11, 12]
@@ -270,3 +271,40 @@ def test_a_loop_that_closed_under_its_reader_costs_the_engine_nothing(tiny_model
         return ids(outputs)
 
     assert len(asyncio.run(next_one())) == 3
+
+
+async def test_several_answers_come_in_one_output(tiny_model: LoadedModel) -> None:
+    async with serving(tiny_model, small_config(delivery_tokens=2)) as engine:
+        for beam_search in (False, True):
+            sampling = SamplingParams(n=3, best_of=4, seed=1, beam_search=beam_search, max_tokens=9, ignore_eos=True)
+            (output,) = await collect(engine.generate(request(PROMPT, sampling)))
+            assert [len(answer.tokens) for answer in (output, *output.others)] == [9] * 3
+            assert output.finish == "length"
+
+
+async def test_leaving_a_search_early_frees_its_blocks(tiny_model: LoadedModel) -> None:
+    async with serving(tiny_model) as engine:
+        sampling = SamplingParams(n=4, beam_search=True, ignore_eos=True, max_tokens=60)
+        waiting = asyncio.create_task(collect(engine.generate(request(PROMPT, sampling))))
+        await until(lambda: engine.stats().running > 1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await until_idle(engine)
+        assert engine.stats().blocks_used == 0
+
+
+async def test_a_mask_that_never_comes_holds_up_neither_others_nor_the_end(
+    tiny_model: LoadedModel, oracle: Oracle
+) -> None:
+    slow = Slow()
+    try:
+        async with serving(tiny_model) as engine:
+            masked = GenerationRequest("r", tuple(PROMPT), greedy(20), mask=slow)
+            held = asyncio.create_task(collect(engine.generate(masked)))
+            assert ids(await collect(engine.generate(request(PROMPT, greedy(20))))) == oracle.greedy(PROMPT, 20)
+            await engine.aclose()
+            assert (await held)[-1].finish == "abort"
+            assert engine.stats().blocks_used == 0
+    finally:
+        slow.go_on.set()

@@ -35,6 +35,7 @@ from adapters.openai.content import REASONING_DETAILS, reasoning_details
 from adapters.openai.finish import finish_fields, finish_word
 from adapters.openai.frames import Frames
 from adapters.openai.logprobs import chat_logprobs_object
+from adapters.openai.prompt_report import prompt_fields
 from adapters.openai.signed_reasoning import signed_details, signed_object
 from adapters.openai.usage import usage_object
 from adapters.openai.vocabulary import CHAT, CUSTOM
@@ -135,10 +136,7 @@ class ChatStreamRenderer:
             case ProviderReported():
                 self._report(event, out)
             case PromptReported():
-                if event.token_ids is not None:
-                    self._frames.report({"prompt_token_ids": orjson.dumps(event.token_ids)})
-                if event.logits is not None:
-                    self._frames.report({"context_logits": event.logits})
+                self._frames.report(prompt_fields(event))
             case TextDelta() | PartReported() | Started() | ToolCallFinished() | HostedToolEvent():
                 pass  # text is rendered above; the others have no word in this dialect
             case _:
@@ -250,10 +248,7 @@ def render_chat_result(request: Request, result: Result, head: AnswerHead) -> by
         "usage": None if result.usage is None else usage_object(result.usage),
     }
     for prompt in result.prompts:
-        if prompt.token_ids is not None:
-            body["prompt_token_ids"] = prompt.token_ids
-        if prompt.logits is not None:
-            body["context_logits"] = orjson.Fragment(prompt.logits)
+        body.update({name: orjson.Fragment(raw) for name, raw in prompt_fields(prompt).items()})
     for name, raw in fields.items():
         body.setdefault(name, orjson.Fragment(raw))
     return orjson.dumps(body)

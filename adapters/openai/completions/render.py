@@ -23,6 +23,7 @@ from adapters.front import AnswerHead
 from adapters.openai.finish import finish_fields, finish_word
 from adapters.openai.frames import Frames
 from adapters.openai.logprobs import LegacyLogprobs
+from adapters.openai.prompt_report import prompt_fields
 from adapters.openai.usage import usage_object
 from adapters.openai.vocabulary import COMPLETIONS, FINISH_WORDS
 
@@ -49,7 +50,7 @@ class CompletionStreamRenderer:
         self._request = request
         self._frames = Frames(head, _OBJECT, include_usage=request.include_usage, continuous=request.continuous_usage)
         self._choices: dict[int, _OpenChoice] = {}
-        self._prompts: dict[int, dict[str, Any]] = {}
+        self._prompts: dict[int, dict[str, orjson.Fragment]] = {}
 
     def feed(self, events: Sequence[Event]) -> bytes:
         out: list[bytes] = []
@@ -71,7 +72,7 @@ class CompletionStreamRenderer:
                 case ProviderReported() if event.origin == COMPLETIONS:
                     self._report(event)
                 case PromptReported():
-                    self._prompts.setdefault(event.prompt, {}).update(_prompt_fields(event))
+                    self._prompts.setdefault(event.prompt, {}).update(_fragments(event))
                 case _:
                     pass  # no word in this surface
         return b"".join(out)
@@ -125,7 +126,7 @@ def render_completion_result(request: Request, result: Result, head: AnswerHead)
     choices = [_choice_object(request, choice, same_dialect=same_dialect) for choice in result.choices]
     for prompt in result.prompts:
         for choice in choices[prompt.prompt * (request.n or 1) :][: request.n or 1]:
-            choice.update(_prompt_fields(prompt))
+            choice.update(_fragments(prompt))
     body: dict[str, Any] = {
         "id": head.id,
         "object": _OBJECT,
@@ -166,11 +167,5 @@ def _word(request: Request, finish: ChoiceFinished) -> str:
     return FINISH_WORDS[StopReason.STOP] if finish.reason is StopReason.TOOL_CALLS else word
 
 
-def _prompt_fields(event: PromptReported) -> dict[str, Any]:
-    """What each choice of a prompt says about it, in the words of vLLM and TensorRT-LLM."""
-    fields: dict[str, Any] = {}
-    if event.token_ids is not None:
-        fields["prompt_token_ids"] = event.token_ids
-    if event.logits is not None:
-        fields["context_logits"] = orjson.Fragment(event.logits)
-    return fields
+def _fragments(event: PromptReported) -> dict[str, orjson.Fragment]:
+    return {name: orjson.Fragment(raw) for name, raw in prompt_fields(event).items()}
