@@ -1,0 +1,1 @@
+"""What outlives a request: responses with their input and event log, conversations, stored chat completions."""

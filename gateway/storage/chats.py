@@ -1,0 +1,115 @@
+"""Chat completions that clients asked to keep (`store: true`), with what was said before them."""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import ColumnElement, delete, exists, insert, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.canonical.errors import InvalidRequest
+from gateway.storage.database import Database, whole
+from gateway.storage.records import KeptChat, KeptItem, Page, PageOf
+from gateway.storage.retention import Retention
+from gateway.storage.rows import add_items, page_of_items, size_of
+from gateway.storage.schema import CHAT_MESSAGES, CHAT_METADATA, CHATS
+
+__all__ = ["ChatStore"]
+
+_COLUMNS = (CHATS.c.id, CHATS.c.owner, CHATS.c.created, CHATS.c.model, CHATS.c.body)
+
+
+class ChatStore:
+    def __init__(self, database: Database, retention: Retention) -> None:
+        self.database = database
+        self._retention = retention
+
+    @whole
+    async def add(self, chat: KeptChat, messages: Sequence[KeptItem]) -> None:
+        size = len(chat.body) + size_of(messages)
+        async with self.database.writing() as connection:
+            change = await self._retention.make_room(connection, size, for_id=chat.id)
+            row = {column.name: getattr(chat, column.name) for column in _COLUMNS}
+            await connection.execute(insert(CHATS), [{**row, "used": self._retention.stamp(), "bytes": size}])
+            await _add_metadata(connection, chat.id, chat.metadata)
+            await add_items(connection, CHAT_MESSAGES, messages, first=0, chat=chat.id)
+        self._retention.bytes += change
+
+    @whole
+    async def find(self, owner: str, chat_id: str) -> KeptChat | None:
+        async with self.database.reading() as connection:
+            found = await _chats(connection, _own(owner, chat_id), limit=1)
+        return found[0] if found else None
+
+    @whole
+    async def list(
+        self, owner: str, page: Page, *, model: str | None, metadata: Mapping[str, str]
+    ) -> tuple[Sequence[KeptChat], bool]:
+        """Those of the model (None: of any) that have all this metadata, and whether there are more.
+
+        Raises InvalidRequest for a cursor that is not there.
+        """
+        place = tuple_(CHATS.c.created, CHATS.c.id)
+        wanted = CHATS.c.owner == owner
+        if model is not None:
+            wanted &= CHATS.c.model == model
+        for name, value in metadata.items():
+            pair = (CHAT_METADATA.c.chat == CHATS.c.id, CHAT_METADATA.c.name == name, CHAT_METADATA.c.value == value)
+            wanted &= exists().where(*pair)
+        async with self.database.reading() as connection:
+            if page.after is not None:
+                cursor = await _chats(connection, _own(owner, page.after), limit=1)
+                if not cursor:
+                    raise InvalidRequest(f"after: there is no completion '{page.after[:100]}'", param="after")
+                at = tuple_(cursor[0].created, cursor[0].id)
+                wanted &= place < at if page.descending else place > at
+            found = await _chats(connection, wanted, limit=page.limit + 1, descending=page.descending)
+        return found[: page.limit], len(found) > page.limit
+
+    @whole
+    async def set_metadata(self, chat_id: str, metadata: Mapping[str, str]) -> None:
+        async with self.database.writing() as connection:
+            await connection.execute(delete(CHAT_METADATA).where(CHAT_METADATA.c.chat == chat_id))
+            await _add_metadata(connection, chat_id, metadata)
+
+    @whole
+    async def delete(self, owner: str, chat_id: str) -> bool:
+        """Whether there was one."""
+        async with self.database.writing() as connection:
+            wanted = _own(owner, chat_id)
+            size = (await connection.execute(select(CHATS.c.bytes).where(wanted))).scalar_one_or_none()
+            if size is None:
+                return False
+            await connection.execute(delete(CHATS).where(wanted))
+        self._retention.bytes -= size
+        return True
+
+    @whole
+    async def messages(self, chat_id: str, page: Page) -> PageOf:
+        """Raises InvalidRequest for a cursor that is not there."""
+        async with self.database.reading() as connection:
+            return await page_of_items(connection, CHAT_MESSAGES, CHAT_MESSAGES.c.chat == chat_id, page)
+
+
+def _own(owner: str, chat_id: str) -> ColumnElement[bool]:
+    return (CHATS.c.id == chat_id) & (CHATS.c.owner == owner)
+
+
+async def _add_metadata(connection: AsyncConnection, chat_id: str, metadata: Mapping[str, str]) -> None:
+    if metadata:
+        rows = [{"chat": chat_id, "name": name, "value": value} for name, value in metadata.items()]
+        await connection.execute(insert(CHAT_METADATA), rows)
+
+
+async def _chats(
+    connection: AsyncConnection, wanted: ColumnElement[bool], *, limit: int, descending: bool = True
+) -> Sequence[KeptChat]:
+    query = select(*_COLUMNS).where(wanted).limit(limit)
+    if descending:
+        query = query.order_by(CHATS.c.created.desc(), CHATS.c.id.desc())
+    else:
+        query = query.order_by(CHATS.c.created, CHATS.c.id)
+    rows = [dict(row._mapping) for row in await connection.execute(query)]
+    said: dict[str, dict[str, str]] = {row["id"]: {} for row in rows}
+    pairs = select(CHAT_METADATA.c.chat, CHAT_METADATA.c.name, CHAT_METADATA.c.value)
+    for chat_id, name, value in await connection.execute(pairs.where(CHAT_METADATA.c.chat.in_(list(said)))):
+        said[chat_id][name] = value
+    return [KeptChat(**row, metadata=said[row["id"]]) for row in rows]

@@ -1,0 +1,127 @@
+"""Conversations and their items."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.storage.database import Database, whole
+from gateway.storage.records import KeptConversation, KeptItem, Page, PageOf
+from gateway.storage.retention import Retention
+from gateway.storage.rows import add_items, page_of_items, size_of
+from gateway.storage.schema import CONVERSATIONS, ENTRIES
+
+__all__ = ["ConversationStore", "append_entries"]
+
+
+class ConversationStore:
+    def __init__(self, database: Database, retention: Retention) -> None:
+        self.database = database
+        self._retention = retention
+
+    @whole
+    async def add(self, conversation: KeptConversation, items: Sequence[KeptItem]) -> None:
+        size = len(conversation.metadata) + size_of(items)
+        async with self.database.writing() as connection:
+            change = await self._retention.make_room(connection, size, for_id=conversation.id)
+            row = {
+                "id": conversation.id,
+                "owner": conversation.owner,
+                "created": conversation.created,
+                "metadata": conversation.metadata,
+                "used": self._retention.stamp(),
+                "bytes": size,
+            }
+            await connection.execute(insert(CONVERSATIONS), [row])
+            await add_items(connection, ENTRIES, items, first=0, conversation=conversation.id)
+        self._retention.bytes += change
+
+    @whole
+    async def find(self, owner: str, conversation_id: str) -> KeptConversation | None:
+        columns = (CONVERSATIONS.c.id, CONVERSATIONS.c.owner, CONVERSATIONS.c.created, CONVERSATIONS.c.metadata)
+        async with self.database.reading() as connection:
+            row = (await connection.execute(select(*columns).where(_own(owner, conversation_id)))).one_or_none()
+        return None if row is None else KeptConversation(**row._mapping)
+
+    @whole
+    async def set_metadata(self, owner: str, conversation_id: str, metadata: bytes) -> None:
+        """Of one that is there."""
+        own = _own(owner, conversation_id)
+        async with self.database.writing() as connection:
+            length = (await connection.execute(select(func.length(CONVERSATIONS.c.metadata)).where(own))).scalar_one()
+            grown = len(metadata) - length
+            values = {"metadata": metadata, "bytes": CONVERSATIONS.c.bytes + grown, "used": self._retention.stamp()}
+            await connection.execute(update(CONVERSATIONS).where(own).values(**values))
+        self._retention.bytes += grown
+
+    @whole
+    async def delete(self, owner: str, conversation_id: str) -> bool:
+        """Whether there was one."""
+        async with self.database.writing() as connection:
+            wanted = _own(owner, conversation_id)
+            size = (await connection.execute(select(CONVERSATIONS.c.bytes).where(wanted))).scalar_one_or_none()
+            if size is None:
+                return False
+            await connection.execute(delete(CONVERSATIONS).where(wanted))
+        self._retention.bytes -= size
+        return True
+
+    @whole
+    async def append(self, conversation_id: str, items: Sequence[KeptItem]) -> None:
+        async with self.database.writing() as connection:
+            change = await self._retention.make_room(connection, size_of(items), for_id=conversation_id)
+            added = await append_entries(connection, conversation_id, items, self._retention.stamp())
+        self._retention.bytes += change if added else change - size_of(items)
+
+    @whole
+    async def items(self, conversation_id: str, page: Page) -> PageOf:
+        """Raises InvalidRequest for a cursor that is not there."""
+        async with self.database.reading() as connection:
+            return await page_of_items(connection, ENTRIES, ENTRIES.c.conversation == conversation_id, page)
+
+    @whole
+    async def all_items(self, conversation_id: str) -> list[KeptItem]:
+        """In order."""
+        async with self.database.reading() as connection:
+            wanted = select(ENTRIES.c.item, ENTRIES.c.raw).where(ENTRIES.c.conversation == conversation_id)
+            return [KeptItem(*row) for row in await connection.execute(wanted.order_by(ENTRIES.c.position))]
+
+    @whole
+    async def find_item(self, conversation_id: str, item_id: str) -> bytes | None:
+        async with self.database.reading() as connection:
+            wanted = select(ENTRIES.c.raw).where(ENTRIES.c.conversation == conversation_id, ENTRIES.c.item == item_id)
+            return (await connection.execute(wanted.limit(1))).scalar_one_or_none()
+
+    @whole
+    async def delete_item(self, conversation_id: str, item_id: str) -> bool:
+        """Whether there was one."""
+        async with self.database.writing() as connection:
+            wanted = (ENTRIES.c.conversation == conversation_id, ENTRIES.c.item == item_id)
+            raws = (await connection.execute(select(ENTRIES.c.raw).where(*wanted))).scalars().all()
+            if not raws:
+                return False
+            await connection.execute(delete(ENTRIES).where(*wanted))
+            size = size_of([KeptItem(item_id, raw) for raw in raws])
+            shrunk = update(CONVERSATIONS).where(CONVERSATIONS.c.id == conversation_id)
+            await connection.execute(shrunk.values(bytes=CONVERSATIONS.c.bytes - size))
+        self._retention.bytes -= size
+        return True
+
+
+async def append_entries(
+    connection: AsyncConnection, conversation_id: str, items: Sequence[KeptItem], stamp: int
+) -> int:
+    """Puts items at a conversation's end; what it grew by. A conversation that was deleted meanwhile stays deleted."""
+    size = size_of(items)
+    values = {"bytes": CONVERSATIONS.c.bytes + size, "used": stamp}
+    locked = update(CONVERSATIONS).where(CONVERSATIONS.c.id == conversation_id).values(**values)
+    if (await connection.execute(locked.returning(CONVERSATIONS.c.id))).one_or_none() is None:
+        return 0
+    last = select(func.coalesce(func.max(ENTRIES.c.position), -1)).where(ENTRIES.c.conversation == conversation_id)
+    first = (await connection.execute(last)).scalar_one() + 1
+    await add_items(connection, ENTRIES, items, first=first, conversation=conversation_id)
+    return size
+
+
+def _own(owner: str, conversation_id: str) -> ColumnElement[bool]:
+    return (CONVERSATIONS.c.id == conversation_id) & (CONVERSATIONS.c.owner == owner)

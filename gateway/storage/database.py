@@ -1,0 +1,184 @@
+"""One database behind SQLAlchemy: connections, transactions, and what an error of it means to a client.
+
+SQLite has one writer at a time: writes wait for each other here, in order, instead of failing there. In memory there is
+one connection, so reads wait as well. PostgreSQL sorts this out itself.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from sqlalchemy import URL, event, inspect, text
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
+
+from adapters.canonical.errors import NotReady
+from gateway.storage.place import NEWEST_SCHEMA, FilePlace, MemoryPlace, Place, ServerPlace, check_schema
+from gateway.storage.schema import METADATA
+
+__all__ = ["Database", "OnDatabase", "whole"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_DRIVER = "sqlite+aiosqlite"
+_CONNECTIONS = 8
+_BUSY_MS = 10_000
+_PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", f"busy_timeout={_BUSY_MS}")
+_WRITES = "writes"
+
+
+class Database:
+    """Open. Close it with `aclose`."""
+
+    def __init__(self, engine: AsyncEngine, place: Place) -> None:
+        self._engine = engine
+        self._place = place
+        self._writer = asyncio.Lock()
+        self._operations: set[asyncio.Task[Any]] = set()
+
+    @classmethod
+    async def open(cls, place: Place) -> "Database":
+        """An empty SQLite database gets its tables. Raises SchemaMismatch, or NotReady where it can't be reached."""
+        database = cls.unchecked(place)
+        try:
+            async with database.writing() as connection:
+                found = await connection.run_sync(_revision)
+                if found is None and not isinstance(place, ServerPlace):
+                    await connection.run_sync(_create)
+                else:
+                    check_schema(found)
+        except BaseException:
+            await database.aclose()
+            raise
+        return database
+
+    @classmethod
+    def unchecked(cls, place: Place) -> "Database":
+        """Whatever is in it, for what brings it up to date."""
+        if isinstance(place, FilePlace):
+            place.path.parent.mkdir(parents=True, exist_ok=True)
+        return cls(_engine(place), place)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines may use it as well."""
+        return isinstance(self._place, ServerPlace)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncGenerator[AsyncConnection, None]:
+        """A transaction that changes nothing. Raises NotReady where the database fails."""
+        async with self._writer if isinstance(self._place, MemoryPlace) else nullcontext():
+            with _told():
+                async with self._engine.connect() as connection:
+                    yield connection
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncGenerator[AsyncConnection, None]:
+        """A transaction, committed at the end of the block. Raises NotReady where the database fails."""
+        async with nullcontext() if self.is_shared else self._writer:
+            with _told():
+                async with self._engine.connect() as connection:
+                    await connection.execution_options(**{_WRITES: True})
+                    async with connection.begin():
+                        yield connection
+
+    async def to_its_end(self, operation: Coroutine[Any, Any, T]) -> T:
+        """Waits for an operation that goes on when the waiting task is cancelled."""
+        task = asyncio.get_running_loop().create_task(operation)
+        self._operations.add(task)
+        task.add_done_callback(self._settle)
+        return await asyncio.shield(task)
+
+    async def aclose(self) -> None:
+        """Waits for the operations that run."""
+        while self._operations:
+            await asyncio.wait(self._operations)
+        await self._engine.dispose()
+
+    def _settle(self, task: "asyncio.Task[Any]") -> None:
+        self._operations.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits for it gets it as well
+
+
+class OnDatabase(Protocol):
+    """What has operations on a database."""
+
+    @property
+    def database(self) -> Database: ...
+
+
+Store = TypeVar("Store", bound=OnDatabase)
+
+
+def whole(
+    method: Callable[Concatenate[Store, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
+    """An operation that is done or not done: a client that leaves in the middle of it changes nothing.
+
+    A connection whose statement is interrupted is thrown away, and with it a database that lives in memory.
+    """
+
+    @wraps(method)
+    async def run(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store.database.to_its_end(method(store, *args, **kwargs))
+
+    return run
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turns an error of the database into the client's."""
+    try:
+        yield
+    except (SQLAlchemyError, OSError) as error:
+        raise NotReady("the gateway's database can't be used now", code="storage_unavailable") from error
+
+
+def _engine(place: Place) -> AsyncEngine:
+    match place:
+        case MemoryPlace():
+            engine = create_async_engine(URL.create(_DRIVER), poolclass=StaticPool)
+        case FilePlace():
+            url = URL.create(_DRIVER, database=str(place.path))
+            engine = create_async_engine(url, pool_size=_CONNECTIONS, max_overflow=0)
+        case ServerPlace():
+            return create_async_engine(place.url, pool_size=_CONNECTIONS, max_overflow=0, pool_pre_ping=True)
+    event.listen(engine.sync_engine, "connect", _prepare)
+    event.listen(engine.sync_engine, "begin", _begin)
+    return engine
+
+
+def _prepare(connection: object, entry: ConnectionPoolEntry) -> None:
+    """SQLite: transactions begin where `_begin` says so, not where its driver guesses."""
+    dbapi = entry.dbapi_connection
+    assert dbapi is not None
+    dbapi.isolation_level = None
+    cursor = dbapi.cursor()
+    for pragma in _PRAGMAS:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _revision(connection: Connection) -> str | None:
+    """The database's revision; None: it has none of our tables."""
+    if inspect(connection).has_table("alembic_version"):
+        return str(connection.execute(text("select version_num from alembic_version")).scalar_one())
+    return None
+
+
+def _create(connection: Connection) -> None:
+    """All tables at once, marked as the newest revision."""
+    METADATA.create_all(connection, checkfirst=False)
+    connection.execute(text("create table alembic_version (version_num varchar(32) not null primary key)"))
+    connection.execute(text("insert into alembic_version values (:revision)"), {"revision": NEWEST_SCHEMA})

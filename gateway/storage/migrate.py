@@ -1,0 +1,42 @@
+"""Brings a database up to date."""
+
+import asyncio
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection
+
+from gateway.storage.database import Database
+from gateway.storage.place import Place
+
+__all__ = ["migrate", "migrate_database"]
+
+_SCRIPTS = Path(__file__).parent / "migrations"
+
+
+def migrate(place: Place) -> tuple[str | None, str]:
+    """The revisions before and after; None: it had no tables. Raises NotReady where it can't be reached."""
+    return asyncio.run(migrate_database(place))
+
+
+async def migrate_database(place: Place) -> tuple[str | None, str]:
+    """The same inside a running loop."""
+    database = Database.unchecked(place)
+    try:
+        async with database.writing() as connection:
+            return await connection.run_sync(_upgrade)
+    finally:
+        await database.aclose()
+
+
+def _upgrade(connection: Connection) -> tuple[str | None, str]:
+    before = MigrationContext.configure(connection).get_current_revision()
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+    after = MigrationContext.configure(connection).get_current_revision()
+    assert after is not None
+    return before, after

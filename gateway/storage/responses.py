@@ -1,0 +1,261 @@
+"""Responses: the object, what it was given and made, and the log of its events."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import delete, func, insert, literal, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.storage.conversations import append_entries
+from gateway.storage.database import Database, whole
+from gateway.storage.records import Advance, KeptEvent, KeptItem, KeptResponse, Page, PageOf
+from gateway.storage.retention import Retention
+from gateway.storage.rows import add_items, page_of_items, size_of
+from gateway.storage.schema import CONVERSATIONS, ENTRIES, EVENTS, ITEMS, RESPONSES
+
+__all__ = ["Chain", "ResponseStore"]
+
+_COLUMNS = (
+    RESPONSES.c.id,
+    RESPONSES.c.owner,
+    RESPONSES.c.created,
+    RESPONSES.c.status,
+    RESPONSES.c.body,
+    RESPONSES.c.background,
+    RESPONSES.c.parent,
+    RESPONSES.c.conversation,
+    RESPONSES.c.worker,
+)
+_LONGEST_CHAIN = 10_000
+_TOUCH_US = 3_600_000_000
+"""Use is noted once an hour."""
+_IN_CONVERSATION = ("completed", "incomplete")
+"""States whose items go into the response's conversation."""
+
+
+class Chain(NamedTuple):
+    """What stands before an answer to a response: the items of it and of all before it, oldest first.
+
+    `missing` is the id of a response before it that is not kept any more.
+    """
+
+    status: str
+    items: list[KeptItem]
+    missing: str | None
+
+
+class ResponseStore:
+    """Nothing here waits for an answer that is being made."""
+
+    def __init__(self, database: Database, retention: Retention) -> None:
+        self.database = database
+        self._retention = retention
+
+    @whole
+    async def add(
+        self,
+        response: KeptResponse,
+        given: Sequence[KeptItem],
+        made: Sequence[KeptItem] = (),
+        *,
+        events: Sequence[KeptEvent] = (),
+        lease_until: float | None = None,
+    ) -> None:
+        """Keeps one. `lease_until` (Unix s) is set while its worker makes it."""
+        size = len(response.body) + size_of(given) + size_of(made) + _size_of_events(events)
+        stamp = self._retention.stamp()
+        async with self.database.writing() as connection:
+            change = await self._retention.make_room(connection, size, for_id=response.id)
+            values = {column.name: getattr(response, column.name) for column in _COLUMNS}
+            row = {**values, "used": stamp, "bytes": size, "lease_until": lease_until}
+            await connection.execute(insert(RESPONSES), [row])
+            await add_items(connection, ITEMS, given, first=0, response=response.id, made=False)
+            await add_items(connection, ITEMS, made, first=len(given), response=response.id, made=True)
+            await _add_events(connection, response.id, events)
+            if response.status in _IN_CONVERSATION and response.conversation is not None:
+                change += await append_entries(connection, response.conversation, [*given, *made], stamp)
+        self._retention.bytes += change
+
+    @whole
+    async def find(self, owner: str, response_id: str) -> KeptResponse | None:
+        async with self.database.reading() as connection:
+            wanted = select(*_COLUMNS).where(RESPONSES.c.id == response_id, RESPONSES.c.owner == owner)
+            row = (await connection.execute(wanted)).one_or_none()
+        return None if row is None else KeptResponse(**row._mapping)
+
+    @whole
+    async def delete(self, owner: str, response_id: str) -> bool:
+        """Whether there was one."""
+        async with self.database.writing() as connection:
+            wanted = (RESPONSES.c.id == response_id, RESPONSES.c.owner == owner)
+            size = (await connection.execute(select(RESPONSES.c.bytes).where(*wanted))).scalar_one_or_none()
+            if size is None:
+                return False
+            await connection.execute(delete(RESPONSES).where(*wanted))
+        self._retention.bytes -= size
+        return True
+
+    @whole
+    async def given_items(self, response_id: str, page: Page) -> PageOf:
+        """A page of what the response was given itself. Raises InvalidRequest for a cursor that is not there."""
+        async with self.database.reading() as connection:
+            wanted = (ITEMS.c.response == response_id) & ITEMS.c.made.is_(False)
+            return await page_of_items(connection, ITEMS, wanted, page)
+
+    @whole
+    async def made_items(self, response_id: str) -> list[KeptItem]:
+        """What the response made, as a later turn needs it."""
+        async with self.database.reading() as connection:
+            wanted = select(ITEMS.c.item, ITEMS.c.raw).where(ITEMS.c.response == response_id, ITEMS.c.made)
+            return [KeptItem(*row) for row in await connection.execute(wanted.order_by(ITEMS.c.position))]
+
+    @whole
+    async def chain(self, owner: str, response_id: str) -> Chain | None:
+        """None: there is no such response."""
+        back = (
+            select(RESPONSES.c.id, RESPONSES.c.parent, RESPONSES.c.status, literal(0).label("step"))
+            .where(RESPONSES.c.id == response_id, RESPONSES.c.owner == owner)
+            .cte("back", recursive=True)
+        )
+        before = (
+            select(RESPONSES.c.id, RESPONSES.c.parent, RESPONSES.c.status, back.c.step + 1)
+            .join(back, RESPONSES.c.id == back.c.parent)
+            .where(RESPONSES.c.owner == owner, back.c.step < _LONGEST_CHAIN)
+        )
+        back = back.union_all(before)
+        async with self.database.reading() as connection:
+            steps = (await connection.execute(select(back).order_by(back.c.step))).all()
+            if not steps:
+                return None
+            wanted = (
+                select(ITEMS.c.item, ITEMS.c.raw)
+                .join(back, back.c.id == ITEMS.c.response)
+                .order_by(back.c.step.desc(), ITEMS.c.position)
+            )
+            items = [KeptItem(*row) for row in await connection.execute(wanted)]
+        await self._touch([step.id for step in steps])
+        return Chain(steps[0].status, items, steps[-1].parent)
+
+    @whole
+    async def find_items(self, owner: str, item_ids: Iterable[str]) -> Mapping[str, bytes]:
+        """Items of any response or conversation of the owner, by id."""
+        ids = list(item_ids)
+        found: dict[str, bytes] = {}
+        if not ids:
+            return found
+        async with self.database.reading() as connection:
+            for items, parent, key in ((ENTRIES, CONVERSATIONS, "conversation"), (ITEMS, RESPONSES, "response")):
+                wanted = (
+                    select(items.c.item, items.c.raw)
+                    .join(parent, parent.c.id == items.c[key])
+                    .where(items.c.item.in_(ids), parent.c.owner == owner)
+                    .order_by(parent.c.created)
+                )
+                found.update([(item, raw) for item, raw in await connection.execute(wanted)])
+        return found
+
+    @whole
+    async def events(self, response_id: str, after: int, limit: int) -> list[KeptEvent]:
+        """Events with a number above `after`, in order."""
+        async with self.database.reading() as connection:
+            wanted = (
+                select(EVENTS.c.number, EVENTS.c.name, EVENTS.c.data)
+                .where(EVENTS.c.response == response_id, EVENTS.c.number > after)
+                .order_by(EVENTS.c.number)
+                .limit(limit)
+            )
+            return [KeptEvent(*row) for row in await connection.execute(wanted)]
+
+    @whole
+    async def advance(self, advances: Sequence[Advance], lease_until: float) -> frozenset[str]:
+        """Writes all of it in one transaction. Gives the ids of responses that are final already, or gone: of those
+        nothing is written."""
+        lost: set[str] = set()
+        change = 0
+        async with self.database.writing() as connection:
+            for advance in advances:
+                added = await self._advance(connection, advance, lease_until)
+                if added is None:
+                    lost.add(advance.id)
+                else:
+                    change += added
+            if change > 0:
+                change = await self._retention.make_room(connection, change, for_id="")
+        self._retention.bytes += change
+        return frozenset(lost)
+
+    @whole
+    async def renew(self, worker: str, lease_until: float) -> None:
+        """The worker lives."""
+        async with self.database.writing() as connection:
+            running = (RESPONSES.c.worker == worker) & RESPONSES.c.lease_until.is_not(None)
+            await connection.execute(update(RESPONSES).where(running).values(lease_until=lease_until))
+
+    @whole
+    async def running(self) -> list[tuple[KeptResponse, float]]:
+        """The responses that are being made, with the end of their lease."""
+        async with self.database.reading() as connection:
+            wanted = select(*_COLUMNS, RESPONSES.c.lease_until).where(RESPONSES.c.lease_until.is_not(None))
+            rows = [dict(row._mapping) for row in await connection.execute(wanted)]
+        return [(KeptResponse(**row), lease_until) for row in rows for lease_until in (row.pop("lease_until"),)]
+
+    async def _advance(self, connection: AsyncConnection, advance: Advance, lease_until: float) -> int | None:
+        """By how much it grew; None where it is not running any more."""
+        final = advance.final
+        grown = _size_of_events(advance.events) + (0 if final is None else size_of(final.items))
+        body = advance.body if final is None else final.body
+        values: dict[str, Any] = {"bytes": RESPONSES.c.bytes + grown, "lease_until": lease_until}
+        if body is not None:
+            values["bytes"] = RESPONSES.c.bytes + grown + len(body) - func.length(RESPONSES.c.body)
+            values["body"] = body
+        if advance.status is not None:
+            values["status"] = advance.status
+        if final is not None:
+            ended = {"lease_until": None, "worker": None, "used": self._retention.stamp()}
+            values |= {"status": final.status, **ended}
+        running = (RESPONSES.c.id == advance.id) & RESPONSES.c.lease_until.is_not(None)
+        changed = update(RESPONSES).where(running).values(**values).returning(RESPONSES.c.conversation)
+        row = (await connection.execute(changed)).one_or_none()
+        if row is None:
+            return None
+        await _add_events(connection, advance.id, advance.events)
+        if final is not None:
+            grown += await self._end(connection, advance.id, row.conversation, final.status, final.items)
+        return grown
+
+    async def _end(
+        self,
+        connection: AsyncConnection,
+        response_id: str,
+        conversation: str | None,
+        status: str,
+        made: Sequence[KeptItem],
+    ) -> int:
+        """Adds what was made; what the conversation grew by."""
+        own = ITEMS.c.response == response_id
+        rows = await connection.execute(select(ITEMS.c.item, ITEMS.c.raw).where(own).order_by(ITEMS.c.position))
+        given = [KeptItem(*row) for row in rows]
+        await add_items(connection, ITEMS, made, first=len(given), response=response_id, made=True)
+        if conversation is None or status not in _IN_CONVERSATION:
+            return 0
+        return await append_entries(connection, conversation, [*given, *made], self._retention.stamp())
+
+    async def _touch(self, response_ids: Sequence[str]) -> None:
+        """They are used, so they stay."""
+        stamp = self._retention.stamp()
+        async with self.database.reading() as connection:
+            old = select(RESPONSES.c.id).where(RESPONSES.c.id.in_(response_ids), RESPONSES.c.used < stamp - _TOUCH_US)
+            ids = list((await connection.execute(old)).scalars())
+        if ids:
+            async with self.database.writing() as connection:
+                await connection.execute(update(RESPONSES).where(RESPONSES.c.id.in_(ids)).values(used=stamp))
+
+
+def _size_of_events(events: Sequence[KeptEvent]) -> int:
+    return sum(len(event.data) + len(event.name) for event in events)
+
+
+async def _add_events(connection: AsyncConnection, response_id: str, events: Sequence[KeptEvent]) -> None:
+    if events:
+        rows = [{"response": response_id, **event._asdict()} for event in events]
+        await connection.execute(insert(EVENTS), rows)

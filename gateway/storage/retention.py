@@ -1,0 +1,87 @@
+"""What is kept stays bounded: by age, and by the bytes of everything together.
+
+Room is made in the transaction that takes it, so the bound always holds; age is looked at in the background. What was
+used longest ago goes first. A response that is being made stays.
+"""
+
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.canonical.errors import NotReady
+from gateway.storage.bounds import Bounds
+from gateway.storage.database import Database, whole
+from gateway.storage.schema import CHATS, CONVERSATIONS, RESPONSES
+
+__all__ = ["Retention"]
+
+_TABLES = (RESPONSES, CONVERSATIONS, CHATS)
+_STEP = 64
+"""So many objects are dropped in one transaction."""
+
+
+class Retention:
+    """`now` gives Unix seconds. Load it before use."""
+
+    def __init__(self, database: Database, bounds: Bounds, now: Callable[[], float]) -> None:
+        self.database = database
+        self._bounds = bounds
+        self._now = now
+        self.bytes = 0
+        """What everything takes together, as this process counts it."""
+
+    def stamp(self) -> int:
+        """The time as the tables have it: Unix microseconds, so that what came first is older."""
+        return int(self._now() * 1_000_000)
+
+    @whole
+    async def load(self) -> None:
+        """Counts anew, since other processes may write as well."""
+        async with self.database.reading() as connection:
+            total = 0
+            for table in _TABLES:
+                total += int((await connection.execute(select(func.coalesce(func.sum(table.c.bytes), 0)))).scalar_one())
+        self.bytes = total
+
+    async def make_room(self, connection: AsyncConnection, added: int, *, for_id: str) -> int:
+        """What the bytes change by, once the transaction that adds `added` to `for_id` is committed. Raises NotReady
+        where too little can go."""
+        excess = self.bytes + added - self._bounds.max_bytes
+        freed = 0
+        while freed < excess:
+            oldest = await self._oldest(connection, for_id)
+            if not oldest:
+                raise NotReady("the gateway's database is full", code="storage_full")
+            for _, index, object_id, size in oldest:
+                if freed < excess:
+                    await connection.execute(delete(_TABLES[index]).where(_TABLES[index].c.id == object_id))
+                    freed += size
+        return added - freed
+
+    @whole
+    async def expire(self) -> bool:
+        """Drops some of what is too old. Tells whether there may be more."""
+        before = self.stamp() - int(self._bounds.ttl_s * 1_000_000)
+        more = False
+        for table in _TABLES:
+            async with self.database.writing() as connection:
+                old = select(table.c.id, table.c.bytes).where(table.c.used < before)
+                if table is RESPONSES:
+                    old = old.where(RESPONSES.c.lease_until.is_(None))
+                rows = (await connection.execute(old.order_by(table.c.used).limit(_STEP))).all()
+                if rows:
+                    await connection.execute(delete(table).where(table.c.id.in_([row.id for row in rows])))
+            self.bytes -= sum(row.bytes for row in rows)
+            more = more or len(rows) == _STEP
+        return more
+
+    async def _oldest(self, connection: AsyncConnection, but: str) -> Sequence[tuple[int, int, str, int]]:
+        found: list[tuple[int, int, str, int]] = []
+        for index, table in enumerate(_TABLES):
+            wanted = select(table.c.used, table.c.id, table.c.bytes).where(table.c.id != but)
+            if table is RESPONSES:
+                wanted = wanted.where(RESPONSES.c.lease_until.is_(None))
+            rows = await connection.execute(wanted.order_by(table.c.used).limit(_STEP))
+            found += [(used, index, object_id, size) for used, object_id, size in rows]
+        return sorted(found)[:_STEP]

@@ -1,0 +1,43 @@
+"""Lists of items inside an object, which several tables have: insertion, and pages by cursor."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from adapters.canonical.errors import InvalidRequest
+from gateway.storage.records import KeptItem, Page, PageOf
+
+__all__ = ["add_items", "page_of_items", "size_of"]
+
+
+def size_of(items: Sequence[KeptItem]) -> int:
+    return sum(len(item.raw) + len(item.id) for item in items)
+
+
+async def add_items(
+    connection: AsyncConnection, table: Table, items: Sequence[KeptItem], *, first: int, **columns: Any
+) -> None:
+    """`first` is the position of the first one; `columns` have the same value in each row."""
+    if items:
+        rows = [
+            {"position": position, "item": item.id, "raw": item.raw, **columns}
+            for position, item in enumerate(items, first)
+        ]
+        await connection.execute(insert(table), rows)
+
+
+async def page_of_items(connection: AsyncConnection, table: Table, wanted: ColumnElement[bool], page: Page) -> PageOf:
+    """Items of the rows that `wanted` names. Raises InvalidRequest for a cursor that is not among them."""
+    position = table.c.position
+    query = select(table.c.item, table.c.raw).where(wanted)
+    if page.after is not None:
+        cursor = select(position).where(wanted, table.c.item == page.after).order_by(position).limit(1)
+        found = (await connection.execute(cursor)).scalar_one_or_none()
+        if found is None:
+            raise InvalidRequest(f"after: there is no item '{page.after[:100]}' here", param="after")
+        query = query.where(position < found if page.descending else position > found)
+    query = query.order_by(position.desc() if page.descending else position).limit(page.limit + 1)
+    items = [KeptItem(*row) for row in await connection.execute(query)]
+    return PageOf(items[: page.limit], len(items) > page.limit)

@@ -1,0 +1,87 @@
+"""A migrated database is the one that this version makes at once; an old one is refused with the command to run."""
+
+import sqlite3
+from contextlib import aclosing, closing
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine
+
+from gateway.storage import migrate as migrating
+from gateway.storage.bounds import Bounds
+from gateway.storage.migrate import migrate, migrate_database
+from gateway.storage.opening import open_stores
+from gateway.storage.place import NEWEST_SCHEMA, FilePlace, SchemaMismatch, check_schema_of_file
+from gateway.storage.schema import METADATA
+
+BOUNDS = Bounds(1e9, 1 << 30)
+
+
+def tables(path: Path) -> dict[str, str]:
+    """The statement that makes each table and index, without the blanks."""
+    with closing(sqlite3.connect(path)) as database:
+        rows = database.execute("select name, sql from sqlite_master where sql is not null")
+        return {name: "".join(sql.split()) for name, sql in rows if name != "alembic_version"}
+
+
+def set_revision(path: Path, revision: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("update alembic_version set version_num = ?", (revision,))
+        database.commit()
+
+
+async def opened(path: Path) -> None:
+    async with aclosing(await open_stores(FilePlace(path), BOUNDS, lambda: 1.0)):
+        pass
+
+
+async def test_a_fresh_file_and_a_migrated_one_have_the_same_tables(tmp_path: Path) -> None:
+    fresh, migrated = tmp_path / "fresh.db", tmp_path / "migrated.db"
+    await opened(fresh)
+    assert await migrate_database(FilePlace(migrated)) == (None, NEWEST_SCHEMA)
+    await opened(migrated)
+    assert set(tables(fresh)) == set(tables(migrated))
+    engine = create_engine(f"sqlite:///{migrated}")
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+    engine.dispose()
+
+
+def test_the_newest_migration_is_the_one_that_this_version_wants() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrating.__file__).parent / "migrations"))
+    assert ScriptDirectory.from_config(config).get_current_head() == NEWEST_SCHEMA
+
+
+def test_a_database_that_is_up_to_date_stays_as_it_is(tmp_path: Path) -> None:
+    place = FilePlace(tmp_path / "gateway.db")
+    assert migrate(place) == (None, NEWEST_SCHEMA)
+    assert migrate(place) == (NEWEST_SCHEMA, NEWEST_SCHEMA)
+
+
+@pytest.mark.parametrize(("revision", "words"), [("0000", "run 'gateway migrate'"), ("9999", "newer version")])
+async def test_a_database_of_another_version_is_refused(tmp_path: Path, revision: str, words: str) -> None:
+    path = tmp_path / "gateway.db"
+    check_schema_of_file(path)  # there is none yet
+    await opened(path)
+    check_schema_of_file(path)
+    set_revision(path, revision)
+    with pytest.raises(SchemaMismatch, match=words):
+        check_schema_of_file(path)
+    with pytest.raises(SchemaMismatch, match=words):
+        await opened(path)
+
+
+def test_the_file_of_another_program_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("create table songs (name text)")
+    with pytest.raises(SchemaMismatch, match="another program"):
+        check_schema_of_file(path)
+    path.write_text("no database at all, but long enough to be looked at as one" * 20)
+    with pytest.raises(SchemaMismatch, match="can't be read"):
+        check_schema_of_file(path)
