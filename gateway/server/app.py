@@ -27,6 +27,7 @@ from gateway.routing.names import ModelLists, Names, ProviderRules
 from gateway.routing.route import Route, Target
 from gateway.routing.router import Router, RoutingRules
 from gateway.server.ability_routes import ability_routes
+from gateway.server.admin import AdminTable, admin_routes
 from gateway.server.body import BodyReader, HeldBytes
 from gateway.server.catalogue import Catalogue
 from gateway.server.connections import Connections
@@ -99,14 +100,24 @@ class Surroundings:
 
 
 class App:
-    """The gateway without its sockets. `connections` is the protocol factory for them."""
+    """The gateway without its sockets. `connections` is the protocol factory for them, `admin_connections` that of the
+    admin port; None: there is none, and the admin routes are on the main one."""
 
-    def __init__(self, providers: Mapping[str, Provider], lists: ModelLists, service: Service, log: Log) -> None:
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        lists: ModelLists,
+        service: Service,
+        log: Log,
+        *,
+        admin: Service | None = None,
+    ) -> None:
         self._providers = providers
         self._lists = lists
         self.log = log
         self.service = service
         self.connections = Connections(service)
+        self.admin_connections = Connections(admin) if admin is not None else None
 
     async def start(self) -> None:
         """Tells the providers to start; what they load, they load in the background."""
@@ -120,8 +131,10 @@ class App:
 
     async def aclose(self) -> None:
         """Closes connections and providers. Requests that still run fail."""
-        self.connections.pre_shutdown()  # closes the idle ones
-        await self.connections.shutdown(_CLOSE_S)
+        for connections in (self.connections, self.admin_connections):
+            if connections is not None:
+                connections.pre_shutdown()  # closes the idle ones
+                await connections.shutdown(_CLOSE_S)
         await self._lists.aclose()
         for provider in self._providers.values():
             await provider.aclose()
@@ -177,30 +190,37 @@ def build_app(
         started_at=int(around.now()),
     )
     served.update(ollama_posts(_OLLAMA, catalogue, router, untyped, now=around.now, max_depth=config.server.max_depth))
-    service = Service(
-        served,
-        catalogue,
-        _door(config),
-        log,
-        asked=ollama_questions(_OLLAMA, catalogue),
-        forwarded=forwarded_routes(
-            Forwarding(
-                router,
-                providers,
-                bodies,
-                max_depth=config.server.max_depth,
-                total_s=config.reliability.timeouts.total_s,
-            )
-        ),
-        lists=_LISTS,
-        by_header=_BY_HEADER,
-        by_start=_BY_START,
+    forwarded = forwarded_routes(
+        Forwarding(
+            router,
+            providers,
+            bodies,
+            max_depth=config.server.max_depth,
+            total_s=config.reliability.timeouts.total_s,
+        )
+    )
+    admin_table: AdminTable = {}
+    has_admin_port = config.server.admin_port is not None
+    edge = partial(
+        Service,
+        catalogue=catalogue,
+        door=_door(config),
+        log=log,
         held=held,
         clock=around.clock,
         token=around.token,
         redact=redact,
     )
-    return App(providers, lists, service, log)
+    service = edge(
+        served,
+        asked=ollama_questions(_OLLAMA, catalogue),
+        other={**forwarded, **({} if has_admin_port else admin_routes(admin_table))},
+        lists=_LISTS,
+        by_header=_BY_HEADER,
+        by_start=_BY_START,
+    )
+    admin = edge({}, other=admin_routes(admin_table)) if has_admin_port else None
+    return App(providers, lists, service, log, admin=admin)
 
 
 def build_providers(config: Config) -> dict[str, Provider]:
@@ -294,4 +314,6 @@ def _loaded_at_start(config: Config, providers: Mapping[str, Provider]) -> list[
 def _door(config: Config) -> Door:
     if config.auth is None:
         return LoopbackDoor()
-    return KeyDoor([ClientKey(key.id, key.secret.get_secret_value(), tuple(key.models)) for key in config.auth.keys])
+    return KeyDoor(
+        [ClientKey(key.id, key.secret.get_secret_value(), tuple(key.models), key.admin) for key in config.auth.keys]
+    )

@@ -25,6 +25,8 @@ class ClientKey:
     id: str
     secret: str
     models: tuple[str, ...] = ("*",)
+    admin: bool = False
+    """Whether it opens the admin routes."""
 
     def may_use(self, *names: str) -> bool:
         """Whether one of the names of a model is on the key's list."""

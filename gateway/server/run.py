@@ -6,6 +6,8 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from gateway.config import Config, Redactor
@@ -22,19 +24,22 @@ def serve(config: Config, *, config_path: Path) -> int:
     The port is bound first and /healthz answers at once; models load meanwhile. A signal stops accepting and drains;
     a second one ends the process at once.
     """
-    try:
-        listening = _bind(config.server.host, config.server.port)
-    except OSError as error:
-        why = error.strerror or str(error)
-        print(f"gateway: cannot listen on {config.server.host}:{config.server.port}: {why}", file=sys.stderr)
-        return 1
-    try:
-        return _run(config, listening, config_path)
-    except (ValueError, ImportError) as error:
-        print(f"gateway: {config_path}: {Redactor(config.secrets)(str(error))}", file=sys.stderr)
-        return 1
-    finally:
-        listening.close()
+    with ExitStack() as sockets:
+        bound: list[socket.socket] = []
+        for port in (config.server.port, config.server.admin_port):
+            if port is None:
+                continue
+            try:
+                bound.append(sockets.enter_context(_bind(config.server.host, port)))
+            except OSError as error:
+                why = error.strerror or str(error)
+                print(f"gateway: cannot listen on {config.server.host}:{port}: {why}", file=sys.stderr)
+                return 1
+        try:
+            return _run(config, bound, config_path)
+        except (ValueError, ImportError) as error:
+            print(f"gateway: {config_path}: {Redactor(config.secrets)(str(error))}", file=sys.stderr)
+            return 1
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -51,7 +56,7 @@ def _bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _run(config: Config, listening: socket.socket, config_path: Path) -> int:
+def _run(config: Config, listening: Sequence[socket.socket], config_path: Path) -> int:
     if sys.platform == "win32":
         return asyncio.run(_serve(config, listening, config_path))
     import uvloop
@@ -59,24 +64,32 @@ def _run(config: Config, listening: socket.socket, config_path: Path) -> int:
     return int(uvloop.run(_serve(config, listening, config_path)))
 
 
-async def _serve(config: Config, listening: socket.socket, config_path: Path) -> int:
+async def _serve(config: Config, listening: Sequence[socket.socket], config_path: Path) -> int:
     app = build_app(config)
     _settle_memory()
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     _on_signals(stop)
-    server = await loop.create_server(app.connections, sock=listening, backlog=_BACKLOG)
-    host, port = listening.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    print(f"gateway: serving {config_path} on http://{shown}:{port}/v1", file=sys.stderr, flush=True)
+    server = await loop.create_server(app.connections, sock=listening[0], backlog=_BACKLOG)
+    servers = [server]
+    print(f"gateway: serving {config_path} on http://{_address(listening[0])}/v1", file=sys.stderr, flush=True)
+    if app.admin_connections is not None:
+        servers.append(await loop.create_server(app.admin_connections, sock=listening[1], backlog=_BACKLOG))
+        print(f"gateway: admin routes on http://{_address(listening[1])}", file=sys.stderr, flush=True)
     try:
         await _until_stopped(app, stop)
         server.close()
         await app.drain(config.server.drain_s)
     finally:
-        server.close()
+        for each in servers:
+            each.close()
         await app.aclose()
     return 0
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _until_stopped(app: App, stop: asyncio.Event) -> None:

@@ -6,7 +6,8 @@ One of the two places that catch everything. Every answer of the gateway, on eve
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from types import MappingProxyType
+from typing import Never, Protocol
 from urllib.parse import unquote
 
 import orjson
@@ -39,6 +40,7 @@ __all__ = ["ListingFront", "Served", "Service"]
 _OPENAI_LIST = OpenAIModelList()
 _EVICTION_S = 5.0
 """What a cancelled request gets to free what it holds and tell its client."""
+_NONE: Mapping[str, Never] = MappingProxyType({})
 _OPEN = frozenset(("/healthz", "/readyz"))
 """Paths that need no key."""
 
@@ -59,7 +61,7 @@ class ListingFront(Front, ModelListForm, Protocol):
 
 
 class Service:
-    """`served` answers the POSTs of each path, `asked` its GETs, `forwarded` is what passes through. `lists` are the
+    """`served` answers the POSTs of each path, `asked` its GETs, `other` holds whole routes. `lists` are the
     paths of models, in the form of this dialect; None: of the client's. `by_header`: clients that send this header
     speak this dialect, also on the paths that all dialects share. `by_start`: the dialect of errors below such a path.
 
@@ -73,11 +75,11 @@ class Service:
         door: Door,
         log: Log,
         *,
-        asked: Mapping[str, Served],
-        forwarded: Mapping[str, Route],
-        lists: Mapping[str, ListingFront | None],
-        by_header: Mapping[str, ListingFront],
-        by_start: Mapping[str, Front],
+        asked: Mapping[str, Served] = _NONE,
+        other: Mapping[str, Route] = _NONE,
+        lists: Mapping[str, ListingFront | None] = _NONE,
+        by_header: Mapping[str, ListingFront] = _NONE,
+        by_start: Mapping[str, Front] = _NONE,
         held: HeldBytes,
         clock: Callable[[], float],
         token: Callable[[], str],
@@ -89,7 +91,7 @@ class Service:
                 **{path: Route({"GET": one.serve}, one.front) for path, one in asked.items()},
                 **{path: Route({"GET": partial(self._list_models, form)}, form) for path, form in lists.items()},
                 **{f"{path}/*": Route({"GET": partial(self._show_model, form)}, form) for path, form in lists.items()},
-                **forwarded,
+                **other,
                 "/healthz": Route({"GET": self._health}),
                 "/readyz": Route({"GET": self._ready}),
             }

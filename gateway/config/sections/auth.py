@@ -26,6 +26,7 @@ class Key(Section):
     models: tuple[Text, ...] = Field(
         default=("*",), description='Names that the client may ask for; "*" stands for any text. Targets need no entry.'
     )
+    admin: bool = Field(default=False, description="May it call the admin routes?")
     limits: Limits | None = Field(default=None, description="Rates of this key.")
     budget: Budget | None = Field(default=None, description="Spending of this key.")
 

@@ -1,0 +1,33 @@
+"""What only those who run the gateway may call: metrics, reload, keys, usage.
+
+The routes stand on a port of their own (`server.admin_port`), or on the main one where there is none. On either, a
+gateway with keys asks for one with `admin: true`; one without keys serves this machine alone, as everywhere.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+from aiohttp import web
+
+from adapters.canonical.errors import PermissionDenied
+from gateway.server.exchange import Exchange
+from gateway.server.routes import Handler, Route
+
+__all__ = ["AdminTable", "admin_routes"]
+
+AdminTable = Mapping[str, Mapping[str, Handler]]
+"""Path -> method -> what serves it."""
+
+
+def admin_routes(table: AdminTable) -> dict[str, Route]:
+    """The routes for a `Service`, each behind the check of the key."""
+    return {
+        path: Route({method: partial(_for_admins, handler) for method, handler in methods.items()})
+        for path, methods in table.items()
+    }
+
+
+async def _for_admins(handler: Handler, exchange: Exchange) -> web.StreamResponse:
+    if exchange.key is not None and not exchange.key.admin:
+        raise PermissionDenied("this key may not call the admin routes", code="not_an_admin")
+    return await handler(exchange)
