@@ -22,6 +22,7 @@ from adapters.canonical.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from adapters.origin_marks import marked
 
 __all__ = ["TEXT_TAIL", "BlockEvent", "Blocks", "is_object"]
 
@@ -128,11 +129,12 @@ class Blocks:
 
     def _end_thought(self, event: ReasoningFinished, out: list[bytes]) -> None:
         if event.encrypted is not None:
-            self._open(event.part, _THINKING, {"type": "redacted_thinking", "data": event.encrypted}, out)
+            data = marked(event.encrypted, event.origin)
+            self._open(event.part, _THINKING, {"type": "redacted_thinking", "data": data}, out)
             self._close(out)
         elif event.signature is not None:
             self._open_thinking(event.part, out)
-            self._delta("signature_delta", {"signature": event.signature}, out)
+            self._delta("signature_delta", {"signature": marked(event.signature, event.origin)}, out)
 
     def _open_text(self, part: int, out: list[bytes]) -> None:
         if self.part != part or self.kind != _TEXT:

@@ -31,6 +31,7 @@ from adapters.canonical.messages import (
     ToolResult,
 )
 from adapters.json_fields import JsonObject, decode_at
+from adapters.origin_marks import unmarked
 
 __all__ = ["take_cache", "take_messages", "take_system"]
 
@@ -196,17 +197,20 @@ def _media(source: JsonObject, kind: str) -> MediaSource | None:
 
 
 def _thinking(block: JsonObject, raw: bytes) -> Part:
-    """Whose it is the dialect does not say: the origin is unknown."""
+    """Whose it is stands in its mark; without one the origin is unknown."""
+    signature, origin = unmarked(block.take("signature", TEXT) or "")
     return Reasoning(
         text=block.take("thinking", TEXT) or "",
-        signature=block.take("signature", TEXT) or None,
+        signature=signature or None,
+        origin=origin,
         cache=take_cache(block),
         provider_data=_rest(block),
     )
 
 
 def _redacted_thinking(block: JsonObject, raw: bytes) -> Part:
-    return Reasoning(encrypted=block.require("data", NAME), cache=take_cache(block), provider_data=_rest(block))
+    encrypted, origin = unmarked(block.require("data", NAME))
+    return Reasoning(encrypted=encrypted, origin=origin, cache=take_cache(block), provider_data=_rest(block))
 
 
 def _tool_use(block: JsonObject, raw: bytes) -> Part:

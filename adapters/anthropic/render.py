@@ -49,6 +49,7 @@ from adapters.canonical.result import Result
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from adapters.front import AnswerHead
+from adapters.origin_marks import marked
 
 __all__ = ["MessagesStreamRenderer", "render_messages_result"]
 
@@ -192,7 +193,7 @@ def _blocks(part: Part) -> list[Any]:
     """A thought that is both shown and hidden is two blocks, as it is in a stream."""
     if isinstance(part, Reasoning) and part.encrypted is not None:
         shown = _block(replace(part, encrypted=None))
-        hidden = {"type": "redacted_thinking", "data": part.encrypted}
+        hidden = {"type": "redacted_thinking", "data": marked(part.encrypted, part.origin)}
         return [hidden] if shown is None else [shown, hidden]
     block = _block(part)
     return [] if block is None else [block]
@@ -209,7 +210,8 @@ def _block(part: Part) -> Any:
             thought = part.text or "".join(part.summary)
             if not thought and part.signature is None:
                 return None
-            return {"type": "thinking", "thinking": thought, "signature": part.signature or ""}
+            signature = "" if part.signature is None else marked(part.signature, part.origin)
+            return {"type": "thinking", "thinking": thought, "signature": signature}
         case ToolCall():
             block: dict[str, Any] = {"type": "tool_use", "id": part.id, "name": part.name, "input": _input(part)}
             if part.provider_data is not None and part.provider_data.origin == MESSAGES:

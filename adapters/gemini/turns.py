@@ -128,7 +128,8 @@ class _Writer:
 
     def _think(self, part: Reasoning, following: Part | None, role: str) -> str | None:
         """Writes what was thought where it is this provider's; gives the signature of the part that follows."""
-        if part.origin not in (None, self._provider):
+        is_own = part.origin == self._provider or (part.origin is None and self._dialect == GEMINI)
+        if not is_own:
             return None
         thought: dict[str, Any] = {"text": part.text, "thought": True}
         written = bool(part.text) and self._dialect == GEMINI

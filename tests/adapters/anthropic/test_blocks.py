@@ -27,6 +27,7 @@ from adapters.canonical.events import (
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
+from adapters.origin_marks import marked
 from tests.adapters.anthropic.exchange import blocks_of, events_of, messages
 
 STOP = ChoiceFinished(0, StopReason.STOP, "stop")
@@ -129,8 +130,8 @@ def test_thought_and_text_are_blocks_of_their_own() -> None:
     expected = [
         {"type": "thinking", "thinking": "hm", "signature": ""},
         {"type": "text", "text": "ab"},
-        {"type": "thinking", "thinking": "again", "signature": "S"},
-        {"type": "redacted_thinking", "data": "E"},
+        {"type": "thinking", "thinking": "again", "signature": marked("S", "x")},
+        {"type": "redacted_thinking", "data": marked("E", "x")},
     ]
     assert blocks_of(streamed(*events)) == expected
     assert body(*events)["content"] == expected

@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.adapters.anthropic.exchange import Exchange, chat, messages
+from adapters.origin_marks import marked
+from tests.adapters.anthropic.exchange import PROVIDER, Exchange, chat, messages
 
 NAMES = st.text(st.characters(categories=("Ll", "Nd"), max_codepoint=127), min_size=1, max_size=8)
 TEXTS = st.text(min_size=1, max_size=20).filter(lambda text: bool(text.strip()))
@@ -73,15 +74,27 @@ def test_chat_clients_play_every_turn_back_as_it_was_made(made: list[list[dict[s
 @given(st.lists(turns(), min_size=3, max_size=3))
 def test_messages_clients_play_every_turn_back_as_it_was_made(made: list[list[dict[str, Any]]]) -> None:
     said: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    expected = [*said]
     for blocks in made:
         exchange = messages(messages=said, thinking={"type": "enabled", "budget_tokens": 1024})
         sent = exchange.sent()
-        assert sent["messages"] == said
+        assert sent["messages"] == expected
         assert sent["thinking"]["type"] == "enabled"
         content = answer_of(exchange, blocks)["content"]
-        assert content == blocks
-        said = [*said, {"role": "assistant", "content": content}, {"role": "user", "content": results_of(blocks)}]
-    assert messages(messages=said).sent()["messages"] == said
+        assert content == [shown(block) for block in blocks]
+        results = {"role": "user", "content": results_of(blocks)}
+        said = [*said, {"role": "assistant", "content": content}, results]
+        expected = [*expected, {"role": "assistant", "content": blocks}, results]
+    assert messages(messages=said).sent()["messages"] == expected
+
+
+def shown(block: dict[str, Any]) -> dict[str, Any]:
+    """A block as the client gets it: its proof says whose it is."""
+    if block["type"] == "thinking":
+        return {**block, "signature": marked(block["signature"], PROVIDER)}
+    if block["type"] == "redacted_thinking":
+        return {**block, "data": marked(block["data"], PROVIDER)}
+    return block
 
 
 def test_the_details_of_a_stream_join_to_those_of_the_body() -> None:

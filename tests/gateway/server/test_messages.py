@@ -25,6 +25,7 @@ from adapters.canonical.messages import Reasoning, Text, ToolCall, ToolResult
 from adapters.canonical.request import EXPRESSIBLE_FIELDS, Request
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
+from adapters.origin_marks import marked
 from providers.base import Batch, Capabilities, ModelEntry
 from providers.testing.scripted import ScriptedProvider
 from tests.gateway.server.running import FINISH, HELLO, Running, running, text
@@ -75,7 +76,7 @@ async def test_the_sdk_reads_the_same_message_streamed_and_whole() -> None:
             streamed = await stream.get_final_message()
     for message in (whole, streamed):
         assert [block.to_dict() for block in message.content] == [
-            {"type": "thinking", "thinking": "hm", "signature": "SIG"},
+            {"type": "thinking", "thinking": "hm", "signature": marked("SIG", "fake")},
             {"type": "text", "text": "Let me look."},
             {"type": "tool_use", "id": "call_1", "name": "get_weather", "input": {"city": "Oslo"}},
         ]
@@ -103,7 +104,7 @@ async def test_a_turn_that_the_sdk_plays_back_reaches_the_provider_as_it_was() -
     assert asked is not None
     assert [message.role for message in asked] == ["system", "user", "assistant", "tool"]
     assert asked[2].parts == (
-        Reasoning(text="hm", signature="SIG"),
+        Reasoning(text="hm", signature="SIG", origin="fake"),
         Text(text="Let me look."),
         ToolCall(id="call_1", name="get_weather", arguments='{"city":"Oslo"}'),
     )
