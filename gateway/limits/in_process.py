@@ -1,0 +1,230 @@
+"""The limiter of one process: exact, since nothing can come between its look and its step."""
+
+from collections import deque
+from collections.abc import Callable
+
+from adapters.canonical.errors import NotReady
+from gateway.limits.limiter import BUSY_S, WINDOW_S, Grant, Obstacle, Refusal, Standing, tokens_needed
+from gateway.limits.scope import Demand, Period, Scope, period_at
+
+__all__ = ["MAX_SCOPES", "InProcessLimiter"]
+
+MAX_SCOPES = 100_000
+"""Scopes that are remembered. Idle ones are forgotten first; more than these at work are refused."""
+_SWEEP_S = 1.0
+
+
+class InProcessLimiter:
+    """`clock` gives seconds of any origin, `now` Unix seconds. It never waits."""
+
+    def __init__(self, clock: Callable[[], float], now: Callable[[], float]) -> None:
+        self._clock = clock
+        self._now = now
+        self._counts: dict[str, _Counts] = {}
+        self._swept = -_SWEEP_S
+
+    async def reserve(self, demand: Demand) -> Grant | Refusal:
+        """See `Limiter`. Raises NotReady where too many scopes are at work."""
+        clock, now = self._clock(), self._now()
+        second = int(clock)
+        taken: list[_Taken] = []
+        for scope in demand.scopes:
+            counts = self._counts.get(scope.name) or self._new(scope.name, second)
+            counts.advance(scope, second, now)
+            taken.append((scope, counts, tokens_needed(scope, demand), counts.period_end))
+        for scope, counts, tokens, period_end in taken:
+            obstacle = counts.obstacle(scope, demand, tokens)
+            if obstacle is not None:
+                wait_s = (
+                    period_end - now if obstacle is Obstacle.BUDGET else counts.wait_s(obstacle, scope, tokens, clock)
+                )
+                return Refusal(obstacle, scope, wait_s, _standing(taken))
+        for scope, counts, tokens, _ in taken:
+            counts.running += 1
+            if scope.rpm is not None:
+                counts.requests.add(second, 1)
+            if scope.tpm is not None:
+                counts.tokens.add(second, tokens)
+            if scope.budget is not None:
+                counts.spent += demand.nano_usd
+        return _Grant(self, taken, second, demand.nano_usd)
+
+    def restore(self, scope: Scope, nano_usd: int) -> None:
+        """What a scope had spent in the present period before this process began. Comes on top of what it knows."""
+        second = int(self._clock())
+        counts = self._counts.get(scope.name) or self._new(scope.name, second)
+        counts.advance(scope, second, self._now())
+        counts.spent += nano_usd
+
+    def settle(self, grant: "_Grant", tokens: int, nano_usd: int) -> None:
+        second = int(self._clock())
+        for scope, counts, reserved, period_end in grant.taken:
+            counts.running -= 1
+            if scope.tpm is not None:
+                counts.tokens.correct(grant.second, second, tokens - reserved)
+            if scope.budget is not None:
+                change = nano_usd - grant.nano_usd
+                counts.spent += change if counts.period_end == period_end else max(0, change)
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+    @property
+    def num_scopes(self) -> int:
+        return len(self._counts)
+
+    def running(self, name: str) -> int:
+        """Requests of a scope that are not settled yet."""
+        counts = self._counts.get(name)
+        return 0 if counts is None else counts.running
+
+    def _new(self, name: str, second: int) -> "_Counts":
+        if len(self._counts) >= MAX_SCOPES:
+            self._sweep(second)
+        if len(self._counts) >= MAX_SCOPES:
+            raise NotReady("too many keys are in use at once, try again soon", code="overloaded", retry_after_s=1)
+        counts = self._counts[name] = _Counts()
+        return counts
+
+    def _sweep(self, second: int) -> None:
+        """Forgets what tells nothing any more. Looks at all of them at most once a second."""
+        now = self._now()
+        if second - self._swept < _SWEEP_S:
+            return
+        self._swept = second
+        for name in [name for name, counts in self._counts.items() if counts.is_idle(second, now)]:
+            del self._counts[name]
+
+
+class _Grant:
+    __slots__ = ("_limiter", "nano_usd", "second", "settled", "standing", "taken")
+
+    def __init__(self, limiter: InProcessLimiter, taken: "list[_Taken]", second: int, nano_usd: int) -> None:
+        self._limiter = limiter
+        self.taken = taken
+        self.second = second
+        self.nano_usd = nano_usd
+        self.standing = _standing(taken)
+        self.settled = False
+
+    def settle(self, tokens: int, nano_usd: int) -> None:
+        if not self.settled:
+            self.settled = True
+            self._limiter.settle(self, tokens, nano_usd)
+
+
+class _Window:
+    """Amounts by the second in which they were taken, and their sum. An amount is never below zero."""
+
+    __slots__ = ("_parts", "total")
+
+    def __init__(self) -> None:
+        self._parts: deque[list[int]] = deque()  # [second, amount], seconds rising
+        self.total = 0
+
+    def expire(self, second: int) -> None:
+        parts = self._parts
+        while parts and second - parts[0][0] >= WINDOW_S:
+            self.total -= parts.popleft()[1]
+
+    def add(self, second: int, amount: int) -> None:
+        """After `expire`."""
+        parts = self._parts
+        if parts and parts[-1][0] == second:
+            parts[-1][1] += amount
+        else:
+            parts.append([second, amount])
+        self.total += amount
+
+    def correct(self, taken: int, second: int, change: int) -> None:
+        """Less goes back to the second in which it was taken, if that counts still; more counts from now on."""
+        self.expire(second)
+        if change > 0:
+            self.add(second, change)
+        elif change < 0:
+            part = next((part for part in self._parts if part[0] == taken), None)
+            if part is not None:
+                part[1] += change
+                self.total += change
+
+    def wait_s(self, amount: int, limit: int, clock: float) -> float:
+        """Until so much can be taken again."""
+        total = self.total
+        for second, part in self._parts:
+            total -= part
+            if total + amount <= limit:
+                return second + WINDOW_S - clock
+        return 0.0
+
+
+class _Counts:
+    """Of one scope."""
+
+    __slots__ = ("_per", "period_end", "requests", "running", "spent", "tokens")
+
+    def __init__(self) -> None:
+        self.requests = _Window()
+        self.tokens = _Window()
+        self.running = 0
+        self.period_end = 0
+        self.spent = 0  # in the period, reservations included
+        self._per: Period | None = None
+
+    def advance(self, scope: Scope, second: int, now: float) -> None:
+        """Leaves behind what is over. A clock that goes back begins no period anew."""
+        self.requests.expire(second)
+        self.tokens.expire(second)
+        budget = scope.budget
+        if budget is not None and (now >= self.period_end or budget.per != self._per):
+            self._per = budget.per
+            self.period_end = period_at(budget.per, now)[1]
+            self.spent = 0
+
+    def is_idle(self, second: int, now: float) -> bool:
+        self.requests.expire(second)
+        self.tokens.expire(second)
+        return not (self.running or self.requests.total or self.tokens.total or (self.spent and now < self.period_end))
+
+    def obstacle(self, scope: Scope, demand: Demand, tokens: int) -> Obstacle | None:
+        """What stands in the way."""
+        if scope.rpm is not None and self.requests.total >= scope.rpm:
+            return Obstacle.REQUESTS
+        if scope.tpm is not None:
+            if demand.prompt_tokens > scope.tpm:
+                return Obstacle.PROMPT
+            if self.tokens.total + tokens > scope.tpm:
+                return Obstacle.TOKENS
+        if scope.budget is not None and self.spent + demand.nano_usd > scope.budget.nano_usd:
+            return Obstacle.BUDGET
+        if scope.parallel is not None and self.running >= scope.parallel:
+            return Obstacle.PARALLEL
+        return None
+
+    def wait_s(self, obstacle: Obstacle, scope: Scope, tokens: int, clock: float) -> float | None:
+        """Until it may be out of the way; None: never."""
+        if obstacle is Obstacle.REQUESTS:
+            return self.requests.wait_s(1, scope.rpm or 0, clock)
+        if obstacle is Obstacle.TOKENS:
+            return self.tokens.wait_s(tokens, scope.tpm or 0, clock)
+        return BUSY_S if obstacle is Obstacle.PARALLEL else None
+
+
+_Taken = tuple[Scope, _Counts, int, int]
+"""A scope, its counts, the tokens taken of it, and the end of the period that it was charged in."""
+
+
+def _standing(taken: "list[_Taken]") -> Standing:
+    requests: tuple[int, int] | None = None
+    tokens: tuple[int, int] | None = None
+    for scope, counts, _, _ in taken:
+        if scope.rpm is not None:
+            left = max(0, scope.rpm - counts.requests.total)
+            if requests is None or left < requests[0]:
+                requests = left, scope.rpm
+        if scope.tpm is not None:
+            left = max(0, scope.tpm - counts.tokens.total)
+            if tokens is None or left < tokens[0]:
+                tokens = left, scope.tpm
+    left_requests, rpm = requests or (None, None)
+    left_tokens, tpm = tokens or (None, None)
+    return Standing(rpm, left_requests, tpm, left_tokens)

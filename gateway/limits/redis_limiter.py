@@ -1,0 +1,199 @@
+"""The limiter of several replicas: their counts stand in one Redis, and each step there is one script.
+
+While Redis answers it is as exact as the limiter of one process, but for two things that only make it stricter: a
+replica that dies leaves its reservations of money and tokens behind, and its places among the parallel ones until their
+lease is over; a correction that is lost with its connection is not sent twice.
+
+While Redis does not answer, every replica limits by itself, from nothing: then a limit is passed at most as many times
+as there are replicas. No request fails for it, and none waits longer than TIMEOUT_S; one log line tells when that
+begins, and one when it ends.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from gateway.limits.in_process import InProcessLimiter
+from gateway.limits.limiter import BUSY_S, Grant, Obstacle, Refusal, Standing, tokens_needed
+from gateway.limits.redis_scripts import RESERVE, SETTLE
+from gateway.limits.scope import Demand, Scope, period_at
+
+__all__ = ["AGAIN_S", "MAX_PENDING", "TIMEOUT_S", "RedisLimiter"]
+
+TIMEOUT_S = 0.25
+"""The longest wait for Redis, to connect and to answer."""
+AGAIN_S = 1.0
+"""After a failure Redis is left alone for so long."""
+MAX_PENDING = 100_000
+"""Corrections that wait for Redis; more are dropped."""
+_CONNECTIONS = 32
+_CORRECT_EVERY_S = 0.02
+_GROUP = 256
+_TAG = "{llm-gateway}"
+
+
+class RedisLimiter:
+    """`clock` gives seconds of any origin, `now` Unix seconds, `token` names for grants, unique over all replicas.
+
+    `lease_s` is longer than any request lasts. `log` takes an event and its fields. `server_clock`: minutes are those
+    of Redis's own clock; else of `now`. Raises ValueError on an address that is none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Callable[[], float],
+        now: Callable[[], float],
+        token: Callable[[], str],
+        lease_s: float,
+        log: Callable[[str, dict[str, object]], None],
+        server_clock: bool = True,
+    ) -> None:
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=_CONNECTIONS,
+            timeout=TIMEOUT_S,
+            socket_timeout=TIMEOUT_S,
+            socket_connect_timeout=TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self._redis = Redis.from_pool(pool)
+        self._reserve = self._redis.register_script(RESERVE)
+        self._settle = self._redis.register_script(SETTLE)
+        self._alone = InProcessLimiter(clock, now)
+        self._clock = clock
+        self._now = now
+        self._token = token
+        self._lease_s = int(lease_s) + 1
+        self._log = log
+        self._server_clock = server_clock
+        self._failed_at: float | None = None
+        self._pending: list[tuple[list[str], list[str | int | float]]] = []
+        self._correcting: asyncio.Task[None] | None = None
+
+    async def reserve(self, demand: Demand) -> Grant | Refusal:
+        """See `Limiter`."""
+        if self._failed_at is not None and self._clock() - self._failed_at < AGAIN_S:
+            return await self._alone.reserve(demand)
+        now, name = self._now(), self._token()
+        ends = [period_at(scope.budget.per, now)[1] if scope.budget is not None else 0 for scope in demand.scopes]
+        keys = [key for scope, end in zip(demand.scopes, ends, strict=True) for key in _keys(scope, end)]
+        arguments: list[str | int | float] = [self._sent_time(), name, self._lease_s]
+        for scope, end in zip(demand.scopes, ends, strict=True):
+            arguments += [
+                -1 if scope.rpm is None else scope.rpm,
+                -1 if scope.tpm is None else scope.tpm,
+                tokens_needed(scope, demand),
+                demand.prompt_tokens,
+                -1 if scope.parallel is None else scope.parallel,
+                -1 if scope.budget is None else scope.budget.nano_usd,
+                demand.nano_usd,
+                end,
+            ]
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                answer = await self._reserve(keys=keys, args=arguments)
+        except (RedisError, OSError, TimeoutError) as error:
+            self._fell_silent(error)
+            return await self._alone.reserve(demand)
+        self._answered()
+        is_taken, second, place, obstacle, wait_ms, *counts = answer
+        standing = _standing(demand.scopes, counts)
+        if is_taken:
+            return _Grant(self, demand, (name, int(second)), ends, standing)
+        scope = demand.scopes[int(place) - 1]
+        kind = Obstacle(obstacle.decode())
+        wait_s = BUSY_S if kind is Obstacle.PARALLEL else int(wait_ms) / 1000
+        return Refusal(kind, scope, None if kind is Obstacle.PROMPT else wait_s, standing)
+
+    def settle(self, grant: "_Grant", tokens: int, nano_usd: int) -> None:
+        """Sends the correction soon, together with others."""
+        name, second = grant.place
+        keys: list[str] = []
+        arguments: list[str | int | float] = [self._sent_time(), name, second]
+        now = self._now()
+        for scope, end in zip(grant.demand.scopes, grant.ends, strict=True):
+            change = 0
+            if scope.budget is not None:
+                change = nano_usd - grant.demand.nano_usd
+                if now >= end:  # a new period has begun: it takes what was more, and gets nothing back
+                    end, change = period_at(scope.budget.per, now)[1], max(0, change)
+            keys += _keys(scope, end)
+            arguments += [0 if scope.tpm is None else tokens - tokens_needed(scope, grant.demand), change, end]
+        if len(self._pending) < MAX_PENDING:
+            self._pending.append((keys, arguments))
+        if self._correcting is None or self._correcting.done():
+            self._correcting = asyncio.get_running_loop().create_task(self._correct())
+
+    async def settled(self) -> None:
+        """Waits until every correction was sent."""
+        while self._correcting is not None and not self._correcting.done():
+            await asyncio.wait([self._correcting])
+
+    async def aclose(self) -> None:
+        await self.settled()
+        await self._redis.aclose()
+
+    def _sent_time(self) -> float:
+        return 0 if self._server_clock else self._now()
+
+    async def _correct(self) -> None:
+        while self._pending:
+            await asyncio.sleep(_CORRECT_EVERY_S)
+            group, self._pending = self._pending[:_GROUP], self._pending[_GROUP:]
+            try:
+                async with asyncio.timeout(TIMEOUT_S * 4):
+                    pipeline = self._redis.pipeline(transaction=False)
+                    for keys, arguments in group:
+                        await self._settle(keys=keys, args=arguments, client=pipeline)
+                    await pipeline.execute()
+            except (RedisError, OSError, TimeoutError) as error:
+                self._fell_silent(error)  # what was reserved stays taken, which is the safe side
+
+    def _fell_silent(self, error: BaseException) -> None:
+        if self._failed_at is None:
+            self._log("shared_limits_lost", {"error": type(error).__name__})
+        self._failed_at = self._clock()
+
+    def _answered(self) -> None:
+        if self._failed_at is not None:
+            self._failed_at = None
+            self._log("shared_limits_back", {})
+
+
+class _Grant:
+    __slots__ = ("_limiter", "_settled", "demand", "ends", "place", "standing")
+
+    def __init__(
+        self, limiter: RedisLimiter, demand: Demand, place: tuple[str, int], ends: Sequence[int], standing: Standing
+    ) -> None:
+        self._limiter = limiter
+        self._settled = False
+        self.demand = demand
+        self.place = place  # its name, and the second in which it was taken
+        self.ends = ends
+        self.standing = standing
+
+    def settle(self, tokens: int, nano_usd: int) -> None:
+        if not self._settled:
+            self._settled = True
+            self._limiter.settle(self, tokens, nano_usd)
+
+
+def _keys(scope: Scope, period_end: int) -> list[str]:
+    start = f"{_TAG}:limits:{scope.name}"
+    return [f"{start}:requests", f"{start}:tokens", f"{start}:running", f"{start}:spent:{period_end}"]
+
+
+def _standing(scopes: Sequence[Scope], counts: Sequence[int]) -> Standing:
+    """`counts` are requests and tokens of the minute, for each scope."""
+    requests = [(max(0, s.rpm - int(counts[2 * i])), s.rpm) for i, s in enumerate(scopes) if s.rpm is not None]
+    tokens = [(max(0, s.tpm - int(counts[2 * i + 1])), s.tpm) for i, s in enumerate(scopes) if s.tpm is not None]
+    left_requests, rpm = min(requests) if requests else (None, None)
+    left_tokens, tpm = min(tokens) if tokens else (None, None)
+    return Standing(rpm, left_requests, tpm, left_tokens)

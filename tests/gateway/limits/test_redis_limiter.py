@@ -1,0 +1,151 @@
+import asyncio
+import itertools
+import socket
+import time as wall
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+from redis.asyncio import Redis
+
+from gateway.limits.limiter import Limiter, Obstacle, Refusal
+from gateway.limits.redis_limiter import AGAIN_S, TIMEOUT_S, RedisLimiter
+from gateway.limits.scope import NANO, Budget, Demand, Scope
+from tests.gateway.limits.contract import LimiterContract, Time, refused, taken
+from tests.gateway.limits.redis_server import REDIS_URL, needs_redis
+
+SCOPE = Scope(name="key:a", label="this key", rpm=50, tpm=500, parallel=20, budget=Budget(NANO, "day"))
+_names = itertools.count()
+
+
+def made(time: Callable[[], float], url: str = REDIS_URL, lines: list[str] | None = None) -> RedisLimiter:
+    def log(event: str, _: dict[str, object]) -> None:
+        if lines is not None:
+            lines.append(event)
+
+    return RedisLimiter(
+        url, clock=time, now=time, token=lambda: f"g{next(_names)}", lease_s=600, log=log, server_clock=False
+    )
+
+
+@asynccontextmanager
+async def emptied() -> AsyncIterator[None]:
+    redis = Redis.from_url(REDIS_URL)
+    await redis.flushdb()
+    await redis.aclose()
+    yield
+
+
+@needs_redis
+class TestRedis(LimiterContract):
+    def limiter(self, time: Time) -> AbstractAsyncContextManager[Limiter]:
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[Limiter]:
+            async with emptied():
+                limiter = made(time)
+                yield limiter
+                await limiter.aclose()
+
+        return opened()
+
+    async def settled(self, limiter: Limiter) -> None:
+        assert isinstance(limiter, RedisLimiter)
+        await limiter.settled()
+
+
+@needs_redis
+async def test_replicas_together_let_in_no_more_than_the_limit() -> None:
+    async with emptied():
+        replicas = [made(Time()) for _ in range(4)]
+        for limit, scope in (
+            (50, Scope(name="r", label="", rpm=50)),
+            (20, Scope(name="p", label="", parallel=20)),
+            (25, Scope(name="t", label="", tpm=250)),
+            (10, Scope(name="b", label="", budget=Budget(100, "day"))),
+        ):
+            asked = [replica.reserve(Demand([scope], 10, 0, 10)) for replica in replicas for _ in range(20)]
+            found = await asyncio.gather(*asked)
+            assert sum(not isinstance(each, Refusal) for each in found) == limit
+        for replica in replicas:
+            await replica.aclose()
+
+
+@needs_redis
+async def test_a_replica_that_died_gives_its_places_back_after_its_lease() -> None:
+    time = Time()
+    async with emptied():
+        dead, alive = made(time), made(time)
+        scope = Scope(name="key:a", label="", parallel=1)
+        taken(await dead.reserve(Demand([scope])))
+        assert refused(await alive.reserve(Demand([scope]))).obstacle is Obstacle.PARALLEL
+        time.unix += 602
+        taken(await alive.reserve(Demand([scope])))
+        await dead.aclose()
+        await alive.aclose()
+
+
+@needs_redis
+async def test_the_minutes_are_those_of_the_servers_clock() -> None:
+    async with emptied():
+        limiter = RedisLimiter(
+            REDIS_URL, clock=lambda: 0.0, now=lambda: 0.0, token=lambda: "a", lease_s=9, log=lambda *_: None
+        )
+        scope = Scope(name="key:a", label="", rpm=1)
+        taken(await limiter.reserve(Demand([scope])))
+        refusal = refused(await limiter.reserve(Demand([scope])))
+        assert refusal.retry_after_s is not None
+        assert 59 <= refusal.retry_after_s <= 61
+        await limiter.aclose()
+
+
+async def test_without_redis_each_replica_limits_by_itself_and_says_so_once() -> None:
+    with socket.socket() as closed:  # bound, but nobody listens
+        closed.bind(("127.0.0.1", 0))
+        url = f"redis://127.0.0.1:{closed.getsockname()[1]}/0"
+        lines: list[str] = []
+        time = Time()
+        limiter = made(time, url, lines)
+        scope = Scope(name="key:a", label="", rpm=2)
+        first = taken(await limiter.reserve(Demand([scope])))
+        time.unix += AGAIN_S
+        taken(await limiter.reserve(Demand([scope])))
+        refused(await limiter.reserve(Demand([scope])))
+        first.settle(0, 0)
+        await limiter.aclose()
+    assert lines == ["shared_limits_lost"]
+
+
+async def test_a_redis_that_hangs_holds_no_request_for_long() -> None:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    limiter = made(Time(), f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
+    began = wall.monotonic()
+    taken(await limiter.reserve(Demand([Scope(name="key:a", label="", rpm=2)])))
+    assert wall.monotonic() - began < TIMEOUT_S * 4
+    await limiter.aclose()
+    server.close()
+    await server.wait_closed()
+
+
+@needs_redis
+async def test_a_redis_that_comes_back_is_used_again_and_said_once() -> None:
+    lines: list[str] = []
+    time = Time()
+    async with emptied():
+        limiter = made(time, lines=lines)
+        limiter._fell_silent(OSError())
+        scope = Scope(name="key:a", label="", rpm=1)
+        taken(await limiter.reserve(Demand([scope])))
+        time.unix += AGAIN_S
+        taken(await limiter.reserve(Demand([scope])))
+        refused(await limiter.reserve(Demand([scope])))
+        await limiter.aclose()
+    assert lines == ["shared_limits_lost", "shared_limits_back"]
+
+
+def test_an_address_that_is_none_is_a_fault_at_once() -> None:
+    with pytest.raises(ValueError):
+        made(Time(), "http://127.0.0.1")
