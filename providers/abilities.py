@@ -1,4 +1,4 @@
-"""Abilities beside generation, each an optional protocol that a provider may satisfy: embed, rerank, count, forward.
+"""Abilities beside generation, each an optional protocol that a provider may satisfy: embed, count, forward, ...
 
 The router treats them like generation: the same names, limits and errors. A caller asks with isinstance. A provider
 whose models differ raises UnsupportedParameter for one that lacks the ability; the router then asks the next target.
@@ -21,6 +21,7 @@ __all__ = [
     "ForwardAnswer",
     "ForwardCall",
     "Forwarder",
+    "Prober",
     "Reranker",
     "TokenCounter",
     "Tokenizer",
@@ -94,6 +95,13 @@ class Forwarder(Protocol):
 
     async def forward(self, call: ForwardCall) -> ForwardAnswer:
         """The answer as soon as its head has come. A status of an error is raised as the error that it stands for."""
+        ...
+
+
+@runtime_checkable
+class Prober(Protocol):
+    async def probe(self) -> None:
+        """Asks the upstream something that spends no tokens and is not answered from memory. Raises GatewayError."""
         ...
 
 

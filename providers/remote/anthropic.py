@@ -125,6 +125,10 @@ class AnthropicProvider:
         """GET /models, kept for a minute."""
         return await self._models.get()
 
+    async def probe(self) -> None:
+        """GET of the list of models."""
+        await self._models.renew()
+
     async def _fetch_models(self) -> Sequence[ModelEntry]:
         with await self._client.get("/models?limit=1000", self._upstream.headers()) as answer:
             if answer.status != 200:

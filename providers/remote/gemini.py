@@ -138,6 +138,10 @@ class GeminiProvider:
             raise UpstreamError(f"{self._name}: Vertex AI has no list of what a project may call")
         return await self._models.get()
 
+    async def probe(self) -> None:
+        """GET of the list of models."""
+        await self._models.renew()
+
     async def _fetch_models(self) -> Sequence[ModelEntry]:
         with await self._client.get("/models?pageSize=1000") as answer:
             if answer.status != 200:

@@ -21,9 +21,17 @@ class KeptModels:
         self._until = 0.0
         self._lock = asyncio.Lock()
 
+    async def renew(self) -> None:
+        """Fetches the list whether or not there is one."""
+        async with self._lock:
+            await self._fetch_now()
+
     async def get(self) -> Sequence[ModelEntry]:
         async with self._lock:
             if time.monotonic() >= self._until:
-                self._models = await self._fetch()
-                self._until = time.monotonic() + _KEPT_S
+                await self._fetch_now()
             return self._models
+
+    async def _fetch_now(self) -> None:
+        self._models = await self._fetch()
+        self._until = time.monotonic() + _KEPT_S

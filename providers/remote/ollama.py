@@ -104,6 +104,10 @@ class OllamaProvider:
         """GET /api/tags, kept for a minute."""
         return await self._models.get()
 
+    async def probe(self) -> None:
+        """GET of the list of models."""
+        await self._models.renew()
+
     async def _fetch_models(self) -> Sequence[ModelEntry]:
         with await self._client.get("/api/tags") as answer:
             if answer.status != 200:

@@ -109,6 +109,10 @@ class OpenAIResponses:
         """GET /models, kept for a minute."""
         return await self._models.get()
 
+    async def probe(self) -> None:
+        """GET of the list of models."""
+        await self._models.renew()
+
     async def _fetch_models(self) -> Sequence[ModelEntry]:
         return await fetch_openai_models(self._client, self._upstream)
 
