@@ -13,11 +13,12 @@ from msgspec import Struct
 from msgspec.structs import fields as struct_fields
 from msgspec.structs import replace
 
-from adapters.canonical.errors import UnsupportedParameter
+from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import USER, Message, Opaque, Part, ProviderData, Reasoning, Text, ToolResult
 from adapters.canonical.request import (
     AUTO,
     EXPRESSIBLE_FIELDS,
+    LoraAdapter,
     OutputFormat,
     Request,
     Sampling,
@@ -26,9 +27,10 @@ from adapters.canonical.request import (
     set_fields,
     without_fields,
 )
+from gateway.routing.route import Target
 from providers.base import Capabilities
 
-__all__ = ["Fitted", "Spelling", "fit"]
+__all__ = ["Fitted", "Spelling", "fit", "fit_target"]
 
 Spelling = Callable[[str], str]
 """From a canonical field name to the client's."""
@@ -107,6 +109,24 @@ def fit(
             f"{', '.join(dropped)}: not supported by the model '{request.model}'", param=dropped[0]
         )
     return Fitted(request, tuple(dropped))
+
+
+def fit_target(request: Request, target: Target, spell: Spelling, *, completions_as_chat: bool) -> Fitted:
+    """The same for a target, in its provider's names. Raises InvalidRequest for an adapter on top of an adapter."""
+    fitted = fit(
+        request,
+        target.provider.capabilities(target.model),
+        spell,
+        drop=target.drops_unsupported,
+        completions_as_chat=completions_as_chat,
+    )
+    asked = fitted.request
+    if target.adapter is None:
+        return Fitted(replace(asked, model=target.model), fitted.dropped)
+    if asked.adapter is not None:
+        param = spell("adapter")
+        raise InvalidRequest(f"{param}: the model '{request.model}' names an adapter already", param=param)
+    return Fitted(replace(asked, model=target.model, adapter=LoraAdapter(name=target.adapter)), fitted.dropped)
 
 
 def _unsupported(request: Request, supported: frozenset[str]) -> list[str]:

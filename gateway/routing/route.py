@@ -1,11 +1,14 @@
-"""What a name stands for: an ordered list of targets, and the fields that an alias sets."""
+"""What a name stands for: targets, in which order they are asked, and where else to go when they fail."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from adapters.canonical.errors import GatewayError
 from gateway.routing.defaults import Defaults
 from providers.base import Provider
 
-__all__ = ["Route", "Target"]
+__all__ = ["Asked", "Detours", "Route", "Shadow", "Strategy", "Target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,8 @@ class Target:
     adapter: str | None = None
     drops_unsupported: bool = False
     """Fields that it cannot express are dropped and listed, where otherwise they are refused by name."""
+    weight: float = 1.0
+    tags: frozenset[str] = frozenset()
 
     @property
     def label(self) -> str:
@@ -24,8 +29,52 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a strategy may know of a request. `affinity` gives the text that requests share which should go to the same
+    target; None: there is none."""
+
+    stream: bool
+    affinity: Callable[[], str | None]
+
+
+Detours = Mapping[type[GatewayError], tuple[Target, ...]]
+"""Where a request goes on that fails with this error: ContextOverflow or ContentRefused."""
+
+
+class Strategy(Protocol):
+    def order(self, targets: Sequence[Target], asked: Asked) -> Sequence[Target]:
+        """All of them, in the order in which they are asked for this request."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """`share` (0 to 1) of the answered requests are sent to the target as well; its answers go nowhere."""
+
+    target: Target
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
-    """`targets` in the order in which they are tried."""
+    """`targets` in the order of run.yaml; `strategy` None: that is the order in which they are asked.
+
+    `hedge_s` seconds without output let the next target be asked as well; 0: never.
+    """
 
     targets: tuple[Target, ...]
     defaults: Defaults | None = None
+    strategy: Strategy | None = None
+    on_failure: tuple[Target, ...] = ()
+    detours: Detours | None = None
+    shadow: Shadow | None = None
+    hedge_s: float = 0.0
+
+    @property
+    def has_tags(self) -> bool:
+        return any(target.tags for target in self.targets)
+
+    @property
+    def answering(self) -> tuple[Target, ...]:
+        """Those that may answer any request."""
+        return self.targets + self.on_failure if self.on_failure else self.targets

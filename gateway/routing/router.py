@@ -5,23 +5,27 @@ Knows no HTTP and no dialect.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
-from msgspec.structs import replace
-
-from adapters.canonical.errors import ContextOverflow, GatewayError, InvalidRequest, NotReady, UnsupportedParameter
-from adapters.canonical.events import is_output
-from adapters.canonical.request import LoraAdapter, Request
-from adapters.canonical.usage import Usage
-from gateway.routing.attempts import Attempts, RoutingRules
+from adapters.canonical.errors import ContentRefused, ContextOverflow, GatewayError, NotReady, UnsupportedParameter
+from adapters.canonical.request import Request
+from gateway.routing.affinity import affinity_of, session_of
+from gateway.routing.attempt import Attempt, AttemptKind, AttemptObserver
+from gateway.routing.attempts import Attempts, RoutingRules, Walking
+from gateway.routing.call import Call, fastest, is_filtered
+from gateway.routing.conditions import eligible, wanted_tags
 from gateway.routing.deadline import Deadline, Deadlines
 from gateway.routing.guard import FinishGuard
+from gateway.routing.health import Health
 from gateway.routing.names import Names
-from gateway.routing.requirements import Fitted, Spelling, fit
-from gateway.routing.route import Route, Target
+from gateway.routing.probes import Probes
+from gateway.routing.progress import Progress
+from gateway.routing.requirements import Spelling, fit_target
+from gateway.routing.route import Asked, Detours, Route, Target
+from gateway.routing.shadows import Shadows
 from gateway.routing.truncation import shortened
 from providers.base import Batch
 
@@ -30,37 +34,39 @@ __all__ = ["Progress", "Router", "RoutingRules"]
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Progress:
-    """What is known about a request while it runs. The router writes it; it is settled with the first batch."""
-
-    target: Target | None = None
-    dropped: tuple[str, ...] = ()
-    """Fields that were left out, as the client spells them."""
-    attempts: int = 0
-    failures: list[GatewayError] = field(default_factory=list)
-    """Why the targets before this one did not answer."""
-    guard: FinishGuard | None = None
-    """Of the try that runs."""
-    task: "asyncio.Task[object] | None" = None
-    """Who reads the stream; None: the task that starts it."""
-    counted: Usage | None = None
-    """What an answer that is no stream reports."""
-    upstream_request_id: str | None = None
-    """The same: its id at the upstream."""
-
-    @property
-    def usage(self) -> Usage | None:
-        """What was reported until now."""
-        return self.guard.usage if self.guard is not None else self.counted
+def _unheard(error: BaseException) -> None:
+    """The loop's own handler gets what nobody listens for."""
+    asyncio.get_running_loop().call_exception_handler({"message": "a shadow failed", "exception": error})
 
 
 class Router:
-    def __init__(self, names: Names, rules: RoutingRules, random: Callable[[], float]) -> None:
+    """`clock` gives seconds of any origin, `random` numbers from 0 to 1. `observer` sees every attempt; `fault` is told
+    of exceptions in shadows. `health` None: a record of its own (strategies that were built before share theirs)."""
+
+    def __init__(
+        self,
+        names: Names,
+        rules: RoutingRules,
+        random: Callable[[], float],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        health: Health | None = None,
+        observer: AttemptObserver | None = None,
+        fault: Callable[[BaseException], None] = _unheard,
+    ) -> None:
         self.names = names
+        self.health = health or Health(rules.breaker, clock)
         self._rules = rules
-        self._random = random
+        self._probes = Probes(clock)
+        self.health.opened = self._probes.watch
+        self._walking = Walking(rules, self.health, clock, random, observer)
+        self._shadows = Shadows(self._walking, fault)
         self._deadlines = Deadlines(rules.total_s)
+
+    async def aclose(self) -> None:
+        """Cancels shadows and probes."""
+        await self._shadows.aclose()
+        await self._probes.aclose()
 
     async def stream(self, request: Request, progress: Progress, spell: Spelling) -> AsyncGenerator[Batch, None]:
         """The answer's events. The first batch brings the first output; before it a GatewayError means that nothing
@@ -69,51 +75,57 @@ class Router:
         if route.defaults is not None:
             request = route.defaults.apply(request)
         deadline = self._deadlines.start(progress.task)
-        attempts = self._attempts(route.targets, deadline, progress)
+        attempts = self._attempts(route, request, deadline, progress)
         try:
             while (target := await attempts.next()) is not None:
-                fitted = self._fit(request, target, progress, spell)
-                if fitted is None:
+                call = self._begin(request, target, attempts, progress, spell)
+                if call is None:
                     continue
-                progress.target, progress.dropped = target, fitted.dropped
-                progress.attempts += 1
-                progress.guard = guard = FinishGuard(fitted.request.num_choices)
-                held: Batch | None = []  # before the first output; None after it
                 try:
-                    async with aclosing(target.provider.stream(fitted.request)) as batches:
-                        deadline.armed = True
-                        async for batch in batches:
-                            guard.see(batch)
-                            if held is not None:
-                                held += batch
-                                if not any(map(is_output, batch)):
-                                    continue
-                                batch, held = held, None
-                            deadline.armed = False
-                            yield batch
-                            if deadline.passed:
-                                raise attempts.too_late()
-                            deadline.armed = True
+                    deadline.armed = True
+                    if route.hedge_s:
+                        another = partial(self._hedge, request, attempts, progress, spell)
+                        call = await fastest(call, route.hedge_s, another, attempts)
+                    else:
+                        await call.open()
+                    deadline.armed = False
+                    batch = _first(call, attempts, progress)
+                    if route.shadow is not None and not progress.tags:
+                        self._shadows.copy(route.shadow, request, spell, progress)
+                    yield batch
+                    if deadline.passed:
+                        raise attempts.too_late(call.attempt)
+                    deadline.armed = True
+                    async for batch in call.batches:
+                        call.guard.see(batch)
                         deadline.armed = False
-                    guard.close()
+                        yield batch
+                        if deadline.passed:
+                            raise attempts.too_late(call.attempt)
+                        deadline.armed = True
+                    deadline.armed = False
+                    call.guard.close()
+                    attempts.finished(call.attempt)
                     return
                 except GatewayError as error:
-                    if held is None:
-                        if guard.complete:
-                            return  # every choice is whole: a fault after that takes nothing away (law 4)
-                        raise
-                    shorter = shortened(request) if isinstance(error, ContextOverflow) else None
-                    if shorter is None:
-                        attempts.failed(error)
+                    deadline.armed = False
+                    if call.attempt.first_output is None:
+                        request = _after_failure(error, request, call.attempt, attempts)
+                    elif call.guard.complete:
+                        attempts.finished(call.attempt)
+                        return  # every choice is whole: a fault after that takes nothing away (law 4)
                     else:
-                        request = shorter
-                        attempts.again()
+                        attempts.broke(call.attempt, error)
+                        raise
+                finally:
+                    await call.batches.aclose()
             raise attempts.verdict()
         except asyncio.CancelledError:
             if deadline.took():
                 raise attempts.too_late() from None
             raise
         finally:
+            attempts.close()
             deadline.close()
 
     async def ask(
@@ -129,7 +141,8 @@ class Router:
         `call` asks one target. An UnsupportedParameter, for an ability that the target lacks, leads to the next target.
         `may_repeat` says after a failure whether the request can still be sent once more.
         """
-        return await self.ask_targets((await self._route(model)).targets, progress, call, may_repeat=may_repeat)
+        progress.model = model
+        return await self._ask(await self._route(model), progress, call, may_repeat)
 
     async def ask_targets(
         self,
@@ -140,33 +153,39 @@ class Router:
         may_repeat: Callable[[], bool] = lambda: True,
     ) -> T:
         """The same of these targets, for what names no model."""
+        return await self._ask(Route(tuple(targets)), progress, call, may_repeat)
+
+    async def _ask(
+        self, route: Route, progress: Progress, call: Callable[[Target], Awaitable[T]], may_repeat: Callable[[], bool]
+    ) -> T:
         deadline = self._deadlines.start(progress.task)
-        attempts = self._attempts(targets, deadline, progress)
-        lacking: UnsupportedParameter | None = None
+        attempts = self._attempts(route, None, deadline, progress)
         try:
             while (target := await attempts.next()) is not None:
-                progress.target = target
-                progress.attempts += 1
+                attempt = attempts.begin(target)
                 try:
                     deadline.armed = True
                     answer = await call(target)
                     deadline.armed = False
+                    attempts.answered(attempt)
+                    attempts.finished(attempt)
                     return answer
                 except UnsupportedParameter as error:
-                    lacking = lacking or error
+                    deadline.armed = False
+                    attempts.lacks(attempt, error)
                 except GatewayError as error:
+                    deadline.armed = False
                     if not may_repeat():
+                        attempts.broke(attempt, error)
                         raise
-                    attempts.failed(error)
-                deadline.armed = False
-            if not progress.failures and lacking is not None:
-                raise lacking
+                    attempts.failed(attempt, error)
             raise attempts.verdict()
         except asyncio.CancelledError:
             if deadline.took():
                 raise attempts.too_late() from None
             raise
         finally:
+            attempts.close()
             deadline.close()
 
     async def _route(self, model: str) -> Route:
@@ -176,27 +195,71 @@ class Router:
             raise NotReady(f"no provider of the model '{model}' is switched on")
         return route
 
-    def _attempts(self, targets: Sequence[Target], deadline: Deadline, progress: Progress) -> Attempts:
-        return Attempts(targets, self._rules, self._random, deadline=deadline, failures=progress.failures)
+    def _attempts(self, route: Route, request: Request | None, deadline: Deadline, progress: Progress) -> Attempts:
+        """The walk over the route's targets in the order that its strategy gives. `request` None: no generation."""
+        targets: Sequence[Target] = route.targets
+        detours: Detours | None = None
+        if request is not None:
+            progress.model, progress.stream = request.model, request.stream
+            detours = route.detours
+        progress.session_id = session_of(progress, request)
+        tags = wanted_tags(progress, request.metadata if request is not None and route.has_tags else None)
+        if tags:
+            progress.tags = tags
+            targets, detours = eligible(targets, progress), None
+        if route.strategy is not None and len(targets) > 1:
+            targets = route.strategy.order(targets, Asked(progress.stream, partial(affinity_of, progress, request)))
+        if route.on_failure and not tags:
+            targets = (*targets, *route.on_failure)
+        return Attempts(targets, self._walking, deadline=deadline, progress=progress, detours=detours)
 
-    def _fit(self, request: Request, target: Target, progress: Progress, spell: Spelling) -> Fitted | None:
-        """What the target gets. None: a later target can't express it, so the failure before it stands."""
+    def _begin(
+        self,
+        request: Request,
+        target: Target,
+        attempts: Attempts,
+        progress: Progress,
+        spell: Spelling,
+        *,
+        kind: AttemptKind | None = None,
+    ) -> Call | None:
+        """Calls the target. None: it cannot express the request, and is passed over."""
         try:
-            fitted = fit(
-                request,
-                target.provider.capabilities(target.model),
-                spell,
-                drop=target.drops_unsupported,
-                completions_as_chat=self._rules.completions_as_chat,
-            )
-        except UnsupportedParameter:
-            if progress.failures:
-                return None
-            raise
-        asked = fitted.request
-        if target.adapter is None:
-            return Fitted(replace(asked, model=target.model), fitted.dropped)
-        if asked.adapter is not None:
-            param = spell("adapter")
-            raise InvalidRequest(f"{param}: the model '{request.model}' names an adapter already", param=param)
-        return Fitted(replace(asked, model=target.model, adapter=LoraAdapter(name=target.adapter)), fitted.dropped)
+            fitted = fit_target(request, target, spell, completions_as_chat=self._rules.completions_as_chat)
+        except UnsupportedParameter as error:
+            attempts.pass_over(target, error)
+            return None
+        guard = FinishGuard(fitted.request.num_choices)
+        call = Call(attempts.begin(target, kind), target.provider.stream(fitted.request), guard, fitted.dropped)
+        progress.dropped, progress.guard = fitted.dropped, guard
+        return call
+
+    def _hedge(self, request: Request, attempts: Attempts, progress: Progress, spell: Spelling) -> Call | None:
+        """Calls the next target that can answer, beside the one that is silent."""
+        while (target := attempts.spare()) is not None:
+            call = self._begin(request, target, attempts, progress, spell, kind=AttemptKind.HEDGE)
+            if call is not None:
+                return call
+        return None
+
+
+def _first(call: Call, attempts: Attempts, progress: Progress) -> Batch:
+    """The batch with the first output, which makes this call the answer. Raises what came in its place."""
+    if call.failure is not None:
+        raise call.failure
+    batch, call.first = call.first or [], None
+    if attempts.has_detour(ContentRefused) and is_filtered(batch):
+        raise ContentRefused("the upstream's filter took the answer")
+    attempts.answered(call.attempt)
+    progress.dropped, progress.guard = call.dropped, call.guard
+    return batch
+
+
+def _after_failure(error: GatewayError, request: Request, attempt: Attempt, attempts: Attempts) -> Request:
+    """What is asked next, where that helps; raises the error where it does not."""
+    shorter = shortened(request) if isinstance(error, ContextOverflow) else None
+    if shorter is None:
+        attempts.failed(attempt, error)
+        return request
+    attempts.again(attempt, error)
+    return shorter

@@ -243,10 +243,19 @@ async def test_a_later_target_that_cannot_express_the_request_leaves_the_first_e
         await run(router_for(first, second), request(max_tokens=5))
 
 
-async def test_the_first_target_refuses_what_it_cannot_express() -> None:
+async def test_a_target_that_cannot_express_the_request_is_passed_over_and_the_reason_is_known() -> None:
     first = Target(ScriptedProvider("a", GOOD, capabilities=Capabilities(fields=frozenset())), "m")
+    progress = Progress()
+    assert await run(router_for(first, scripted("b", GOOD)), request(max_tokens=5), progress) == "good"
+    assert provider_of(first).requests == []
+    assert progress.passed_over == [(first, "max_tokens: not supported by the model 'alias'")]
+
+
+async def test_what_no_target_can_express_is_refused_as_the_first_one_says_it() -> None:
+    first = Target(ScriptedProvider("a", GOOD, capabilities=Capabilities(fields=frozenset({"n"}))), "m")
+    second = Target(ScriptedProvider("b", GOOD, capabilities=Capabilities(fields=frozenset({"max_tokens"}))), "m")
     with pytest.raises(UnsupportedParameter, match="max_tokens"):
-        await run(router_for(first, scripted("b", GOOD)), request(max_tokens=5))
+        await run(router_for(first, second), request(max_tokens=5, n=2))
 
 
 async def test_dropped_names_are_told() -> None:

@@ -1,0 +1,72 @@
+"""One call of one target, as metrics, usage rows, spans and logs see it."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from adapters.canonical.errors import GatewayError
+from adapters.canonical.usage import Usage
+from gateway.routing.guard import FinishGuard
+from gateway.routing.health import TargetHealth
+from gateway.routing.progress import Progress
+from gateway.routing.route import Target
+
+__all__ = ["Attempt", "AttemptKind", "AttemptObserver", "Outcome"]
+
+
+class AttemptKind(Enum):
+    FIRST = "first"
+    AGAIN = "again"
+    """The same target once more."""
+    FAILOVER = "failover"
+    HEDGE = "hedge"
+    """Beside one that is slow."""
+    SHADOW = "shadow"
+    """A copy, whose answer goes nowhere."""
+
+
+class Outcome(Enum):
+    RUNNING = "running"
+    ANSWERED = "answered"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    """The client left, or another attempt was faster."""
+    LACKING = "lacking"
+    """The target has not the ability that was asked for, so it was not called."""
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """Times are seconds of the router's clock. `error` is why it failed, `first_output` None where nothing came.
+
+    `progress` is that of the client's request, also for a shadow.
+    """
+
+    progress: Progress
+    target: Target
+    kind: AttemptKind
+    began: float
+    record: TargetHealth
+    outcome: Outcome = Outcome.RUNNING
+    first_output: float | None = None
+    ended: float | None = None
+    error: GatewayError | None = None
+    guard: FinishGuard | None = None
+    """Of a stream of events."""
+    counted: Usage | None = None
+    """What an answer that is no stream reports."""
+
+    @property
+    def usage(self) -> Usage | None:
+        """What was reported until now; also an attempt that failed may have spent tokens."""
+        return self.guard.usage if self.guard is not None else self.counted
+
+
+class AttemptObserver(Protocol):
+    """Sees every attempt of every request, shadows too. Called on the hot path: must be quick, and not raise."""
+
+    def began(self, attempt: Attempt) -> None: ...
+
+    def ended(self, attempt: Attempt) -> None:
+        """Exactly once for each that began, on every way out."""
+        ...

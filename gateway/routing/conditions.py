@@ -1,0 +1,51 @@
+"""Which targets of a name a request may go to at all: those that have every tag that it asks for.
+
+A client asks in the header `x-gateway-tags` (`eu, fast`), which always holds: where no target has the tags, the request
+is refused. Names whose targets have tags also read `metadata.tags` of the body, the same text or a list of texts.
+"""
+
+from collections.abc import Sequence
+
+import orjson
+
+from adapters.canonical.errors import InvalidRequest
+from gateway.routing.progress import Progress
+from gateway.routing.route import Target
+
+__all__ = ["TAGS_HEADER", "eligible", "wanted_tags"]
+
+TAGS_HEADER = "x-gateway-tags"
+_METADATA = "metadata.tags"
+
+
+def wanted_tags(progress: Progress, metadata: bytes | None) -> frozenset[str]:
+    """`metadata` is a raw JSON object, None: it is not read."""
+    tags = _split(progress.headers.get(TAGS_HEADER, ""))
+    if metadata is None:
+        return tags
+    found = orjson.loads(metadata).get("tags")
+    if isinstance(found, str):
+        return tags | _split(found)
+    if isinstance(found, list) and all(isinstance(tag, str) for tag in found):
+        return tags.union(*map(_split, found))
+    if found is not None:
+        raise InvalidRequest(f"{_METADATA}: expected a text or a list of texts", param=_METADATA)
+    return tags
+
+
+def eligible(targets: Sequence[Target], progress: Progress) -> tuple[Target, ...]:
+    """Those with all the tags of `progress`; the others are passed over. Raises InvalidRequest where none is left."""
+    tags = progress.tags
+    kept = tuple([target for target in targets if tags <= target.tags])
+    if not kept:
+        param = TAGS_HEADER if progress.headers.get(TAGS_HEADER) else _METADATA
+        wanted = ", ".join(sorted(tags))
+        raise InvalidRequest(f"{param}: no target of the model '{progress.model}' has all of: {wanted}", param=param)
+    for target in targets:
+        if missing := tags - target.tags:
+            progress.passed_over.append((target, f"it lacks the tag {', '.join(sorted(missing))}"))
+    return kept
+
+
+def _split(text: str) -> frozenset[str]:
+    return frozenset(tag for each in text.split(",") if (tag := each.strip()))

@@ -1,0 +1,51 @@
+"""What is known about a request while it runs: the server reads it for headers and logs, the router writes it."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from adapters.canonical.errors import GatewayError
+from adapters.canonical.usage import Usage
+from gateway.routing.guard import FinishGuard
+from gateway.routing.route import Target
+
+__all__ = ["Progress"]
+
+
+@dataclass(slots=True)
+class Progress:
+    """Settled with the first batch. `task` and what follows it is told by the server."""
+
+    model: str | None = None
+    """The name that the client asked for."""
+    stream: bool = False
+    session_id: str | None = None
+    tags: frozenset[str] = frozenset()
+    """Those that the client asks for."""
+
+    target: Target | None = None
+    dropped: tuple[str, ...] = ()
+    """Fields that were left out, as the client spells them."""
+    attempts: int = 0
+    failures: list[GatewayError] = field(default_factory=list)
+    """Why the targets before this one did not answer."""
+    passed_over: list[tuple[Target, str]] = field(default_factory=list)
+    """Targets that were not asked, and why."""
+    guard: FinishGuard | None = None
+    """Of the try that runs."""
+    counted: Usage | None = None
+    """What an answer that is no stream reports."""
+    upstream_request_id: str | None = None
+    """The same: its id at the upstream."""
+    task: "asyncio.Task[object] | None" = None
+    """Who reads the stream; None: the task that starts it."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Of the client; names are found in lower case."""
+    key: str | None = None
+    """The id of the client's key."""
+    request_id: str | None = None
+
+    @property
+    def usage(self) -> Usage | None:
+        """What was reported until now."""
+        return self.guard.usage if self.guard is not None else self.counted
