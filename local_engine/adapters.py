@@ -20,7 +20,7 @@ MAX_ADAPTERS = 256
 _MAX_NAME = 128
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Adapter:
     """One load of an adapter. generation: no other load has it, under the same name or another.
 

@@ -13,6 +13,7 @@ from local_engine.errors import InvalidInput
 __all__ = [
     "MAX_LAYERS",
     "AttentionKind",
+    "CpuInstructionSet",
     "DType",
     "EngineConfig",
     "ExpertsConfig",
@@ -20,9 +21,12 @@ __all__ = [
     "ModelConfig",
     "RopeConfig",
     "RopeScaling",
+    "WeightKind",
 ]
 
-DType = Literal["float32", "bfloat16", "float16"]
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+WeightKind = Literal["auto", "float32", "bfloat16", "float16", "int8", "int4"]
+CpuInstructionSet = Literal["auto", "avx512", "avx2vnni", "avx2", "neon", "portable"]
 KVDType = Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8"]
 
 MAX_LAYERS = 1 << 12
@@ -33,9 +37,15 @@ MAX_EXPERTS = 1 << 17
 class EngineConfig:
     """How one engine runs. Raises InvalidInput naming the field that is out of range.
 
-    threads: torch threads of a step; None keeps torch's own choice, one a physical core.
+    dtype: what torch computes in. auto: a CPU runs its fused kernels where they can run the model; elsewhere float32.
+    weights: auto keeps matrices as the file has them where kernels compute with them so, and else makes them `dtype`.
+        int8 and int4 round those that the file has as floats, which the fused kernels alone do. A float type is the
+        same as this `dtype`.
+    cpu_instruction_set: of the fused kernels; auto is the best one that the CPU has.
+    threads: of a step; None is one a physical core.
     kv_bytes: size of the KV pool over all layers. Memory is touched only as sequences fill it.
-    kv_dtype: what keys and values are kept in; auto is `dtype`. fp8 (e4m3) and int8 have a scale a head and token.
+    kv_dtype: what keys and values are kept in; auto is bfloat16 with the fused kernels, and else what torch computes
+        in. fp8 (e4m3) and int8 have a scale a head and token.
     max_batch_tokens: tokens one step computes at most. Sequences that decode come first, one token each; prompts are
         prefilled in chunks with what is left. A larger budget prefills a little faster and makes the gap between two
         tokens of a running stream longer: 256 tokens of a 135M model are about 0.15 s on two CPU cores.
@@ -49,7 +59,9 @@ class EngineConfig:
     """
 
     device: str = "cpu"
-    dtype: DType = "float32"
+    dtype: DType = "auto"
+    weights: WeightKind = "auto"
+    cpu_instruction_set: CpuInstructionSet = "auto"
     threads: int | None = None
     block_size: int = 16
     kv_bytes: int = 1 << 30
@@ -64,11 +76,17 @@ class EngineConfig:
     draft_kv_bytes: int = 256 << 20
 
     def __post_init__(self) -> None:
-        if self.dtype not in get_args(DType):
-            raise InvalidInput("dtype", f"must be one of {', '.join(get_args(DType))}, not {self.dtype!r}")
-        if self.kv_dtype not in get_args(KVDType):
-            raise InvalidInput("kv_dtype", f"must be one of {', '.join(get_args(KVDType))}, not {self.kv_dtype!r}")
-        for name, value, low, high in (
+        for name, value, known in (
+            ("dtype", self.dtype, get_args(DType)),
+            ("weights", self.weights, get_args(WeightKind)),
+            ("cpu_instruction_set", self.cpu_instruction_set, get_args(CpuInstructionSet)),
+            ("kv_dtype", self.kv_dtype, get_args(KVDType)),
+        ):
+            if value not in known:
+                raise InvalidInput(name, f"must be one of {', '.join(known)}, not {value!r}")
+        if self.weights != "auto" and self.dtype not in ("auto", self.weights):
+            raise InvalidInput("weights", f"{self.weights} does not go with dtype {self.dtype}: leave one of them out")
+        for name, number, low, high in (
             ("threads", 1 if self.threads is None else self.threads, 1, 1024),
             ("block_size", self.block_size, 1, 1024),
             ("kv_bytes", self.kv_bytes, 1, 1 << 50),
@@ -80,13 +98,25 @@ class EngineConfig:
             ("draft_tokens", self.draft_tokens, 0, 64),
             ("draft_kv_bytes", self.draft_kv_bytes, 1, 1 << 50),
         ):
-            if type(value) is not int or not low <= value <= high:
-                raise InvalidInput(name, f"must be an integer from {low} to {high}, not {value!r}")
+            if type(number) is not int or not low <= number <= high:
+                raise InvalidInput(name, f"must be an integer from {low} to {high}, not {number!r}")
+
+    @property
+    def float_dtype(self) -> str:
+        """What torch computes in: `dtype` with auto resolved."""
+        if self.dtype != "auto":
+            return self.dtype
+        return self.weights if self.weights in ("float32", "bfloat16", "float16") else "float32"
+
+    @property
+    def wants_kernels(self) -> bool:
+        """Fused kernels may run the model: nothing asks for torch."""
+        return self.dtype == "auto" and self.weights in ("auto", "int8", "int4")
 
     @property
     def stored_kv_dtype(self) -> str:
-        """What keys and values are kept in: `kv_dtype` with auto resolved."""
-        return self.dtype if self.kv_dtype == "auto" else self.kv_dtype
+        """What torch keeps keys and values in: `kv_dtype` with auto resolved."""
+        return self.float_dtype if self.kv_dtype == "auto" else self.kv_dtype
 
 
 RopeScaling = Literal["none", "linear", "llama3", "yarn", "longrope"]

@@ -34,7 +34,7 @@ class TorchExecutor:
         self._block_size = config.block_size
         self._windows = shape.windows
         self._device = torch.device(config.device)
-        self._dtype: torch.dtype = getattr(torch, config.dtype)
+        self._dtype: torch.dtype = getattr(torch, config.float_dtype)
         self.num_blocks = config.kv_bytes // kv_block_bytes(shape, config) - 1  # one is the padding block
         if self.num_blocks < 1:
             raise InvalidInput(

@@ -26,7 +26,6 @@ NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "providers.*.tool_format": (),
     "providers.*.tensor_parallel": (1,),
     "providers.*.deterministic": (False,),
-    "providers.*.models.*.weights": ("auto",),
     "models.*.strategy": ("ordered",),
     "models.*.targets.*.weight": (1,),
     "models.*.targets.*.tags": ((),),

@@ -66,9 +66,13 @@ class LoraSites:
 
     def adapt(self, linear: Linear, parts: Mapping[str, int], inputs: int) -> Linear:
         """The same layer, which adds what the step's adapters say. It must be called with all rows of the step."""
+        return _Adapted(linear, self.register(parts, inputs).name, self._step)
+
+    def register(self, parts: Mapping[str, int], inputs: int) -> LoraSite:
+        """Makes a linear layer known to adapters; whoever computes it adds what they say."""
         site = LoraSite(next(iter(parts)), dict(parts), inputs)
         self.by_part.update(dict.fromkeys(parts, site))
-        return _Adapted(linear, site.name, self._step)
+        return site
 
     @contextmanager
     def applied(self, adapters: tuple[AdapterRows, ...]) -> Iterator[None]:

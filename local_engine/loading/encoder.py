@@ -55,7 +55,7 @@ def model_kind(path: Path) -> ModelKind:
 
 
 def load_encoder(path: Path, config: EngineConfig, *, progress: Progress | None = None) -> EncoderModel:
-    """Reads an embedding model or a cross-encoder into `config.device` as `config.dtype`.
+    """Reads an embedding model or a cross-encoder into `config.device` as `config.float_dtype`.
 
     Blocks: run it in a thread. `progress` is called from that thread with (bytes done, bytes in all). Raises
     ModelLoadError, and InvalidInput for a device that is not there.
@@ -158,7 +158,7 @@ def _pooled(
         normalized=layout.normalized,
         dimensions=dimensions,
     )
-    device, dtype = torch.device(config.device), getattr(torch, config.dtype)
+    device, dtype = torch.device(config.device), getattr(torch, config.float_dtype)
     weights = Weights(source, device=device, dtype=dtype, progress=progress)
     weights.skip("model.lm_head.weight")
     shape = replace(shape, tie_embeddings=True, max_context=max_tokens)
@@ -229,7 +229,7 @@ def _build(
 ) -> EncoderModel:
     if problem := shape.problem():
         raise ModelLoadError(source.path, problem)
-    device, dtype = torch.device(config.device), getattr(torch, config.dtype)
+    device, dtype = torch.device(config.device), getattr(torch, config.float_dtype)
     weights = Weights(source, device=device, dtype=dtype, progress=progress)
     with torch.inference_mode():
         model = bert.Bert(shape, info, weights, best_ops(device, dtype), pooling=pooling)

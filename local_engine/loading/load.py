@@ -12,6 +12,8 @@ import torch
 from local_engine.config import EngineConfig, ModelConfig
 from local_engine.errors import InvalidInput, ModelLoadError
 from local_engine.executor import Executor
+from local_engine.kernels.cpu.executor import CpuExecutor
+from local_engine.kernels.cpu.loading import load_fused
 from local_engine.layers.lora import LowRank
 from local_engine.layers.ops import best_ops
 from local_engine.loading.fields import FieldReader
@@ -58,7 +60,9 @@ class LoadedModel:
 
 
 def load_model(path: Path, config: EngineConfig, *, progress: Progress | None = None) -> LoadedModel:
-    """Reads a GGUF file, or a folder of safetensors with config.json, into `config.device` as `config.dtype`.
+    """Reads a GGUF file, or a folder of safetensors with config.json, for `config.device`.
+
+    On a CPU, for its fused kernels where they can run the model; else as `config.float_dtype` for torch.
 
     Blocks: run it in a thread. `progress` is called from that thread with (bytes done, bytes in all). Raises
     ModelLoadError, and InvalidInput for a device that is not there.
@@ -119,7 +123,13 @@ def _load_folder(folder: Path, config: EngineConfig, progress: Progress | None) 
 def _build(
     architecture: Architecture, source: TensorSource, info: ModelInfo, config: EngineConfig, progress: Progress | None
 ) -> LoadedModel:
-    device, dtype = torch.device(config.device), getattr(torch, config.dtype)
+    if config.device == "cpu" and config.wants_kernels:
+        fused = load_fused(source, info.config, config, progress)
+        if fused is not None:
+            return LoadedModel(
+                open_executor=partial(CpuExecutor, fused.model), read_adapter=fused.read_adapter, info=info
+            )
+    device, dtype = torch.device(config.device), getattr(torch, config.float_dtype)
     weights = Weights(source, device=device, dtype=dtype, progress=progress)
     with torch.inference_mode():
         model = architecture.build(info.config, weights, best_ops(device, dtype))

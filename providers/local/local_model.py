@@ -110,7 +110,8 @@ def engine_config(settings: LocalModelSettings, shared: LocalSettings) -> Engine
     base = EngineConfig()
     return EngineConfig(
         device=pick_device(shared.device),
-        dtype="float32" if settings.dtype == "auto" else settings.dtype,
+        dtype=settings.dtype,
+        weights=settings.weights,
         threads=None if shared.threads == "auto" else shared.threads,
         block_size=kv_cache.block_size,
         kv_bytes=base.kv_bytes if kv_cache.memory == "auto" else kv_cache.memory,

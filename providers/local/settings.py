@@ -40,6 +40,7 @@ class LocalModelSettings(Struct, frozen=True, kw_only=True):
 
     source: str | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    weights: Literal["auto", "float32", "bfloat16", "float16", "int8", "int4"] = "auto"
     context: int | None = None
     adapters: dict[str, str] = {}
     speculative: SpeculativeSettings | None = None

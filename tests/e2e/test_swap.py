@@ -29,7 +29,7 @@ REMOTE_ANSWER = orjson.dumps(
         "created": 1,
         "model": "big",
         "choices": [
-            {"index": 0, "message": {"role": "assistant", "content": "From afar: Paris."}, "finish_reason": "stop"}
+            {"index": 0, "message": {"role": "assistant", "content": "From afar: Berlin."}, "finish_reason": "stop"}
         ],
         "usage": {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9},
     }
@@ -55,7 +55,7 @@ async def ask(url: str) -> str:
     """The client's program; it never changes."""
     async with openai.AsyncOpenAI(base_url=url, api_key="unused", max_retries=0) as client:
         answer = await client.chat.completions.create(
-            model="assistant", messages=[{"role": "user", "content": "What is the capital of France?"}]
+            model="assistant", messages=[{"role": "user", "content": "What is the capital of Germany?"}]
         )
     assert answer.model == "assistant"
     return answer.choices[0].message.content or ""
@@ -67,12 +67,12 @@ async def test_changing_one_line_moves_the_client_to_another_provider(smollm2_pa
         text = RUN_YAML.format(remote=remote.base_url, target="local/smollm2-135m-instruct")
         run_yaml.write_text(text)
         async with serving(run_yaml) as url:
-            assert await ask(url) == "The capital of France is Paris."
+            assert await ask(url) == "The capital of Germany is Berlin."
         assert remote.requests == []
         changed = text.replace("assistant: local/smollm2-135m-instruct", "assistant: remote/big")
         lines = zip(text.splitlines(), changed.splitlines(), strict=True)
         assert sum(before != after for before, after in lines) == 1
         run_yaml.write_text(changed)
         async with serving(run_yaml) as url:
-            assert await ask(url) == "From afar: Paris."
+            assert await ask(url) == "From afar: Berlin."
     assert orjson.loads(remote.requests[0].body)["model"] == "big"

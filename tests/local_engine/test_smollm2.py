@@ -34,11 +34,11 @@ def question(vocabulary: list[str], words: str) -> list[int]:
     return [ids[token] for token in turn.split()]
 
 
-def test_it_knows_the_capital_of_france_and_stops_by_itself(smollm2: LoadedModel, vocabulary: list[str]) -> None:
-    prompt = question(vocabulary, "What Ġis Ġthe Ġcapital Ġof ĠFrance ?")
+def test_it_knows_the_capital_of_germany_and_stops_by_itself(smollm2: LoadedModel, vocabulary: list[str]) -> None:
+    prompt = question(vocabulary, "What Ġis Ġthe Ġcapital Ġof ĠGermany ?")
     (outcome,) = generate(Engine(smollm2, CONFIG), [request(prompt, SamplingParams(temperature=0.0, max_tokens=32))])
     answer = "".join(vocabulary[token] for token in tokens_of(outcome)).replace("Ġ", " ")
-    assert answer == "The capital of France is Paris."
+    assert answer == "The capital of Germany is Berlin."
     assert last(outcome).finish == "stop"
     assert last(outcome).stop_token_id == 2
 
@@ -46,7 +46,7 @@ def test_it_knows_the_capital_of_france_and_stops_by_itself(smollm2: LoadedModel
 def test_batched_chunked_and_lone_answers_are_equal(smollm2: LoadedModel, vocabulary: list[str]) -> None:
     prompts = [
         question(vocabulary, words)
-        for words in ("What Ġis Ġthe Ġcapital Ġof ĠFrance ?", "Tell Ġme Ġa Ġstory", "What Ġis Ġa Ġcat ?")
+        for words in ("What Ġis Ġthe Ġcapital Ġof ĠGermany ?", "Tell Ġme Ġa Ġstory", "What Ġis Ġa Ġcat ?")
     ]
     sampling = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
     lone = [tokens_of(generate(Engine(smollm2, CONFIG), [request(prompt, sampling)])[0]) for prompt in prompts]

@@ -64,7 +64,9 @@ class LocalModel(Section):
         "safetensors folder; default: the model's name.",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(default="auto", description="Type of the numbers.")
-    weights: Text = Field(default="auto", description="auto, float32, bfloat16, int8, int4 or the file's own.")
+    weights: Literal["auto", "float32", "bfloat16", "float16", "int8", "int4"] = Field(
+        default="auto", description="How matrices are held: as the file has them, or rounded when they are loaded."
+    )
     context: Positive | None = Field(default=None, description="Longest context in tokens; default: the model's own.")
     adapters: FrozenMap[LocalPath] = Field(default_factory=empty_map, description="LoRA adapters by name.")
     speculative: Speculative | None = Field(default=None, description="Speculative decoding.")

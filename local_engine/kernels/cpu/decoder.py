@@ -4,6 +4,7 @@ Knows which architectures are of that family and how each differs; `unsupported`
 """
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,14 +54,19 @@ _FAMILIES = {
 """By `ModelConfig.architecture`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PackedDecoder:
-    """Weights in memory, and the structure over them. Never written, so any number of executors may share it."""
+    """Weights in memory, and the structure over them. Never written, so any number of executors may share it.
 
-    def __init__(self, config: ModelConfig, library: Library, struct: DecoderStruct, kept: list[object]) -> None:
-        self.config = config
-        self.library = library
-        self.struct = struct
-        self._kept = kept
+    sites: of each layer the names by which adapters know its products: QKV, output, gate and up, down.
+    kept: the memory that the structure points to.
+    """
+
+    config: ModelConfig
+    library: Library
+    struct: DecoderStruct
+    sites: Sequence[tuple[str, str, str, str]]
+    kept: Sequence[object]
 
 
 def unsupported(config: ModelConfig) -> str | None:
@@ -99,6 +105,7 @@ class _Builder:
         self._family = _FAMILIES[config.architecture]
         self._packer = MatrixPacker(library, weights, rounding=rounding)
         self._kept: list[object] = [self._packer]
+        self._sites: list[tuple[str, str, str, str]] = []
 
     def build(self) -> PackedDecoder:
         config = self._config
@@ -132,7 +139,7 @@ class _Builder:
             norm=self._norm("model.norm", config.hidden_size),
         )
         self._kept += [layers, ropes]
-        return PackedDecoder(config, self._library, struct, self._kept)
+        return PackedDecoder(config=config, library=self._library, struct=struct, sites=self._sites, kept=self._kept)
 
     def _layer(self, index: int) -> LayerStruct:
         config = self._config
@@ -156,6 +163,7 @@ class _Builder:
             window=config.attention_kinds[kind].window or 0,
             rope=-1 if rope is None else self._rope_order().index(rope),
         )
+        self._register_sites(attention, mlp)
         if config.fused_projections:
             # The rows of Q, K and V follow one another, so one matrix stands for all three.
             struct.query = self._linear(f"{attention}.qkv_proj", queries + 2 * keys, hidden, bias=config.qkv_bias)
@@ -168,6 +176,27 @@ class _Builder:
             struct.gate = self._linear(f"{mlp}.gate_proj", width, hidden, bias=config.mlp_bias)
             struct.up = self._linear(f"{mlp}.up_proj", width, hidden, bias=config.mlp_bias)
         return struct
+
+    def _register_sites(self, attention: str, mlp: str) -> None:
+        """Tells adapters of the layer's products, in the order of `AdaptedLayerStruct`."""
+        config = self._config
+        hidden, width = config.hidden_size, config.intermediate_size
+        queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        if config.fused_projections:
+            qkv = {f"{attention}.qkv_proj": queries + 2 * keys}
+            gate_up = {f"{mlp}.gate_up_proj": 2 * width}
+        else:
+            qkv = {f"{attention}.q_proj": queries, f"{attention}.k_proj": keys, f"{attention}.v_proj": keys}
+            gate_up = {f"{mlp}.gate_proj": width, f"{mlp}.up_proj": width}
+        sites = self._weights.lora_sites
+        self._sites.append(
+            (
+                sites.register(qkv, hidden).name,
+                sites.register({f"{attention}.o_proj": hidden}, queries).name,
+                sites.register(gate_up, hidden).name,
+                sites.register({f"{mlp}.down_proj": hidden}, width).name,
+            )
+        )
 
     def _linear(self, name: str, rows: int, columns: int, *, bias: bool) -> MatrixStruct:
         matrix = self._packer.matrix(f"{name}.weight", rows, columns)

@@ -1,6 +1,7 @@
 """The executor over the fused CPU kernels. Owns a session: the KV pool, the threads and the memory of a step."""
 
 import weakref
+from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 
 import numpy as np
@@ -10,15 +11,18 @@ from torch import Tensor
 from local_engine.config import EngineConfig
 from local_engine.errors import InvalidInput
 from local_engine.executor import StepRows
+from local_engine.kernels.cpu.adapters import AdapterLayers
 from local_engine.kernels.cpu.decoder import PackedDecoder
 from local_engine.kernels.cpu.library import StepStruct
 from local_engine.kernels.cpu.topology import physical_cores
 from local_engine.scheduler import Chunk
 
-__all__ = ["CpuExecutor"]
+__all__ = ["CACHE_BYTES", "CpuExecutor"]
 
-_CACHE_BYTES = {"auto": 2, "bfloat16": 2, "float32": 4}
+CACHE_BYTES: Mapping[str, int] = {"auto": 2, "bfloat16": 2, "float32": 4}
 """Of one number of keys and values, by `EngineConfig.kv_dtype`."""
+
+_MAX_BLOCKS = 2**31 - 1
 
 
 class CpuExecutor:
@@ -32,12 +36,17 @@ class CpuExecutor:
         self._hidden_size = model.config.hidden_size
         self._vocab_size = model.config.vocab_size
         self._model = model  # its weights are read in each step
-        cache_bytes = _CACHE_BYTES[config.kv_dtype]
+        self._adapters = AdapterLayers(model.sites)
+        cache_bytes = CACHE_BYTES.get(config.kv_dtype)
+        if cache_bytes is None:
+            raise InvalidInput("kv_dtype", f"{config.kv_dtype} is not what the model was loaded for")
         block_bytes = self._library.block_bytes(model.struct, config.block_size, cache_bytes)
         self.num_blocks = config.kv_bytes // block_bytes - 1  # one is the padding block
         if self.num_blocks < 1:
             raise InvalidInput("kv_bytes", f"holds no KV block of {block_bytes} bytes beside the padding")
         try:
+            if self.num_blocks >= _MAX_BLOCKS:
+                raise MemoryError
             self._session = self._library.open(
                 model.struct,
                 block_size=config.block_size,
@@ -64,8 +73,10 @@ class CpuExecutor:
             positions += range(chunk.start, chunk.stop)
             sequences += [index] * (chunk.stop - chunk.start)
             blocks += chunk.sequence.blocks
+        adapted = self._adapters.of_rows(chunks)
         arrays = [np.array(items, dtype=np.int32) for items in (tokens, positions, sequences, blocks, first_block)]
-        step = StepStruct(len(tokens), *(array.ctypes.data for array in arrays))
+        address = None if adapted is None else adapted.ctypes.data
+        step = StepStruct(len(tokens), *(array.ctypes.data for array in arrays), address)
         hidden = torch.empty(len(tokens), self._hidden_size)
         self._library.forward(self._session, step, hidden.data_ptr())
         return StepRows(hidden, tuple(chunks), tuple(first_row))

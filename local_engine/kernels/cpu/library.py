@@ -16,9 +16,11 @@ import numpy.typing as npt
 
 __all__ = [
     "INSTRUCTION_SETS",
+    "AdaptedLayerStruct",
     "DecoderStruct",
     "LayerStruct",
     "Library",
+    "LowRankStruct",
     "MatrixStruct",
     "RopeStruct",
     "StepStruct",
@@ -101,6 +103,19 @@ class DecoderStruct(Structure):
     )
 
 
+class LowRankStruct(Structure):
+    _fields_ = (("down", c_void_p), ("up", c_void_p), ("rank", c_int32))
+
+
+class AdaptedLayerStruct(Structure):
+    _fields_ = (
+        ("qkv", LowRankStruct),
+        ("output", LowRankStruct),
+        ("gate_up", LowRankStruct),
+        ("down", LowRankStruct),
+    )
+
+
 class StepStruct(Structure):
     _fields_ = (
         ("num_rows", c_int32),
@@ -109,6 +124,7 @@ class StepStruct(Structure):
         ("sequences", c_void_p),
         ("blocks", c_void_p),
         ("first_block", c_void_p),
+        ("adapters", c_void_p),
     )
 
 
@@ -122,7 +138,7 @@ _FUNCTIONS: Final = {
     "kernels_pack_rows": (None, (c_int32, c_void_p, c_int32, c_int32, c_void_p)),
     "kernels_quantise_rows": (None, (c_int32, c_void_p, c_int32, c_int32, c_int32, c_void_p)),
     "kernels_unpack_row": (None, (POINTER(MatrixStruct), c_int32, c_void_p)),
-    "kernels_multiply": (c_int32, (POINTER(MatrixStruct), c_void_p, c_int32, c_void_p)),
+    "kernels_multiply": (c_int32, (POINTER(MatrixStruct), c_void_p, c_int32, c_int32, c_void_p)),
     "kernels_open": (c_void_p, (POINTER(DecoderStruct), c_int32, c_int32, c_int32, c_int32)),
     "kernels_close": (None, (c_void_p,)),
     "kernels_block_bytes": (c_int64, (POINTER(DecoderStruct), c_int32, c_int32)),
@@ -182,11 +198,11 @@ class Library:
         self._functions.kernels_unpack_row(matrix, row, out.ctypes.data)
         return out
 
-    def multiply(self, matrix: MatrixStruct, x: Floats) -> Floats:
-        """x [T, columns], contiguous -> [T, rows]: what a step computes, on one thread."""
+    def multiply(self, matrix: MatrixStruct, x: Floats, *, fine: bool = False) -> Floats:
+        """x [T, columns], contiguous -> [T, rows]: what a step computes, on one thread. fine: as for logits."""
         padded = -(-matrix.rows // 16) * 16
         out = np.empty((len(x), padded), dtype=np.float32)
-        if self._functions.kernels_multiply(matrix, x.ctypes.data, len(x), out.ctypes.data):
+        if self._functions.kernels_multiply(matrix, x.ctypes.data, len(x), fine, out.ctypes.data):
             raise MemoryError
         return out[:, : matrix.rows]
 

@@ -65,7 +65,6 @@ def test_what_this_version_lacks_is_refused_and_never_ignored(text: str, place: 
     [
         ("model: m, tensor_parallel: 2", "tensor_parallel"),
         ("model: m, deterministic: true", "deterministic"),
-        ("models: {m: {weights: int8}}", "models.m.weights"),
     ],
 )
 def test_what_the_engine_lacks_is_refused(entry: str, place: str) -> None:

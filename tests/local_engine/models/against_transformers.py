@@ -40,7 +40,7 @@ def logits_of(loaded: LoadedModel, tokens: list[int]) -> torch.Tensor:
 def answer_alike(oracle: Oracle, tmp_path: Path, *, prompts: Sequence[list[int]] = PROMPTS) -> None:
     """Fails unless logits and greedy tokens are the oracle's: both formats, prompts alone and in one batch."""
     for path in (write_safetensors(oracle, tmp_path / "model"), write_gguf(oracle, tmp_path / "model.gguf")):
-        loaded = load_model(path, EngineConfig())
+        loaded = load_model(path, EngineConfig(dtype="float32"))
         torch.testing.assert_close(logits_of(loaded, PROMPTS[0]), oracle.logits(PROMPTS[0]), atol=5e-4, rtol=1e-4)
         requests = [request(prompt, _GREEDY) for prompt in prompts]
         # 7 tokens a step: prompts are cut into chunks, beside sequences that decode already.

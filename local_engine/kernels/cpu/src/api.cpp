@@ -78,10 +78,11 @@ EXPORT void kernels_quantise_rows(int32_t from, const uint8_t* rows, int32_t cou
 
 EXPORT void kernels_unpack_row(const Matrix* matrix, int32_t row, float* out) { unpack_row(*matrix, row, out); }
 
-// out [count][rows rounded up to 16] = x [count][columns] times the matrix. Returns 0, or 1 where memory is short.
-EXPORT int32_t kernels_multiply(const Matrix* matrix, const float* x, int32_t count, float* out) {
+// out [count][rows rounded up to 16] = x [count][columns] times the matrix, x quantised as fine says. Returns 0, or 1 where memory is short.
+EXPORT int32_t kernels_multiply(const Matrix* matrix, const float* x, int32_t count, int32_t fine, float* out) {
   try {
     Activations activations;
+    activations.fine = fine != 0;
     activations.columns = matrix->columns;
     activations.reserve(count, (matrix->columns + kGroup - 1) / kGroup * kGroup);
     Buffer<float> results;

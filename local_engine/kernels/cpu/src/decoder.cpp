@@ -17,7 +17,7 @@ namespace {
 constexpr int kMostRows = 512;
 // Rows of activations that are multiplied before the next tile: they and the tile stay in the first caches.
 constexpr int kRowBlock = 64;
-constexpr int kStagesPerLayer = 8;
+constexpr int kStagesPerLayer = 12;
 // Pieces that each thread's share of a matrix is cut into, so that one who comes late leaves its part to the others.
 constexpr int kPieces = 4;
 
@@ -56,6 +56,7 @@ void Session::forward(const Step& step, float* hidden) {
     part.tokens += row;
     part.positions += row;
     part.sequences += row;
+    if (part.adapters != nullptr) part.adapters += row;
     forward_part(part, hidden + static_cast<size_t>(row) * decoder_.hidden);
   }
 }
@@ -68,6 +69,7 @@ void Session::forward_part(const Step& step, float* hidden) {
   for (Activations* activations : {&normed_, &attended_, &gated_}) activations->reserve(rows, activations->columns);
   const int projections = (decoder_.heads + 2 * decoder_.kv_heads) * decoder_.head_dim;
   projected_.reserve(static_cast<size_t>(rows) * std::max(projections, decoder_.hidden));
+  if (step.adapters != nullptr) additions_.reserve(static_cast<size_t>(rows) * 2 * decoder_.intermediate);
   prepare_rotations(step);
   find_runs(step);
   pool_.run([&](Team& team) {
@@ -112,6 +114,7 @@ template <class Cache>
 void Session::run_layers(Team& team, const Step& step, float* hidden) {
   const int rows = step.num_rows;
   const int kv_heads = decoder_.kv_heads;
+  const int projections = (decoder_.heads + 2 * kv_heads) * decoder_.head_dim;
   AttentionScratch& scratch = *scratches_[team.member()];
   team.share(rows, [&](int row) {
     float* out = hidden + static_cast<size_t>(row) * decoder_.hidden;
@@ -125,7 +128,8 @@ void Session::run_layers(Team& team, const Step& step, float* hidden) {
     const KvLayer& cache = caches_[index];
     normalise(team, rows, hidden, addition_norm, layer.attention_norm);
     const Matrix* parts[] = {&layer.query, &layer.key, &layer.value};
-    project(team, rows, parts, 3, projected_.data(), (decoder_.heads + 2 * kv_heads) * decoder_.head_dim);
+    project(team, rows, parts, 3, projected_.data(), projections);
+    adapt(team, step, index, &AdaptedLayer::qkv, normed_, projected_.data(), projections);
     if (rows == 1) {
       team.share(kv_heads, [&](int head) {
         write_row<Cache>(layer, cache, step, 0, head, head + 1);
@@ -138,10 +142,14 @@ void Session::run_layers(Team& team, const Step& step, float* hidden) {
         attend_run<Cache>(layer, cache, step, run.row, run.rows, item % kv_heads, scratch);
       });
     }
-    project_back(team, rows, layer.output, attended_, hidden, layer.post_attention_norm == nullptr);
+    float* attention_out = layer.post_attention_norm == nullptr ? hidden : projected_.data();
+    project_back(team, rows, layer.output, attended_, attention_out, attention_out == hidden);
+    adapt(team, step, index, &AdaptedLayer::output, attended_, attention_out, decoder_.hidden);
     normalise(team, rows, hidden, layer.post_attention_norm, layer.mlp_norm);
-    gate(team, rows, layer);
-    project_back(team, rows, layer.down, gated_, hidden, layer.post_mlp_norm == nullptr);
+    gate(team, step, index);
+    float* mlp_out = layer.post_mlp_norm == nullptr ? hidden : projected_.data();
+    project_back(team, rows, layer.down, gated_, mlp_out, mlp_out == hidden);
+    adapt(team, step, index, &AdaptedLayer::down, gated_, mlp_out, decoder_.hidden);
     addition_norm = layer.post_mlp_norm;
   }
   if (addition_norm != nullptr) normalise(team, rows, hidden, addition_norm, nullptr);
@@ -186,7 +194,7 @@ void Session::project(Team& team, int rows, const Matrix* const* parts, int coun
 }
 
 // A matrix back to the residual's width: added to it, or kept for a norm of its own.
-void Session::project_back(Team& team, int rows, const Matrix& matrix, const Activations& x, float* hidden, bool add) {
+void Session::project_back(Team& team, int rows, const Matrix& matrix, const Activations& x, float* out, bool add) {
   const int width = decoder_.hidden;
   share_pieces(team, matrix.tiles(), [&](int first, int last) {
     float results[kRowBlock * kTile];
@@ -197,11 +205,7 @@ void Session::project_back(Team& team, int rows, const Matrix& matrix, const Act
         for (int row = 0; row < block; row++) {
           const size_t at = static_cast<size_t>(begin + row) * width + tile * kTile;
           const simd::Floats result = simd::load(results + row * kTile);
-          if (add) {
-            simd::store(hidden + at, simd::add(simd::load(hidden + at), result));
-          } else {
-            simd::store(projected_.data() + at, result);
-          }
+          simd::store(out + at, add ? simd::add(simd::load(out + at), result) : result);
         }
       }
     }
@@ -209,7 +213,17 @@ void Session::project_back(Team& team, int rows, const Matrix& matrix, const Act
 }
 
 // Gate and up, two tiles of each at a time: 32 columns, which are then quantised.
-void Session::gate(Team& team, int rows, const Layer& layer) {
+void Session::gate(Team& team, const Step& step, int index) {
+  const Layer& layer = decoder_.layers[index];
+  const int rows = step.num_rows;
+  const int width = decoder_.intermediate;
+  if (step.adapters != nullptr) {
+    team.share(rows, [&](int row) {
+      float* addition = additions_.data() + static_cast<size_t>(row) * 2 * width;
+      std::fill(addition, addition + 2 * width, 0.0f);
+    });
+    adapt(team, step, index, &AdaptedLayer::gate_up, normed_, additions_.data(), 2 * width);
+  }
   share_pieces(team, decoder_.intermediate / kGroup, [&](int first, int last) {
     float gates[kRowBlock * kTile];
     float ups[kRowBlock * kTile];
@@ -220,12 +234,33 @@ void Session::gate(Team& team, int rows, const Layer& layer) {
           multiply(layer.gate, tile, normed_, begin, block, gates);
           multiply(layer.up, tile, normed_, begin, block, ups);
           for (int row = 0; row < block; row++) {
-            const simd::Floats gated = activate(decoder_.activation, simd::load(gates + row * kTile));
-            simd::store(gated_.row(begin + row) + tile * kTile, simd::mul(gated, simd::load(ups + row * kTile)));
+            simd::Floats gate = simd::load(gates + row * kTile);
+            simd::Floats up = simd::load(ups + row * kTile);
+            if (step.adapters != nullptr) {
+              const float* addition = additions_.data() + static_cast<size_t>(begin + row) * 2 * width + tile * kTile;
+              gate = simd::add(gate, simd::load(addition));
+              up = simd::add(up, simd::load(addition + width));
+            }
+            simd::store(gated_.row(begin + row) + tile * kTile, simd::mul(activate(decoder_.activation, gate), up));
           }
         }
         for (int row = 0; row < block; row++) gated_.quantise(begin + row, group * kGroup, (group + 1) * kGroup);
       }
+    }
+  });
+}
+
+// Adds what the rows' adapters say to a product of `width` columns.
+void Session::adapt(Team& team, const Step& step, int index, LowRank AdaptedLayer::*site, const Activations& x,
+                    float* out, int width) {
+  if (step.adapters == nullptr) return;
+  team.share(step.num_rows, [&](int row) {
+    if (step.adapters[row] == nullptr) return;
+    const LowRank& low_rank = step.adapters[row][index].*site;
+    for (int rank = 0; rank < low_rank.rank; rank++) {
+      const float* down = low_rank.down + static_cast<size_t>(rank) * x.columns;
+      const float* up = low_rank.up + static_cast<size_t>(rank) * width;
+      add_scaled(up, dot(down, x.row(row), x.columns), width, out + static_cast<size_t>(row) * width);
     }
   });
 }
@@ -299,20 +334,21 @@ void Session::logits(const float* hidden, int count, float* logits) {
 
 void Session::logits_part(const float* hidden, int count, float* logits) {
   const int vocabulary = decoder_.vocabulary;
-  normed_.columns = decoder_.hidden;
-  normed_.reserve(count, decoder_.hidden);
+  last_normed_.columns = decoder_.hidden;
+  last_normed_.fine = true;
+  last_normed_.reserve(count, decoder_.hidden);
   pool_.run([&](Team& team) {
     team.share(count, [&](int row) {
       rms_norm(hidden + static_cast<size_t>(row) * decoder_.hidden, decoder_.norm, decoder_.eps, decoder_.hidden,
-               normed_.row(row));
-      normed_.quantise(row, 0, decoder_.hidden);
+               last_normed_.row(row));
+      last_normed_.quantise(row, 0, decoder_.hidden);
     });
     share_pieces(team, decoder_.head.tiles(), [&](int first, int last) {
       float results[kRowBlock * kTile];
       for (int begin = 0; begin < count; begin += kRowBlock) {
         const int block = std::min(kRowBlock, count - begin);
         for (int tile = first; tile < last; tile++) {
-          multiply(decoder_.head, tile, normed_, begin, block, results);
+          multiply(decoder_.head, tile, last_normed_, begin, block, results);
           const int width = std::min(kTile, vocabulary - tile * kTile);
           for (int row = 0; row < block; row++) {
             float* result = results + row * kTile;

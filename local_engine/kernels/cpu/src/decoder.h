@@ -49,6 +49,17 @@ struct Decoder {
   const float* norm;
 };
 
+// What an adapter adds to one product: up (down x). No rank: nothing.
+struct LowRank {
+  const float* down;  // [rank][columns]
+  const float* up;    // [rank][rows]: transposed
+  int32_t rank;
+};
+
+struct AdaptedLayer {
+  LowRank qkv, output, gate_up, down;  // queries, keys and values side by side; likewise gate and up
+};
+
 // Rows of one step: consecutive ones of a sequence stand side by side.
 struct Step {
   int32_t num_rows;
@@ -57,6 +68,7 @@ struct Step {
   const int32_t* sequences;     // of each row, an index into first_block
   const int32_t* blocks;        // the block lists of all sequences, one after the other
   const int32_t* first_block;   // where each begins
+  const AdaptedLayer* const* adapters;  // of each row its adapter's layers, or null; null where no row has one
 };
 
 // Owns the KV pool, the threads and all memory that a step needs. Not thread-safe.
@@ -88,7 +100,9 @@ class Session {
   void normalise(Team& team, int rows, float* hidden, const float* addition_norm, const float* norm);
   void project(Team& team, int rows, const Matrix* const* parts, int count, float* out, int stride);
   void project_back(Team& team, int rows, const Matrix& matrix, const Activations& x, float* hidden, bool add);
-  void gate(Team& team, int rows, const Layer& layer);
+  void gate(Team& team, const Step& step, int index);
+  void adapt(Team& team, const Step& step, int index, LowRank AdaptedLayer::*site, const Activations& x, float* out,
+             int width);
   template <class Cache>
   void write_row(const Layer& layer, const KvLayer& cache, const Step& step, int row, int first_head, int last_head);
   template <class Cache>
@@ -106,9 +120,10 @@ class Session {
     int rows;
   };
   std::vector<Run> runs_;  // rows of one sequence that attend together
-  Activations normed_, attended_, gated_;
+  Activations normed_, attended_, gated_, last_normed_;
   Buffer<float> projected_;  // queries, keys and values; or what is added to the residual after a norm of its own
   Buffer<float> cosines_, sines_;
+  Buffer<float> additions_;  // of adapters to gate and up
   Buffer<uint8_t> copied_;
   std::vector<std::unique_ptr<AttentionScratch>> scratches_;
 };

@@ -1,10 +1,11 @@
 // How weights are stored: as files have them, and packed for the kernels.
 //
 // A packed matrix is a row of tiles, each of 16 rows of the weight. Quantised weights are unsigned numbers u in groups
-// of 32 columns (16 in kSixBits16); the weight is scale * (u - zero), or scale * u + offset. A tile holds
-//   numbers   for each group of 32 columns 8 sets of 64 bytes: 16 rows of 4 columns, four bits wide in pairs of sets
-//             (low and high nibble), with one or two planes of higher bits behind them
-//   scales    for each group 16 halves, one a row
+// of 32 columns (16 in kSixBits16); the weight is scale * (u - zero), or scale * u + offset. A tile holds for each group
+// of 32 columns, one after the other as they are read:
+//   numbers   8 sets of 64 bytes: 16 rows of 4 columns, four bits wide in pairs of sets (low and high nibble), with one
+//             or two planes of higher bits behind them
+//   scales    16 halves, one a row; twice in kSixBits16
 //   offsets   the same, where the format has them
 // and is padded to 64 bytes. Dense weights lie column by column, 16 rows each. All instruction sets share this layout.
 #pragma once
@@ -54,10 +55,14 @@ constexpr size_t number_bytes(int32_t format) {
   return format <= kFourBitsOffset ? 256 : format <= kFiveBitsOffset ? 320 : format == kSixBits16 ? 384 : 512;
 }
 
+// Bytes of one group of 16 rows with its scales and offsets.
+constexpr size_t group_bytes(int32_t format) {
+  return number_bytes(format) + (scales_per_group(format) + (has_offsets(format) ? 1 : 0)) * kTile * sizeof(uint16_t);
+}
+
 constexpr size_t tile_bytes(int32_t format, int columns) {
   if (is_dense(format)) return static_cast<size_t>(columns) * kTile * (format == kFloat32 ? 4 : 2);
-  const size_t halves = (scales_per_group(format) + (has_offsets(format) ? 1 : 0)) * kTile * sizeof(uint16_t);
-  return (columns / kGroup * (number_bytes(format) + halves) + 63) / 64 * 64;
+  return (columns / kGroup * group_bytes(format) + 63) / 64 * 64;
 }
 
 // A packed weight [rows, columns], with a bias a row or none. The memory is the caller's.

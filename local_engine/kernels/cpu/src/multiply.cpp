@@ -9,6 +9,9 @@ using simd::Bytes;
 using simd::Floats;
 using simd::Ints;
 
+// How far ahead weights are asked for: they are read once, in order, from memory.
+constexpr size_t kPrefetchBytes = 3072;
+
 // How the eight sets of a group are read.
 struct FourBitNumbers {
   static constexpr int kZero = 8;
@@ -72,44 +75,53 @@ int32_t four_bytes(const int8_t* at) {
   return result;
 }
 
+// Adds the products of four sets with sixteen bytes.
+template <class Numbers>
+Ints dot_half(Ints sums, const Bytes* sets, const int8_t* bytes) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) sums = Numbers::dot(sums, sets[i], four_bytes(bytes + 4 * i));
+  return sums;
+}
+
 // kRows rows of activations from `row` on.
-template <class Numbers, int32_t kFormat, int kRows>
+template <class Numbers, int32_t kFormat, bool kFine, int kRows>
 void quantised_rows(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, Floats start, float* out) {
   constexpr int kScales = scales_per_group(kFormat);
   const int groups = matrix.columns / kGroup;
-  const auto* scale_at = reinterpret_cast<const uint16_t*>(tile + groups * number_bytes(kFormat));
-  const uint16_t* offset_at = scale_at + groups * kScales * kTile;
   const int8_t* bytes = x.bytes.data() + static_cast<size_t>(row) * matrix.columns;
+  const int8_t* low_bytes = kFine ? x.low_bytes.data() + static_cast<size_t>(row) * matrix.columns : bytes;
   const float* scales = x.scales.data() + static_cast<size_t>(row) * groups;
   const float* sums = x.scaled_sums.data() + static_cast<size_t>(row) * groups;
   const int32_t* negated = x.negated_sums.data() + static_cast<size_t>(row) * groups * 2;
   Floats total[kRows];
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; m++) total[m] = start;
-  for (int group = 0; group < groups; group++) {
+  for (int group = 0; group < groups; group++, tile += group_bytes(kFormat)) {
     Bytes sets[8];
     Numbers::read(tile, sets);
-    tile += number_bytes(kFormat);
-    for (size_t ahead = 0; ahead < number_bytes(kFormat); ahead += 64) simd::prefetch(tile + 2048 + ahead);
+    for (size_t ahead = 0; ahead < group_bytes(kFormat); ahead += 64) simd::prefetch(tile + kPrefetchBytes + ahead);
+    const auto* scale_at = reinterpret_cast<const uint16_t*>(tile + number_bytes(kFormat));
     Floats scale[kScales];
 #pragma GCC unroll 2
-    for (int i = 0; i < kScales; i++) scale[i] = simd::load_half(scale_at + (group * kScales + i) * kTile);
+    for (int i = 0; i < kScales; i++) scale[i] = simd::load_half(scale_at + i * kTile);
+    const Floats offset = has_offsets(kFormat) ? simd::load_half(scale_at + kTile) : simd::zero();
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; m++) {
-      const int8_t* b = bytes + static_cast<size_t>(m) * matrix.columns + group * kGroup;
+      const size_t first = static_cast<size_t>(m) * matrix.columns + group * kGroup;
       const size_t at = static_cast<size_t>(m) * groups + group;
+      // Columns 0 to 15 and 16 to 31, so that groups of 16 have a sum of their own.
       Ints even = simd::splat_int(0);
       Ints odd = simd::splat_int(0);
+      if (kFine) {
+        even = simd::times_128(dot_half<Numbers>(even, sets, bytes + first));
+        odd = simd::times_128(dot_half<Numbers>(odd, sets + 4, bytes + first + 16));
+      }
       if (!has_offsets(kFormat) && Numbers::kZero != 0) {
-        even = simd::splat_int(negated[2 * at] * Numbers::kZero);
-        odd = simd::splat_int(negated[2 * at + 1] * Numbers::kZero);
+        even = simd::add_ints(even, simd::splat_int(negated[2 * at] * Numbers::kZero));
+        odd = simd::add_ints(odd, simd::splat_int(negated[2 * at + 1] * Numbers::kZero));
       }
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; i++) {
-        // Columns 0 to 15 and 16 to 31, so that groups of 16 have a sum of their own.
-        even = Numbers::dot(even, sets[i], four_bytes(b + 4 * i));
-        odd = Numbers::dot(odd, sets[4 + i], four_bytes(b + 16 + 4 * i));
-      }
+      even = dot_half<Numbers>(even, sets, low_bytes + first);
+      odd = dot_half<Numbers>(odd, sets + 4, low_bytes + first + 16);
       Floats product;
       if (kScales == 2) {
         product = simd::fma(simd::to_floats(odd), scale[kScales - 1], simd::mul(simd::to_floats(even), scale[0]));
@@ -117,10 +129,7 @@ void quantised_rows(const Matrix& matrix, const uint8_t* tile, const Activations
         product = simd::mul(simd::to_floats(simd::add_ints(even, odd)), scale[0]);
       }
       total[m] = simd::fma(product, simd::splat(scales[at]), total[m]);
-      if (has_offsets(kFormat)) {
-        const Floats offset = simd::load_half(offset_at + group * kTile);
-        total[m] = simd::fma(offset, simd::splat(sums[at]), total[m]);
-      }
+      if (has_offsets(kFormat)) total[m] = simd::fma(offset, simd::splat(sums[at]), total[m]);
     }
   }
 #pragma GCC unroll 8
@@ -155,8 +164,8 @@ void dense_rows(const Matrix& matrix, const uint8_t* tile, const Activations& x,
   for (; column + 1 < columns; column += 2, tile += 2 * Dense::kBytes) {
     const Floats first = Dense::read(tile);
     const Floats second = Dense::read(tile + Dense::kBytes);
-    simd::prefetch(tile + 2048);
-    simd::prefetch(tile + 2048 + Dense::kBytes);
+    simd::prefetch(tile + kPrefetchBytes);
+    simd::prefetch(tile + kPrefetchBytes + Dense::kBytes);
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; m++) {
       const float* at = rows + static_cast<size_t>(m) * columns + column;
@@ -173,11 +182,11 @@ void dense_rows(const Matrix& matrix, const uint8_t* tile, const Activations& x,
   for (int m = 0; m < kRows; m++) simd::store(out + m * kTile, simd::add(even[m], odd[m]));
 }
 
-template <class Numbers, int32_t kFormat>
+template <class Numbers, int32_t kFormat, bool kFine>
 struct Quantised {
   template <int kRows>
   static void rows(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, Floats start, float* out) {
-    quantised_rows<Numbers, kFormat, kRows>(matrix, tile, x, row, start, out);
+    quantised_rows<Numbers, kFormat, kFine, kRows>(matrix, tile, x, row, start, out);
   }
 };
 template <class Storage>
@@ -203,6 +212,11 @@ void all_rows(const Matrix& matrix, const uint8_t* tile, const Activations& x, i
   }
 }
 
+template <class Numbers, int32_t kFormat, class Run>
+void run_quantised(bool fine, const Run& run) {
+  fine ? run(Quantised<Numbers, kFormat, true>()) : run(Quantised<Numbers, kFormat, false>());
+}
+
 }  // namespace
 
 void multiply(const Matrix& matrix, int tile, const Activations& x, int first, int count, float* out) {
@@ -219,12 +233,12 @@ void multiply(const Matrix& matrix, int tile, const Activations& x, int first, i
     all_rows<decltype(weights), kRows>(matrix, data, x, first, count, start, out);
   };
   switch (matrix.format) {
-    case kFourBits: return run(Quantised<FourBitNumbers, kFourBits>());
-    case kFourBitsOffset: return run(Quantised<FourBitNumbers, kFourBitsOffset>());
-    case kFiveBits: return run(Quantised<FiveBitNumbers, kFiveBits>());
-    case kFiveBitsOffset: return run(Quantised<FiveBitNumbers, kFiveBitsOffset>());
-    case kSixBits16: return run(Quantised<SixBitNumbers, kSixBits16>());
-    case kEightBits: return run(Quantised<EightBitNumbers, kEightBits>());
+    case kFourBits: return run_quantised<FourBitNumbers, kFourBits>(x.fine, run);
+    case kFourBitsOffset: return run_quantised<FourBitNumbers, kFourBitsOffset>(x.fine, run);
+    case kFiveBits: return run_quantised<FiveBitNumbers, kFiveBits>(x.fine, run);
+    case kFiveBitsOffset: return run_quantised<FiveBitNumbers, kFiveBitsOffset>(x.fine, run);
+    case kSixBits16: return run_quantised<SixBitNumbers, kSixBits16>(x.fine, run);
+    case kEightBits: return run_quantised<EightBitNumbers, kEightBits>(x.fine, run);
     case kBfloat16: return run(Dense<Bfloats>());
     case kFloat16: return run(Dense<Halves>());
     default: return run(Dense<Singles>());

@@ -158,19 +158,18 @@ void pack_tile(int32_t file_type, const FileLayout& layout, const uint8_t* rows,
   const int groups = columns / kGroup;
   const int scales = scales_per_group(layout.packed);
   std::memset(out, 0, tile_bytes(layout.packed, columns));
-  uint8_t* scale_at = out + groups * number_bytes(layout.packed);
-  uint8_t* offset_at = scale_at + static_cast<size_t>(groups) * scales * kTile * 2;
-  for (int group = 0; group < groups; group++) {
+  for (int group = 0; group < groups; group++, out += group_bytes(layout.packed)) {
+    uint8_t* scale_at = out + number_bytes(layout.packed);
     uint8_t wide[512] = {};
     for (int lane = 0; lane < count; lane++) {
       Group decoded{};
       decode(file_type, rows + lane * row_bytes, group, decoded);
       for (int i = 0; i < kGroup; i++) wide[place(lane, i)] = decoded.numbers[i];
       for (int i = 0; i < scales; i++)
-        std::memcpy(scale_at + ((group * scales + i) * kTile + lane) * 2, &decoded.scale[i], 2);
-      if (has_offsets(layout.packed)) std::memcpy(offset_at + (group * kTile + lane) * 2, &decoded.offset, 2);
+        std::memcpy(scale_at + (i * kTile + lane) * 2, &decoded.scale[i], 2);
+      if (has_offsets(layout.packed)) std::memcpy(scale_at + (kTile + lane) * 2, &decoded.offset, 2);
     }
-    squeeze(layout.packed, wide, out + group * number_bytes(layout.packed));
+    squeeze(layout.packed, wide, out);
   }
 }
 
@@ -296,16 +295,13 @@ void unpack_row(const Matrix& matrix, int row, float* out) {
       out[column] = dense_item(type, tile + (static_cast<size_t>(column) * kTile + lane) * item_bytes, 0);
     return;
   }
-  const int groups = matrix.columns / kGroup;
-  const int scales = scales_per_group(format);
-  const uint8_t* scale_at = tile + groups * number_bytes(format);
-  const uint8_t* offset_at = scale_at + static_cast<size_t>(groups) * scales * kTile * 2;
   for (int column = 0; column < matrix.columns; column++) {
-    const int group = column / kGroup;
-    const int part = group * scales + (scales == 2 ? column % kGroup / 16 : 0);
-    const float scale = from_half(read16(scale_at + (part * kTile + lane) * 2));
-    const int number = number_at(format, tile + group * number_bytes(format), lane, column % kGroup) - zero_of(format);
-    const float offset = has_offsets(format) ? from_half(read16(offset_at + (group * kTile + lane) * 2)) : 0.0f;
+    const uint8_t* group = tile + column / kGroup * group_bytes(format);
+    const uint8_t* scale_at = group + number_bytes(format) + lane * 2;
+    const int part = scales_per_group(format) == 2 ? column % kGroup / 16 : 0;
+    const float scale = from_half(read16(scale_at + part * kTile * 2));
+    const int number = number_at(format, group, lane, column % kGroup) - zero_of(format);
+    const float offset = has_offsets(format) ? from_half(read16(scale_at + kTile * 2)) : 0.0f;
     out[column] = scale * static_cast<float>(number) + offset;
   }
 }

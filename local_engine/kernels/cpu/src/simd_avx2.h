@@ -107,6 +107,7 @@ inline Floats load_bfloat(const uint16_t* p) {
 
 inline Ints splat_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 inline Ints add_ints(Ints a, Ints b) { return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)}; }
+inline Ints times_128(Ints x) { return {_mm256_slli_epi32(x.low, 7), _mm256_slli_epi32(x.high, 7)}; }
 inline Ints to_ints(Floats x) { return {_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high)}; }
 inline Floats to_floats(Ints x) { return {_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)}; }
 inline int32_t sum_ints(Ints x) {

@@ -75,6 +75,7 @@ inline Floats load_bfloat(const uint16_t* p) {
 
 inline Ints splat_int(int32_t x) { return _mm512_set1_epi32(x); }
 inline Ints add_ints(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+inline Ints times_128(Ints x) { return _mm512_slli_epi32(x, 7); }
 inline Ints to_ints(Floats x) { return _mm512_cvtps_epi32(x); }
 inline Floats to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
 inline int32_t sum_ints(Ints x) { return _mm512_reduce_add_epi32(x); }

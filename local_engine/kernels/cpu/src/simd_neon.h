@@ -114,6 +114,9 @@ inline Ints splat_int(int32_t x) {
 inline Ints add_ints(const Ints& a, const Ints& b) {
   return each<Ints>([&](int i) { return vaddq_s32(a.part[i], b.part[i]); });
 }
+inline Ints times_128(const Ints& x) {
+  return each<Ints>([&](int i) { return vshlq_n_s32(x.part[i], 7); });
+}
 inline Ints to_ints(const Floats& x) {
   return each<Ints>([&](int i) { return vcvtnq_s32_f32(x.part[i]); });
 }

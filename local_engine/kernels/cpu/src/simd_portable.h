@@ -140,6 +140,9 @@ inline Ints splat_int(int32_t x) {
 inline Ints add_ints(const Ints& a, const Ints& b) {
   return each<Ints>([&](int i) { return a.lane[i] + b.lane[i]; });
 }
+inline Ints times_128(const Ints& x) {
+  return each<Ints>([&](int i) { return x.lane[i] * 128; });
+}
 // What is no number, or out of range, becomes 0.
 inline Ints to_ints(const Floats& x) {
   return each<Ints>([&](int i) {

@@ -79,6 +79,18 @@ inline void rotate(float* x, const float* cosines, const float* sines, int rotar
   }
 }
 
+inline float dot(const float* a, const float* b, int count) {
+  simd::Floats sum = simd::zero();
+  for (int i = 0; i < count; i += 16) sum = simd::fma(simd::load(a + i), simd::load(b + i), sum);
+  return simd::sum(sum);
+}
+
+// out += x * factor.
+inline void add_scaled(const float* x, float factor, int count, float* out) {
+  const simd::Floats factors = simd::splat(factor);
+  for (int i = 0; i < count; i += 16) simd::store(out + i, simd::fma(simd::load(x + i), factors, simd::load(out + i)));
+}
+
 inline void add_to(float* x, const float* y, int count) {
   for (int i = 0; i < count; i += 16) simd::store(x + i, simd::add(simd::load(x + i), simd::load(y + i)));
 }

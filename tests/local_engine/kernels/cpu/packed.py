@@ -19,9 +19,9 @@ class PackedMatrix:
     struct: MatrixStruct
     memory: tuple[npt.NDArray[np.generic], ...]
 
-    def times(self, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def times(self, x: npt.NDArray[np.float32], *, fine: bool = False) -> npt.NDArray[np.float32]:
         """[T, columns] -> [T, rows]."""
-        return self.library.multiply(self.struct, x)
+        return self.library.multiply(self.struct, x, fine=fine)
 
     def row(self, index: int) -> npt.NDArray[np.float32]:
         return self.library.unpack_row(self.struct, index)

@@ -13,6 +13,7 @@ from tests.local_engine.kernels.cpu.libraries import runnable_libraries
 from tests.local_engine.kernels.cpu.packed import pack
 
 LIBRARIES = [pytest.param(library, id=library.instruction_set) for library in runnable_libraries()]
+K_TYPES = (FileType.Q4_K, FileType.Q5_K, FileType.Q6_K)
 TYPES = [pytest.param(kind, id=kind.name) for kind in (*twin.QUANTISED_TYPES, *twin.DENSE_TYPES)]
 
 
@@ -43,13 +44,18 @@ def test_a_product_is_the_twins_bit_by_bit(
         slack = 2e-6 * (np.abs(x).astype(np.float64) @ np.abs(weights).T + np.abs(bias))
         assert (np.abs(got - exact) <= slack).all()
         return
-    np.testing.assert_array_equal(got, twin.multiply(twin.decode(kind, stored), x, bias))
+    groups_of = twin.decode(kind, stored)
+    np.testing.assert_array_equal(got, twin.multiply(groups_of, x, bias))
+    fine = pack(library, kind, stored, columns, bias=bias).times(x, fine=True)
+    np.testing.assert_array_equal(fine, twin.multiply(groups_of, x, bias, fine=True))
     # Half a step of each activation, and for K types half a unit of a half-precision scale.
     steps = np.repeat(np.abs(x.reshape(count, -1, 32)).max(-1) / 254, 32, axis=-1)
     slack = (steps + 2.0**-11 * np.abs(x)) @ np.abs(weights).T * 1.01
-    if kind in (FileType.Q4_K, FileType.Q5_K):
+    if kind in K_TYPES:
         slack += 2.0**-11 * np.abs(x) @ np.full(weights.shape, 0.02 * 63 * 2).T
     assert (np.abs(got - exact) <= slack + 1e-4).all()
+    if kind not in K_TYPES:  # whose scales are rounded
+        assert np.abs(fine - exact).max() <= np.abs(got - exact).max() / 20 + 1e-4
 
 
 @pytest.mark.parametrize("kind", TYPES)

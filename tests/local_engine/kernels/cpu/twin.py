@@ -133,12 +133,13 @@ def _rounded(values: Floats) -> Floats:
     return values.astype(np.float16).astype(np.float32)
 
 
-def rounded_activations(x: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Rows as signed bytes in groups of 32, and the scale of each group: [T, G, 32] and [T, G]."""
+def rounded_activations(x: Floats, *, fine: bool = False) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Rows as whole numbers in groups of 32, and the scale of each group: [T, G, 32] and [T, G]."""
     groups = x.reshape(len(x), -1, 32)
     most = np.abs(groups).max(-1)
-    steps = np.divide(np.float32(127), most, out=np.zeros_like(most), where=most != 0)
-    return np.rint(groups * steps[..., None]).astype(np.int64), most / np.float32(127)
+    levels = np.float32(127 * 128 if fine else 127)
+    steps = np.divide(levels, most, out=np.zeros_like(most), where=most != 0)
+    return np.rint(groups * steps[..., None]).astype(np.int64), most / levels
 
 
 def _fma(a: Floats, b: Floats, c: Floats) -> Floats:
@@ -147,9 +148,9 @@ def _fma(a: Floats, b: Floats, c: Floats) -> Floats:
     return exact.astype(np.float32)
 
 
-def multiply(groups: Groups, x: Floats, bias: Floats | None = None) -> Floats:
+def multiply(groups: Groups, x: Floats, bias: Floats | None = None, *, fine: bool = False) -> Floats:
     """[T, columns] -> [T, R], group after group, as multiply.h says."""
-    numbers, x_scales = rounded_activations(x)
+    numbers, x_scales = rounded_activations(x, fine=fine)
     size = groups.numbers.shape[-1]
     total: Any = np.zeros((len(x), len(groups.numbers)), dtype=np.float32)
     if bias is not None:
