@@ -1,5 +1,6 @@
 """Fixtures that tests of several packages share."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,15 @@ from providers.local.model_source import fetch
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the expected files of golden tests")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What gateways keep, and the processes that tests start, lies in a folder of this run and not in the user's."""
+    folder = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LLM_GATEWAY_DATA", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")

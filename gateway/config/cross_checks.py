@@ -7,6 +7,7 @@ from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.models import Alias
 from gateway.config.sections.providers import RemoteProvider
 from gateway.config.sections.run_file import RunFile
+from gateway.storage.place import parse_place
 
 __all__ = ["cross_check"]
 
@@ -24,6 +25,12 @@ def cross_check(run: RunFile, *, provider_names: Collection[str], alias_names: C
     """
     yield from _open_door(run)
     yield from _keys(run)
+    yield from _budgets(run)
+    if run.storage is not None:
+        try:
+            parse_place(run.storage.url.get_secret_value())
+        except ValueError as error:
+            yield ("storage", "url"), str(error)
     for name in provider_names:
         if not name or not set(name) <= _NAME_CHARS:
             yield ("providers", name), "a provider's name is made of letters, digits, '.', '_' and '-'"
@@ -55,6 +62,22 @@ def _keys(run: RunFile) -> Iterator[Finding]:
         elif secret in secrets:
             yield (*at, "secret"), f"the same secret as auth.keys[{secrets[secret]}]"
         secrets.setdefault(secret, index)
+
+
+def _budgets(run: RunFile) -> Iterator[Finding]:
+    """Money can only be counted where it is known what tokens cost."""
+    if run.prices is not None:
+        return
+    places: list[Location] = []
+    for index, key in enumerate(run.auth.keys if run.auth else ()):
+        at: Location = ("auth", "keys", index)
+        places += [(*at, "budget")] if key.budget else []
+        places += [(*at, "per_model", name, "budget") for name, rules in key.per_model.items() if rules.budget]
+    if run.auth and run.auth.jwt and run.auth.jwt.budget:
+        places.append(("auth", "jwt", "budget"))
+    places += [("models", name, "budget") for name, alias in run.models.items() if alias.budget]
+    for place in places:
+        yield place, "a budget needs to know what tokens cost: name a file under 'prices'"
 
 
 def _providers(run: RunFile) -> Iterator[Finding]:

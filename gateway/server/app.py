@@ -3,6 +3,7 @@
 Clock, ids, randomness and the log's output are passed in. Nothing is opened before `start`.
 """
 
+import asyncio
 import random
 import sys
 import time
@@ -17,7 +18,6 @@ from adapters.gemini.front import GenerateFront
 from adapters.ollama.front import OllamaChatFront, OllamaGenerateFront
 from adapters.openai.chat.front import ChatFront
 from adapters.openai.completions.front import CompletionsFront
-from adapters.openai.responses.front import ResponsesFront
 from gateway.config import Config, ProviderConfig, Redactor
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.models import Alias
@@ -36,8 +36,8 @@ from gateway.server.forwarding import Forwarding, forwarded_routes
 from gateway.server.generation import Generation
 from gateway.server.log import Log
 from gateway.server.ollama_routes import ollama_posts, ollama_questions
-from gateway.server.responses import for_client, sealer
 from gateway.server.service import ListingFront, Served, Service
+from gateway.server.stateful import Stateful
 from gateway.server.token_count import CountingFront, TokenCount
 from gateway.version import VERSION
 from providers.base import Limits, Provider, ProviderSettings
@@ -67,7 +67,6 @@ _COUNTS: Mapping[str, CountingFront] = {
 _LISTS: Mapping[str, ListingFront | None] = {"/v1/models": None, "/v1beta/models": _GEMINI}
 _BY_HEADER: Mapping[str, ListingFront] = {"anthropic-version": _MESSAGES, "x-goog-api-key": _GEMINI}
 _BY_START: Mapping[str, Front] = {"/v1beta/": _GEMINI, "/api/": _OLLAMA}
-_RESPONSES = "/v1/responses"
 _UNTYPED = "/api/"
 """Below this path bodies need not say that they are JSON: Ollama does not ask, and its examples with curl do not."""
 _CLOSE_S = 1.0
@@ -110,9 +109,11 @@ class App:
         service: Service,
         log: Log,
         *,
+        stateful: Stateful,
         admin: Service | None = None,
     ) -> None:
         self._providers = providers
+        self._stateful = stateful
         self._lists = lists
         self.log = log
         self.service = service
@@ -123,11 +124,12 @@ class App:
         """Tells the providers to start; what they load, they load in the background."""
         for provider in self._providers.values():
             await provider.start()
+        self._stateful.start()
         self.service.started = True
 
     async def drain(self, seconds: float) -> None:
-        """Serves what runs, at most so long, and nothing new."""
-        await self.service.drain(seconds)
+        """Serves what runs, in the background as well, at most so long, and nothing new."""
+        await asyncio.gather(self.service.drain(seconds), self._stateful.drain(seconds))
 
     async def aclose(self) -> None:
         """Closes connections and providers. Requests that still run fail."""
@@ -135,6 +137,7 @@ class App:
             if connections is not None:
                 connections.pre_shutdown()  # closes the idle ones
                 await connections.shutdown(_CLOSE_S)
+        await self._stateful.aclose()
         await self._lists.aclose()
         for provider in self._providers.values():
             await provider.aclose()
@@ -175,8 +178,7 @@ def build_app(
         path: generation(front, router, untyped if path.startswith(_UNTYPED) else bodies)
         for path, front in fronts.items()
     }
-    responses = ResponsesFront(sealer(config.run.responses), around.now)
-    served[_RESPONSES] = generation(responses, router, bodies, for_client=for_client(responses, config.server.dialect))
+    stateful = Stateful(config, router, bodies, log, now=around.now, redact=redact)
     counts = TokenCounts(router)
     served.update(ability_routes(router, bodies, now=around.now, max_depth=config.server.max_depth))
     for path, front in _COUNTS.items():
@@ -214,13 +216,13 @@ def build_app(
     service = edge(
         served,
         asked=ollama_questions(_OLLAMA, catalogue),
-        other={**forwarded, **({} if has_admin_port else admin_routes(admin_table))},
+        other={**forwarded, **stateful.routes, **({} if has_admin_port else admin_routes(admin_table))},
         lists=_LISTS,
         by_header=_BY_HEADER,
         by_start=_BY_START,
     )
     admin = edge({}, other=admin_routes(admin_table)) if has_admin_port else None
-    return App(providers, lists, service, log, admin=admin)
+    return App(providers, lists, service, log, stateful=stateful, admin=admin)
 
 
 def build_providers(config: Config) -> dict[str, Provider]:

@@ -1,7 +1,7 @@
 """One request while it is served: what is known about it, for its answer's headers and for its line in the log."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
@@ -36,6 +36,7 @@ class Exchange:
         "renderer",
         "request",
         "request_id",
+        "settle",
         "status",
         "stream",
         "streams",
@@ -73,6 +74,8 @@ class Exchange:
         self.error: GatewayError | None = None
         self.stream: EventStream | None = None
         self.renderer: StreamRenderer | None = None
+        self.settle: Callable[[], Awaitable[None]] | None = None
+        """What is done between the end of a stream and its last frames, whether it ends well or not."""
         self.evicted = False
         """The gateway itself cancelled the request, because it stops."""
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from adapters.canonical.errors import PermissionDenied
 from adapters.canonical.request import Request
-from adapters.canonical.result import Folder
+from adapters.canonical.result import Folder, Result
 from adapters.front import AnswerHead, Front
 from gateway.routing.names import Names
 from gateway.routing.router import Progress, Router
@@ -23,7 +23,7 @@ from gateway.server.event_stream import EventStream
 from gateway.server.exchange import Exchange
 from gateway.server.whole_answer import WholeAnswer
 
-__all__ = ["Generation", "Named", "admit"]
+__all__ = ["Generation", "Named", "admit", "streamed", "whole_result"]
 
 
 class Generation:
@@ -69,37 +69,54 @@ class Generation:
         return await self._answer(exchange, front, request, head)
 
     async def _answer(self, exchange: Exchange, front: Front, request: Request, head: AnswerHead) -> web.Response:
-        assert exchange.progress is not None
-        folder = Folder()
-        async with aclosing(self._router.stream(request, exchange.progress, front.client_field)) as batches:
-            async for batch in batches:
-                if exchange.first_output is None:
-                    exchange.see_first(batch)
-                folder.feed(batch)
-        body = front.render_result(request, folder.result(), head)
+        result = await whole_result(exchange, self._router, front, request)
         exchange.status = 200
-        return WholeAnswer(body=body, headers=exchange.headers())
+        return WholeAnswer(body=front.render_result(request, result, head), headers=exchange.headers())
 
     async def _stream(self, exchange: Exchange, front: Front, request: Request, head: AnswerHead) -> web.StreamResponse:
-        assert exchange.progress is not None
-        renderer = front.renderer(request, head)
-        async with (
-            EventStream(
-                exchange.request,
-                exchange.stream_headers,
-                keepalive_s=self._keepalive_s,
-                frame=front.keepalive,
-            ) as stream,
-            aclosing(self._router.stream(request, exchange.progress, front.client_field)) as batches,
-        ):
-            exchange.stream, exchange.renderer = stream, renderer
-            feed, write = renderer.feed, stream.write
-            async for batch in batches:
-                if exchange.first_output is None:
-                    exchange.see_first(batch)
-                if frames := feed(batch):
-                    await write(frames)
-            return await stream.end(renderer.finish())
+        exchange.renderer = front.renderer(request, head)
+        return await streamed(exchange, self._router, front, request, keepalive_s=self._keepalive_s)
+
+
+async def whole_result(exchange: Exchange, router: Router, front: Front, request: Request) -> Result:
+    """The whole answer."""
+    assert exchange.progress is not None
+    folder = Folder()
+    async with aclosing(router.stream(request, exchange.progress, front.client_field)) as batches:
+        async for batch in batches:
+            if exchange.first_output is None:
+                exchange.see_first(batch)
+            folder.feed(batch)
+    return folder.result()
+
+
+async def streamed(
+    exchange: Exchange, router: Router, front: Front, request: Request, *, keepalive_s: float
+) -> web.StreamResponse:
+    """The answer as the frames of `exchange.renderer`, sent as they come."""
+    assert exchange.progress is not None
+    renderer = exchange.renderer
+    assert renderer is not None
+    async with (
+        EventStream(
+            exchange.request,
+            exchange.stream_headers,
+            keepalive_s=keepalive_s,
+            frame=front.keepalive,
+        ) as stream,
+        aclosing(router.stream(request, exchange.progress, front.client_field)) as batches,
+    ):
+        exchange.stream = stream
+        feed, write = renderer.feed, stream.write
+        async for batch in batches:
+            if exchange.first_output is None:
+                exchange.see_first(batch)
+            if frames := feed(batch):
+                await write(frames)
+        frames = renderer.finish()
+        if exchange.settle is not None:
+            await exchange.settle()
+        return await stream.end(frames)
 
 
 class Named(Protocol):

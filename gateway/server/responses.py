@@ -1,24 +1,26 @@
 """What is the client's own about the Responses API: which form it reads, and for whom its reasoning is sealed."""
 
-import os
 from collections.abc import Callable
+from functools import partial
 
 from adapters.canonical.errors import InvalidRequest
-from adapters.front import Front
 from adapters.openai.responses.front import ResponsesFront
 from adapters.openai.responses.sealing import Sealer
 from adapters.openai.responses.wire_events import OPEN_RESPONSES_FORM, OPENAI_FORM, Form
 from gateway.config.sections.state import Responses
 from gateway.server.exchange import Exchange
+from gateway.storage.place import Place
+from gateway.storage.seal_key import kept_secret
 
 __all__ = ["DIALECT_HEADER", "for_client", "sealer"]
 
 DIALECT_HEADER = "x-gateway-dialect"
 _FORMS = {form.name: form for form in (OPENAI_FORM, OPEN_RESPONSES_FORM)}
-_SECRET_BYTES = 32
+_KEPT = "kept"
+"""The id of a key that run.yaml does not name."""
 
 
-def for_client(front: ResponsesFront, dialect: str) -> Callable[[Exchange], Front]:
+def for_client(front: ResponsesFront, dialect: str) -> Callable[[Exchange], ResponsesFront]:
     """Chooses by the request's header, or else `dialect`, and by its key."""
     default = _FORMS[dialect]
 
@@ -37,8 +39,8 @@ def _form(exchange: Exchange, default: Form) -> Form:
     return _FORMS[word]
 
 
-def sealer(section: Responses | None) -> Sealer:
-    """With the key of run.yaml. Without one, with a key that lives as long as this process."""
+def sealer(section: Responses | None, place: Place) -> Sealer:
+    """With the key of run.yaml. Without one, with a key that is kept beside the database."""
     if section is not None and section.seal_key is not None:
         return Sealer(section.seal_key.id, section.seal_key.secret.get_secret_value().encode())
-    return Sealer("process", os.urandom(_SECRET_BYTES))
+    return Sealer(_KEPT, partial(kept_secret, place))

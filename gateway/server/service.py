@@ -207,7 +207,9 @@ class Service:
         stream = exchange.stream
         if stream is not None and stream.response is not None and exchange.renderer is not None:
             try:
-                return await stream.end(exchange.renderer.fail(error))
+                frames = exchange.renderer.fail(error)
+                await self._settle(exchange)
+                return await stream.end(frames)
             except ConnectionError:
                 return stream.response
         exchange.status = error.status
@@ -220,6 +222,14 @@ class Service:
         if isinstance(error, BodyTooLarge):
             response.force_close()
         return response
+
+    async def _settle(self, exchange: Exchange) -> None:
+        """What is done at a stream's end. It failed already, so a failure in that is only logged."""
+        if exchange.settle is not None:
+            try:
+                await exchange.settle()
+            except GatewayError as error:
+                self._log.fault(error, request_id=exchange.request_id)
 
     async def _list_models(self, form: ListingFront | None, exchange: Exchange) -> web.StreamResponse:
         return _json(exchange, await self._catalogue.list_models(exchange.key, form or self._form(exchange)))

@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 METADATA = MetaData()
-_ID = String(200)
-_OWNER = String(200)
+_ID = String()
+_OWNER = String()
 
 
 def _kept(name: str, *columns: Column[object] | Index) -> Table:
@@ -57,11 +57,11 @@ def _of(parent: str) -> Column[object]:
 
 RESPONSES = _kept(
     "responses",
-    Column("status", String(20), nullable=False),
+    Column("status", String(), nullable=False),
     Column("background", Boolean, nullable=False),
     Column("parent", _ID),
     Column("conversation", _ID),
-    Column("worker", String(200)),
+    Column("worker", String()),
     Column("lease_until", Float),
     Column("body", LargeBinary, nullable=False),
     Index("responses_running", "lease_until"),
@@ -86,7 +86,7 @@ EVENTS = Table(
     METADATA,
     _of("response"),
     Column("number", Integer, primary_key=True),
-    Column("name", String(200), nullable=False),
+    Column("name", String(), nullable=False),
     Column("data", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -106,7 +106,7 @@ ENTRIES = Table(
 
 CHATS = _kept(
     "chats",
-    Column("model", String(500), nullable=False),
+    Column("model", String(), nullable=False),
     Column("body", LargeBinary, nullable=False),
     Index("chats_listed", "owner", "created", "id"),
 )
@@ -115,8 +115,8 @@ CHAT_METADATA = Table(
     "chat_metadata",
     METADATA,
     _of("chat"),
-    Column("name", String(64), primary_key=True),
-    Column("value", String(512), nullable=False),
+    Column("name", String(), primary_key=True),
+    Column("value", String(), nullable=False),
     Index("chat_metadata_value", "name", "value"),
 )
 

@@ -196,6 +196,7 @@ def _configure(model: str, base_url: str, local: Local, config: Mapping[str, Any
         "version": 1,
         "providers": providers,
         "reliability": {"retry": {"attempts": 1}},
+        "storage": {"url": "memory"},
         **config,
     }
     return parse_config(yaml.safe_dump(document), {}, provider_types=provider_types())

@@ -35,7 +35,7 @@ from adapters.openai.responses.output_items import EventLog
 from adapters.openai.responses.response_object import FINAL, ResponseObject
 from adapters.openai.responses.sealing import ClientSeal
 from adapters.openai.responses.vocabulary import INCOMPLETE_REASONS, INPUT_MESSAGES
-from adapters.openai.responses.wire_events import Form, ResponseEvent
+from adapters.openai.responses.wire_events import Form, ResponseEvent, error_event
 from adapters.openai.vocabulary import CHAT, RESPONSES
 
 __all__ = ["LiveResponse"]
@@ -49,6 +49,7 @@ class LiveResponse:
     ) -> None:
         self.status = "queued"
         self.usage: Usage | None = None
+        self._form = form
         self._log = EventLog()
         self._output = Output(request, head.id, self._log, form, seal)
         self._object = ResponseObject(request, head)
@@ -132,6 +133,10 @@ class LiveResponse:
             self._start()
         self._error = error
         return self._end("failed", "response.failed")
+
+    def lose(self, error: GatewayError) -> ResponseEvent:
+        """In place of the last event, where that was not sent: the response ended, but what came of it is lost."""
+        return error_event(error, self._log.number - 1, self._form)
 
     def cancel(self) -> list[ResponseEvent]:
         """Somebody cancelled it. The API has no event of its own for that."""

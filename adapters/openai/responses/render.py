@@ -45,7 +45,8 @@ class ResponseStreamRenderer:
         return frames(self._response.finish()) + DONE
 
     def fail(self, error: GatewayError) -> bytes:
-        return frames(self._response.fail(error)) + DONE
+        events = self._response.fail(error) or [self._response.lose(error)]
+        return frames(events) + DONE
 
 
 def render_response_result(response: LiveResponse, result: Result) -> bytes:

@@ -9,6 +9,7 @@ import base64
 import binascii
 import os
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TypeVar
 
 import orjson
@@ -30,13 +31,20 @@ _NONCE_BYTES = 12
 
 
 class Sealer:
-    """Seals with one key. `key_id` stands in each blob in the clear; `secret` is of any length."""
+    """Seals with one key. `key_id` stands in each blob in the clear; `secret` is of any length, or gives it when it is
+    first needed."""
 
-    def __init__(self, key_id: str, secret: bytes, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
-        key = HKDF(SHA256(), 32, salt=None, info=b"llm-gateway seal 1").derive(secret)
-        self._cipher = AESGCM(key)
+    def __init__(
+        self, key_id: str, secret: bytes | Callable[[], bytes], random_bytes: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        self._secret = secret
         self._head = f"{_MARK}{key_id}."
         self._random_bytes = random_bytes
+
+    @cached_property
+    def _cipher(self) -> AESGCM:
+        secret = self._secret if isinstance(self._secret, bytes) else self._secret()
+        return AESGCM(HKDF(SHA256(), 32, salt=None, info=b"llm-gateway seal 1").derive(secret))
 
     def seal(self, payload: bytes, bound_to: str) -> str:
         nonce = self._random_bytes(_NONCE_BYTES)

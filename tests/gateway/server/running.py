@@ -36,7 +36,9 @@ def chat(model: str = "fake/m", **fields: object) -> dict[str, object]:
 
 
 def configure(extra: str = "", *, names: tuple[str, ...] = ("fake",)) -> Config:
-    """A configuration with one provider for each name."""
+    """A configuration with one provider for each name; what is kept is kept in memory, unless `extra` says where."""
+    if "storage:" not in extra:
+        extra += "storage: {url: memory}\n"
     rows = "".join(f"  {name}: {{type: openai-compatible, base_url: 'http://127.0.0.1:9/v1'}}\n" for name in names)
     return parse_config(f"version: 1\nproviders:\n{rows}{extra}", {}, provider_types=["openai-compatible"])
 

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import openai
@@ -31,11 +29,10 @@ from gateway.client import AsyncGateway
 from providers.base import Batch, Capabilities
 from providers.testing.scripted import ScriptedProvider
 from tests.adapters.openai.responses.event_order import check_events, checked, events_in
+from tests.gateway.server.responding import KEYS, ONE_TRY, answers, body, client
 from tests.gateway.server.running import HELLO, Running, error_of, running, text
 
 pytestmark = pytest.mark.timeout(30)
-ONE_TRY = "reliability: {retry: {attempts: 1}}\n"
-KEYS = "auth: {keys: [{id: ann, secret: s-ann}, {id: bob, secret: s-bob}]}\n"
 SEAL = "responses: {seal_key: {id: k1, secret: top}}\n"
 ALL = Capabilities(
     fields=EXPRESSIBLE_FIELDS,
@@ -70,20 +67,6 @@ class Weather(BaseModel):
     degrees: int
 
 
-def answers(*values: str) -> list[Batch]:
-    return [[Started()], *[text(value) for value in values], [ChoiceFinished(0, StopReason.STOP)]]
-
-
-@asynccontextmanager
-async def client(gateway: Running, key: str = "any") -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=gateway.url + "/v1", api_key=key, max_retries=0) as found:
-        yield found
-
-
-def body(**fields: Any) -> dict[str, Any]:
-    return {"model": "fake/m", "input": "hi", **fields}
-
-
 async def streamed(gateway: Running, headers: dict[str, str] | None = None, **fields: Any) -> bytes:
     async with gateway.post(body(stream=True, **fields), "/v1/responses", headers=headers or {}) as answer:
         assert answer.status == 200
@@ -102,7 +85,7 @@ async def test_the_sdk_reads_the_same_response_streamed_and_whole() -> None:
         call = response.output[2]
         assert call.type == "function_call"
         assert (call.call_id, call.name, call.arguments) == ("call_1", "get_weather", '{"city":"Oslo"}')
-        assert (response.status, response.model, response.to_dict()["store"]) == ("completed", "fake/m", False)
+        assert (response.status, response.model, response.to_dict()["store"]) == ("completed", "fake/m", True)
         assert response.usage is not None
         assert response.usage.total_tokens == 14
     assert whole.id != final.id
@@ -245,20 +228,11 @@ async def test_items_that_a_target_lacks_are_dropped_and_listed_where_the_file_s
         assert answer.headers["x-gateway-dropped-params"] == "input[1]"
 
 
-@pytest.mark.parametrize("field", [{"previous_response_id": "resp_1"}, {"conversation": "c"}, {"background": True}])
-async def test_what_needs_a_store_is_refused_by_name(field: dict[str, Any]) -> None:
-    async with running(ScriptedProvider("fake", HELLO)) as gateway:
-        error = await _refused(gateway, body(**field), {})
-    (name,) = field
-    assert (error["param"], error["code"]) == (name, "unsupported_parameter")
-    assert name in str(error["message"])
-
-
-async def test_store_is_taken_and_the_response_says_that_nothing_is_kept() -> None:
+async def test_a_response_says_whether_it_is_kept() -> None:
     async with running(ScriptedProvider("fake", HELLO)) as gateway, client(gateway) as sdk:
         for store in (True, False, None):
             found = await sdk.responses.create(model="fake/m", input="hi", store=store)
-            assert found.to_dict()["store"] is False
+            assert found.to_dict()["store"] is (store is not False)
 
 
 async def test_the_dialect_is_that_of_the_header_or_of_the_file() -> None:

@@ -8,18 +8,18 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-_ID = sa.String(200)
+_ID = sa.String()
 _BYTES = sa.LargeBinary
 
 
 def upgrade() -> None:
     _kept(
         "responses",
-        sa.Column("status", sa.String(20), nullable=False),
+        sa.Column("status", sa.String(), nullable=False),
         sa.Column("background", sa.Boolean, nullable=False),
         sa.Column("parent", _ID),
         sa.Column("conversation", _ID),
-        sa.Column("worker", sa.String(200)),
+        sa.Column("worker", sa.String()),
         sa.Column("lease_until", sa.Float),
         sa.Column("body", _BYTES, nullable=False),
     )
@@ -30,20 +30,20 @@ def upgrade() -> None:
         "events",
         _of("response"),
         sa.Column("number", sa.Integer, primary_key=True),
-        sa.Column("name", sa.String(200), nullable=False),
+        sa.Column("name", sa.String(), nullable=False),
         sa.Column("data", _BYTES, nullable=False),
         sqlite_with_rowid=False,
     )
     _kept("conversations", sa.Column("metadata", _BYTES, nullable=False))
     _rows("conversation_items", "conversation", sa.Column("item", _ID, nullable=False), position=sa.BigInteger)
     op.create_index("conversation_items_item", "conversation_items", ["item"])
-    _kept("chats", sa.Column("model", sa.String(500), nullable=False), sa.Column("body", _BYTES, nullable=False))
+    _kept("chats", sa.Column("model", sa.String(), nullable=False), sa.Column("body", _BYTES, nullable=False))
     op.create_index("chats_listed", "chats", ["owner", "created", "id"])
     op.create_table(
         "chat_metadata",
         _of("chat"),
-        sa.Column("name", sa.String(64), primary_key=True),
-        sa.Column("value", sa.String(512), nullable=False),
+        sa.Column("name", sa.String(), primary_key=True),
+        sa.Column("value", sa.String(), nullable=False),
     )
     op.create_index("chat_metadata_value", "chat_metadata", ["name", "value"])
     _rows("chat_messages", "chat", sa.Column("item", _ID, nullable=False))
@@ -67,7 +67,7 @@ def _kept(name: str, *columns: "sa.Column[object]") -> None:
     op.create_table(
         name,
         sa.Column("id", _ID, primary_key=True),
-        sa.Column("owner", sa.String(200), nullable=False),
+        sa.Column("owner", sa.String(), nullable=False),
         sa.Column("created", sa.BigInteger, nullable=False),
         sa.Column("used", sa.BigInteger, nullable=False),
         sa.Column("bytes", sa.BigInteger, nullable=False),

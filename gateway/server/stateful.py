@@ -1,0 +1,80 @@
+"""Puts together whatever has state: its storage, its work in the background, and its paths."""
+
+from collections.abc import Callable, Mapping
+
+from adapters.openai.responses.front import ResponsesFront
+from gateway.config import Config
+from gateway.config.sections.state import Responses
+from gateway.responses.background import Background
+from gateway.responses.prepared import Preparation
+from gateway.responses.workers import worker_name
+from gateway.routing.router import Router
+from gateway.server.body import BodyReader
+from gateway.server.kept_responses import KeptResponses
+from gateway.server.log import Log
+from gateway.server.response_create import ResponseCreation
+from gateway.server.responses import for_client, sealer
+from gateway.server.routes import Route
+from gateway.storage.bounds import Bounds
+from gateway.storage.place import parse_place
+from gateway.storage.storage import Storage
+
+__all__ = ["Stateful"]
+
+_RESPONSES = "/v1/responses"
+_DAY_S = 86_400.0
+
+
+class Stateful:
+    """`routes` are its paths. Nothing is opened before it is needed.
+
+    Raises ValueError where run.yaml names no database, or one of another version.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        router: Router,
+        bodies: BodyReader,
+        log: Log,
+        *,
+        now: Callable[[], float],
+        redact: Callable[[str], str],
+    ) -> None:
+        section = config.run.responses or Responses()
+        url = config.run.storage.url.get_secret_value() if config.run.storage is not None else None
+        place = parse_place(url)
+        bounds = Bounds(section.ttl_days * _DAY_S, int(section.max_gb * 2**30))
+        self._storage = storage = Storage(place, bounds, now, when_open=lambda stores: self._background.recover(stores))
+        storage.check()
+        self._background = background = Background(
+            storage, router, section.background, log, worker=worker_name(), redact=redact, now=now
+        )
+        front = ResponsesFront(sealer(section, place), now)
+        keepalive_s, max_depth = config.server.keepalive_s, config.server.max_depth
+        creation = ResponseCreation(
+            front,
+            for_client(front, config.server.dialect),
+            router,
+            bodies,
+            Preparation(storage, now),
+            background=background,
+            max_depth=max_depth,
+            keepalive_s=keepalive_s,
+        )
+        kept = KeptResponses(front, storage, background, keepalive_s=keepalive_s)
+        self.routes: Mapping[str, Route] = {
+            _RESPONSES: Route({"POST": creation.serve}, front),
+            f"{_RESPONSES}/*": kept.route,
+        }
+
+    def start(self) -> None:
+        self._storage.open_soon()
+
+    async def drain(self, seconds: float) -> None:
+        """Lets the work in the background go on, at most so long."""
+        await self._background.drain(seconds)
+
+    async def aclose(self) -> None:
+        await self._background.aclose()
+        await self._storage.aclose()
