@@ -9,6 +9,7 @@ from gateway.config.availability import find_unavailable
 from gateway.config.cross_checks import cross_check
 from gateway.config.document import parse_document
 from gateway.config.faults import ConfigError, Fault, Location, hide_quoted
+from gateway.config.prices import PriceRow, read_prices
 from gateway.config.redaction import Redactor
 from gateway.config.resolve import Resolved, resolve
 from gateway.config.secrets import collect_secrets, is_telling
@@ -43,6 +44,8 @@ class Config:
     """Every value that must never be shown: what `Redactor` takes."""
     substituted: frozenset[Location]
     """Where a value came from a `${...}`; it is printed as a mask."""
+    prices: Mapping[str, PriceRow]
+    """What `prices.file` holds: by `provider/model`, where `*` stands for any text."""
 
     def __repr__(self) -> str:
         return f"Config({str(self.path)!r})"
@@ -112,8 +115,13 @@ def parse_config(
         # What is left without the wrong entries still has to agree with itself, so that all faults are told at once.
         left = Resolved(_without(resolved.value, {at[:2] for at in invalid}))
         run, _, _ = validate(left, provider_types=provider_types, folder=folder)
+    prices: Mapping[str, PriceRow] = {}
     if run is not None:
         faults += _contradictions(run, resolved, faults)
+        if run.prices is not None:
+            at: Location = ("prices", "file")
+            prices, price_faults = read_prices(Path(run.prices.file), at, resolved.line(at))
+            faults += price_faults
     if faults or run is None:
         redact = Redactor(value for values in resolved.substituted.values() for value in values if is_telling(value))
         raise ConfigError(path, [Fault(f.location, f.line, redact(f.message)) for f in faults])
@@ -125,6 +133,7 @@ def parse_config(
         off=MappingProxyType(off),
         secrets=collect_secrets(run, resolved.substituted),
         substituted=frozenset(resolved.substituted),
+        prices=prices,
     )
 
 

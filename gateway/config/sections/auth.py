@@ -4,9 +4,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from gateway.config.sections.section import HttpUrl, Name, Positive, Secret, Section, Text
+from gateway.config.sections.section import Amount, FrozenMap, HttpUrl, Name, Positive, Secret, Section, Text, empty_map
 
-__all__ = ["Auth", "Budget", "Jwt", "Key", "Limits"]
+__all__ = ["Auth", "Budget", "Jwt", "Key", "Limits", "ModelLimits", "SigningAlgorithm"]
+
+SigningAlgorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+"""Those with a public key alone: who can check a signature must not be able to make one."""
 
 
 class Limits(Section):
@@ -20,6 +23,11 @@ class Budget(Section):
     per: Literal["hour", "day", "week", "month"] = Field(default="day", description="The period.")
 
 
+class ModelLimits(Section):
+    limits: Limits | None = Field(default=None, description="Rates for this model.")
+    budget: Budget | None = Field(default=None, description="Spending on this model.")
+
+
 class Key(Section):
     id: Name = Field(description="Name of the key, as it stands in logs.")
     secret: Secret = Field(description='What the client sends as its key; give it as "${NAME}".')
@@ -29,18 +37,35 @@ class Key(Section):
     admin: bool = Field(default=False, description="May it call the admin routes?")
     limits: Limits | None = Field(default=None, description="Rates of this key.")
     budget: Budget | None = Field(default=None, description="Spending of this key.")
+    per_model: FrozenMap[ModelLimits] = Field(
+        default_factory=empty_map,
+        description='What this key may use of single models, by name; "*" stands for any text.',
+    )
 
 
 class Jwt(Section):
     issuer: HttpUrl = Field(description="Who signs the tokens.")
     audience: Text = Field(description="Whom the tokens are for.")
+    jwks_url: HttpUrl | None = Field(
+        default=None, description="Where the signing keys are; default: what the issuer's OpenID configuration names."
+    )
+    algorithms: tuple[SigningAlgorithm, ...] = Field(
+        default=("RS256", "ES256"), min_length=1, description="Signatures that are taken."
+    )
+    leeway_s: Amount = Field(default=30, le=600, description="Seconds that clocks may differ.")
+    id_claim: Text = Field(default="sub", description="The claim that names the client, as it stands in logs.")
+    models: tuple[Text, ...] = Field(default=("*",), description="Names that these clients may ask for.")
+    limits: Limits | None = Field(default=None, description="Rates of each client.")
+    budget: Budget | None = Field(default=None, description="Spending of each client.")
 
 
 class Auth(Section):
     keys: tuple[Key, ...] = Field(default=(), description="Keys of clients.")
     jwt: Jwt | None = Field(default=None, description="Accept signed tokens.")
     pass_through: bool = Field(default=False, description="The client's key goes to the provider.")
-    hash_secret: Secret | None = Field(default=None, description="Pepper for the stored hashes of keys.")
+    hash_secret: Secret | None = Field(
+        default=None, description="Keys the hashes under which keys made at run time are stored."
+    )
 
     @property
     def asks(self) -> bool:

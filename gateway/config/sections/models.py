@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from gateway.config.sections.auth import Budget, Limits
 from gateway.config.sections.section import Amount, FrozenMap, Section, Text, Unsupported, empty_map
 
 __all__ = ["Alias", "Models", "Shadow", "Target", "TargetName"]
@@ -46,6 +47,8 @@ class Alias(Section):
     unsupported_params: Unsupported | None = Field(
         default=None, description="What happens to a parameter that the target does not know; default: the provider's."
     )
+    limits: Limits | None = Field(default=None, description="Rates of this name, all clients together.")
+    budget: Budget | None = Field(default=None, description="Spending on this name, all clients together.")
 
 
 def _short_alias(value: object) -> object:

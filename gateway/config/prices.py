@@ -1,0 +1,58 @@
+"""The file that `prices:` names: what tokens of each model cost, with every fault in it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from gateway.config.document import parse_document
+from gateway.config.faults import Fault, Location
+from gateway.config.resolve import resolve
+from gateway.config.sections.section import Amount, Section, Text
+
+__all__ = ["PriceRow", "read_prices"]
+
+_MAX_FILE_BYTES = 5_000_000
+
+
+class PriceRow(Section):
+    """Dollars for a million tokens."""
+
+    input: Amount = Field(description="Of the prompt.")
+    output: Amount = Field(description="Of the answer, reasoning included.")
+    cached: Amount | None = Field(default=None, description="Of the prompt, read from a cache; default: input.")
+    cache_write: Amount | None = Field(default=None, description="Of the prompt, written to a cache; default: input.")
+
+
+_ROWS: TypeAdapter[dict[str, PriceRow]] = TypeAdapter(dict[Text, PriceRow])
+
+
+def read_prices(path: Path, at: Location, line: int) -> tuple[Mapping[str, PriceRow], list[Fault]]:
+    """The rows by `provider/model` and the faults of the file, which are told at the place that names it. Blocks."""
+
+    def fault(where: str, why: str) -> Fault:
+        return Fault(at, line, f"{path.name}{where}: {why}")
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        return {}, [fault("", f"cannot be read: {error.strerror or error}")]
+    if len(data) > _MAX_FILE_BYTES:
+        return {}, [fault("", f"larger than {_MAX_FILE_BYTES} bytes")]
+    try:
+        root, found = parse_document(data.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        return {}, [fault("", "not UTF-8 text")]
+    faults = [fault(f":{each.line}", each.message) for each in found]
+    if root is None:
+        return {}, faults
+    plain = resolve(root, {}, path.parent)
+    try:
+        rows = _ROWS.validate_python(plain.value, strict=True)
+    except ValidationError as error:
+        for each in error.errors(include_url=False, include_context=False, include_input=False):
+            place: Location = tuple(each["loc"])
+            faults.append(fault(f":{plain.line(place)}", f"{'.'.join(map(str, place))}: {each['msg']}"))
+        return {}, faults
+    return MappingProxyType(rows), faults
