@@ -69,9 +69,9 @@ class Ability(Generic[Q, A]):
         del body
         exchange.model, exchange.streams = request.model, False
         await admit(exchange, request, self._names)
-        exchange.progress = Progress(task=exchange.task)
+        progress = exchange.begin_routing()
         head = AnswerHead(f"{self._words.id_prefix}{exchange.token}", int(self._now()), request.model)
-        result = await self._ask(request, exchange.progress)
-        exchange.upstream_request_id = exchange.progress.upstream_request_id
+        result = await self._ask(request, progress)
+        exchange.upstream_request_id = progress.upstream_request_id
         exchange.status = 200
         return WholeAnswer(body=self._words.render(request, result, head), headers=exchange.headers())

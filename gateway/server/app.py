@@ -8,7 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO
 
@@ -20,14 +20,13 @@ from adapters.openai.chat.front import ChatFront
 from adapters.openai.completions.front import CompletionsFront
 from gateway.config import Config, ProviderConfig, Redactor
 from gateway.config.sections.local import LocalProvider
-from gateway.config.sections.models import Alias
 from gateway.routing.counting import TokenCounts
-from gateway.routing.defaults import Defaults, DefaultsError
-from gateway.routing.names import ModelLists, Names, ProviderRules
-from gateway.routing.route import Route, Target
-from gateway.routing.router import Router, RoutingRules
+from gateway.routing.health import Health
+from gateway.routing.names import ModelLists
+from gateway.routing.router import Router
 from gateway.server.ability_routes import ability_routes
 from gateway.server.admin import AdminTable, admin_routes
+from gateway.server.attempt_log import AttemptLog
 from gateway.server.body import BodyReader, HeldBytes
 from gateway.server.catalogue import Catalogue
 from gateway.server.connections import Connections
@@ -36,6 +35,7 @@ from gateway.server.forwarding import Forwarding, forwarded_routes
 from gateway.server.generation import Generation
 from gateway.server.log import Log
 from gateway.server.ollama_routes import ollama_posts, ollama_questions
+from gateway.server.route_table import build_names, routing_rules
 from gateway.server.service import ListingFront, Served, Service
 from gateway.server.stateful import Stateful
 from gateway.server.token_count import CountingFront, TokenCount
@@ -109,12 +109,14 @@ class App:
         service: Service,
         log: Log,
         *,
+        router: Router,
         stateful: Stateful,
         admin: Service | None = None,
     ) -> None:
         self._providers = providers
         self._stateful = stateful
         self._lists = lists
+        self._router = router
         self.log = log
         self.service = service
         self.connections = Connections(service)
@@ -139,6 +141,7 @@ class App:
                 await connections.shutdown(_CLOSE_S)
         await self._stateful.aclose()
         await self._lists.aclose()
+        await self._router.aclose()
         for provider in self._providers.values():
             await provider.aclose()
         self.log.flush()
@@ -162,8 +165,18 @@ def build_app(
     redact = Redactor(config.secrets)
     log = Log(around.log, form=config.telemetry.log, now=around.now, redact=redact)
     lists = ModelLists(providers, around.clock)
-    names = _names(config, providers, lists)
-    router = Router(names, _routing_rules(config), around.random)
+    rules = routing_rules(config)
+    health = Health(rules.breaker, around.clock)
+    names = build_names(config, providers, lists, health, clock=around.clock, random=around.random)
+    router = Router(
+        names,
+        rules,
+        around.random,
+        clock=around.clock,
+        health=health,
+        observer=AttemptLog(log) if around.log is not None else None,
+        fault=log.fault,
+    )
     max_bytes = int(config.server.max_body_mb * 2**20)
     held = HeldBytes(_HELD_BODIES * max_bytes)
     bodies = BodyReader(max_bytes, held)
@@ -222,7 +235,7 @@ def build_app(
         by_start=_BY_START,
     )
     admin = edge({}, other=admin_routes(admin_table)) if has_admin_port else None
-    return App(providers, lists, service, log, stateful=stateful, admin=admin)
+    return App(providers, lists, service, log, router=router, stateful=stateful, admin=admin)
 
 
 def build_providers(config: Config) -> dict[str, Provider]:
@@ -257,49 +270,6 @@ def _settings(name: str, entry: ProviderConfig, limits: Limits) -> ProviderSetti
         params=entry.params,
         limits=limits,
         options=entry.model_dump(exclude={*general, "unsupported_params"}, exclude_none=True),
-    )
-
-
-def _names(config: Config, providers: Mapping[str, Provider], lists: ModelLists) -> Names:
-    rules: dict[str, ProviderRules] = {}
-    for name, provider in providers.items():
-        entry = config.providers.get(name)
-        nearest = (entry.unsupported_params if entry is not None else None) or config.server.unsupported_params
-        rules[name] = ProviderRules(provider, drops_unsupported=nearest == "drop")
-    return Names(rules, {name: _route(name, alias, config, rules) for name, alias in config.models.items()}, lists)
-
-
-def _route(name: str, alias: Alias, config: Config, rules: Mapping[str, ProviderRules]) -> Route:
-    """The alias's targets; those of providers that are off are left out."""
-    targets: list[Target] = []
-    for use in (*(target.use for target in alias.targets), *alias.on_failure):
-        provider, _, model = use.partition("/")
-        if provider not in rules:
-            continue
-        target = rules[provider].target(*_without_adapter(config.providers.get(provider), model))
-        if alias.unsupported_params is not None:
-            target = replace(target, drops_unsupported=alias.unsupported_params == "drop")
-        targets.append(target)
-    try:
-        return Route(tuple(targets), Defaults(alias.defaults) if alias.defaults else None)
-    except DefaultsError as error:
-        raise ValueError(f"models.{name}.{error}") from error
-
-
-def _without_adapter(entry: ProviderConfig | None, model: str) -> tuple[str, str | None]:
-    """A local model's name and the adapter after its last colon, where that is one."""
-    base, _, adapter = model.rpartition(":")
-    if isinstance(entry, LocalProvider) and base in entry.models and adapter in entry.models[base].adapters:
-        return base, adapter
-    return model, None
-
-
-def _routing_rules(config: Config) -> RoutingRules:
-    return RoutingRules(
-        attempts=config.reliability.retry.attempts,
-        max_wait_s=config.reliability.retry.max_wait_s,
-        total_s=config.reliability.timeouts.total_s,
-        completions_as_chat=config.server.completions_as_chat,
     )
 
 

@@ -7,7 +7,9 @@ from adapters.front import ListedModel, ModelListForm
 from gateway.routing.names import ModelLists, Names
 from gateway.routing.route import Target
 from gateway.server.door import ClientKey
+from gateway.server.model_extension import extension_of
 from providers.base import ModelEntry, Provider, ReadinessState
+from providers.models.facts import facts_of
 
 __all__ = ["Catalogue"]
 
@@ -32,11 +34,11 @@ class Catalogue:
 
     async def list_models(self, key: ClientKey | None, form: ModelListForm) -> bytes:
         """The aliases, then `provider/model` of every list that can be fetched; only what the key may use."""
-        rows = [_row(ModelEntry(id=alias), alias, "gateway", self._started_at) for alias in self._names.aliases]
+        rows = [self._alias_row(alias, route.targets) for alias, route in self._names.aliases.items()]
         lists = await self._lists.all()
         for provider in self._providers:
             for entry in (lists[provider] or {}).values():
-                rows.append(_row(entry, f"{provider}/{entry.id}", provider, self._started_at))
+                rows.append(self._model_row(entry, f"{provider}/{entry.id}", provider))
         return form.render_models([row for row in rows if key is None or key.may_use(row.id)])
 
     async def list_loaded(self, key: ClientKey | None, form: ModelListForm) -> bytes:
@@ -47,7 +49,7 @@ class Catalogue:
                 continue
             listed = await self._lists.of(provider)
             entry = (listed or {}).get(model) or ModelEntry(id=model)
-            rows.append(_row(entry, f"{provider}/{model}", provider, self._started_at))
+            rows.append(self._model_row(entry, f"{provider}/{model}", provider))
         return form.render_models([row for row in rows if key is None or key.may_use(row.id)])
 
     async def show_model(self, name: str, key: ClientKey | None, form: ModelListForm) -> bytes:
@@ -56,18 +58,25 @@ class Catalogue:
         if key is not None and not key.may_use(name, public):
             raise ModelNotFound(f"the model '{name}' does not exist, or you have no access to it", param="model")
         if public in self._names.aliases:
-            return form.render_model(_row(ModelEntry(id=name), name, "gateway", self._started_at))
+            return form.render_model(self._alias_row(name, self._names.aliases[public].targets))
         provider, _, model = public.partition("/")
         listed = await self._lists.of(provider)
         if listed is not None and model not in listed:
             raise ModelNotFound(f"the model '{name}' does not exist, or you have no access to it", param="model")
         entry = listed[model] if listed is not None else ModelEntry(id=model)
-        return form.render_model(_row(entry, name, provider, self._started_at))
+        return form.render_model(self._model_row(entry, name, provider))
+
+    def _alias_row(self, alias: str, targets: Sequence[Target]) -> ListedModel:
+        return _row(ModelEntry(id=alias), alias, "gateway", self._started_at, targets)
+
+    def _model_row(self, entry: ModelEntry, public: str, provider: str) -> ListedModel:
+        target = Target(self._providers[provider], entry.id)
+        return _row(entry, public, provider, self._started_at, (target,))
 
     def obstacles(self) -> list[str]:
         """Why the gateway is not ready: the aliases (without aliases: the local models) that no target can answer."""
         if self._names.aliases:
-            found = ((name, _obstacle(route.targets)) for name, route in self._names.aliases.items())
+            found = ((name, _obstacle(route.answering)) for name, route in self._names.aliases.items())
         else:
             found = (
                 (f"{provider}/{model}", _obstacle((Target(self._providers[provider], model),)))
@@ -87,10 +96,13 @@ def _obstacle(targets: Iterable[Target]) -> str | None:
     return "; ".join(reasons) or "its providers are off"
 
 
-def _row(entry: ModelEntry, public: str, owner: str, created: int) -> ListedModel:
+def _row(entry: ModelEntry, public: str, owner: str, created: int, targets: Sequence[Target]) -> ListedModel:
+    extension = extension_of(targets)
+    facts = facts_of(targets[0].model) if targets else None
     return ListedModel(
         id=public,
         created=entry.created if entry.created is not None else created,
         owned_by=entry.owned_by or owner,
-        context=entry.context,
+        context=entry.context or (facts.context if facts is not None else None),
+        gateway=extension,
     )

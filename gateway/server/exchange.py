@@ -79,6 +79,16 @@ class Exchange:
         self.evicted = False
         """The gateway itself cancelled the request, because it stops."""
 
+    def begin_routing(self) -> Progress:
+        """What the router is told about the request, and will tell about it."""
+        self.progress = progress = Progress(
+            task=self.task,
+            headers=self.request.headers,
+            key=self.key.id if self.key is not None else None,
+            request_id=self.request_id,
+        )
+        return progress
+
     def headers(self) -> dict[str, str]:
         headers = answer_headers(self.request_id, self.progress, self.upstream_request_id)
         if self.front is not None:
@@ -131,6 +141,9 @@ def _add_progress(fields: dict[str, object], progress: Progress, log: Log) -> No
         fields["attempts"] = progress.attempts
     if progress.dropped:
         fields["dropped"] = progress.dropped
+    if progress.passed_over:
+        found = progress.passed_over
+        fields["passed_over"] = [f"{log.outside(target.label)}: {log.outside(why)}" for target, why in found]
     usage = progress.usage
     if usage is not None:
         fields["prompt_tokens"], fields["completion_tokens"] = usage.prompt_tokens, usage.completion_tokens

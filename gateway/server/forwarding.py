@@ -19,7 +19,7 @@ from adapters.canonical.errors import GatewayError, InvalidRequest, PermissionDe
 from adapters.front import Front
 from adapters.json_fields import parse_object
 from gateway.routing.route import Target
-from gateway.routing.router import Progress, Router
+from gateway.routing.router import Router
 from gateway.server.answer_headers import forwarded_headers
 from gateway.server.body import BodyReader
 from gateway.server.event_stream import STALLED_S
@@ -102,7 +102,7 @@ class Forwarding:
         return await self._pass_on(exchange, path, _required(model, endpoint), whole)
 
     async def _pass_on(self, exchange: Exchange, path: str, model: str | None, body: Body | None) -> web.StreamResponse:
-        exchange.progress = progress = Progress(task=exchange.task)
+        progress = exchange.begin_routing()
 
         async def call(target: Target) -> ForwardAnswer:
             return await self._call(exchange, target, path, body)

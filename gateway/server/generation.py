@@ -16,7 +16,7 @@ from adapters.canonical.request import Request
 from adapters.canonical.result import Folder, Result
 from adapters.front import AnswerHead, Front
 from gateway.routing.names import Names
-from gateway.routing.router import Progress, Router
+from gateway.routing.router import Router
 from gateway.server.answer_headers import forwarded_headers
 from gateway.server.body import BodyReader
 from gateway.server.event_stream import EventStream
@@ -62,7 +62,7 @@ class Generation:
             request = replace(request, headers=forwarded_headers(exchange.request, front.forwarded_headers))
         if request.request_id is None:
             request = replace(request, request_id=exchange.request_id)
-        exchange.progress = Progress(task=exchange.task)
+        exchange.begin_routing()
         head = AnswerHead(f"{front.id_prefix}{exchange.token}", int(self._now()), request.model)
         if request.stream:
             return await self._stream(exchange, front, request, head)

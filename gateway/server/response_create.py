@@ -14,7 +14,7 @@ from adapters.openai.responses.wire_events import ResponseEvent, error_event, fr
 from adapters.openai.vocabulary import DONE
 from gateway.responses.background import Background
 from gateway.responses.prepared import Preparation, Prepared
-from gateway.routing.router import Progress, Router
+from gateway.routing.router import Router
 from gateway.server.body import BodyReader
 from gateway.server.event_stream import EventStream
 from gateway.server.exchange import Exchange
@@ -54,7 +54,7 @@ class ResponseCreation:
         prepared = await self._prepare(exchange, front, await self._read(exchange))
         request = prepared.request
         exchange.streams = request.stream
-        exchange.progress = Progress(task=exchange.task)
+        exchange.begin_routing()
         if prepared.state.background:
             return await self._in_background(exchange, prepared)
         live = prepared.live()

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from adapters.canonical.request import Request
 from adapters.front import Front
 from gateway.routing.counting import TokenCounts
-from gateway.routing.router import Progress
 from gateway.server.answer_headers import forwarded_headers
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
@@ -43,9 +42,9 @@ class TokenCount:
             request = replace(request, model=exchange.path_model)
         exchange.model, exchange.streams = request.model, False
         await admit(exchange, request, self._counts.names)
-        exchange.progress = Progress(task=exchange.task)
+        progress = exchange.begin_routing()
         headers = forwarded_headers(exchange.request, self.front.forwarded_headers)
         asked = replace(request, request_id=exchange.request_id, headers=headers)
-        tokens = await self._counts.count(asked, exchange.progress, self.front.client_field)
+        tokens = await self._counts.count(asked, progress, self.front.client_field)
         exchange.status = 200
         return WholeAnswer(body=self.front.render_count(tokens), headers=exchange.headers())
