@@ -12,9 +12,10 @@ from tests.gateway.config.test_sections import ENV, EVERYTHING
 def test_the_whole_format_is_known_and_only_what_is_missing_is_refused() -> None:
     lines = faults(EVERYTHING, {**ENV, "GEMINI_API_KEY": "x"}, Path("run.yaml"))
     missing = [line for line in lines if "not available in this version" not in line]
+    why = "cannot be read: No such file or directory"
     assert missing == [
-        "run.yaml:17: providers.claude.api_key: the file '/nowhere/anthropic' cannot be read: No such file or directory",
-        "run.yaml:72: prices.file: prices.yaml: cannot be read: No such file or directory",
+        f"run.yaml:17: providers.claude.api_key: the file '/nowhere/anthropic' {why}",
+        f"run.yaml:72: prices.file: prices.yaml: {why}",
     ]
     assert len(lines) > 10
 
