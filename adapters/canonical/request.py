@@ -75,14 +75,25 @@ class ToolChoice(Struct, frozen=True, kw_only=True):
 
 
 class OutputFormat(Struct, frozen=True, kw_only=True):
-    """Kinds: text, json_object, json_schema (`schema` raw, with name, description, strict), regex, choice, grammar,
-    structural_tag (`raw` holds the expression as the client spelled it)."""
+    """What the answer's text must look like. `raw` is the format as the client spelled it.
+
+    Kinds: text, json_object, json_schema (`schema` raw, with name, description, strict), regex and grammar (`text`),
+    choice (`choices`), structural_tag (`schema` holds the tag, raw). `whitespace` is a regex for what stands between
+    the tokens of JSON ("": nothing), `unmapped` names options that have no canonical form. `path` is where schema,
+    text or choices stand in the client's body; `field` is the top-level field, where it is not the dialect's own one.
+    """
 
     kind: str
     name: str | None = None
     description: str | None = None
     schema: bytes | None = None
     strict: bool | None = None
+    text: str | None = None
+    choices: tuple[str, ...] | None = None
+    whitespace: str | None = None
+    unmapped: tuple[str, ...] = ()
+    path: str | None = None
+    field: str | None = None
     raw: bytes | None = None
 
 

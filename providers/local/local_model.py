@@ -12,6 +12,7 @@ from local_engine.errors import ModelLoadError
 from local_engine.generation import Generator
 from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate, load_chat_template
+from providers.local.grammar import Grammars
 from providers.local.load_progress import LoadProgress
 from providers.local.model_source import BUILTIN_MODELS, fetch
 from providers.local.settings import LocalModelSettings, LocalSettings
@@ -34,6 +35,11 @@ class LocalModel:
     stop_token_ids: frozenset[int]
     defaults: SamplingDefaults
     formats: TextFormats = field(default_factory=TextFormats)
+    grammars: Grammars = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        grammars = Grammars(self.tokenizer, self.engine.vocab_size, self.stop_token_ids)
+        object.__setattr__(self, "grammars", grammars)
 
 
 def load_local_model(

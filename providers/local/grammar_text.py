@@ -1,0 +1,170 @@
+"""Writes one grammar in llguidance's language, out of pieces that clients wrote and pieces that are the gateway's.
+
+Owns the spelling: rules, terminals, schemas and foreign grammars by name. An expression is a text that may stand in the
+body of a rule. Knows no requests; nothing is compiled here.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from llguidance import regex_to_lark
+from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
+
+from adapters.canonical.errors import InvalidRequest
+from adapters.json_fields import nesting_exceeds
+
+__all__ = ["Grammar", "GrammarWriter", "Written", "literal", "read_schema"]
+
+MAX_DEPTH: Final = 100
+"""Of a schema. The compiler's own reader stops at 128."""
+_ANY_TEXT: Final = r"/(.|\n)*/"
+_SOME_TEXT: Final = r"/(.|\n)+/"
+_SPACE: Final = r"[ \t]?|\r?\n[ \t]{0,40}"
+"""Between the tokens of JSON: what models write, and no more, or a small one goes on with blanks for ever."""
+_START: Final = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Something that a client wrote, at `path` of its request. `schema` is set where it is one, an object."""
+
+    path: str
+    text: str
+    options: Mapping[str, Any]
+    schema: Mapping[str, Any] | None = None
+
+    @property
+    def alone(self) -> str:
+        """The grammar of this alone."""
+        return self.with_schema(self.schema) if self.schema is not None else _document([{"lark_grammar": self.text}])
+
+    def with_schema(self, schema: object) -> str:
+        """The grammar of this schema in its place."""
+        return _document([{"json_schema": _with_options(schema, self.options)}])
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    text: str
+    written: tuple[Written, ...]
+
+
+class GrammarWriter:
+    """One grammar that grows by the pieces that it is asked for."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._others: list[dict[str, object]] = []
+        self._written: list[Written] = []
+
+    def schema(self, schema: Any, path: str, *, lenient: bool = False, space: str | None = None) -> str:
+        """JSON of this schema. lenient: what cannot be enforced is left out; else it is refused.
+
+        space: a regex for what stands between JSON's tokens ("": nothing).
+        """
+        options: dict[str, Any] = {"whitespace_pattern": _SPACE if space is None else space}
+        if space == "":
+            options = {"whitespace_flexible": False}
+        if lenient:
+            options |= {"lenient": True, "coerce_one_of": True}
+        whole = _with_options(schema, options)
+        if isinstance(schema, dict):
+            self._written.append(Written(path, json.dumps(schema), options, schema))
+        return self._other({"json_schema": whole})
+
+    def regex(self, pattern: str, path: str) -> str:
+        body = f"/{regex_to_lark(pattern)}/"
+        self._written.append(Written(path, f"start: {body}", {}))
+        return self.rule(body)
+
+    def grammar(self, text: str, path: str) -> str:
+        """A whole grammar in Lark's syntax (it has a rule `start`), or in GBNF (`root ::= ...`)."""
+        try:
+            lark = any_to_lark(text)
+        except (GbnfToLarkError, ValueError, RecursionError) as error:
+            raise InvalidRequest(f"{path}: {' '.join(str(error).split())[:300]}", param=path) from error
+        self._written.append(Written(path, lark, {}))
+        return self._other({"lark_grammar": lark})
+
+    def choice(self, choices: Iterable[str]) -> str:
+        """One of these texts."""
+        return self.terminal(" | ".join(map(literal, choices)))
+
+    def text(self) -> str:
+        """Any text, maybe none."""
+        return f"{self.terminal(_SOME_TEXT)}?"
+
+    def text_until(
+        self, ends: Sequence[str], *, unlike: Sequence[str] = (), low: int | None = None, high: int | None = None
+    ) -> str:
+        """Any text up to the first of these ends, and the end. unlike: expressions for what it does not begin with.
+
+        low, high: how many characters it has.
+        """
+        text = _ANY_TEXT
+        if low or high is not None:
+            text = f"/(.|\\n){{{low or 0},{'' if high is None else high}}}/"
+        alternatives = " | ".join(map(literal, ends))
+        return self.rule(self.terminal(f"{text} ({alternatives}){_unlike(unlike)}"), "lazy")
+
+    def text_unlike(self, beginnings: Sequence[str]) -> str:
+        """Any text, maybe none, that begins with none of these expressions."""
+        return f"{self.terminal(_SOME_TEXT + _unlike(beginnings))}?"
+
+    def text_without(self, parts: Sequence[str]) -> str:
+        """Any text, maybe none, that has none of these texts in it."""
+        alternatives = " | ".join(map(literal, parts))
+        return f"{self.terminal(f'{_SOME_TEXT} & ~({_ANY_TEXT} ({alternatives}) {_ANY_TEXT})')}?"
+
+    def rule(self, body: str, attribute: str = "") -> str:
+        """The name of a new rule."""
+        name = f"r{len(self._lines)}"
+        self._lines.append(f"{name}[{attribute}]: {body}" if attribute else f"{name}: {body}")
+        return name
+
+    def terminal(self, body: str) -> str:
+        """The name of a new terminal: read as one piece, however long."""
+        name = f"T{len(self._lines)}"
+        self._lines.append(f"{name}: {body}")
+        return name
+
+    def finish(self, start: str) -> Grammar:
+        own = "\n".join((f"{_START}: {start}", *self._lines))
+        return Grammar(_document([{"name": _START, "lark_grammar": own}, *self._others]), tuple(self._written))
+
+    def _other(self, grammar: dict[str, object]) -> str:
+        name = f"g{len(self._others)}"
+        self._others.append({"name": name, **grammar})
+        return f"@{name}"
+
+
+def literal(text: str) -> str:
+    """The expression for exactly this text; the empty one for none."""
+    return json.dumps(text, ensure_ascii=False) if text else ""
+
+
+def read_schema(raw: bytes, path: str) -> Any:
+    """A client's schema. Numbers stay as exact as Python's. Raises InvalidRequest."""
+    if nesting_exceeds(raw, MAX_DEPTH):
+        raise InvalidRequest(f"{path}: nested too deep; the limit is {MAX_DEPTH}", param=path)
+    try:
+        return json.loads(raw)
+    except ValueError as error:
+        raise InvalidRequest(f"{path}: {error}", param=path) from error
+
+
+def _with_options(schema: object, options: Mapping[str, Any]) -> object:
+    """The options go before those that a client put into its schema."""
+    if schema is True:
+        schema = {}
+    return {**schema, "x-guidance": options} if isinstance(schema, dict) else schema
+
+
+def _document(grammars: Sequence[Mapping[str, object]]) -> str:
+    return json.dumps({"grammars": grammars}, ensure_ascii=False)
+
+
+def _unlike(beginnings: Sequence[str]) -> str:
+    return f" & ~(({' | '.join(beginnings)}) {_ANY_TEXT})" if beginnings else ""
