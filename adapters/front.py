@@ -3,7 +3,7 @@
 The server knows no wire words. It reads a body, asks the front for a Request, and sends what the renderer gives.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -25,12 +25,16 @@ class AnswerHead(Struct, frozen=True):
 
 
 class ListedModel(Struct, frozen=True, kw_only=True):
-    """A model as clients may call it. `created` is Unix seconds, `context` the window in tokens."""
+    """A model as clients may call it. `created` is Unix seconds, `context` the window in tokens.
+
+    `gateway` is what is known of it beside, as JSON values: for dialects whose clients look past fields they don't know.
+    """
 
     id: str
     created: int
     owned_by: str
     context: int | None = None
+    gateway: Mapping[str, object] = {}
 
 
 class ModelListForm(Protocol):

@@ -46,7 +46,9 @@ class Capabilities:
 
     `fields` are names from `adapters.canonical.request.EXPRESSIBLE_FIELDS`. `forwards` are the client dialects whose
     unmapped fields the target takes as they are. `native_choices`: n and several prompts go in one upstream call;
-    without it `providers.choices` asks once for each choice.
+    without it `providers.choices` asks once for each choice. `output_formats` are kinds of OutputFormat; None: those
+    that its dialect spells. `schema_lacks` are the keywords of JSON Schema that a structured answer is not held to,
+    with the values that are kept all the same.
     """
 
     fields: frozenset[str]
@@ -56,6 +58,8 @@ class Capabilities:
     messages: bool = True
     prompts: bool = False
     native_choices: bool = False
+    output_formats: frozenset[str] | None = None
+    schema_lacks: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
 
 
 class ReadinessState(Enum):

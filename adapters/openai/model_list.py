@@ -29,4 +29,6 @@ def _row(model: ListedModel) -> dict[str, Any]:
     }
     if model.context is not None:
         row["context_window"] = model.context
+    if model.gateway:
+        row["gateway"] = model.gateway
     return row

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.cli.configuration import address, client_key, load
 from gateway.cli.table import print_table
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     if rows is None:
         print(f"gateway: no gateway answers at {url}; this is what {arguments.config} says", file=sys.stderr)
         rows = _configured(config)
-    print_table("Models", ("name", "owner", "context"), rows)
+    print_table("Models", ("name", "owner", "context", "takes", "$ in/out"), rows)
     if not rows:
         print("gateway: no model can be called", file=sys.stderr)
     return 0
@@ -45,20 +45,29 @@ def _ask(url: str, key: str | None) -> list[tuple[str, ...]] | None:
         answer.raise_for_status()
         entries = answer.json()["data"]
         return [
-            (str(entry["id"]), str(entry.get("owned_by", "")), str(entry.get("context_window", "")))
+            (str(entry["id"]), str(entry.get("owned_by", "")), str(entry.get("context_window", "")), *_told(entry))
             for entry in entries
         ]
     except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
+def _told(entry: dict[str, Any]) -> tuple[str, str]:
+    """What the gateway knows of a model: what it takes, and dollars for a million tokens."""
+    known = entry.get("gateway", {})
+    abilities = [word for word in ("tools", "reasoning") if known.get(word)]
+    prices = known.get("prices")
+    cost = f"{prices['input']:g} / {prices['output']:g}" if prices else ""
+    return ", ".join([*known.get("input", [])[1:], *abilities]), cost
+
+
 def _configured(config: "Config") -> list[tuple[str, ...]]:
     """The public names, then the models of this process. Remote providers are not asked."""
     from gateway.config.sections.local import LocalProvider
 
-    rows: list[tuple[str, ...]] = [(name, "gateway", "") for name in config.models]
+    rows: list[tuple[str, ...]] = [(name, "gateway", "", "", "") for name in config.models]
     for name, provider in config.providers.items():
         if isinstance(provider, LocalProvider):
             for model, entry in provider.models.items():
-                rows.append((f"{name}/{model}", name, str(entry.context or "")))
+                rows.append((f"{name}/{model}", name, str(entry.context or ""), "", ""))
     return rows

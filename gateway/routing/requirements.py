@@ -28,6 +28,7 @@ from adapters.canonical.request import (
     without_fields,
 )
 from gateway.routing.route import Target
+from gateway.routing.schema_limits import unenforced, without_unenforced
 from providers.base import Capabilities
 
 __all__ = ["Fitted", "Spelling", "fit", "fit_target"]
@@ -55,6 +56,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "reasoning.mode": ("adaptive",),
     "reasoning.include": (True,),  # what a target thinks aloud is shown
     "reasoning.summary": ("auto", "concise", "detailed"),  # the front shows the thoughts themselves
+    "sampling.temperature": (1.0,),
     "sampling.top_p": (1.0,),
     "sampling.top_k": (0, -1),
     "sampling.min_p": (0.0,),
@@ -102,6 +104,8 @@ def fit(
         request = replace(request, extras={})
     if request.tools is not None:
         request = _fit_tools(request, request.tools, capabilities, dropped, spell)
+    if request.output_format is not None and request.dialect not in capabilities.forwards:
+        request = _fit_format(request, request.output_format, capabilities, dropped, spell)
     if request.messages is not None:
         request = _fit_message_extras(request, request.messages, capabilities, dropped, spell)
     if dropped and not drop:
@@ -244,7 +248,14 @@ def _fit_tools(
             continue
         foreign = _foreign(tool.extras, capabilities)
         dropped += [f"{path}.{name}" for name in foreign]
-        kept.append(replace(tool, extras=None) if foreign else tool)
+        fitted = replace(tool, extras=None) if foreign else tool
+        if tool.strict and tool.parameters is not None and request.dialect not in capabilities.forwards:
+            loose = unenforced(tool.parameters, capabilities.schema_lacks)
+            if loose:
+                dropped += [f"{path}.parameters.{name}" for name in loose]
+                parameters = without_unenforced(tool.parameters, capabilities.schema_lacks)
+                fitted = replace(fitted, parameters=parameters)
+        kept.append(fitted)
     if kept == list(tools):
         return request
     if not kept:
@@ -253,6 +264,22 @@ def _fit_tools(
     if choice is not None and choice.name is not None and not any(tool.name == choice.name for tool in kept):
         return replace(request, tools=tuple(kept), tool_choice=None)
     return replace(request, tools=tuple(kept))
+
+
+def _fit_format(
+    request: Request, wanted: OutputFormat, capabilities: Capabilities, dropped: list[str], spell: Spelling
+) -> Request:
+    """The form of the answer, as far as the target holds its answers to it."""
+    path = spell("output_format")
+    formats = capabilities.output_formats
+    if formats is not None and wanted.kind not in formats:
+        dropped.append(path)
+        return replace(request, output_format=None)
+    if wanted.schema is None or not (loose := unenforced(wanted.schema, capabilities.schema_lacks)):
+        return request
+    dropped += [f"{path}.schema.{name}" for name in loose]
+    schema = without_unenforced(wanted.schema, capabilities.schema_lacks)
+    return replace(request, output_format=replace(wanted, schema=schema))
 
 
 def _fit_message_extras(

@@ -30,6 +30,8 @@ from adapters.canonical.messages import (
 from adapters.canonical.request import Request, Sampling
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
+from providers.models.narrowing import per_model
+from providers.models.schema_subsets import ANTHROPIC as ANTHROPIC_LACKS
 from providers.remote.exchange import exchange, failure_of
 from providers.remote.http import HttpClient
 from providers.remote.model_list import MAX_LIST_BYTES, KeptModels
@@ -116,7 +118,7 @@ class AnthropicProvider:
         """Nothing runs in the background; the first call opens the first connection."""
 
     def capabilities(self, model: str) -> Capabilities:
-        return _CAPABILITIES[traits_of(model)]
+        return _BY_TRAITS[traits_of(model)](model)
 
     def readiness(self, model: str) -> Readiness:
         return _READY
@@ -187,11 +189,12 @@ def _capabilities(traits: ModelTraits) -> Capabilities:
         forwards=frozenset((MESSAGES,)),
         parts=_PARTS,
         tool_kinds=frozenset(("function", "hosted")),
+        schema_lacks=ANTHROPIC_LACKS,
     )
 
 
-_CAPABILITIES = {
-    traits: _capabilities(traits)
+_BY_TRAITS = {
+    traits: per_model(_capabilities(traits))
     for knobs in (True, False)
     for adaptive in (True, False)
     for forced in (True, False)

@@ -30,6 +30,8 @@ from adapters.gemini.upstream import GenerateUpstream
 from adapters.gemini.vocabulary import GEMINI
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
+from providers.models.narrowing import per_model
+from providers.models.schema_subsets import GEMINI as GEMINI_LACKS
 from providers.remote.exchange import exchange, failure_of
 from providers.remote.google_token import GoogleToken
 from providers.remote.http import HttpClient
@@ -71,11 +73,14 @@ _FIELDS = frozenset(
 _PARTS: frozenset[type[Part]] = frozenset(
     (Text, Refusal, Reasoning, ToolCall, ToolResult, Image, Audio, Video, File, Document, Opaque)
 )
-_CAPABILITIES = Capabilities(
-    fields=_FIELDS,
-    forwards=frozenset((GEMINI,)),
-    parts=_PARTS,
-    tool_kinds=frozenset(("function", "hosted")),
+_CAPABILITIES = per_model(
+    Capabilities(
+        fields=_FIELDS,
+        forwards=frozenset((GEMINI,)),
+        parts=_PARTS,
+        tool_kinds=frozenset(("function", "hosted")),
+        schema_lacks=GEMINI_LACKS,
+    )
 )
 
 
@@ -127,7 +132,7 @@ class GeminiProvider:
         """Nothing runs in the background; the first call opens the first connection."""
 
     def capabilities(self, model: str) -> Capabilities:
-        return _CAPABILITIES
+        return _CAPABILITIES(model)
 
     def readiness(self, model: str) -> Readiness:
         return _READY

@@ -18,6 +18,7 @@ from adapters.upstream import Upstream
 from providers.abilities import ForwardAnswer, ForwardCall
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
+from providers.models.narrowing import per_model
 from providers.remote.exchange import exchange
 from providers.remote.http import HttpClient
 from providers.remote.model_list import KeptModels
@@ -47,14 +48,16 @@ class OpenAICompatible:
         self._client = HttpClient(settings, base_url, auth)
         self._chat: Upstream = ChatUpstream(quirks)
         self._completions: Upstream = CompletionsUpstream(quirks)
-        self._capabilities = Capabilities(
-            fields=vendor.fields,
-            forwards=vendor.forwards,
-            parts=vendor.parts,
-            tool_kinds=vendor.tool_kinds,
-            messages="messages" in vendor.fields,
-            prompts="prompts" in vendor.fields,
-            native_choices=vendor.native_choices,
+        self._capabilities = per_model(
+            Capabilities(
+                fields=vendor.fields,
+                forwards=vendor.forwards,
+                parts=vendor.parts,
+                tool_kinds=vendor.tool_kinds,
+                messages="messages" in vendor.fields,
+                prompts="prompts" in vendor.fields,
+                native_choices=vendor.native_choices,
+            )
         )
         self._abilities = OpenAIAbilities(self._client, vendor, self._chat, self._completions)
         self._models = KeptModels(self._fetch_models)
@@ -67,7 +70,7 @@ class OpenAICompatible:
         """Nothing runs in the background; the first call opens the first connection."""
 
     def capabilities(self, model: str) -> Capabilities:
-        return self._capabilities
+        return self._capabilities(model)
 
     def readiness(self, model: str) -> Readiness:
         return _READY

@@ -29,6 +29,7 @@ from adapters.openai.tools import HOSTED, MCP
 from adapters.openai.vocabulary import CUSTOM, FUNCTION, RESPONSES, RESPONSES_FIELDS
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
+from providers.models.narrowing import per_model
 from providers.remote.exchange import exchange, failure_of
 from providers.remote.http import HttpClient
 from providers.remote.model_list import KeptModels
@@ -64,11 +65,13 @@ _FIELDS = EXPRESSIBLE_FIELDS & frozenset(RESPONSES_FIELDS.by_name) | frozenset(
 _PARTS: frozenset[type[Part]] = frozenset(
     (Text, Refusal, Reasoning, ToolCall, ToolResult, Image, File, Audio, Document, Opaque)
 )
-_CAPABILITIES = Capabilities(
-    fields=_FIELDS,
-    forwards=frozenset((RESPONSES,)),
-    parts=_PARTS,
-    tool_kinds=frozenset((FUNCTION, CUSTOM, HOSTED, MCP)),
+_CAPABILITIES = per_model(
+    Capabilities(
+        fields=_FIELDS,
+        forwards=frozenset((RESPONSES,)),
+        parts=_PARTS,
+        tool_kinds=frozenset((FUNCTION, CUSTOM, HOSTED, MCP)),
+    )
 )
 
 
@@ -100,7 +103,7 @@ class OpenAIResponses:
         """Nothing runs in the background; the first call opens the first connection."""
 
     def capabilities(self, model: str) -> Capabilities:
-        return _CAPABILITIES
+        return _CAPABILITIES(model)
 
     def readiness(self, model: str) -> Readiness:
         return _READY

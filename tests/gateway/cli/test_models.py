@@ -20,7 +20,7 @@ def test_a_running_gateway_is_asked_with_a_key_that_it_lets_in(
     captured = capsys.readouterr()
     assert [line.split() for line in captured.out.splitlines()] == [
         ["Models"],
-        ["name", "owner", "context"],
+        ["name", "owner", "context", "takes", "$", "in/out"],
         ["fast", "gateway", "2048"],
     ]
     assert captured.err == ""
