@@ -165,7 +165,7 @@ def test_all_faults_are_told_at_once_in_the_order_of_the_lines() -> None:
           local: {models: {tiny: {contxt: 1}}}
         models:
           a: nope/x
-          b: {targets: [openai/gpt], hedge_s: 1}
+          b: {targets: [openai/gpt], hedge_s: -1}
           b: openai/gpt
         cache: {}
         telemetry: {log: xml}
