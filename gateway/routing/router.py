@@ -26,6 +26,7 @@ from gateway.routing.progress import Progress
 from gateway.routing.requirements import Spelling, fit_target
 from gateway.routing.route import Asked, Detours, Route, Target
 from gateway.routing.shadows import Shadows
+from gateway.routing.thoughts import KeptThoughts
 from gateway.routing.truncation import shortened
 from providers.base import Batch
 
@@ -55,6 +56,7 @@ class Router:
         fault: Callable[[BaseException], None] = _unheard,
     ) -> None:
         self.names = names
+        self._thoughts = KeptThoughts(clock)
         self.health = health or Health(rules.breaker, clock)
         self._rules = rules
         self._probes = Probes(clock)
@@ -74,6 +76,8 @@ class Router:
         route = await self._route(request.model)
         if route.defaults is not None:
             request = route.defaults.apply(request)
+        request = self._thoughts.restored(request, progress.key or "")
+        watch = self._thoughts.watch(request, progress.key or "")
         deadline = self._deadlines.start(progress.task)
         attempts = self._attempts(route, request, deadline, progress)
         try:
@@ -92,6 +96,8 @@ class Router:
                     batch = _first(call, attempts, progress)
                     if route.shadow is not None and not progress.tags:
                         self._shadows.copy(route.shadow, request, spell, progress)
+                    if watch is not None:
+                        watch.see(batch)
                     yield batch
                     if deadline.passed:
                         raise attempts.too_late(call.attempt)
@@ -99,6 +105,8 @@ class Router:
                     async for batch in call.batches:
                         call.guard.see(batch)
                         deadline.armed = False
+                        if watch is not None:
+                            watch.see(batch)
                         yield batch
                         if deadline.passed:
                             raise attempts.too_late(call.attempt)
@@ -106,6 +114,8 @@ class Router:
                     deadline.armed = False
                     call.guard.close()
                     attempts.finished(call.attempt)
+                    if watch is not None:
+                        watch.close()
                     return
                 except GatewayError as error:
                     deadline.armed = False
@@ -113,6 +123,8 @@ class Router:
                         request = _after_failure(error, request, call.attempt, attempts)
                     elif call.guard.complete:
                         attempts.finished(call.attempt)
+                        if watch is not None:
+                            watch.close()
                         return  # every choice is whole: a fault after that takes nothing away (law 4)
                     else:
                         attempts.broke(call.attempt, error)

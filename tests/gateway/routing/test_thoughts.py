@@ -1,8 +1,26 @@
-from adapters.canonical.events import ReasoningDelta, ReasoningFinished, TextDelta, ToolCallStarted
-from adapters.canonical.messages import ASSISTANT, USER, Message, Part, ProviderData, Reasoning, Text, ToolCall
-from adapters.canonical.request import Request, Tool
-from gateway.routing.thoughts import KeptThoughts
+from contextlib import aclosing
 
+from msgspec.structs import replace
+
+from adapters.canonical.events import (
+    ChoiceFinished,
+    ReasoningDelta,
+    ReasoningFinished,
+    Started,
+    TextDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from adapters.canonical.messages import ASSISTANT, USER, Message, Part, ProviderData, Reasoning, Text, ToolCall
+from adapters.canonical.request import EXPRESSIBLE_FIELDS, Request, Tool
+from adapters.canonical.stop_reason import StopReason
+from gateway.routing.names import ModelLists, Names, ProviderRules
+from gateway.routing.router import Progress, Router, RoutingRules
+from gateway.routing.thoughts import KeptThoughts
+from providers.base import Batch, Capabilities
+from providers.testing.scripted import ScriptedProvider
+
+CAPABILITIES = Capabilities(fields=EXPRESSIBLE_FIELDS, parts=frozenset((Text, Reasoning, ToolCall)))
 TOOLS = (Tool(kind="function", name="f"),)
 FIRST = Reasoning(text="hmm", signature="S1", origin="up")
 SECOND = Reasoning(encrypted="E2", origin="up")
@@ -103,3 +121,29 @@ def test_thoughts_are_forgotten_with_time_and_beyond_their_bounds() -> None:
     small = KeptThoughts(clock, max_bytes=100)
     answered(small)
     assert parts_after(small, CALL) == (CALL,)
+
+
+async def test_the_router_puts_them_back_for_the_client_that_was_answered() -> None:
+    answer: list[Batch] = [
+        [Started(id="1"), ReasoningDelta(0, 0, "hm")],
+        [ReasoningFinished(0, 0, signature="S", origin="a"), ToolCallStarted(0, 1, "c1", "f")],
+        [ToolCallFinished(0, 1), ChoiceFinished(0, StopReason.TOOL_CALLS)],
+    ]
+    provider = ScriptedProvider("a", answer, capabilities=CAPABILITIES)
+    rules = {"a": ProviderRules(provider)}
+    lists = ModelLists({"a": provider}, lambda: 0.0)
+    router = Router(Names(rules, {}, lists), RoutingRules(), random=lambda: 1.0, clock=Clock())
+
+    async def run(request: Request, key: str) -> Request:
+        progress = Progress(key=key)
+        async with aclosing(router.stream(replace(request, model="a/m"), progress, str)) as batches:
+            async for _ in batches:
+                pass
+        return provider.requests[-1]
+
+    await run(ask(), "ann")
+    again = ask((CALL,))
+    for key, expected in (("ann", (Reasoning(text="hm", signature="S", origin="a"), CALL)), ("bob", (CALL,))):
+        messages = (await run(again, key)).messages
+        assert messages is not None
+        assert messages[-1].parts == expected
