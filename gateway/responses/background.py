@@ -132,13 +132,13 @@ class Background:
         await self._end_orphans(stores)
         self._keeper = asyncio.get_running_loop().create_task(self._keep_alive(stores))
 
-    async def drain(self, seconds: float) -> None:
-        """Waits for what runs, at most so long; then the rest fails."""
+    async def drain(self, seconds: float) -> bool:
+        """Waits for what runs, at most so long; then the rest fails. Tells whether there was a rest."""
         self._stopping = True
         tasks = {job.task for job in self._jobs.values() if job.task is not None}
-        if tasks:
-            await asyncio.wait(tasks, timeout=seconds)
+        late = (await asyncio.wait(tasks, timeout=seconds))[1] if tasks else set()
         await self._stop()
+        return bool(late)
 
     async def aclose(self) -> None:
         await self._stop()

@@ -3,10 +3,12 @@
 import os
 import secrets
 import socket
+from functools import cache
 
 __all__ = ["is_dead", "worker_name"]
 
 
+@cache
 def worker_name() -> str:
     """Names this process: its machine, its number there, and a word that no later process with both has."""
     return f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(8)}"

@@ -131,7 +131,12 @@ class App:
 
     async def drain(self, seconds: float) -> None:
         """Serves what runs, in the background as well, at most so long, and nothing new."""
-        await asyncio.gather(self.service.drain(seconds), self._stateful.drain(seconds))
+        self.service.draining = True
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        stopped = await self._stateful.drain(seconds)
+        # Who reads an answer that was stopped gets to see how it ended.
+        await self.service.drain(max(end - loop.time(), _CLOSE_S if stopped else 0.0))
 
     async def aclose(self) -> None:
         """Closes connections and providers. Requests that still run fail."""

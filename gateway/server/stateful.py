@@ -71,9 +71,9 @@ class Stateful:
     def start(self) -> None:
         self._storage.open_soon()
 
-    async def drain(self, seconds: float) -> None:
-        """Lets the work in the background go on, at most so long."""
-        await self._background.drain(seconds)
+    async def drain(self, seconds: float) -> bool:
+        """Lets the work in the background go on, at most so long. Tells whether some had to be stopped."""
+        return await self._background.drain(seconds)
 
     async def aclose(self) -> None:
         await self._background.aclose()
