@@ -1,4 +1,5 @@
 """The text of one answer to canonical events: reasoning is split off first, then tool calls are found in the rest.
+A harmony reader does both.
 
 Owns the numbering of parts, which are dense and in order of appearance. Knows no tokens: a passage says which
 characters of the text its event came from, so that a caller can send along what belongs to them.
@@ -14,8 +15,17 @@ from adapters.canonical.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from adapters.text.harmony import HarmonyReader
 from adapters.text.reasoning import ReasoningPiece, ReasoningSplitter
-from adapters.text.tool_calls import CallArguments, CallFinished, CallPiece, CallStarted, TextPiece, ToolCallParser
+from adapters.text.tool_calls import (
+    BegunCall,
+    CallArguments,
+    CallFinished,
+    CallPiece,
+    CallStarted,
+    TextPiece,
+    ToolCallParser,
+)
 
 __all__ = ["HiddenReasoning", "Passage", "TextPipeline"]
 
@@ -36,7 +46,11 @@ class TextPipeline:
     """Of choice 0; the same however the text is cut into feeds."""
 
     def __init__(
-        self, reasoning: ReasoningSplitter | None, calls: ToolCallParser | None, *, shows_reasoning: bool = True
+        self,
+        reasoning: ReasoningSplitter | HarmonyReader | None,
+        calls: ToolCallParser | BegunCall | None,
+        *,
+        shows_reasoning: bool = True,
     ) -> None:
         self._reasoning = reasoning
         self._calls = calls
@@ -71,9 +85,13 @@ class TextPipeline:
         """An empty piece of the part that the text ended with; None where that is a call, or hidden, or nothing."""
         return None if self._open is None else self._open(0, self._part, "")
 
-    def _passages(self, pieces: Iterable[ReasoningPiece]) -> list[Passage]:
+    def _passages(self, pieces: Iterable[ReasoningPiece | CallPiece]) -> list[Passage]:
         passages: list[Passage] = []
-        for is_reasoning, text, start in pieces:
+        for piece in pieces:
+            if not isinstance(piece, ReasoningPiece):
+                passages += self._with_calls((piece,))
+                continue
+            is_reasoning, text, start = piece
             if is_reasoning and self._shows_reasoning:
                 passages.append(self._delta(ReasoningDelta, text, start))
             elif is_reasoning:

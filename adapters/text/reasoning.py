@@ -16,13 +16,33 @@ __all__ = ["REASONING_FORMATS", "ReasoningFormat", "ReasoningPiece", "ReasoningS
 
 
 class ReasoningFormat(NamedTuple):
+    """Reasoning stands between `start` and `end`.
+
+    `answer`: what a model writes next where it does not simply go on. `efforts`: the words for how much to think that
+    its models were trained on; () : the template decides. `channels`: the whole answer is messages on channels, calls
+    too, and `adapters.text.harmony` reads it.
+    """
+
     start: str
     end: str
+    answer: str = ""
+    efforts: tuple[str, ...] = ()
+    channels: bool = False
 
 
 REASONING_FORMATS: Mapping[str, ReasoningFormat] = {
     "think": ReasoningFormat("<think>", "</think>"),
     "mistral": ReasoningFormat("[THINK]", "[/THINK]"),
+    "gemma": ReasoningFormat("<|channel>thought", "<channel|>"),
+    "seed_oss": ReasoningFormat("<seed:think>", "</seed:think>"),
+    "cohere": ReasoningFormat("<|START_THINKING|>", "<|END_THINKING|>"),
+    "harmony": ReasoningFormat(
+        "<|channel|>analysis<|message|>",
+        "<|end|>",
+        answer="<|start|>assistant<|channel|>final<|message|>",
+        efforts=("low", "medium", "high"),
+        channels=True,
+    ),
 }
 
 
@@ -48,6 +68,8 @@ class ReasoningSplitter:
         self._given = 0
         self._answers = False
         self._position = 0
+        self.is_reasoning = starts_inside
+        """Whether what came last belongs to the reasoning."""
         self._split = self._run()
 
     def feed(self, text: str) -> list[ReasoningPiece]:
@@ -80,6 +102,7 @@ class ReasoningSplitter:
             self._give(False, text.end)
             self._answers = True
             return
+        self.is_reasoning = True
         yield from self._skip_breaks()
         while (found := text.find(form.end)) is None:
             self._give(True, text.settled(form.end))
@@ -89,6 +112,7 @@ class ReasoningSplitter:
             yield
         self._give(True, text.without_breaks(found))
         text.at = found + len(form.end)
+        self.is_reasoning = False
         yield from self._skip_breaks()
         self._give(False, text.end)
         self._answers = True

@@ -17,10 +17,13 @@ from adapters.canonical.request import Request
 from adapters.canonical.usage import TokenLogprob, Usage
 from local_engine.generation import GenerationRequest, StepOutput, TokenOutput
 from providers.base import Batch
+from providers.local.constraint import constraint
 from providers.local.engine_request import ModelPrompt, ends_at_stop, model_prompt, sampling_params
+from providers.local.grammar_text import Grammar
 from providers.local.local_model import LocalModel
 from providers.local.text_answer import TextAnswer, token_logprob
 from providers.local.text_formats import text_pipeline
+from providers.local.thinking import budget_mask
 
 __all__ = ["answer_best", "answer_one", "asks_for_best"]
 
@@ -34,9 +37,9 @@ async def answer_one(
     model: LocalModel, request: Request, new_call_id: Callable[[], str]
 ) -> AsyncGenerator[Batch, None]:
     """One choice, from prompt to events. Raises the engine's errors and InvalidRequest."""
-    prompt = await asyncio.to_thread(model_prompt, model, request)
+    prompt, asked = await _prepare(model, request)
     text = _text_answer(model, request, prompt, new_call_id)
-    async with aclosing(model.engine.generate(_engine_request(model, request, prompt))) as outputs:
+    async with aclosing(model.engine.generate(asked)) as outputs:
         first = True
         async for output in outputs:
             _check_whole(output)
@@ -58,8 +61,8 @@ async def answer_best(
     model: LocalModel, request: Request, new_call_id: Callable[[], str]
 ) -> AsyncGenerator[Batch, None]:
     """The n best of several answers to one prompt, as choices 0 to n - 1, all in one batch."""
-    prompt = await asyncio.to_thread(model_prompt, model, request)
-    async with aclosing(model.engine.generate(_engine_request(model, request, prompt))) as outputs:
+    prompt, asked = await _prepare(model, request)
+    async with aclosing(model.engine.generate(asked)) as outputs:
         async for output in outputs:
             _check_whole(output)
             batch = await _head(model, request, prompt.ids, output)
@@ -84,22 +87,43 @@ def _as_choice(event: Event, choice: int) -> Event:
             return replace(event, choice=choice)
 
 
-def _engine_request(model: LocalModel, request: Request, prompt: ModelPrompt) -> GenerationRequest:
-    return GenerationRequest(
+async def _prepare(model: LocalModel, request: Request) -> tuple[ModelPrompt, GenerationRequest]:
+    """The prompt, and the request as the engine takes it; what may be long is done in a thread."""
+    prompt, grammar = await asyncio.to_thread(_read, model, request)
+    return prompt, GenerationRequest(
         request_id=request.request_id or "",
         prompt=prompt.ids,
         sampling=sampling_params(model, request, prompt_tokens=len(prompt.ids)),
         priority=request.priority or 0,
         adapter=None if request.adapter is None else request.adapter.name,
         cache_salt=request.cache_salt,
+        mask=budget_mask(
+            model.formats,
+            model.tokenizer,
+            request,
+            opens_reasoning=prompt.opens_reasoning,
+            inner=None if grammar is None else await model.grammars.mask(grammar),
+        ),
         ends=ends_at_stop(model, request) if asks_for_best(request) else None,
     )
+
+
+def _read(model: LocalModel, request: Request) -> tuple[ModelPrompt, Grammar | None]:
+    prompt = model_prompt(model, request)
+    begins = prompt.begun_call is not None
+    return prompt, constraint(model.formats, request, opens_reasoning=prompt.opens_reasoning, begins_call=begins)
 
 
 def _text_answer(
     model: LocalModel, request: Request, prompt: ModelPrompt, new_call_id: Callable[[], str]
 ) -> TextAnswer:
-    pipeline = text_pipeline(model.formats, request, starts_inside=prompt.opens_reasoning, new_call_id=new_call_id)
+    pipeline = text_pipeline(
+        model.formats,
+        request,
+        starts_inside=prompt.opens_reasoning,
+        new_call_id=new_call_id,
+        begun_call=prompt.begun_call,
+    )
     return TextAnswer(model, request, pipeline)
 
 

@@ -4,6 +4,7 @@ The request's own values go first, then the model's recommendations, then the AP
 translated here, in one table.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -18,13 +19,14 @@ from adapters.canonical.errors import (
     UnsupportedParameter,
 )
 from adapters.canonical.messages import Message, text_of
-from adapters.canonical.request import AUTO, NONE, Request
+from adapters.canonical.request import REQUIRED, Request
 from adapters.text.reasoning import ReasoningFormat
 from local_engine import errors as engine_errors
 from local_engine.sampling import SamplingParams
-from providers.local.chat_template import ChatTemplate
+from providers.local.call_grammar import begun_call
 from providers.local.local_model import LocalModel
 from providers.local.template_messages import render_prompt
+from providers.local.thinking import thinking_variables
 
 __all__ = [
     "COMPLETION_MAX_TOKENS",
@@ -32,7 +34,6 @@ __all__ = [
     "ends_at_stop",
     "gateway_error",
     "model_prompt",
-    "reads_effort",
     "sampling_params",
 ]
 
@@ -40,18 +41,17 @@ T = TypeVar("T")
 
 COMPLETION_MAX_TOKENS: Final = 16
 """What OpenAI's legacy completions default to; chat goes on to the end of the window."""
-_EFFORT: Final = "reasoning_effort"
-_THINKING_SWITCHES: Final = ("enable_thinking", "thinking")
-"""Variables of templates that turn thinking on and off."""
 _CLIENTS_WORDS: Final = {"beam_search": "use_beam_search", "context_logits": "return_context_logits"}
 """Where the engine calls a parameter otherwise than clients do."""
 
 
 class ModelPrompt(NamedTuple):
-    """`opens_reasoning`: the prompt ends inside the model's reasoning, so the answer begins with the rest of it."""
+    """`opens_reasoning`: the prompt ends inside the model's reasoning, so the answer begins with the rest of it.
+    `begun_call`: it ends inside a call of this tool, so the answer is its arguments."""
 
     ids: tuple[int, ...]
     opens_reasoning: bool = False
+    begun_call: str | None = None
 
 
 def model_prompt(model: LocalModel, request: Request) -> ModelPrompt:
@@ -71,11 +71,31 @@ def _chat_prompt(model: LocalModel, request: Request, messages: Sequence[Message
             f"messages: the model '{model.name}' has no chat template; use completions", param="messages"
         )
     _check_tools(model, request)
-    kwargs = _effort_variables(model.template, request)
+    kwargs = thinking_variables(model.template, model.formats.reasoning, request.reasoning)
     quote = model.tokenizer.quoted
     text = render_prompt(model.template, messages, request.tools, request.template, kwargs=kwargs, quote=quote)
+    opens_reasoning = _ends_inside(model.formats.reasoning, text, request, messages)
+    begun = None if opens_reasoning else _begun_call(model, request)
+    if begun is not None:
+        text += begun.text
     ids = tuple(model.tokenizer.encode(text, add_special_tokens=False, quoted=True))
-    return ModelPrompt(ids, _ends_inside(model.formats.reasoning, text, request, messages))
+    return ModelPrompt(ids, opens_reasoning, None if begun is None else begun.tool)
+
+
+class _BegunCall(NamedTuple):
+    tool: str
+    text: str
+
+
+def _begun_call(model: LocalModel, request: Request) -> _BegunCall | None:
+    """The call of a tool that was chosen by name, which the prompt can begin: the model does not think first."""
+    choice, effort = request.tool_choice, None if request.reasoning is None else request.reasoning.effort
+    thinks = model.formats.reasoning is not None and effort != "none"
+    if choice is None or choice.name is None or model.formats.tools is None or thinks:
+        return None
+    quote = model.tokenizer.quoted
+    text = begun_call(model.formats.tools, quote(choice.name), quote(json.dumps(choice.name, ensure_ascii=False)))
+    return None if text is None else _BegunCall(choice.name, text)
 
 
 def _ends_inside(form: ReasoningFormat | None, prompt: str, request: Request, messages: Sequence[Message]) -> bool:
@@ -88,32 +108,20 @@ def _ends_inside(form: ReasoningFormat | None, prompt: str, request: Request, me
     return prompt.rstrip().endswith(form.start)
 
 
-def reads_effort(template: ChatTemplate) -> bool:
-    """Whether the model can be told how much to think."""
-    return not template.variables.isdisjoint((_EFFORT, *_THINKING_SWITCHES))
-
-
-def _effort_variables(template: ChatTemplate, request: Request) -> dict[str, object]:
-    """The template's variables for the asked effort. One that knows on and off only is off for `none` alone."""
-    effort = None if request.reasoning is None else request.reasoning.effort
-    if effort is None:
-        return {}
-    if not reads_effort(template):
-        raise UnsupportedParameter("reasoning_effort: this model cannot be told how much to think", param=_EFFORT)
-    known: dict[str, object] = {_EFFORT: effort, **dict.fromkeys(_THINKING_SWITCHES, effort != "none")}
-    return {name: value for name, value in known.items() if name in template.variables}
-
-
 def _check_tools(model: LocalModel, request: Request) -> None:
-    """A call can be read back only in a known form, and cannot be enforced: whether to call is the model's choice."""
-    if request.tools and model.formats.tools is None:
+    """A call can be read back only in a known form, and enforced only where the form can be written as a grammar."""
+    if request.tools and not model.formats.reads_calls:
         raise UnsupportedParameter(
             f"tools: the form in which the model '{model.name}' writes tool calls is not known; set its tool_format",
             param="tools",
         )
     choice = request.tool_choice
-    if choice is not None and (choice.mode not in (AUTO, NONE) or choice.allowed is not None):
-        raise UnsupportedParameter("tool_choice: this model takes auto and none only", param="tool_choice")
+    is_bound = choice is not None and (choice.mode == REQUIRED or choice.allowed is not None)
+    if model.formats.has_channels and (is_bound or any(tool.strict for tool in request.tools or ())):
+        raise UnsupportedParameter(
+            f"tool_choice: calls of the model '{model.name}' cannot be enforced, nor can strict tools",
+            param="tool_choice",
+        )
 
 
 def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int = 0) -> SamplingParams:
@@ -148,7 +156,7 @@ def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int =
         allowed_token_ids=sampling.allowed_token_ids,
         bad_words=_bad_words(model, sampling.bad_words or ()),
         seed=sampling.seed,
-        stop_token_ids=sampling.stop_token_ids or (),
+        stop_token_ids=(*(sampling.stop_token_ids or ()), *(() if sampling.ignore_eos else model.formats.ends)),
         ignore_eos=sampling.ignore_eos or False,
         logprobs=request.logprobs,
         prompt_logprobs=max(scored, default=None),

@@ -29,21 +29,23 @@ from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Re
 from providers.choices import fan_out, fan_out_prompts
 from providers.local import local_encoder, prompt_tokens
 from providers.local.answers import answer_best, answer_one, asks_for_best
-from providers.local.engine_request import gateway_error, reads_effort
+from providers.local.engine_request import gateway_error
 from providers.local.load_progress import LoadProgress, shown_progress
 from providers.local.loading import AnyModel, ModelLoads
 from providers.local.local_encoder import LocalEncoder
 from providers.local.local_model import LocalModel
 from providers.local.open_model import open_model
 from providers.local.settings import LocalModelSettings, LocalSettings, read_settings
+from providers.local.thinking import reads_effort
 
 __all__ = ["LocalProvider", "ModelLoader"]
 
 _FIELDS = frozenset(
     (
         # Generation.
-        "tools", "tool_choice", "parallel_tool_calls", "reasoning.include", "reasoning.effort", "max_tokens",
-        "n", "best_of", "logprobs", "echo", "adapter", "priority", "cache_salt", "return_token_ids",
+        "tools", "tool_choice", "parallel_tool_calls", "output_format", "reasoning.include", "reasoning.effort",
+        "reasoning.budget_tokens", "reasoning.mode",
+        "max_tokens", "n", "best_of", "logprobs", "echo", "adapter", "priority", "cache_salt", "return_token_ids",
         "prompt_logprobs", "return_context_logits",
         "temperature", "top_p", "top_p_min", "top_k", "min_p", "typical_p",
         "repetition_penalty", "presence_penalty", "frequency_penalty",
@@ -71,10 +73,12 @@ def _new_call_id() -> str:
 def _lacks(model: LocalModel) -> frozenset[str]:
     """The fields that this model's files rule out."""
     lacks = set()
-    if model.formats.tools is None:
+    if not model.formats.reads_calls:
         lacks |= {"tools", "tool_choice", "parallel_tool_calls"}
     if model.template is None or not reads_effort(model.template):
         lacks.add("reasoning.effort")
+    if model.formats.reasoning is None:
+        lacks.add("reasoning.budget_tokens")
     return frozenset(lacks)
 
 

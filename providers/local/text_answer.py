@@ -41,7 +41,7 @@ class TextAnswer:
     def __init__(self, model: LocalModel, request: Request, pipeline: TextPipeline | None = None) -> None:
         sampling = request.sampling
         self._tokenizer = model.tokenizer
-        self._ends = model.stop_token_ids
+        self._ends = model.stop_token_ids | model.formats.ends
         self._pipeline = pipeline
         self._detokenizer = Detokenizer(
             model.tokenizer,

@@ -9,6 +9,7 @@ from adapters.canonical.events import ChoiceFinished, Event, ReasoningDelta, Tex
 from adapters.canonical.messages import Part, Reasoning, Text, ToolCall
 from adapters.canonical.result import fold
 from adapters.canonical.stop_reason import StopReason
+from adapters.text.harmony import HarmonyReader
 from adapters.text.pipeline import HiddenReasoning, Passage, TextPipeline
 from adapters.text.reasoning import REASONING_FORMATS, ReasoningSplitter
 from adapters.text.tool_calls import TOOL_FORMATS, ToolCallParser
@@ -47,6 +48,22 @@ def test_reasoning_text_and_calls_are_parts_in_the_order_of_their_appearance() -
             ToolCall(id="call_0", name="f", arguments=arguments),
             ToolCall(id="call_1", name="f", arguments=arguments),
             Text(text="Done."),
+        )
+
+
+def test_a_harmony_answer_is_parts_too() -> None:
+    text = (
+        "<|channel|>analysis<|message|>plan<|end|><|start|>assistant<|channel|>commentary<|message|>Look.<|end|>"
+        '<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>'
+    )
+    for pieces in all_cuts(text):
+        line = TextPipeline(HarmonyReader({"f"}, lambda: "call_0"), None)
+        found = [*(passage for piece in pieces for passage in line.feed(piece)), *line.flush()]
+        events: list[Event] = [event for event, _, _ in found if not isinstance(event, HiddenReasoning)]
+        assert fold([*events, ChoiceFinished(0, StopReason.TOOL_CALLS)]).choices[0].parts == (
+            Reasoning(text="plan"),
+            Text(text="Look."),
+            ToolCall(id="call_0", name="f", arguments='{"a": 1}'),
         )
 
 

@@ -80,9 +80,21 @@ def test_an_answer_may_start_inside_the_reasoning(text: str, reasoning: str, ans
         assert split(pieces, starts_inside=True) == (reasoning, answer), pieces
 
 
-def test_mistrals_marks_are_a_format_of_their_own() -> None:
-    for pieces in all_cuts("[THINK]plan[/THINK]done"):
-        assert split(pieces, form="mistral") == ("plan", "done")
+@pytest.mark.parametrize("form", [name for name, row in REASONING_FORMATS.items() if not row.channels])
+def test_every_format_has_marks_of_its_own(form: str) -> None:
+    row = REASONING_FORMATS[form]
+    for pieces in all_cuts(f"{row.start}\nplan\n{row.end}done"):
+        assert split(pieces, form=form) == ("plan", "done")
+
+
+def test_whether_the_model_thinks_is_told_at_any_time() -> None:
+    splitter = ReasoningSplitter(THINK)
+    told = []
+    for piece in ("<thi", "nk>", "a</thi", "nk>", "b"):
+        splitter.feed(piece)
+        told.append(splitter.is_reasoning)
+    assert told == [False, True, True, False, False]
+    assert ReasoningSplitter(THINK, starts_inside=True).is_reasoning
 
 
 @given(text=MARKED, places=CUTS, starts_inside=st.booleans())

@@ -88,13 +88,6 @@ def test_chat_with_a_model_without_a_template_is_refused_by_name() -> None:
     assert caught.value.param == "messages"
 
 
-@pytest.mark.parametrize("choice", [ToolChoice(mode="required"), ToolChoice(mode="required", name="f")])
-def test_a_call_that_cannot_be_enforced_is_refused(choice: ToolChoice) -> None:
-    with pytest.raises(UnsupportedParameter) as caught:
-        model_prompt(model(), chat(tool_choice=choice))
-    assert caught.value.param == "tool_choice"
-
-
 THINKS = "{{ messages[0].content }}{{ '<think>\n' if add_generation_prompt }}"
 """Opens the reasoning in the prompt."""
 
@@ -149,6 +142,24 @@ def test_tools_are_refused_where_nobody_could_read_the_calls() -> None:
         model_prompt(model("{{ tools }}"), chat(tools=tools))
     assert caught.value.param == "tools"
     assert model_prompt(model(), chat(tools=tools)).ids
+
+
+def test_the_prompt_begins_the_call_of_a_tool_that_was_chosen_by_name() -> None:
+    tools = (Tool(kind="function", name="f"), Tool(kind="function", name='g"'))
+    named = chat(tools=tools, tool_choice=ToolChoice(mode="required", name='g"'))
+    prompt = model_prompt(model(), named)
+    assert prompt.begun_call == 'g"'
+    assert VOCABULARY.decode(prompt.ids).endswith('<tool_call>\n{"name": "g\\"", "arguments":')
+    required = model_prompt(model(), chat(tools=tools, tool_choice=ToolChoice(mode="required")))
+    assert (required.begun_call, prompt.ids[: len(required.ids)]) == (None, required.ids)
+
+
+def test_a_model_that_thinks_first_begins_its_call_itself() -> None:
+    tools, choice = (Tool(kind="function", name="f"),), ToolChoice(mode="required", name="f")
+    thinks = "{{ messages[0].content }}<think>{{ enable_thinking }}</think>"
+    assert model_prompt(model(thinks), chat(tools=tools, tool_choice=choice)).begun_call is None
+    quiet = chat(tools=tools, tool_choice=choice, reasoning=ReasoningOptions(effort="none"))
+    assert model_prompt(model(thinks), quiet).begun_call == "f"
 
 
 def test_the_engines_refusals_name_the_clients_field() -> None:
