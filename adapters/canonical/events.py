@@ -40,12 +40,13 @@ __all__ = [
 
 class Started(Struct, frozen=True, gc=False):
     """The provider accepted. All are the upstream's own and may be unknown: `created` is Unix seconds, `request_id` the
-    id that its HTTP answer carried."""
+    id that its HTTP answer carried, `limits` what its head said of rate limits (names in lower case, without `x-`)."""
 
     id: str | None = None
     created: int | None = None
     model: str | None = None
     request_id: str | None = None
+    limits: tuple[tuple[str, str], ...] = ()
 
 
 class TextDelta(Struct, frozen=True, gc=False):

@@ -17,11 +17,14 @@ from providers.remote.http import MAX_ERROR_BYTES, Answer, HttpClient
 
 __all__ = ["exchange", "failure_of", "is_json"]
 
+Limits = tuple[tuple[str, str], ...]
 _AFTER_FINISH_S = 2.0
 """How long usage and the end of the body may take once every choice is finished."""
 _STREAMS = ("text/event-stream", "application/x-ndjson")
 _UNTYPED = ("", "text/plain", "application/octet-stream", "binary/octet-stream")
 """What servers send that do not know their own content: taken for what was asked."""
+_MAX_LIMITS = 32
+_MAX_LIMIT_CHARS = 128
 _SSE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
@@ -43,10 +46,11 @@ async def exchange(
         if not 200 <= answer.status < 300:
             raise await failure_of(client.provider, upstream, answer)
         request_id = answer.headers.get(request_id_header)
+        limits = _limits_in(answer.headers)
         try:
             if not (request.stream and _may_be_stream(answer.content_type)):
                 batch = await _whole(client.provider, upstream, request, answer)
-                _note_request_id(batch, request_id)
+                _note_head(batch, request_id, limits)
                 yield batch
                 return
             parser = upstream.stream_parser(request)
@@ -66,7 +70,7 @@ async def exchange(
                 if not started:
                     started = True
                     answer.started()
-                    _note_request_id(batch, request_id)
+                    _note_head(batch, request_id, limits)
                 if type(batch[-1]) is not TextDelta and parser.finished:
                     answer.started(_AFTER_FINISH_S)
                 yield batch
@@ -114,11 +118,21 @@ def _may_be_stream(content_type: str) -> bool:
     return content_type in _STREAMS or content_type in _UNTYPED
 
 
-def _note_request_id(batch: Batch, request_id: str | None) -> None:
-    """Puts the id that the answer's head carried into its Started."""
-    if request_id is None:
+def _limits_in(headers: Mapping[str, str]) -> Limits:
+    """What a head says of rate limits, in each house's words."""
+    found: list[tuple[str, str]] = []
+    for name, value in headers.items():
+        if "ratelimit" in (lower := name.lower()) and len(value) <= _MAX_LIMIT_CHARS and value.isascii():
+            found.append((lower.removeprefix("x-"), value))
+    return tuple(found[:_MAX_LIMITS])
+
+
+def _note_head(batch: Batch, request_id: str | None, limits: Limits) -> None:
+    """Puts what the answer's head carried into its Started."""
+    if request_id is None and not limits:
         return
     for place, event in enumerate(batch):
         if type(event) is Started:
-            batch[place] = Started(event.id, event.created, event.model, request_id[:512])
+            known = None if request_id is None else request_id[:512]
+            batch[place] = Started(event.id, event.created, event.model, known, limits)
             return

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -67,6 +68,23 @@ class TestAnswers:
         async with connected(answer) as (_, client):
             events = await collect(call(client, stream=stream))
         assert events[0] == Started(id="tiny", request_id="up-1")
+
+    @pytest.mark.parametrize("stream", [True, False])
+    async def test_what_the_head_says_of_rate_limits_is_in_started(self, stream: bool) -> None:
+        limits = {
+            "X-RateLimit-Remaining-Tokens": "90",
+            "anthropic-ratelimit-requests-reset": "2026-11-01T00:00:00Z",
+            "ratelimit-policy": "x" * 1000,
+            "x-other": "1",
+        }
+        answer = STREAM if stream else Answer.json(BODY)
+        async with connected(replace(answer, headers={**answer.headers, **limits})) as (_, client):
+            events = await collect(call(client, stream=stream))
+        assert isinstance(events[0], Started)
+        assert dict(events[0].limits) == {
+            "ratelimit-remaining-tokens": "90",
+            "anthropic-ratelimit-requests-reset": "2026-11-01T00:00:00Z",
+        }
 
     async def test_the_first_event_is_given_out_while_the_rest_is_still_to_come(self) -> None:
         gate = asyncio.Event()
