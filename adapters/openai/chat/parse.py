@@ -10,7 +10,7 @@ from adapters.canonical.request import Request
 from adapters.json_fields import JsonObject, parse_object
 from adapters.openai.content import parse_messages
 from adapters.openai.request_fields import build_request, take_model, take_shared
-from adapters.openai.response_format import parse_response_format
+from adapters.openai.response_format import parse_output_format
 from adapters.openai.tools import parse_tool_choice, parse_tools
 from adapters.openai.vocabulary import BOOL, CHAT, CHAT_FIELDS, POSITIVE
 
@@ -32,7 +32,7 @@ def parse_chat(raw: bytes, *, max_depth: int) -> Request:
     tool_choice = parse_tool_choice(body, tools)
     older, newer = body.take("max_tokens", POSITIVE), body.take("max_completion_tokens", POSITIVE)
     logprobs = _take_logprobs(body)
-    output_format = parse_response_format(body)
+    output_format = parse_output_format(body)
     groups = take_shared(body, CHAT_FIELDS)
     return build_request(
         body,

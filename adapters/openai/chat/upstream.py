@@ -34,7 +34,7 @@ from adapters.openai.errors import error_from_object, parse_error
 from adapters.openai.logprobs import WireChatLogprobs, parse_chat_logprobs
 from adapters.openai.quirks import Quirks
 from adapters.openai.request_fields import add_extras, field_values, stop_and_bias, stream_options
-from adapters.openai.response_format import response_format_object
+from adapters.openai.response_format import format_fields
 from adapters.openai.tools import tool_choice_object, tool_object
 from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, TokenId
 from adapters.sse_answer import SseAnswerParser
@@ -126,7 +126,7 @@ class ChatUpstream:
         if request.tool_choice is not None:
             body["tool_choice"] = tool_choice_object(request.tool_choice)
         if request.output_format is not None:
-            body["response_format"] = response_format_object(request.output_format, request.dialect)
+            body.update(format_fields(request.output_format, request.dialect))
         add_extras(body, request, CHAT, quirks.defaults)
         return orjson.dumps(body)
 

@@ -9,6 +9,7 @@ from adapters.canonical.request import Request
 from adapters.json_fields import parse_object
 from adapters.openai.prompts import take_prompts
 from adapters.openai.request_fields import build_request, take_model, take_shared
+from adapters.openai.response_format import parse_output_format
 from adapters.openai.vocabulary import COMPLETION_FIELDS, COMPLETIONS, COUNT
 
 __all__ = ["parse_completions"]
@@ -23,7 +24,15 @@ def parse_completions(raw: bytes, *, max_depth: int) -> Request:
     prompts = take_prompts(body, "prompt")
     max_tokens = body.take("max_tokens", COUNT)
     logprobs = body.take("logprobs", _LOGPROBS)
+    output_format = parse_output_format(body)
     groups = take_shared(body, COMPLETION_FIELDS)
     return build_request(
-        body, COMPLETIONS, groups, model=model, prompts=prompts, max_tokens=max_tokens, logprobs=logprobs
+        body,
+        COMPLETIONS,
+        groups,
+        model=model,
+        prompts=prompts,
+        max_tokens=max_tokens,
+        logprobs=logprobs,
+        output_format=output_format,
     )

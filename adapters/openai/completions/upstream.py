@@ -15,6 +15,7 @@ from adapters.openai.errors import error_from_object, parse_error
 from adapters.openai.logprobs import WireLegacyLogprobs, parse_legacy_logprobs
 from adapters.openai.quirks import Quirks
 from adapters.openai.request_fields import add_extras, field_values, stop_and_bias, stream_options
+from adapters.openai.response_format import format_fields
 from adapters.openai.vocabulary import COMPLETION_FIELDS, COMPLETIONS, TokenId
 from adapters.sse_answer import SseAnswerParser
 
@@ -63,6 +64,8 @@ class CompletionsUpstream:
             body["max_tokens"] = request.max_tokens
         if request.logprobs is not None:
             body["logprobs"] = request.logprobs
+        if request.output_format is not None:
+            body.update(format_fields(request.output_format, request.dialect, COMPLETIONS))
         add_extras(body, request, COMPLETIONS, quirks.defaults)
         return orjson.dumps(body)
 

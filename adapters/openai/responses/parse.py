@@ -20,7 +20,7 @@ from adapters.canonical.request import OutputFormat, Request
 from adapters.json_fields import JsonObject, parse_object
 from adapters.openai.content import message_object, parse_message
 from adapters.openai.request_fields import build_request, take_model, take_shared
-from adapters.openai.response_format import parse_response_format
+from adapters.openai.response_format import only_format, parse_response_format
 from adapters.openai.responses.input_items import InputReader
 from adapters.openai.responses.mirror import complete, mirrored_fields, mirrored_text
 from adapters.openai.responses.sealing import ClientSeal
@@ -117,7 +117,7 @@ class Asked:
         if other and hosted:  # without such tools it asks for nothing
             nested["include"] = orjson.dumps(other)
         reasoning = _take_reasoning(body, nested)
-        output_format, verbosity = _take_text(body, nested)
+        own_format, verbosity = _take_text(body, nested)
         max_tool_calls = body.take("max_tool_calls", POSITIVE)
         values: dict[str, Any] = {
             "tool_choice": parse_tool_choice(body, tools, RESPONSES),
@@ -132,7 +132,7 @@ class Asked:
         groups = take_shared(body, RESPONSES_FIELDS)
         groups["reasoning"].update(reasoning)
         complete(mirrored)
-        mirrored["text"] = mirrored_text(output_format, verbosity)
+        mirrored["text"] = mirrored_text(own_format, verbosity)
         request = build_request(
             body,
             RESPONSES,
@@ -142,7 +142,7 @@ class Asked:
             message_paths=tuple(reader.paths),
             tools=tools,
             logprobs=logprobs,
-            output_format=output_format,
+            output_format=only_format(body, own_format),
             verbosity=verbosity,
             encrypted_reasoning=ENCRYPTED in include,
             mirrored={**mirrored, **kept},

@@ -17,7 +17,7 @@ from adapters.canonical.messages import Message, Reasoning
 from adapters.canonical.request import Request
 from adapters.openai.errors import parse_error
 from adapters.openai.request_fields import add_extras, field_values, stop_and_bias
-from adapters.openai.response_format import response_format_object
+from adapters.openai.response_format import format_fields, response_format_object
 from adapters.openai.responses.answer import parse_whole_response, response_parser
 from adapters.openai.responses.input_objects import input_objects, instructions_of
 from adapters.openai.responses.vocabulary import ENCRYPTED, LOGPROBS
@@ -122,8 +122,11 @@ def _add_nested(body: dict[str, Any], request: Request) -> None:
         values = {name: getattr(request.reasoning, name) for name in _OF_REASONING}
         reasoning = {name: value for name, value in values.items() if value is not None}
     text: dict[str, Any] = {}
-    if request.output_format is not None:
-        text["format"] = response_format_object(request.output_format, request.dialect, RESPONSES)
+    wanted = request.output_format
+    if wanted is not None and wanted.field is not None and request.dialect == RESPONSES:
+        body.update(format_fields(wanted, request.dialect, RESPONSES))
+    elif wanted is not None:
+        text["format"] = response_format_object(wanted, request.dialect, RESPONSES)
     if request.verbosity is not None:
         text["verbosity"] = request.verbosity
     groups = {"reasoning": reasoning, "text": text}

@@ -193,10 +193,11 @@ def tools_and_choice(draw: st.DrawFn) -> dict[str, Any]:
 @st.composite
 def output_formats(draw: st.DrawFn) -> OutputFormat:
     if draw(st.booleans()):
-        return OutputFormat(kind="json_object", raw=b'{"type" : "json_object"}')
+        return OutputFormat(kind="json_object", path="response_format", raw=b'{"type" : "json_object"}')
     name, schema = draw(NAME), draw(OBJECT)
     raw = b'{"type":"json_schema","json_schema":{"name":%b,"schema":%b,"x":1}}' % (orjson.dumps(name), schema)
-    return OutputFormat(kind="json_schema", name=name, schema=schema, raw=raw)
+    path = "response_format.json_schema.schema"
+    return OutputFormat(kind="json_schema", name=name, schema=schema, path=path, raw=raw)
 
 
 def group(struct: type[Any], **values: Any) -> st.SearchStrategy[Any]:

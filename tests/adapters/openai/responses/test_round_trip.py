@@ -114,7 +114,11 @@ def requests(draw: st.DrawFn) -> Request:
         messages += draw(turns(number))
     tools = draw(maybe(tool_lists))
     schema = OutputFormat(
-        kind="json_schema", name="n", schema=b"{}", raw=b'{"type":"json_schema","name":"n","schema":{}}'
+        kind="json_schema",
+        name="n",
+        schema=b"{}",
+        path="text.format.schema",
+        raw=b'{"type":"json_schema","name":"n","schema":{}}',
     )
     return Request(
         model=draw(NAME),
