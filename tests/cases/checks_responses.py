@@ -125,7 +125,7 @@ async def _rs_02(case: Case) -> None:
 
 
 async def _ub_01(case: Case) -> None:
-    local = Local()
+    local = Local(max_context=200_000)
     local.says("ok")
     config: dict[str, Any] = {"responses": {"max_gb": 1 / 1024}, "storage": {"url": "memory"}}
     async with staged(case, local=local, config=config) as stage:

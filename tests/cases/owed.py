@@ -8,9 +8,6 @@ from collections.abc import Mapping
 __all__ = ["OWED"]
 
 OWED: Mapping[str, str] = {
-    "CL-01/background": "responses",
-    "RP-03": "responses",
-    "UB-01": "responses",
     "FR-03": "guided decoding",
     "FR-04": "guided decoding",
     "GD-01": "guided decoding",
