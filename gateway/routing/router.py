@@ -57,7 +57,7 @@ class Router:
     ) -> None:
         self.names = names
         self._thoughts = KeptThoughts(clock)
-        self.health = health or Health(rules.breaker, clock)
+        self.health = Health(rules.breaker, clock) if health is None else health
         self._rules = rules
         self._probes = Probes(clock)
         self.health.opened = self._probes.watch
