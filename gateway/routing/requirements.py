@@ -97,7 +97,7 @@ def fit(
         request = _fit_parts(request, request.messages, capabilities, spell, dropped)
     unsupported = _unsupported(request, capabilities.fields)
     if unsupported:
-        dropped += [spell(name) for name in unsupported if not _asks_nothing(request, name)]
+        dropped += [_spelled(request, name, spell) for name in unsupported if not _asks_nothing(request, name)]
         request = without_fields(request, unsupported)
     if request.extras and request.dialect not in capabilities.forwards:
         dropped += request.extras
@@ -131,6 +131,12 @@ def fit_target(request: Request, target: Target, spell: Spelling, *, completions
         param = spell("adapter")
         raise InvalidRequest(f"{param}: the model '{request.model}' names an adapter already", param=param)
     return Fitted(replace(asked, model=target.model, adapter=LoraAdapter(name=target.adapter)), fitted.dropped)
+
+
+def _spelled(request: Request, name: str, spell: Spelling) -> str:
+    """The field as the client called it; a format of the answer has several names."""
+    own = request.output_format.field if name == "output_format" and request.output_format is not None else None
+    return own or spell(name)
 
 
 def _unsupported(request: Request, supported: frozenset[str]) -> list[str]:
@@ -270,16 +276,24 @@ def _fit_format(
     request: Request, wanted: OutputFormat, capabilities: Capabilities, dropped: list[str], spell: Spelling
 ) -> Request:
     """The form of the answer, as far as the target holds its answers to it."""
-    path = spell("output_format")
+    path = wanted.field or spell("output_format")
     formats = capabilities.output_formats
     if formats is not None and wanted.kind not in formats:
         dropped.append(path)
         return replace(request, output_format=None)
-    if wanted.schema is None or not (loose := unenforced(wanted.schema, capabilities.schema_lacks)):
-        return request
-    dropped += [f"{path}.schema.{name}" for name in loose]
-    schema = without_unenforced(wanted.schema, capabilities.schema_lacks)
-    return replace(request, output_format=replace(wanted, schema=schema))
+    if wanted.unmapped:
+        dropped += [f"{path}.{option}" for option in wanted.unmapped]
+        wanted = replace(wanted, unmapped=())
+    if wanted.whitespace is not None and formats is None:  # no dialect has a word for it
+        dropped.append(f"{path}.whitespace_pattern")
+        wanted = replace(wanted, whitespace=None)
+    if wanted.kind == "json_schema" and wanted.schema is not None:
+        loose = unenforced(wanted.schema, capabilities.schema_lacks)
+        if loose:
+            dropped += [f"{wanted.path or f'{path}.schema'}.{name}" for name in loose]
+            schema = without_unenforced(wanted.schema, capabilities.schema_lacks)
+            wanted = replace(wanted, schema=schema)
+    return request if wanted is request.output_format else replace(request, output_format=wanted)
 
 
 def _fit_message_extras(

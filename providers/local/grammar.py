@@ -6,10 +6,10 @@ with something that a client wrote is told with its place. Knows no requests and
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from adapters.canonical.errors import InvalidRequest, QueueFull, UnsupportedParameter
 from providers.local.grammar_text import Grammar, Written
+from providers.local.json_schemas import subschemas
 from providers.local.tokenizer import Tokenizer
 
 __all__ = ["GrammarError", "GrammarMask", "Grammars"]
@@ -157,7 +158,7 @@ def _place(part: Written, reason: str) -> str:
         return ""
     shared = {name: part.schema[name] for name in ("$defs", "definitions") if name in part.schema}
     found = ""
-    for count, (place, inner) in enumerate(_subschemas(part.schema)):
+    for count, (place, inner) in enumerate(subschemas(part.schema)):
         if count == _MAX_BLAMED:
             break
         if not place.startswith((f"{found}.", f"{found}[")):
@@ -169,29 +170,3 @@ def _place(part: Written, reason: str) -> str:
         if _fault(part.with_schema(inner)) == reason:
             found = place
     return found
-
-
-_MAPS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_SINGLE: Final = (
-    "items", "additionalProperties", "additionalItems", "not", "if", "then", "else", "contains", "propertyNames",
-    "unevaluatedItems", "unevaluatedProperties",
-)  # fmt: skip
-
-
-def _subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every place where a schema belongs, with what stands there, outer ones first."""
-    todo: list[tuple[str, Any]] = [("", schema)]
-    while todo:
-        path, one = todo.pop()
-        if path:
-            yield path, one
-        if not isinstance(one, dict):
-            continue
-        for keyword, value in one.items():
-            if keyword in _MAPS and isinstance(value, dict):
-                todo += [(f"{path}.{keyword}.{name}", inner) for name, inner in value.items()]
-            elif keyword in _LISTS and isinstance(value, list):
-                todo += [(f"{path}.{keyword}[{place}]", inner) for place, inner in enumerate(value)]
-            elif keyword in _SINGLE:
-                todo.append((f"{path}.{keyword}", value))

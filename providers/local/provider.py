@@ -29,7 +29,9 @@ from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Re
 from providers.choices import fan_out, fan_out_prompts
 from providers.local import local_encoder, prompt_tokens
 from providers.local.answers import answer_best, answer_one, asks_for_best
+from providers.local.constraint import FORMAT_KINDS
 from providers.local.engine_request import gateway_error
+from providers.local.json_schemas import SCHEMA_LACKS
 from providers.local.load_progress import LoadProgress, shown_progress
 from providers.local.loading import AnyModel, ModelLoads
 from providers.local.local_encoder import LocalEncoder
@@ -62,6 +64,8 @@ _CAPABILITIES = Capabilities(
     parts=frozenset((Text, Refusal, Reasoning, ToolCall, ToolResult)),
     messages=True,
     prompts=True,
+    output_formats=FORMAT_KINDS,
+    schema_lacks=SCHEMA_LACKS,
 )
 _NO_GENERATION = Capabilities(fields=frozenset(), parts=frozenset(), messages=False)
 

@@ -8,8 +8,5 @@ from collections.abc import Mapping
 __all__ = ["OWED"]
 
 OWED: Mapping[str, str] = {
-    "FR-03": "guided decoding",
-    "FR-04": "guided decoding",
-    "GD-01": "guided decoding",
     "SEC-03": "image fetching",
 }

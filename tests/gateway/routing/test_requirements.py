@@ -238,3 +238,40 @@ def test_a_choice_of_a_tool_that_was_dropped_goes_with_it() -> None:
 def test_a_summary_of_thoughts_is_what_every_target_gives() -> None:
     asked = request(reasoning=ReasoningOptions(summary="auto"), truncation="disabled")
     assert fitted(asked, NOTHING).dropped == ()
+
+
+def test_a_format_of_another_name_is_refused_by_that_name() -> None:
+    asked = request(output_format=OutputFormat(kind="regex", text="a", field="guided_regex", path="guided_regex"))
+    for capabilities in (NOTHING, Capabilities(fields=EXPRESSIBLE_FIELDS, output_formats=frozenset({"json_object"}))):
+        with pytest.raises(UnsupportedParameter) as caught:
+            fitted(asked, capabilities)
+        assert caught.value.param == "guided_regex"
+
+
+def test_options_of_a_format_are_refused_by_name_or_dropped_and_listed() -> None:
+    wanted = OutputFormat(
+        kind="json_object", field="structured_outputs", whitespace=" ", unmapped=("disable_additional_properties",)
+    )
+    names = ("structured_outputs.disable_additional_properties", "structured_outputs.whitespace_pattern")
+    found = fitted(request(output_format=wanted), EVERYTHING, drop=True)
+    assert found.dropped == names
+    assert found.request.output_format == OutputFormat(kind="json_object", field="structured_outputs")
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(request(output_format=wanted), EVERYTHING)
+    assert caught.value.param == names[0]
+    spaced = request(output_format=OutputFormat(kind="json_object", whitespace=" "))
+    capable = Capabilities(fields=EXPRESSIBLE_FIELDS, output_formats=frozenset({"json_object"}))
+    assert fitted(spaced, capable) == Fitted(spaced)
+
+
+def test_keywords_that_a_target_does_not_enforce_are_named_with_their_place() -> None:
+    wanted = OutputFormat(
+        kind="json_schema", schema=b'{"properties":{"a":{"uniqueItems":true}}}', path="guided_json", field="guided_json"
+    )
+    capable = Capabilities(fields=EXPRESSIBLE_FIELDS, schema_lacks={"uniqueItems": (False,)})
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(request(output_format=wanted), capable)
+    assert caught.value.param == "guided_json.properties.a.uniqueItems"
+    tag = OutputFormat(kind="structural_tag", schema=b'{"format":{"type":"any_text"}}')
+    lacking = Capabilities(fields=EXPRESSIBLE_FIELDS, schema_lacks={"format": ()})
+    assert fitted(request(output_format=tag), lacking).dropped == ()
