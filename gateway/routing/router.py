@@ -62,12 +62,12 @@ class Router:
         self._probes = Probes(clock)
         self.health.opened = self._probes.watch
         self._walking = Walking(rules, self.health, clock, random, observer)
-        self._shadows = Shadows(self._walking, fault)
+        self.shadows = Shadows(self._walking, fault)
         self._deadlines = Deadlines(rules.total_s)
 
     async def aclose(self) -> None:
         """Cancels shadows and probes."""
-        await self._shadows.aclose()
+        await self.shadows.aclose()
         await self._probes.aclose()
 
     async def stream(self, request: Request, progress: Progress, spell: Spelling) -> AsyncGenerator[Batch, None]:
@@ -95,7 +95,7 @@ class Router:
                     deadline.armed = False
                     batch = _first(call, attempts, progress)
                     if route.shadow is not None and not progress.tags:
-                        self._shadows.copy(route.shadow, request, spell, progress)
+                        self.shadows.copy(route.shadow, request, spell, progress)
                     if watch is not None:
                         watch.see(batch)
                     yield batch
