@@ -8,13 +8,12 @@ from aiohttp import web
 from adapters.canonical.errors import InvalidRequest, MethodNotAllowed, NotFound
 from adapters.openai.responses.front import ResponsesFront
 from adapters.openai.responses.kept import with_output
-from adapters.openai.responses.vocabulary import ENCRYPTED, INCLUDE
+from adapters.openai.responses.vocabulary import ENCRYPTED
 from gateway.responses.background import Background
 from gateway.server.exchange import Exchange
-from gateway.server.lists import list_body, page_in
+from gateway.server.lists import answered, included_in, list_of_items, page_in
 from gateway.server.response_create import owner_of, send_events
 from gateway.server.routes import Route
-from gateway.server.whole_answer import WholeAnswer
 from gateway.storage.records import KeptResponse
 from gateway.storage.storage import Storage
 
@@ -41,7 +40,7 @@ class KeptResponses:
             return await self._input_items(exchange, response_id)
         if rest:
             raise _unknown(exchange, rest, ("cancel",), "POST")
-        include = _included(exchange.request)
+        include = included_in(exchange.request)
         if _flag(exchange.request, "stream"):
             return await self._resume(exchange, response_id)
         found = await self._find(exchange, response_id)
@@ -49,7 +48,7 @@ class KeptResponses:
         if ENCRYPTED in include:
             made = await (await self._storage.stores()).responses.made_items(response_id)
             body = with_output(body, [item.raw for item in made]) if made else body
-        return _answered(exchange, body)
+        return answered(exchange, body)
 
     async def _post(self, exchange: Exchange) -> web.StreamResponse:
         response_id, _, rest = (exchange.path_model or "").partition("/")
@@ -61,7 +60,7 @@ class KeptResponses:
         if found.worker is not None:
             await self._stop(found)
             found = await self._find(exchange, response_id)
-        return _answered(exchange, found.body)
+        return answered(exchange, found.body)
 
     async def _delete(self, exchange: Exchange) -> web.StreamResponse:
         response_id, _, rest = (exchange.path_model or "").partition("/")
@@ -72,15 +71,14 @@ class KeptResponses:
             await self._stop(found)
         if not await (await self._storage.stores()).responses.delete(found.owner, response_id):
             raise _missing(response_id)
-        return _answered(exchange, orjson.dumps({"id": response_id, "object": "response", "deleted": True}))
+        return answered(exchange, orjson.dumps({"id": response_id, "object": "response", "deleted": True}))
 
     async def _input_items(self, exchange: Exchange, response_id: str) -> web.StreamResponse:
         page = page_in(exchange.request)
-        _included(exchange.request)
+        include = included_in(exchange.request)
         await self._find(exchange, response_id)
         found = await (await self._storage.stores()).responses.given_items(response_id, page)
-        raws, ids = [item.raw for item in found.items], [item.id for item in found.items]
-        return _answered(exchange, list_body(raws, ids, has_more=found.has_more))
+        return answered(exchange, list_of_items(found, include))
 
     async def _resume(self, exchange: Exchange, response_id: str) -> web.StreamResponse:
         after = _number(exchange.request, "starting_after")
@@ -112,20 +110,6 @@ def _unknown(exchange: Exchange, rest: str, others: Sequence[str], method: str) 
     if rest in others:
         return MethodNotAllowed(f"{exchange.request.method} is not allowed here, expected {method}")
     return NotFound(f"there is no {exchange.request.path[:200]}", code="unknown_url")
-
-
-def _answered(exchange: Exchange, body: bytes) -> web.StreamResponse:
-    exchange.status = 200
-    return WholeAnswer(body=body, headers=exchange.headers())
-
-
-def _included(request: web.BaseRequest) -> Sequence[str]:
-    """Raises InvalidRequest for a value that is none."""
-    found = [*request.query.getall("include", ()), *request.query.getall("include[]", ())]
-    for value in found:
-        if value not in INCLUDE:
-            raise InvalidRequest(f"include: expected one of {', '.join(sorted(INCLUDE))}", param="include")
-    return found
 
 
 def _flag(request: web.BaseRequest, name: str) -> bool:

@@ -1,14 +1,18 @@
-"""Lists with cursors, as OpenAI's API has them: which part the query asks for, and the list's body."""
+"""What the paths of kept things share: pages with cursors, what the query includes, and the answer."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import orjson
 from aiohttp import web
 
 from adapters.canonical.errors import InvalidRequest
-from gateway.storage.records import Page
+from adapters.openai.responses.kept import shown_item
+from adapters.openai.responses.vocabulary import INCLUDE
+from gateway.server.exchange import Exchange
+from gateway.server.whole_answer import WholeAnswer
+from gateway.storage.records import Page, PageOf
 
-__all__ = ["list_body", "page_in"]
+__all__ = ["answered", "included_in", "list_body", "list_of_items", "page_in"]
 
 _MOST = 100
 _ORDERS = {"desc": True, "asc": False}
@@ -37,3 +41,23 @@ def list_body(objects: Sequence[bytes], ids: Sequence[str], *, has_more: bool) -
             "has_more": has_more,
         }
     )
+
+
+def list_of_items(page: PageOf, include: Collection[str]) -> bytes:
+    """A list of items of the Responses API."""
+    shown = [shown_item(item.raw, include) for item in page.items]
+    return list_body(shown, [item.id for item in page.items], has_more=page.has_more)
+
+
+def included_in(request: web.BaseRequest) -> Collection[str]:
+    """Raises InvalidRequest for a value that is none."""
+    found = [*request.query.getall("include", ()), *request.query.getall("include[]", ())]
+    for value in found:
+        if value not in INCLUDE:
+            raise InvalidRequest(f"include: expected one of {', '.join(sorted(INCLUDE))}", param="include")
+    return found
+
+
+def answered(exchange: Exchange, body: bytes) -> web.StreamResponse:
+    exchange.status = 200
+    return WholeAnswer(body=body, headers=exchange.headers())

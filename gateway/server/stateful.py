@@ -10,6 +10,7 @@ from gateway.responses.prepared import Preparation
 from gateway.responses.workers import worker_name
 from gateway.routing.router import Router
 from gateway.server.body import BodyReader
+from gateway.server.conversations import Conversations
 from gateway.server.kept_responses import KeptResponses
 from gateway.server.log import Log
 from gateway.server.response_create import ResponseCreation
@@ -22,6 +23,7 @@ from gateway.storage.storage import Storage
 __all__ = ["Stateful"]
 
 _RESPONSES = "/v1/responses"
+_CONVERSATIONS = "/v1/conversations"
 _DAY_S = 86_400.0
 
 
@@ -51,10 +53,11 @@ class Stateful:
             storage, router, section.background, log, worker=worker_name(), redact=redact, now=now
         )
         front = ResponsesFront(sealer(section, place), now)
+        choose = for_client(front, config.server.dialect)
         keepalive_s, max_depth = config.server.keepalive_s, config.server.max_depth
         creation = ResponseCreation(
             front,
-            for_client(front, config.server.dialect),
+            choose,
             router,
             bodies,
             Preparation(storage, now),
@@ -62,10 +65,13 @@ class Stateful:
             max_depth=max_depth,
             keepalive_s=keepalive_s,
         )
+        conversations = Conversations(choose, storage, bodies, now=now, max_depth=max_depth)
         kept = KeptResponses(front, storage, background, keepalive_s=keepalive_s)
         self.routes: Mapping[str, Route] = {
             _RESPONSES: Route({"POST": creation.serve}, front),
             f"{_RESPONSES}/*": kept.route,
+            _CONVERSATIONS: conversations.route,
+            f"{_CONVERSATIONS}/*": conversations.route_below,
         }
 
     def start(self) -> None:

@@ -2,7 +2,7 @@
 maker died in the middle of it. Pure; knows no store.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -11,10 +11,10 @@ from msgspec.json import Decoder
 
 from adapters.canonical.errors import GatewayError
 from adapters.openai.responses.response_object import error_of
-from adapters.openai.responses.vocabulary import CUSTOM_CALL, FUNCTION_CALL
+from adapters.openai.responses.vocabulary import CUSTOM_CALL, ENCRYPTED, FUNCTION_CALL, REASONING
 from adapters.openai.responses.wire_events import ResponseEvent
 
-__all__ = ["Salvaged", "id_of", "referenced_ids", "resolved_items", "salvaged", "with_output"]
+__all__ = ["Salvaged", "id_of", "referenced_ids", "resolved_items", "salvaged", "shown_item", "with_output"]
 
 _ADDED = "response.output_item.added"
 _DONE = "response.output_item.done"
@@ -63,6 +63,15 @@ def _reference(raw: bytes) -> str | None:
         return None
     is_reference = item.type == "item_reference" or (item.type is None and not bytes(item.role))
     return item.id if is_reference else None
+
+
+def shown_item(item: bytes, include: Collection[str]) -> bytes:
+    """The item as a list shows it: what it has sealed only where that is asked for."""
+    if ENCRYPTED in include or _ITEM.decode(item).type != REASONING:
+        return item
+    fields = _OBJECT.decode(item)
+    fields.pop("encrypted_content", None)
+    return orjson.dumps({name: orjson.Fragment(bytes(raw)) for name, raw in fields.items()})
 
 
 class Salvaged(NamedTuple):
