@@ -21,6 +21,8 @@ __all__ = [
     "ForwardAnswer",
     "ForwardCall",
     "Forwarder",
+    "Measure",
+    "Measured",
     "Prober",
     "Reranker",
     "TokenCounter",
@@ -102,6 +104,22 @@ class Forwarder(Protocol):
 class Prober(Protocol):
     async def probe(self) -> None:
         """Asks the upstream something that spends no tokens and is not answered from memory. Raises GatewayError."""
+        ...
+
+
+class Measure(Struct, frozen=True):
+    """A number about the engine of one model: its name in lower case, and whether it only ever grows."""
+
+    model: str
+    name: str
+    value: float
+    grows: bool = False
+
+
+@runtime_checkable
+class Measured(Protocol):
+    def measures(self) -> Sequence[Measure]:
+        """The engine's numbers of this moment, of every model that is loaded. Does not block."""
         ...
 
 

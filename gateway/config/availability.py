@@ -13,7 +13,6 @@ __all__ = ["NOT_AVAILABLE", "PROVIDER_TYPES_TO_COME", "find_unavailable"]
 
 NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "server.workers": (1,),
-    "server.admin_port": (),
     "server.cors": ((),),
     "server.tls": (),
     "server.request_templates": (False,),
@@ -34,9 +33,6 @@ NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "tools": (),
     "fetch": (),
     "guardrails": ((),),
-    "telemetry.prometheus": (False,),
-    "telemetry.otlp": (),
-    "telemetry.content": ("off",),
     "prices": (),
 }
 

@@ -11,7 +11,7 @@ from gateway.routing.health import TargetHealth
 from gateway.routing.progress import Progress
 from gateway.routing.route import Target
 
-__all__ = ["Attempt", "AttemptKind", "AttemptObserver", "Outcome"]
+__all__ = ["Attempt", "AttemptKind", "AttemptObserver", "AttemptObservers", "Outcome"]
 
 
 class AttemptKind(Enum):
@@ -70,3 +70,18 @@ class AttemptObserver(Protocol):
     def ended(self, attempt: Attempt) -> None:
         """Exactly once for each that began, on every way out."""
         ...
+
+
+class AttemptObservers:
+    """Several as one."""
+
+    def __init__(self, *observers: AttemptObserver) -> None:
+        self._observers = observers
+
+    def began(self, attempt: Attempt) -> None:
+        for observer in self._observers:
+            observer.began(attempt)
+
+    def ended(self, attempt: Attempt) -> None:
+        for observer in self._observers:
+            observer.ended(attempt)

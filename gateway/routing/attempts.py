@@ -161,6 +161,7 @@ class Attempts:
         """Its first output came: it is the one that answers."""
         self._walking.answered(attempt)
         self._progress.target = attempt.target
+        self._progress.called = attempt.began
 
     def finished(self, attempt: Attempt) -> None:
         self._walking.end(attempt, Outcome.ANSWERED)

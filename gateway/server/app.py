@@ -20,6 +20,7 @@ from adapters.openai.chat.front import ChatFront
 from adapters.openai.completions.front import CompletionsFront
 from gateway.config import Config, ProviderConfig, Redactor
 from gateway.config.sections.local import LocalProvider
+from gateway.routing.attempt import AttemptObservers
 from gateway.routing.counting import TokenCounts
 from gateway.routing.health import Health
 from gateway.routing.names import ModelLists
@@ -34,11 +35,14 @@ from gateway.server.door import ClientKey, Door, KeyDoor, LoopbackDoor
 from gateway.server.forwarding import Forwarding, forwarded_routes
 from gateway.server.generation import Generation
 from gateway.server.log import Log
+from gateway.server.observed import Observed
 from gateway.server.ollama_routes import ollama_posts, ollama_questions
 from gateway.server.route_table import build_names, routing_rules
 from gateway.server.service import ListingFront, Served, Service
 from gateway.server.stateful import Stateful
 from gateway.server.token_count import CountingFront, TokenCount
+from gateway.telemetry.gauges import engine_gauges, gauge, target_gauges
+from gateway.telemetry.names import ACTIVE_REQUESTS, HELD_BODIES
 from gateway.version import VERSION
 from providers.base import Limits, Provider, ProviderSettings
 from providers.registry import build as build_provider
@@ -111,9 +115,11 @@ class App:
         *,
         router: Router,
         stateful: Stateful,
+        observed: Observed,
         admin: Service | None = None,
     ) -> None:
         self._providers = providers
+        self._observed = observed
         self._stateful = stateful
         self._lists = lists
         self._router = router
@@ -127,6 +133,7 @@ class App:
         for provider in self._providers.values():
             await provider.start()
         self._stateful.start()
+        self._observed.start()
         self.service.started = True
 
     async def drain(self, seconds: float) -> None:
@@ -149,6 +156,7 @@ class App:
         await self._router.aclose()
         for provider in self._providers.values():
             await provider.aclose()
+        await self._observed.aclose()
         self.log.flush()
 
 
@@ -170,6 +178,7 @@ def build_app(
     redact = Redactor(config.secrets)
     log = Log(around.log, form=config.telemetry.log, now=around.now, redact=redact)
     lists = ModelLists(providers, around.clock)
+    observed = Observed(config.telemetry, log, clock=around.clock, now=around.now, bits=_ids.getrandbits, redact=redact)
     rules = routing_rules(config)
     health = Health(rules.breaker, around.clock)
     names = build_names(config, providers, lists, health, clock=around.clock, random=around.random)
@@ -179,7 +188,7 @@ def build_app(
         around.random,
         clock=around.clock,
         health=health,
-        observer=AttemptLog(log) if around.log is not None else None,
+        observer=AttemptObservers(AttemptLog(log), observed.observer),
         fault=log.fault,
     )
     max_bytes = int(config.server.max_body_mb * 2**20)
@@ -219,7 +228,7 @@ def build_app(
             total_s=config.reliability.timeouts.total_s,
         )
     )
-    admin_table: AdminTable = {}
+    admin_table: AdminTable = {**observed.table}
     has_admin_port = config.server.admin_port is not None
     edge = partial(
         Service,
@@ -233,6 +242,7 @@ def build_app(
     )
     service = edge(
         served,
+        observer=observed.observer,
         asked=ollama_questions(_OLLAMA, catalogue),
         other={**forwarded, **stateful.routes, **({} if has_admin_port else admin_routes(admin_table))},
         lists=_LISTS,
@@ -240,7 +250,13 @@ def build_app(
         by_start=_BY_START,
     )
     admin = edge({}, other=admin_routes(admin_table)) if has_admin_port else None
-    return App(providers, lists, service, log, router=router, stateful=stateful, admin=admin)
+    if observed.metrics is not None:
+        observed.metrics.gauges += [
+            lambda: [gauge(ACTIVE_REQUESTS, service.active), gauge(HELD_BODIES, held.held)],
+            partial(target_gauges, router.health, around.clock),
+            partial(engine_gauges, list(providers.values())),
+        ]
+    return App(providers, lists, service, log, router=router, stateful=stateful, observed=observed, admin=admin)
 
 
 def build_providers(config: Config) -> dict[str, Provider]:

@@ -2,20 +2,31 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from aiohttp import web
 
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import Started
+from adapters.canonical.request import Request
 from adapters.front import Front, StreamRenderer
 from gateway.routing.router import Progress
 from gateway.server.answer_headers import answer_headers, stream_headers
 from gateway.server.door import ClientKey
 from gateway.server.event_stream import EventStream
 from gateway.server.log import Log
+from gateway.server.request_metrics import METRICS_HEADER, metrics_comment, request_metrics
 from providers.base import Batch
 
-__all__ = ["Exchange"]
+__all__ = ["Exchange", "Transcript"]
+
+
+class Transcript(Protocol):
+    """What a request says, and what it is answered."""
+
+    def asked(self, request: Request) -> None: ...
+
+    def feed(self, batch: Batch) -> None: ...
 
 
 class Exchange:
@@ -24,6 +35,9 @@ class Exchange:
     __slots__ = (
         "_clock",
         "began",
+        "cache",
+        "cost_usd",
+        "ended",
         "error",
         "evicted",
         "first_output",
@@ -42,6 +56,7 @@ class Exchange:
         "streams",
         "task",
         "token",
+        "transcript",
         "upstream_request_id",
     )
 
@@ -60,6 +75,8 @@ class Exchange:
         self._clock = clock
         self.task = task
         self.began = clock()
+        self.ended = self.began
+        """When it was over; the same as `began` until then."""
         self.status = 0
         self.key: ClientKey | None = None
         self.front: Front | None = None
@@ -76,6 +93,11 @@ class Exchange:
         self.renderer: StreamRenderer | None = None
         self.settle: Callable[[], Awaitable[None]] | None = None
         """What is done between the end of a stream and its last frames, whether it ends well or not."""
+        self.transcript: Transcript | None = None
+        """What is written down of the texts, where telemetry may hold them; None: nothing."""
+        self.cost_usd: float | None = None
+        self.cache: str | None = None
+        """What the response cache said: hit or miss; None: it was not asked."""
         self.evicted = False
         """The gateway itself cancelled the request, because it stops."""
 
@@ -91,9 +113,20 @@ class Exchange:
 
     def headers(self) -> dict[str, str]:
         headers = answer_headers(self.request_id, self.progress, self.upstream_request_id)
+        if self._wants_metrics:
+            headers[METRICS_HEADER] = request_metrics(self, self._clock())
         if self.front is not None:
             headers[self.front.request_id_header] = self.request_id
         return headers
+
+    @property
+    def _wants_metrics(self) -> bool:
+        return self.request.headers.get(METRICS_HEADER) == "true"
+
+    def last_comment(self) -> bytes:
+        """What comes before the last frames of a stream of server-sent events; empty: nothing."""
+        is_sse = self.front is not None and self.front.stream_content_type.startswith("text/event-stream")
+        return metrics_comment(self, self._clock()) if is_sse and self._wants_metrics else b""
 
     def stream_headers(self) -> dict[str, str]:
         self.status = 200
@@ -112,14 +145,18 @@ class Exchange:
             self.evicted = True
             self.task.cancel()
 
+    def end(self) -> None:
+        """The answer is over, in whatever way."""
+        self.ended = self._clock()
+
     def log(self, log: Log, path: str) -> None:
-        """Writes the request's line."""
+        """Writes the line of a request that has ended."""
         fields: dict[str, object] = {
             "request_id": self.request_id,
             "method": self.request.method,
             "path": path,
             "status": self.status,
-            "duration_ms": _ms(self._clock() - self.began),
+            "duration_ms": _ms(self.ended - self.began),
         }
         if self.first_output is not None:
             fields["ttft_ms"] = _ms(self.first_output - self.began)
@@ -129,6 +166,8 @@ class Exchange:
             fields["model"], fields["stream"] = log.outside(self.model), self.streams
         if self.progress is not None:
             _add_progress(fields, self.progress, log)
+        if self.cache is not None:
+            fields["cache"] = self.cache
         if self.error is not None:
             fields["error"] = self.error.code or self.error.type
         log.write("request", fields)

@@ -82,11 +82,16 @@ async def whole_result(exchange: Exchange, router: Router, front: Front, request
     """The whole answer."""
     assert exchange.progress is not None
     folder = Folder()
+    transcript = exchange.transcript
+    if transcript is not None:
+        transcript.asked(request)
     async with aclosing(router.stream(request, exchange.progress, front.client_field)) as batches:
         async for batch in batches:
             if exchange.first_output is None:
                 exchange.see_first(batch)
             folder.feed(batch)
+            if transcript is not None:
+                transcript.feed(batch)
     return folder.result()
 
 
@@ -97,6 +102,9 @@ async def streamed(
     assert exchange.progress is not None
     renderer = exchange.renderer
     assert renderer is not None
+    transcript = exchange.transcript
+    if transcript is not None:
+        transcript.asked(request)
     async with (
         EventStream(
             exchange.request,
@@ -111,9 +119,11 @@ async def streamed(
         async for batch in batches:
             if exchange.first_output is None:
                 exchange.see_first(batch)
+            if transcript is not None:
+                transcript.feed(batch)
             if frames := feed(batch):
                 await write(frames)
-        frames = renderer.finish()
+        frames = exchange.last_comment() + renderer.finish()
         if exchange.settle is not None:
             await exchange.settle()
         return await stream.end(frames)

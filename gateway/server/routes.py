@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -22,16 +22,21 @@ Handler = Callable[[Exchange], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What serves the methods of one path. `front` is the dialect of its errors; None is OpenAI's."""
+    """What serves the methods of one path. `front` is the dialect of its errors; None is OpenAI's.
+
+    `label` is the path in the table, by which telemetry counts; `Routes` sets it.
+    """
 
     methods: Mapping[str, Handler]
     front: Front | None = None
+    label: str = field(default="", compare=False)
 
 
 class Routes:
     def __init__(self, table: Mapping[str, Route]) -> None:
-        self._exact = {path: route for path, route in table.items() if "*" not in path}
-        self._named = {path: route for path, route in table.items() if "*" in path}
+        labelled = {path: replace(route, label=path) for path, route in table.items()}
+        self._exact = {path: route for path, route in labelled.items() if "*" not in path}
+        self._named = {path: route for path, route in labelled.items() if "*" in path}
         self._starts = sorted({path.partition("*")[0] for path in self._named})
 
     def find(self, path: str, query: str) -> tuple[Route | None, str | None]:

@@ -35,7 +35,7 @@ from gateway.server.exchange import Exchange
 from gateway.server.log import Log
 from gateway.server.routes import Handler, Route, Routes
 
-__all__ = ["ListingFront", "Served", "Service"]
+__all__ = ["ListingFront", "RequestObserver", "Served", "Service"]
 
 _OPENAI_LIST = OpenAIModelList()
 _EVICTION_S = 5.0
@@ -54,6 +54,16 @@ class Served(Protocol):
         ...
 
     async def serve(self, exchange: Exchange) -> web.StreamResponse: ...
+
+
+class RequestObserver(Protocol):
+    """Sees every request but those for health. Called on the hot path: must be quick, and not raise."""
+
+    def request_began(self, exchange: Exchange) -> None: ...
+
+    def request_ended(self, exchange: Exchange, route: str) -> None:
+        """Exactly once for each that began. `route` is the path as the table of routes has it; empty: there is none."""
+        ...
 
 
 class ListingFront(Front, ModelListForm, Protocol):
@@ -84,7 +94,9 @@ class Service:
         clock: Callable[[], float],
         token: Callable[[], str],
         redact: Callable[[str], str],
+        observer: RequestObserver | None = None,
     ) -> None:
+        self._observer = observer
         self._routes = Routes(
             {
                 **{path: Route({"POST": one.serve}, one.front) for path, one in served.items()},
@@ -124,6 +136,9 @@ class Service:
         exchange.front = (route.front if route is not None else None) or self._front_of(request, path)
         self._active.add(exchange)
         self._idle.clear()
+        observer = self._observer if path not in _OPEN else None
+        if observer is not None:
+            observer.request_began(exchange)
         try:
             response = await self._handler(exchange, route, path, query)(exchange)
         except asyncio.CancelledError:
@@ -144,6 +159,9 @@ class Service:
             self._active.discard(exchange)
             if not self._active:
                 self._idle.set()
+            exchange.end()
+            if observer is not None:
+                observer.request_ended(exchange, route.label if route is not None else "")
             if path not in _OPEN:
                 exchange.log(self._log, path if self._routes.is_written_out(path) else self._log.outside(path))
         if self.draining:
@@ -165,6 +183,11 @@ class Service:
         response = web.Response(status=error.status, body=render_error(error), headers=error_headers(headers, error))
         response.force_close()
         return response
+
+    @property
+    def active(self) -> int:
+        """How many requests run."""
+        return len(self._active)
 
     async def drain(self, seconds: float) -> None:
         """Waits until no request runs, at most so long; then cancels the rest, telling their clients."""

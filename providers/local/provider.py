@@ -24,7 +24,7 @@ from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from local_engine.encoding import EncoderStats
 from local_engine.errors import EngineError, InvalidInput, ModelLoadError, UnknownAdapter
 from local_engine.generation import EngineStats
-from providers.abilities import lacks
+from providers.abilities import Measure, lacks
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness
 from providers.choices import fan_out, fan_out_prompts
 from providers.local import local_encoder, prompt_tokens
@@ -36,6 +36,7 @@ from providers.local.load_progress import LoadProgress, shown_progress
 from providers.local.loading import AnyModel, ModelLoads
 from providers.local.local_encoder import LocalEncoder
 from providers.local.local_model import LocalModel
+from providers.local.measures import measures
 from providers.local.open_model import open_model
 from providers.local.settings import LocalModelSettings, LocalSettings, read_settings
 from providers.local.thinking import reads_effort
@@ -183,6 +184,11 @@ class LocalProvider:
         """The same of an embedding model or a cross-encoder."""
         loaded = self._loads.loaded(model)
         return loaded.engine.stats() if isinstance(loaded, LocalEncoder) else None
+
+    def measures(self) -> Sequence[Measure]:
+        """The numbers of every engine that is loaded (`providers.abilities.Measured`)."""
+        stats = ((name, self.engine_stats(name) or self.encoder_stats(name)) for name in self._models)
+        return [measure for name, found in stats if found is not None for measure in measures(name, found)]
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
         if asks_for_best(request):

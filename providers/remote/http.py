@@ -23,6 +23,7 @@ from providers.base import Limits, ProviderSettings
 from providers.remote.connector import Connector
 from providers.remote.failure import broken_answer, no_answer
 from providers.remote.pooled_post import MAX_SMALL_BYTES, PooledAnswer, PooledPost
+from providers.trace_context import TRACE
 
 __all__ = ["BESIDE_VERSION", "MAX_BODY_BYTES", "MAX_ERROR_BYTES", "Answer", "HttpClient"]
 
@@ -100,6 +101,8 @@ class HttpClient:
             sent.update(headers)
         if request_id is not None and _is_header_value(request_id):
             sent["x-request-id"] = request_id
+        for name, value in TRACE.get():
+            sent[name] = value
         sent["content-length"] = str(len(body))
         call: Coroutine[None, None, PooledAnswer | aiohttp.ClientResponse]
         if len(body) <= MAX_SMALL_BYTES and self._proxy is None:
@@ -124,6 +127,8 @@ class HttpClient:
         """
         sent = self._headers.copy()
         sent.update(headers)
+        for name, value in TRACE.get():
+            sent[name] = value
         sent["accept-encoding"] = "identity"  # the length of an answer is passed on with it
         if request_id is not None and _is_header_value(request_id):
             sent["x-request-id"] = request_id

@@ -13,6 +13,7 @@ class Telemetry(Section):
     log: Literal["json", "text"] = Field(default="json", description="Form of the log lines on stderr.")
     prometheus: bool = Field(default=False, description="Serve /metrics.")
     otlp: HttpUrl | None = Field(default=None, description="Address of an OpenTelemetry collector.")
+    sample: float = Field(default=1, ge=0, le=1, description="Share of the requests that are traced.")
     content: Literal["off", "on"] = Field(default="off", description="Do traces hold prompts and answers?")
 
 

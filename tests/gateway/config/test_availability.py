@@ -17,14 +17,13 @@ def test_the_whole_format_is_known_and_only_what_is_missing_is_refused() -> None
         f"run.yaml:17: providers.claude.api_key: the file '/nowhere/anthropic' {why}",
         f"run.yaml:72: prices.file: prices.yaml: {why}",
     ]
-    assert len(lines) > 10
+    assert len(lines) > len(missing)
 
 
 @pytest.mark.parametrize(
     ("text", "place"),
     [
         ("server: {workers: 2}", "server.workers"),
-        ("server: {admin_port: 9090}", "server.admin_port"),
         ("server: {cors: ['*']}", "server.cors"),
         ("server: {tls: {cert: a, key: b}}", "server.tls"),
         ("server: {request_templates: true}", "server.request_templates"),
@@ -39,9 +38,6 @@ def test_the_whole_format_is_known_and_only_what_is_missing_is_refused() -> None
         ("tools: {from_request: false}", "tools"),
         ("fetch: {max_mb: 1}", "fetch"),
         ("guardrails: [{regex: x}]", "guardrails"),
-        ("telemetry: {prometheus: true}", "telemetry.prometheus"),
-        ("telemetry: {otlp: 'http://x'}", "telemetry.otlp"),
-        ("telemetry: {content: on}", "telemetry.content"),
     ],
 )
 def test_what_this_version_lacks_is_refused_and_never_ignored(text: str, place: str) -> None:

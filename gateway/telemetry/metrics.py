@@ -1,0 +1,104 @@
+"""Counts what ends: requests by route, model, provider and key, and calls of targets. Gauges are asked for when read.
+
+Labels are bounded: routes, providers and keys are the gateway's own names; a model is counted under the name that the
+client asked for only if a target of it was found; and past MAX_SERIES sets of labels everything is OTHER.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from adapters.canonical.usage import Usage
+from gateway.routing.attempt import Attempt
+from gateway.server.exchange import Exchange
+from gateway.telemetry import names
+from gateway.telemetry.series import MAX_SERIES, OTHER, AttemptSeries, Gauge, RequestSeries, Snapshot
+
+__all__ = ["Gauges", "Metrics", "time_per_token"]
+
+Gauges = Callable[[], Iterable[Gauge]]
+
+
+class Metrics:
+    """Of one process. `gauges` tell the numbers of the moment."""
+
+    def __init__(self, gauges: Sequence[Gauges] = (), *, max_series: int = MAX_SERIES) -> None:
+        self.gauges = list(gauges)
+        self._requests: dict[tuple[str, str, str, str], RequestSeries] = {}
+        self._attempts: dict[tuple[str, str], AttemptSeries] = {}
+        self._max_series = max_series
+        self._left_out = 0
+
+    def snapshot(self) -> Snapshot:
+        """What was counted until now; it shares its numbers with this object, so encode or render it at once."""
+        gauges = [gauge for told in self.gauges for gauge in told()]
+        if self._left_out:
+            name = names.SERIES_LEFT_OUT
+            gauges.append(Gauge(name.name, name.unit, name.help, self._left_out, counter=True))
+        return Snapshot(self._requests, self._attempts, gauges)
+
+    def request_ended(self, exchange: Exchange, route: str) -> None:
+        progress = exchange.progress
+        target = progress.target if progress is not None else None
+        labels = (
+            route,
+            (exchange.model or "") if target is not None else "",
+            target.provider.name if target is not None else "",
+            exchange.key.id if exchange.key is not None else "",
+        )
+        series = self._requests.get(labels) or self._new_series(labels)
+        error = exchange.error
+        ending = (exchange.status, "" if error is None else type(error).__name__)
+        series.ended[ending] = series.ended.get(ending, 0) + 1
+        series.duration.observe(exchange.ended - exchange.began)
+        if exchange.cache is not None:
+            series.cache[exchange.cache] = series.cache.get(exchange.cache, 0) + 1
+        if progress is None:
+            return
+        if progress.called is not None:
+            series.queue.observe(progress.called - exchange.began)
+        usage = progress.usage
+        if exchange.streams and exchange.first_output is not None:
+            series.ttft.observe(exchange.first_output - exchange.began)
+            per_token = time_per_token(exchange, usage)
+            if per_token is not None:
+                series.tpot.observe(per_token)
+        if usage is not None:
+            _count_tokens(series, usage)
+        if exchange.cost_usd is not None:
+            series.cost_usd += exchange.cost_usd
+
+    def attempt_ended(self, attempt: Attempt) -> None:
+        target = (attempt.target.provider.name, attempt.target.model)
+        series = self._attempts.get(target)
+        if series is None:
+            if len(self._attempts) >= self._max_series:
+                target = (target[0], OTHER)
+            series = self._attempts.setdefault(target, AttemptSeries())
+        error = attempt.error
+        ending = (attempt.kind.value, attempt.outcome.value, "" if error is None else type(error).__name__)
+        series.ended[ending] = series.ended.get(ending, 0) + 1
+        if attempt.ended is not None:
+            series.duration.observe(attempt.ended - attempt.began)
+
+    def _new_series(self, labels: tuple[str, str, str, str]) -> RequestSeries:
+        if len(self._requests) >= self._max_series:
+            self._left_out += 1
+            labels = (labels[0], OTHER, OTHER, OTHER)
+        return self._requests.setdefault(labels, RequestSeries())
+
+
+def time_per_token(exchange: Exchange, usage: Usage | None) -> float | None:
+    """Seconds between two tokens of a stream that came whole; None where nobody can tell."""
+    if usage is None or exchange.first_output is None or exchange.error is not None:
+        return None
+    after_first = (usage.completion_tokens or 0) - 1
+    return (exchange.ended - exchange.first_output) / after_first if after_first > 0 else None
+
+
+def _count_tokens(series: RequestSeries, usage: Usage) -> None:
+    if usage.prompt_tokens is not None:
+        series.prompt.observe(usage.prompt_tokens)
+    if usage.completion_tokens is not None:
+        series.completion.observe(usage.completion_tokens)
+    series.cached_tokens += usage.cached_tokens or 0
+    series.cache_write_tokens += usage.cache_write_tokens or 0
+    series.reasoning_tokens += usage.reasoning_tokens or 0

@@ -1,0 +1,12 @@
+"""The W3C trace that the present task works for: what every call of an upstream carries on (`traceparent`).
+
+Set by whoever serves the request, for each call anew; read by the HTTP client and by the local engine's provider. A
+context variable, since a trace goes with everything that a task does, and with the tasks that it starts.
+"""
+
+from contextvars import ContextVar
+
+__all__ = ["TRACE"]
+
+TRACE: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("TRACE", default=())
+"""Headers by name: `traceparent`, and `tracestate` where there is one. Empty: there is no trace."""

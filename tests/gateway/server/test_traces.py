@@ -1,0 +1,159 @@
+"""Traces over real sockets: the client's is continued, every call is a span, and a collector gets what there is."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from gateway.config import parse_config
+from gateway.server.app import Surroundings, build_app
+from tests.gateway.server.running import chat
+from tests.mock_upstream import Answer, MockUpstream
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+SPAN = "00f067aa0ba902b7"
+PARENT = f"00-{TRACE}-{SPAN}-01"
+GOOD = Answer.json(
+    b'{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop",'
+    b'"message":{"role":"assistant","content":"the-answer"}}],"usage":{"prompt_tokens":3,"completion_tokens":2}}'
+)
+BAD = Answer.json(b'{"error":{"message":"no"}}', 500)
+
+
+class Collector:
+    """What a collector of OTLP over HTTP was sent."""
+
+    def __init__(self) -> None:
+        self.spans: dict[str, Any] = {}
+        self.metrics: dict[str, Any] = {}
+        self.url = ""
+
+    async def traces(self, request: web.Request) -> web.Response:
+        sent = ExportTraceServiceRequest.FromString(await request.read())
+        for resource in sent.resource_spans:
+            for scope in resource.scope_spans:
+                self.spans.update({span.name: span for span in scope.spans})
+        return web.Response()
+
+    async def measures(self, request: web.Request) -> web.Response:
+        sent = ExportMetricsServiceRequest.FromString(await request.read())
+        for resource in sent.resource_metrics:
+            for scope in resource.scope_metrics:
+                self.metrics.update({metric.name: metric for metric in scope.metrics})
+        return web.Response()
+
+
+@asynccontextmanager
+async def collecting() -> AsyncIterator[Collector]:
+    collector = Collector()
+    app = web.Application()
+    app.add_routes([web.post("/v1/traces", collector.traces), web.post("/v1/metrics", collector.measures)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    collector.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield collector
+    finally:
+        await runner.cleanup()
+
+
+async def ask(upstream: MockUpstream, telemetry: str = "{}", count: int = 1, **headers: str) -> int:
+    """Asks a gateway in front of the upstream, stops it, and gives the last status."""
+    extra = "reliability: {retry: {attempts: 2, max_wait_s: 0.01}}\nstorage: {url: memory}\n"
+    text = (
+        f"version: 1\nproviders:\n  up: {{type: openai-compatible, base_url: '{upstream.base_url}'}}\n"
+        f"telemetry: {telemetry}\n{extra}"
+    )
+    app = build_app(parse_config(text, {}, provider_types=["openai-compatible"]), around=Surroundings(log=None))
+    await app.start()
+    server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/chat/completions"
+    try:
+        async with aiohttp.ClientSession() as session:
+            for number in range(count):
+                sent = headers if number == 0 else {}
+                async with session.post(url, json=chat("up/m", session_id="s-1"), headers=sent) as answer:
+                    await answer.read()
+                    status = answer.status
+    finally:
+        server.close()
+        await app.drain(0)
+        await app.aclose()
+    return status
+
+
+async def test_a_client_s_trace_goes_on_to_the_upstream_without_any_collector() -> None:
+    async with MockUpstream(GOOD) as upstream:
+        assert await ask(upstream, traceparent=PARENT, tracestate="vendor=1") == 200
+        assert upstream.requests[0].headers["traceparent"] == PARENT
+        assert upstream.requests[0].headers["tracestate"] == "vendor=1"
+
+
+async def test_a_trace_ends_with_its_request() -> None:
+    async with MockUpstream(GOOD) as upstream:
+        await ask(upstream, count=2, traceparent=PARENT)
+        assert "traceparent" not in upstream.requests[1].headers
+
+
+async def test_a_request_and_its_calls_are_spans_of_the_client_s_trace() -> None:
+    async with collecting() as collector, MockUpstream(BAD, GOOD) as upstream:
+        assert await ask(upstream, f"{{otlp: '{collector.url}'}}", traceparent=PARENT) == 200
+        server = collector.spans["POST /v1/chat/completions"]
+        call = collector.spans["chat m"]
+        assert server.trace_id.hex() == call.trace_id.hex() == TRACE
+        assert server.parent_span_id.hex() == SPAN
+        assert call.parent_span_id == server.span_id
+        sent = [request.headers["traceparent"].split("-") for request in upstream.requests]
+        assert [part[1] for part in sent] == [TRACE, TRACE]
+        assert sent[1][2] == call.span_id.hex() != sent[0][2]
+        values = {item.key: item.value for item in server.attributes}
+        assert values["gen_ai.conversation.id"].string_value == "s-1"
+        assert values["gen_ai.usage.output_tokens"].int_value == 2
+        assert values["gen_ai.provider.name"].string_value == "up"
+        assert server.start_time_unix_nano < call.start_time_unix_nano < call.end_time_unix_nano
+
+
+async def test_a_trace_that_is_not_recorded_makes_no_spans_but_goes_on() -> None:
+    async with collecting() as collector, MockUpstream(GOOD) as upstream:
+        await ask(upstream, f"{{otlp: '{collector.url}'}}", traceparent=PARENT[:-1] + "0")
+        assert collector.spans == {}
+        assert upstream.requests[0].headers["traceparent"] == PARENT[:-1] + "0"
+
+
+async def test_metrics_go_to_the_collector_under_the_conventions_names() -> None:
+    async with collecting() as collector, MockUpstream(GOOD) as upstream:
+        await ask(upstream, f"{{otlp: '{collector.url}'}}")
+        point = collector.metrics["gen_ai.server.request.duration"].histogram.data_points[0]
+        assert point.count == 1
+        assert {item.key for item in point.attributes} >= {"gen_ai.request.model", "gen_ai.provider.name"}
+        usage = collector.metrics["gen_ai.client.token.usage"].histogram.data_points
+        assert sorted(point.sum for point in usage) == [2, 3]
+
+
+@pytest.mark.parametrize("content", ["off", "on"])
+async def test_texts_are_told_only_where_the_file_says_so(content: str) -> None:
+    async with collecting() as collector, MockUpstream(GOOD) as upstream:
+        await ask(upstream, f"{{otlp: '{collector.url}', content: {content}}}")
+        said = str(collector.spans) + str(collector.metrics)
+        assert ("the-answer" in said) == (content == "on")
+        keys = {item.key for item in collector.spans["POST /v1/chat/completions"].attributes}
+        assert ("gen_ai.input.messages" in keys) == (content == "on")
+
+
+async def test_no_trace_is_begun_for_requests_outside_the_sample() -> None:
+    async with collecting() as collector, MockUpstream(GOOD) as upstream:
+        await ask(upstream, f"{{otlp: '{collector.url}', sample: 0}}")
+        assert collector.spans == {}
+
+
+async def test_a_collector_that_is_away_is_no_failure() -> None:
+    async with MockUpstream(GOOD) as upstream:
+        assert await ask(upstream, "{otlp: 'http://127.0.0.1:9'}") == 200
