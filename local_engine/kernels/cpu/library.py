@@ -34,7 +34,7 @@ INSTRUCTION_SETS: Final = ("avx512", "avx2vnni", "avx2", "neon", "portable")
 """Of all builds, the best one first."""
 
 # Of the structures below and of the packed layout; the same as kernels_version in api.cpp.
-_VERSION = 1
+_VERSION = 2
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]

@@ -1,4 +1,4 @@
-// The rows that a matrix is applied to: floats, and the same as signed bytes in groups of 32 with a scale each.
+// The rows that a matrix is applied to: floats, and the same as signed bytes in groups of 16 with a scale each.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,11 @@
 
 namespace kernels {
 
-// Rows of `columns` floats. Quantised, x is scale * q, q the whole number nearest to x * (kLevels / largest |x| of the
-// group). Coarse, q is a byte. Fine, for the last matrix, where rounding moves logits directly: q is 128 * byte + low.
+constexpr int kActivationGroup = 16;
+
+// Rows of `columns` floats, a multiple of 32 where they are quantised. Then x is scale * q, q the whole number nearest to
+// x * (levels / largest |x| of the group). Coarse, q is a byte. Fine, for the last matrix, where rounding moves logits
+// directly: q is 128 * byte + low.
 struct Activations {
   static constexpr float kCoarseLevels = 127.0f;
   static constexpr float kFineLevels = 127.0f * 128.0f;
@@ -21,18 +24,17 @@ struct Activations {
   Buffer<int8_t> bytes;
   Buffer<int8_t> low_bytes;      // -64 to 63
   Buffer<float> scales;          // one a group
-  Buffer<float> scaled_sums;     // scale * sum of q
-  Buffer<int32_t> negated_sums;  // minus the sum of 16 q, two a group
+  Buffer<int32_t> negated_sums;  // minus the sum of a group's q
+  Buffer<float> scaled_sums;     // of two groups, as the offsets of weights need them
 
-  // Room for rows of up to max_columns, a multiple of 32.
   void reserve(int rows, int max_columns) {
     const size_t items = static_cast<size_t>(rows) * max_columns;
     floats.reserve(items);
     bytes.reserve(items);
     if (fine) low_bytes.reserve(items);
-    scales.reserve(items / kGroup);
+    scales.reserve(items / kActivationGroup);
+    negated_sums.reserve(items / kActivationGroup);
     scaled_sums.reserve(items / kGroup);
-    negated_sums.reserve(items / (kGroup / 2));
   }
 
   float* row(int index) { return floats.data() + static_cast<size_t>(index) * columns; }
@@ -40,27 +42,29 @@ struct Activations {
 
   // Quantises columns first to last - 1 of a row, multiples of 32. A group with what is no number gets such a scale.
   void quantise(int index, int first, int last) {
-    const float levels = fine ? kFineLevels : kCoarseLevels;
     for (int column = first; column < last; column += kGroup) {
       const size_t at = static_cast<size_t>(index) * columns + column;
-      const simd::Floats halves[] = {simd::load(floats.data() + at), simd::load(floats.data() + at + 16)};
-      const float most = simd::largest_magnitude(halves[0], halves[1]);
-      const simd::Floats steps = simd::splat(most != 0.0f ? levels / most : 0.0f);
-      int32_t sums[2];
-      for (int half = 0; half < 2; half++) {
-        const simd::Floats q = simd::round_even(simd::mul(halves[half], steps));
-        sums[half] = store_numbers(q, at + 16 * half);
-      }
-      const float scale = most / levels;
-      scales.data()[at / kGroup] = scale;
-      scaled_sums.data()[at / kGroup] = scale * static_cast<float>(sums[0] + sums[1]);
-      negated_sums.data()[at / 16] = -sums[0];
-      negated_sums.data()[at / 16 + 1] = -sums[1];
+      float sum = quantise_group(at);
+      sum += quantise_group(at + kActivationGroup);
+      scaled_sums.data()[at / kGroup] = sum;
     }
   }
 
  private:
-  // Sixteen whole numbers; returns their sum.
+  // Returns the scaled sum.
+  float quantise_group(size_t at) {
+    const float levels = fine ? kFineLevels : kCoarseLevels;
+    const simd::Floats x = simd::load(floats.data() + at);
+    const float most = simd::largest_magnitude(x);
+    const simd::Floats q = simd::round_even(simd::mul(x, simd::splat(most != 0.0f ? levels / most : 0.0f)));
+    const int32_t sum = store_numbers(q, at);
+    const float scale = most / levels;
+    scales.data()[at / kActivationGroup] = scale;
+    negated_sums.data()[at / kActivationGroup] = -sum;
+    return scale * static_cast<float>(sum);
+  }
+
+  // Returns the sum of the sixteen numbers.
   int32_t store_numbers(simd::Floats q, size_t at) {
     const simd::Ints whole = simd::to_ints(q);
     if (!fine) {

@@ -35,7 +35,7 @@ static bool has_avx_vnni() {
 #endif
 
 // Counts up with each change of the structures or of the packed layout.
-EXPORT int32_t kernels_version() { return 1; }
+EXPORT int32_t kernels_version() { return 2; }
 
 // Whether this CPU has what the build of that name needs: 1 or 0.
 EXPORT int32_t kernels_cpu_runs(const char* instruction_set) {

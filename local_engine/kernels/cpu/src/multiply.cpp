@@ -90,7 +90,7 @@ void quantised_rows(const Matrix& matrix, const uint8_t* tile, const Activations
   const int groups = matrix.columns / kGroup;
   const int8_t* bytes = x.bytes.data() + static_cast<size_t>(row) * matrix.columns;
   const int8_t* low_bytes = kFine ? x.low_bytes.data() + static_cast<size_t>(row) * matrix.columns : bytes;
-  const float* scales = x.scales.data() + static_cast<size_t>(row) * groups;
+  const float* scales = x.scales.data() + static_cast<size_t>(row) * groups * 2;
   const float* sums = x.scaled_sums.data() + static_cast<size_t>(row) * groups;
   const int32_t* negated = x.negated_sums.data() + static_cast<size_t>(row) * groups * 2;
   Floats total[kRows];
@@ -109,7 +109,7 @@ void quantised_rows(const Matrix& matrix, const uint8_t* tile, const Activations
     for (int m = 0; m < kRows; m++) {
       const size_t first = static_cast<size_t>(m) * matrix.columns + group * kGroup;
       const size_t at = static_cast<size_t>(m) * groups + group;
-      // Columns 0 to 15 and 16 to 31, so that groups of 16 have a sum of their own.
+      // Columns 0 to 15, and 16 to 31: groups of activations.
       Ints even = simd::splat_int(0);
       Ints odd = simd::splat_int(0);
       if (kFine) {
@@ -122,13 +122,15 @@ void quantised_rows(const Matrix& matrix, const uint8_t* tile, const Activations
       }
       even = dot_half<Numbers>(even, sets, low_bytes + first);
       odd = dot_half<Numbers>(odd, sets + 4, low_bytes + first + 16);
-      Floats product;
+      const Floats even_product = simd::mul(simd::to_floats(even), simd::splat(scales[2 * at]));
       if (kScales == 2) {
-        product = simd::fma(simd::to_floats(odd), scale[kScales - 1], simd::mul(simd::to_floats(even), scale[0]));
+        total[m] = simd::fma(even_product, scale[0], total[m]);
+        const Floats odd_product = simd::mul(simd::to_floats(odd), simd::splat(scales[2 * at + 1]));
+        total[m] = simd::fma(odd_product, scale[kScales - 1], total[m]);
       } else {
-        product = simd::mul(simd::to_floats(simd::add_ints(even, odd)), scale[0]);
+        const Floats product = simd::fma(simd::to_floats(odd), simd::splat(scales[2 * at + 1]), even_product);
+        total[m] = simd::fma(product, scale[0], total[m]);
       }
-      total[m] = simd::fma(product, simd::splat(scales[at]), total[m]);
       if (has_offsets(kFormat)) total[m] = simd::fma(offset, simd::splat(sums[at]), total[m]);
     }
   }

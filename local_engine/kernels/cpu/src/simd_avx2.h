@@ -79,11 +79,10 @@ inline float maximum(Floats x) {
   return _mm_cvtss_f32(_mm_max_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 
-inline float largest_magnitude(Floats a, Floats b) {
+inline float largest_magnitude(Floats x) {
   const __m256i sign = _mm256_set1_epi32(0x7fffffff);
-  const auto bits_of = [sign](__m256 x) { return _mm256_and_si256(_mm256_castps_si256(x), sign); };
-  const __m256i most = _mm256_max_epi32(_mm256_max_epi32(bits_of(a.low), bits_of(a.high)),
-                                        _mm256_max_epi32(bits_of(b.low), bits_of(b.high)));
+  const __m256i most = _mm256_max_epi32(_mm256_and_si256(_mm256_castps_si256(x.low), sign),
+                                        _mm256_and_si256(_mm256_castps_si256(x.high), sign));
   __m128i half = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
   half = _mm_max_epi32(half, _mm_shuffle_epi32(half, 0x4e));
   half = _mm_max_epi32(half, _mm_shuffle_epi32(half, 0xb1));

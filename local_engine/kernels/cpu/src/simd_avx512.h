@@ -54,12 +54,9 @@ inline float sum(Floats x) {
 }
 inline float maximum(Floats x) { return _mm512_reduce_max_ps(x); }
 
-// The largest |x| of both; not a number if one of them is none.
-inline float largest_magnitude(Floats a, Floats b) {
-  const __m512i sign = _mm512_set1_epi32(0x7fffffff);
-  const __m512i x = _mm512_and_si512(_mm512_castps_si512(a), sign);
-  const __m512i y = _mm512_and_si512(_mm512_castps_si512(b), sign);
-  const int bits = _mm512_reduce_max_epi32(_mm512_max_epi32(x, y));
+// The largest |x|; not a number if one of them is none.
+inline float largest_magnitude(Floats x) {
+  const int bits = _mm512_reduce_max_epi32(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)));
   float result;
   std::memcpy(&result, &bits, sizeof result);
   return result;

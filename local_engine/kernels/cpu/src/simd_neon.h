@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <initializer_list>
 
 namespace simd {
 
@@ -90,11 +89,10 @@ inline float sum(const Floats& x) {
 inline float maximum(const Floats& x) {
   return vmaxvq_f32(vmaxq_f32(vmaxq_f32(x.part[0], x.part[1]), vmaxq_f32(x.part[2], x.part[3])));
 }
-inline float largest_magnitude(const Floats& a, const Floats& b) {
+inline float largest_magnitude(const Floats& x) {
   int32x4_t most = vdupq_n_s32(0);
-  for (const Floats* x : {&a, &b})
-    for (const float32x4_t& part : x->part)
-      most = vmaxq_s32(most, vandq_s32(vreinterpretq_s32_f32(part), vdupq_n_s32(0x7fffffff)));
+  for (const float32x4_t& part : x.part)
+    most = vmaxq_s32(most, vandq_s32(vreinterpretq_s32_f32(part), vdupq_n_s32(0x7fffffff)));
   const int32_t bits = vmaxvq_s32(most);
   float result;
   std::memcpy(&result, &bits, sizeof result);

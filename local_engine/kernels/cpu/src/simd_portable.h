@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <initializer_list>
 
 namespace simd {
 
@@ -95,15 +94,14 @@ inline float maximum(const Floats& x) {
   for (int i = 1; i < 16; i++) most = most > x.lane[i] ? most : x.lane[i];
   return most;
 }
-inline float largest_magnitude(const Floats& a, const Floats& b) {
+inline float largest_magnitude(const Floats& x) {
   uint32_t most = 0;
-  for (const Floats* x : {&a, &b})
-    for (const float& lane : x->lane) {
-      uint32_t bits;
-      std::memcpy(&bits, &lane, sizeof bits);
-      bits &= 0x7fffffffu;
-      most = most > bits ? most : bits;
-    }
+  for (const float& lane : x.lane) {
+    uint32_t bits;
+    std::memcpy(&bits, &lane, sizeof bits);
+    bits &= 0x7fffffffu;
+    most = most > bits ? most : bits;
+  }
   float result;
   std::memcpy(&result, &most, sizeof result);
   return result;

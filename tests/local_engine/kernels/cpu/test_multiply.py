@@ -49,7 +49,7 @@ def test_a_product_is_the_twins_bit_by_bit(
     fine = pack(library, kind, stored, columns, bias=bias).times(x, fine=True)
     np.testing.assert_array_equal(fine, twin.multiply(groups_of, x, bias, fine=True))
     # Half a step of each activation, and for K types half a unit of a half-precision scale.
-    steps = np.repeat(np.abs(x.reshape(count, -1, 32)).max(-1) / 254, 32, axis=-1)
+    steps = np.repeat(np.abs(x.reshape(count, -1, 16)).max(-1) / 254, 16, axis=-1)
     slack = (steps + 2.0**-11 * np.abs(x)) @ np.abs(weights).T * 1.01
     if kind in K_TYPES:
         slack += 2.0**-11 * np.abs(x) @ np.full(weights.shape, 0.02 * 63 * 2).T

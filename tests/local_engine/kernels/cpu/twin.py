@@ -134,8 +134,8 @@ def _rounded(values: Floats) -> Floats:
 
 
 def rounded_activations(x: Floats, *, fine: bool = False) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Rows as whole numbers in groups of 32, and the scale of each group: [T, G, 32] and [T, G]."""
-    groups = x.reshape(len(x), -1, 32)
+    """Rows as whole numbers in groups of 16, and the scale of each group: [T, G, 16] and [T, G]."""
+    groups = x.reshape(len(x), -1, 16)
     most = np.abs(groups).max(-1)
     levels = np.float32(127 * 128 if fine else 127)
     steps = np.divide(levels, most, out=np.zeros_like(most), where=most != 0)
@@ -155,19 +155,26 @@ def multiply(groups: Groups, x: Floats, bias: Floats | None = None, *, fine: boo
     total: Any = np.zeros((len(x), len(groups.numbers)), dtype=np.float32)
     if bias is not None:
         total = total + bias
-    for index in range(numbers.shape[1]):
-        parts = numbers[:, index].reshape(len(x), 32 // size, size)
-        first = index * (32 // size)
-        weights = groups.numbers[:, first : first + 32 // size]
-        sums = np.einsum("tps,rps->ptr", parts, weights).astype(np.float32)
-        scales = groups.scales[:, first : first + 32 // size]
-        product = sums[0] * scales[:, 0]
-        if len(sums) == 2:
-            product = _fma(sums[1], np.broadcast_to(scales[:, 1], sums[1].shape), product)
-        x_scale = np.broadcast_to(x_scales[:, index, None], product.shape)
-        total = _fma(product, x_scale, total)
+    sums = numbers.sum(-1).astype(np.float32) * x_scales
+    for index in range(numbers.shape[1] // 2):
+        even, odd = (_dots(numbers[:, 2 * index + half], groups, 2 * index + half) for half in range(2))
+        even_scale, odd_scale = (np.broadcast_to(x_scales[:, [2 * index + half]], even.shape) for half in range(2))
+        scale = np.broadcast_to(groups.scales[:, index * (32 // size)], even.shape)
+        if size == 16:
+            total = _fma(even * even_scale, scale, total)
+            total = _fma(odd * odd_scale, np.broadcast_to(groups.scales[:, 2 * index + 1], even.shape), total)
+        else:
+            total = _fma(_fma(odd, odd_scale, even * even_scale), scale, total)
         if groups.offsets is not None:
-            x_sum = x_scales[:, index] * numbers[:, index].sum(-1).astype(np.float32)
+            x_sum = sums[:, 2 * index] + sums[:, 2 * index + 1]
             offsets = np.broadcast_to(groups.offsets[:, index], total.shape)
             total = _fma(offsets, np.broadcast_to(x_sum[:, None], total.shape), total)
     return np.asarray(total, dtype=np.float32)
+
+
+def _dots(numbers: npt.NDArray[np.int64], groups: Groups, index: int) -> Floats:
+    """Products of 16 activations [T, 16] with the weights of those columns: [T, R]."""
+    size = groups.numbers.shape[-1]
+    first = index * 16 % size
+    weights = groups.numbers[:, index * 16 // size, first : first + 16]
+    return (numbers @ weights.T).astype(np.float32)
