@@ -10,6 +10,7 @@ from gateway.responses.prepared import Preparation
 from gateway.responses.workers import worker_name
 from gateway.routing.router import Router
 from gateway.server.body import BodyReader
+from gateway.server.compaction import Compaction
 from gateway.server.conversations import Conversations
 from gateway.server.kept_responses import KeptResponses
 from gateway.server.log import Log
@@ -55,12 +56,14 @@ class Stateful:
         front = ResponsesFront(sealer(section, place), now)
         choose = for_client(front, config.server.dialect)
         keepalive_s, max_depth = config.server.keepalive_s, config.server.max_depth
+        preparation = Preparation(storage, now)
+        compaction = Compaction(choose, router, bodies, preparation, max_depth=max_depth)
         creation = ResponseCreation(
             front,
             choose,
             router,
             bodies,
-            Preparation(storage, now),
+            preparation,
             background=background,
             max_depth=max_depth,
             keepalive_s=keepalive_s,
@@ -69,6 +72,8 @@ class Stateful:
         kept = KeptResponses(front, storage, background, keepalive_s=keepalive_s)
         self.routes: Mapping[str, Route] = {
             _RESPONSES: Route({"POST": creation.serve}, front),
+            f"{_RESPONSES}/input_tokens": Route({"POST": compaction.count}),
+            f"{_RESPONSES}/compact": Route({"POST": compaction.compact}),
             f"{_RESPONSES}/*": kept.route,
             _CONVERSATIONS: conversations.route,
             f"{_CONVERSATIONS}/*": conversations.route_below,

@@ -1,0 +1,70 @@
+"""POST /v1/responses/compact and /v1/responses/input_tokens: what an input comes to, without an answer to it."""
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from adapters.openai.responses.compaction import (
+    COMPACTION_PREFIX,
+    compaction_object,
+    summary_request,
+    token_count_object,
+)
+from adapters.openai.responses.front import ResponsesFront
+from adapters.openai.responses.parse import read_body
+from gateway.responses.prepared import Preparation, Prepared
+from gateway.routing.counting import TokenCounts
+from gateway.routing.router import Router
+from gateway.server.body import BodyReader
+from gateway.server.exchange import Exchange
+from gateway.server.generation import admit, whole_result
+from gateway.server.lists import answered
+from gateway.server.response_create import owner_of
+
+__all__ = ["Compaction"]
+
+
+class Compaction:
+    """`for_client` gives the front for one request."""
+
+    def __init__(
+        self,
+        for_client: Callable[[Exchange], ResponsesFront],
+        router: Router,
+        bodies: BodyReader,
+        preparation: Preparation,
+        *,
+        max_depth: int,
+    ) -> None:
+        self._for_client = for_client
+        self._router = router
+        self._counts = TokenCounts(router)
+        self._bodies = bodies
+        self._preparation = preparation
+        self._max_depth = max_depth
+
+    async def count(self, exchange: Exchange) -> web.StreamResponse:
+        """How many tokens the input has for the model."""
+        prepared = await self._prepare(exchange)
+        progress = exchange.begin_routing()
+        tokens = await self._counts.count(prepared.request, progress, prepared.front.client_field)
+        return answered(exchange, token_count_object(tokens))
+
+    async def compact(self, exchange: Exchange) -> web.StreamResponse:
+        """The input made short, by the model."""
+        prepared = await self._prepare(exchange)
+        exchange.begin_routing()
+        result = await whole_result(exchange, self._router, prepared.front, summary_request(prepared.request))
+        items = [item.raw for item in (*prepared.before, *prepared.given)]
+        return answered(exchange, compaction_object(prepared.head, items, result, prepared.front.seal))
+
+    async def _prepare(self, exchange: Exchange) -> Prepared:
+        front = self._for_client(exchange)
+        body = await self._bodies.read(exchange.request)
+        exchange.held_bytes = len(body)
+        asked = read_body(body, max_depth=self._max_depth)
+        exchange.model, exchange.streams = asked.model, False
+        await admit(exchange, asked, self._router.names)
+        response_id = f"{COMPACTION_PREFIX}{exchange.token}"
+        prepared = await self._preparation.prepare(asked, front, owner=owner_of(exchange), response_id=response_id)
+        return prepared.with_request_id(exchange.request_id)
