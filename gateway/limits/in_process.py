@@ -1,30 +1,46 @@
 """The limiter of one process: exact, since nothing can come between its look and its step."""
 
+import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from adapters.canonical.errors import NotReady
 from gateway.limits.limiter import BUSY_S, WINDOW_S, Grant, Obstacle, Refusal, Standing, tokens_needed
 from gateway.limits.scope import Demand, Period, Scope, period_at
 
-__all__ = ["MAX_SCOPES", "InProcessLimiter"]
+__all__ = ["MAX_SCOPES", "InProcessLimiter", "SpentBefore"]
 
 MAX_SCOPES = 100_000
 """Scopes that are remembered. Idle ones are forgotten first; more than these at work are refused."""
 _SWEEP_S = 1.0
 
+SpentBefore = Callable[[Scope, int], Awaitable[int]]
+"""What a scope has spent since a time in Unix seconds, as the database knows it. Raises NotReady."""
+
 
 class InProcessLimiter:
-    """`clock` gives seconds of any origin, `now` Unix seconds. It never waits."""
+    """`clock` gives seconds of any origin, `now` Unix seconds.
 
-    def __init__(self, clock: Callable[[], float], now: Callable[[], float]) -> None:
+    `spent_before` is asked once for each scope with a budget, when it is first seen; None: nothing was spent before.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], now: Callable[[], float], spent_before: SpentBefore | None = None
+    ) -> None:
         self._clock = clock
         self._now = now
+        self._spent_before = spent_before
+        self._loading = asyncio.Lock()
         self._counts: dict[str, _Counts] = {}
         self._swept = -_SWEEP_S
 
     async def reserve(self, demand: Demand) -> Grant | Refusal:
-        """See `Limiter`. Raises NotReady where too many scopes are at work."""
+        """See `Limiter`. Raises NotReady where too many scopes are at work, or it can't be told what was spent."""
+        for scope in demand.scopes:
+            if scope.budget is not None and self._spent_before is not None:
+                counts = self._counts.get(scope.name)
+                if counts is None or not counts.is_loaded:
+                    await self._load(scope, self._spent_before)
         clock, now = self._clock(), self._now()
         second = int(clock)
         taken: list[_Taken] = []
@@ -49,13 +65,6 @@ class InProcessLimiter:
                 counts.spent += demand.nano_usd
         return _Grant(self, taken, second, demand.nano_usd)
 
-    def restore(self, scope: Scope, nano_usd: int) -> None:
-        """What a scope had spent in the present period before this process began. Comes on top of what it knows."""
-        second = int(self._clock())
-        counts = self._counts.get(scope.name) or self._new(scope.name, second)
-        counts.advance(scope, second, self._now())
-        counts.spent += nano_usd
-
     def settle(self, grant: "_Grant", tokens: int, nano_usd: int) -> None:
         second = int(self._clock())
         for scope, counts, reserved, period_end in grant.taken:
@@ -77,6 +86,18 @@ class InProcessLimiter:
         """Requests of a scope that are not settled yet."""
         counts = self._counts.get(name)
         return 0 if counts is None else counts.running
+
+    async def _load(self, scope: Scope, spent_before: SpentBefore) -> None:
+        """What the scope had spent before this process saw it."""
+        assert scope.budget is not None
+        async with self._loading:
+            second, now = int(self._clock()), self._now()
+            counts = self._counts.get(scope.name) or self._new(scope.name, second)
+            if counts.is_loaded:
+                return
+            counts.advance(scope, second, now)
+            counts.spent += await spent_before(scope, period_at(scope.budget.per, now)[0])
+            counts.is_loaded = True
 
     def _new(self, name: str, second: int) -> "_Counts":
         if len(self._counts) >= MAX_SCOPES:
@@ -160,7 +181,7 @@ class _Window:
 class _Counts:
     """Of one scope."""
 
-    __slots__ = ("_per", "period_end", "requests", "running", "spent", "tokens")
+    __slots__ = ("_per", "is_loaded", "period_end", "requests", "running", "spent", "tokens")
 
     def __init__(self) -> None:
         self.requests = _Window()
@@ -168,6 +189,8 @@ class _Counts:
         self.running = 0
         self.period_end = 0
         self.spent = 0  # in the period, reservations included
+        self.is_loaded = False
+        """Whether `spent` holds what was spent before this process began."""
         self._per: Period | None = None
 
     def advance(self, scope: Scope, second: int, now: float) -> None:

@@ -50,12 +50,12 @@ class Limits(Protocol):
 class Job:
     """One answer. `accepted` is done once it is kept; `first` is the response at that moment."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: Prepared, progress: Progress) -> None:
         self.prepared = prepared
         self.live = prepared.live()
         self.first = b""
         self.accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.progress = Progress()
+        self.progress = progress
         self.task: asyncio.Task[None] | None = None
         self.is_cancelled = False
         self._is_stopped = False
@@ -99,17 +99,28 @@ class Background:
         """How many run or wait."""
         return len(self._jobs)
 
-    async def submit(self, prepared: Prepared) -> Job:
-        """Returns once it is kept. It goes on when the client leaves. Raises QueueFull."""
-        if self._stopping:
-            raise NotReady("the gateway is shutting down", code="shutting_down")
-        if len(self._jobs) >= self._limits.parallel + self._limits.queue:
-            raise QueueFull("too many background responses wait already; try again later", retry_after_s=5)
-        job = Job(prepared)
+    async def submit(self, prepared: Prepared, progress: Progress) -> Job:
+        """Returns once it is kept. It goes on when the client leaves. Raises QueueFull.
+
+        `progress` is what the router is told of the request; what it reserved is settled at its end, also where it
+        can't begin.
+        """
+        try:
+            self._check_room()
+        except GatewayError:
+            _settle(progress)
+            raise
+        job = Job(prepared, progress)
         self._jobs[prepared.head.id] = job
         job.task = asyncio.get_running_loop().create_task(self._make(job))
         await asyncio.shield(job.accepted)
         return job
+
+    def _check_room(self) -> None:
+        if self._stopping:
+            raise NotReady("the gateway is shutting down", code="shutting_down")
+        if len(self._jobs) >= self._limits.parallel + self._limits.queue:
+            raise QueueFull("too many background responses wait already; try again later", retry_after_s=5)
 
     async def cancel(self, response_id: str) -> bool:
         """Whether this process makes it; returns when it is final, and its end is kept."""
@@ -173,6 +184,7 @@ class Background:
             self._log.fault(error, request_id=job.prepared.request.request_id or job.prepared.head.id)
         finally:
             self._jobs.pop(job.prepared.head.id, None)
+            _settle(job.progress)
 
     async def _accept(self, job: Job) -> Journal | None:
         """Keeps it as queued. None: that failed, which `accepted` tells."""
@@ -267,3 +279,8 @@ class Background:
         await stores.responses.advance(
             [Advance(id=response_id, events=kept_events([found.event]), final=final)], self._lease()
         )
+
+
+def _settle(progress: Progress) -> None:
+    if progress.charge is not None:
+        progress.charge.settle()

@@ -36,18 +36,22 @@ async def embed(router: Router, request: EmbeddingRequest, progress: Progress) -
         if not isinstance(provider, Embedder):
             raise lacks(request.model, "gives no embeddings")
         fields = provider.embedding_fields(target.model)
-        return await provider.embed(_fitted(request, fields, _EMBEDDING_FIELDS, target, progress))
+        result = await provider.embed(_fitted(request, fields, _EMBEDDING_FIELDS, target, progress))
+        progress.counted, progress.upstream_request_id = result.usage, result.request_id
+        return result
 
-    result = await router.ask(request.model, progress, call)
-    progress.counted, progress.upstream_request_id = result.usage, result.request_id
-    return result
+    return await router.ask(request.model, progress, call)
 
 
 async def rerank(router: Router, request: RerankRequest, progress: Progress) -> RerankResult:
     """The documents that answer the query best, the best one first."""
-    result = await router.ask(request.model, progress, lambda target: _rerank(request, target, progress))
-    progress.counted, progress.upstream_request_id = result.usage, result.request_id
-    return result
+
+    async def call(target: Target) -> RerankResult:
+        result = await _rerank(request, target, progress)
+        progress.counted, progress.upstream_request_id = result.usage, result.request_id
+        return result
+
+    return await router.ask(request.model, progress, call)
 
 
 async def score(router: Router, request: ScoreRequest, progress: Progress) -> ScoreResult:
@@ -76,11 +80,10 @@ async def score(router: Router, request: ScoreRequest, progress: Progress) -> Sc
                 scores[asked[each.index]] = each.score
             if found.usage is not None and found.usage.prompt_tokens is not None:
                 tokens = (tokens or 0) + found.usage.prompt_tokens
-        return ScoreResult(scores=tuple(scores), usage=None if tokens is None else Usage(prompt_tokens=tokens))
+        progress.counted = None if tokens is None else Usage(prompt_tokens=tokens)
+        return ScoreResult(scores=tuple(scores), usage=progress.counted)
 
-    result = await router.ask(request.model, progress, call)
-    progress.counted = result.usage
-    return result
+    return await router.ask(request.model, progress, call)
 
 
 async def tokenize(router: Router, request: TokenizeRequest, progress: Progress, *, spell: Spelling) -> Tokens:

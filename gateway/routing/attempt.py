@@ -53,13 +53,16 @@ class Attempt:
     error: GatewayError | None = None
     guard: FinishGuard | None = None
     """Of a stream of events."""
-    counted: Usage | None = None
-    """What an answer that is no stream reports."""
+    estimate: Usage | None = None
+    """What it must have used where the target did not say, once it is over."""
+    cost_nano_usd: int | None = None
+    """Billionths of a dollar, once it is over; None: no price is known."""
 
     @property
     def usage(self) -> Usage | None:
         """What was reported until now; also an attempt that failed may have spent tokens."""
-        return self.guard.usage if self.guard is not None else self.counted
+        reported = self.guard.usage if self.guard is not None else self.progress.counted
+        return self.estimate if reported is None else reported
 
 
 class AttemptObserver(Protocol):

@@ -5,7 +5,11 @@ from adapters.canonical.events import (
     ChoiceFinished,
     PromptReported,
     ProviderReported,
+    ReasoningDelta,
+    RefusalDelta,
     Started,
+    TextDelta,
+    ToolArgumentsDelta,
     ToolCallFinished,
     UsageReported,
 )
@@ -16,12 +20,13 @@ __all__ = ["FinishGuard"]
 
 _FREE = (Started, UsageReported, ProviderReported, PromptReported, ToolCallFinished)
 """What may come after a choice's finish."""
+_WRITTEN = (TextDelta, ReasoningDelta, ToolArgumentsDelta, RefusalDelta)
 
 
 class FinishGuard:
-    """Sees every batch of one try. Costs one type comparison an event until the first finish."""
+    """Sees every batch of one try. Costs one type comparison and one sum an event until the first finish."""
 
-    __slots__ = ("_broken", "_finished", "_num_choices", "usage")
+    __slots__ = ("_broken", "_finished", "_num_choices", "usage", "written_chars")
 
     def __init__(self, num_choices: int) -> None:
         self._num_choices = num_choices
@@ -29,6 +34,8 @@ class FinishGuard:
         self._finished: set[int] = set()
         self.usage: Usage | None = None
         """The last report."""
+        self.written_chars = 0
+        """Of text, reasoning and arguments, for an upstream that does not say how many tokens they were."""
 
     @property
     def complete(self) -> bool:
@@ -39,7 +46,9 @@ class FinishGuard:
         """Raises BadUpstreamResponse on a second finish, or on output after the finish."""
         finished = self._finished
         for event in batch:
-            if type(event) is ChoiceFinished:
+            if type(event) is TextDelta and not finished:
+                self.written_chars += len(event.text)
+            elif type(event) is ChoiceFinished:
                 if event.choice in finished:
                     self._broken = True
                     raise BadUpstreamResponse(f"the upstream finished choice {event.choice} twice")
@@ -49,6 +58,8 @@ class FinishGuard:
             elif finished and not isinstance(event, _FREE) and event.choice in finished:
                 self._broken = True
                 raise BadUpstreamResponse(f"the upstream went on with choice {event.choice} after its finish")
+            elif isinstance(event, _WRITTEN):
+                self.written_chars += len(event.text)
 
     def close(self) -> None:
         """At the end of the stream. Raises StreamTruncated for a choice without a finish."""

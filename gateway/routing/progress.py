@@ -3,11 +3,15 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.usage import Usage
 from gateway.routing.guard import FinishGuard
 from gateway.routing.route import Target
+
+if TYPE_CHECKING:
+    from gateway.usage.charge import Charge
 
 __all__ = ["Progress"]
 
@@ -46,6 +50,8 @@ class Progress:
     key: str | None = None
     """The id of the client's key."""
     request_id: str | None = None
+    charge: "Charge | None" = None
+    """What the request took of its client's limits."""
 
     @property
     def usage(self) -> Usage | None:

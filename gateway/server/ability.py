@@ -14,6 +14,7 @@ from gateway.routing.router import Progress
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
 from gateway.server.generation import Named, admit
+from gateway.server.reservation import reserve
 from gateway.server.whole_answer import WholeAnswer
 
 __all__ = ["Ability", "AbilityFront", "Asks"]
@@ -69,6 +70,7 @@ class Ability(Generic[Q, A]):
         del body
         exchange.model, exchange.streams = request.model, False
         await admit(exchange, request, self._names)
+        await reserve(exchange, request.model, request, self._names)
         progress = exchange.begin_routing()
         head = AnswerHead(f"{self._words.id_prefix}{exchange.token}", int(self._now()), request.model)
         result = await self._ask(request, progress)

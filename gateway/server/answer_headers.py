@@ -8,13 +8,24 @@ from urllib.parse import quote
 from aiohttp import web
 
 from adapters.canonical.errors import GatewayError, NotReady
+from gateway.limits.limiter import Standing
 from gateway.routing.router import Progress
 
-__all__ = ["JSON", "answer_headers", "client_request_id", "error_headers", "forwarded_headers", "stream_headers"]
+__all__ = [
+    "JSON",
+    "add_limits",
+    "answer_headers",
+    "client_request_id",
+    "error_headers",
+    "forwarded_headers",
+    "stream_headers",
+]
 
 JSON = "application/json"
 _SANE_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _MAX_VALUE = 2000
+_WHOLE_MINUTE = "1m1s"
+"""After this, without another request, nothing of the minute is taken any more."""
 
 
 def client_request_id(request: web.BaseRequest) -> str | None:
@@ -42,6 +53,19 @@ def answer_headers(request_id: str, progress: Progress | None, upstream_request_
         if progress.dropped:
             headers["x-gateway-dropped-params"] = ", ".join(map(_printable, progress.dropped))[:_MAX_VALUE]
     return headers
+
+
+def add_limits(headers: dict[str, str], standing: Standing) -> None:
+    """Adds what is left of the minute, as OpenAI's API tells it."""
+    limit, left, token_limit, tokens_left = standing
+    if limit is not None:
+        headers["x-ratelimit-limit-requests"] = str(limit)
+        headers["x-ratelimit-remaining-requests"] = str(left)
+        headers["x-ratelimit-reset-requests"] = _WHOLE_MINUTE
+    if token_limit is not None:
+        headers["x-ratelimit-limit-tokens"] = str(token_limit)
+        headers["x-ratelimit-remaining-tokens"] = str(tokens_left)
+        headers["x-ratelimit-reset-tokens"] = _WHOLE_MINUTE
 
 
 def stream_headers(headers: dict[str, str], content_type: str) -> dict[str, str]:

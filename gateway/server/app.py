@@ -26,12 +26,13 @@ from gateway.routing.health import Health
 from gateway.routing.names import ModelLists
 from gateway.routing.router import Router
 from gateway.server.ability_routes import ability_routes
+from gateway.server.accounting import build_accounts, client_key
 from gateway.server.admin import AdminTable, admin_routes
 from gateway.server.attempt_log import AttemptLog
 from gateway.server.body import BodyReader, HeldBytes
 from gateway.server.catalogue import Catalogue
 from gateway.server.connections import Connections
-from gateway.server.door import ClientKey, Door, KeyDoor, LoopbackDoor
+from gateway.server.door import Door, KeyDoor, LoopbackDoor
 from gateway.server.forwarding import Forwarding, forwarded_routes
 from gateway.server.generation import Generation
 from gateway.server.log import Log
@@ -43,6 +44,7 @@ from gateway.server.stateful import Stateful
 from gateway.server.token_count import CountingFront, TokenCount
 from gateway.telemetry.gauges import engine_gauges, gauge, target_gauges
 from gateway.telemetry.names import ACTIVE_REQUESTS, HELD_BODIES
+from gateway.usage.accounts import Accounts
 from gateway.version import VERSION
 from providers.base import Limits, Provider, ProviderSettings
 from providers.registry import build as build_provider
@@ -116,11 +118,13 @@ class App:
         router: Router,
         stateful: Stateful,
         observed: Observed,
+        accounts: Accounts | None = None,
         admin: Service | None = None,
     ) -> None:
         self._providers = providers
         self._observed = observed
         self._stateful = stateful
+        self._accounts = accounts
         self._lists = lists
         self._router = router
         self.log = log
@@ -151,6 +155,9 @@ class App:
             if connections is not None:
                 connections.pre_shutdown()  # closes the idle ones
                 await connections.shutdown(_CLOSE_S)
+        await self._stateful.stop()
+        if self._accounts is not None:
+            await self._accounts.aclose()
         await self._stateful.aclose()
         await self._lists.aclose()
         await self._router.aclose()
@@ -179,6 +186,9 @@ def build_app(
     log = Log(around.log, form=config.telemetry.log, now=around.now, redact=redact)
     lists = ModelLists(providers, around.clock)
     observed = Observed(config.telemetry, log, clock=around.clock, now=around.now, bits=_ids.getrandbits, redact=redact)
+    accounts = build_accounts(
+        config, lambda: stateful.storage.stores(), log, clock=around.clock, now=around.now, token=around.token
+    )
     rules = routing_rules(config)
     health = Health(rules.breaker, around.clock)
     names = build_names(config, providers, lists, health, clock=around.clock, random=around.random)
@@ -188,7 +198,7 @@ def build_app(
         around.random,
         clock=around.clock,
         health=health,
-        observer=AttemptObservers(AttemptLog(log), observed.observer),
+        observer=AttemptObservers(*([accounts] if accounts is not None else []), AttemptLog(log), observed.observer),
         fault=log.fault,
     )
     max_bytes = int(config.server.max_body_mb * 2**20)
@@ -239,6 +249,7 @@ def build_app(
         clock=around.clock,
         token=around.token,
         redact=redact,
+        accounts=accounts,
     )
     service = edge(
         served,
@@ -256,7 +267,17 @@ def build_app(
             partial(target_gauges, router.health, around.clock),
             partial(engine_gauges, list(providers.values())),
         ]
-    return App(providers, lists, service, log, router=router, stateful=stateful, observed=observed, admin=admin)
+    return App(
+        providers,
+        lists,
+        service,
+        log,
+        router=router,
+        stateful=stateful,
+        observed=observed,
+        accounts=accounts,
+        admin=admin,
+    )
 
 
 def build_providers(config: Config) -> dict[str, Provider]:
@@ -307,6 +328,4 @@ def _loaded_at_start(config: Config, providers: Mapping[str, Provider]) -> list[
 def _door(config: Config) -> Door:
     if config.auth is None:
         return LoopbackDoor()
-    return KeyDoor(
-        [ClientKey(key.id, key.secret.get_secret_value(), tuple(key.models), key.admin) for key in config.auth.keys]
-    )
+    return KeyDoor({key.secret.get_secret_value(): client_key(key) for key in config.auth.keys})

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from adapters.canonical.errors import ModelNotFound
 from adapters.front import ListedModel, ModelListForm
+from gateway.keys.client_key import ClientKey
 from gateway.routing.names import ModelLists, Names
 from gateway.routing.route import Target
-from gateway.server.door import ClientKey
 from gateway.server.model_extension import extension_of
 from providers.base import ModelEntry, Provider, ReadinessState
 from providers.models.facts import facts_of

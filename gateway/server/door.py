@@ -6,42 +6,26 @@ that resolves to loopback (so a foreign Host is refused) or straight from a brow
 
 import hmac
 import ipaddress
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
 from urllib.parse import unquote, urlsplit
 
 from adapters.canonical.errors import AuthenticationFailed, PermissionDenied
+from gateway.keys.client_key import ClientKey
 
-__all__ = ["ClientKey", "Door", "KeyDoor", "LoopbackDoor"]
-
-
-@dataclass(frozen=True, slots=True)
-class ClientKey:
-    """A key that clients may show. In `models`, `*` stands for any text."""
-
-    id: str
-    secret: str
-    models: tuple[str, ...] = ("*",)
-    admin: bool = False
-    """Whether it opens the admin routes."""
-
-    def may_use(self, *names: str) -> bool:
-        """Whether one of the names of a model is on the key's list."""
-        return "*" in self.models or any(_pattern(self.models).fullmatch(name) for name in names)
+__all__ = ["Door", "KeyDoor", "LoopbackDoor"]
 
 
 class KeyDoor:
     """Lets in who shows a key: `Authorization: Bearer ...`, `x-api-key`, `api-key`, or as Google's clients do,
-    `x-goog-api-key` or `?key=...`."""
+    `x-goog-api-key` or `?key=...`. `keys` are those of run.yaml, by secret."""
 
-    def __init__(self, keys: Sequence[ClientKey]) -> None:
+    def __init__(self, keys: Mapping[str, ClientKey]) -> None:
         # Found by digest, so that the time of the search tells nothing about a secret.
-        self._keys = {sha256(key.secret.encode()).digest(): key for key in keys}
+        self._keys = {sha256(secret.encode()).digest(): (secret.encode(), key) for secret, key in keys.items()}
 
-    def admit(self, headers: Mapping[str, str], query: str = "") -> ClientKey | None:
+    async def admit(self, headers: Mapping[str, str], query: str = "") -> ClientKey | None:
         """The client's key. `query` is percent-encoded. Raises AuthenticationFailed."""
         shown = _shown_key(headers) or _key_in(query)
         if shown is None:
@@ -49,16 +33,16 @@ class KeyDoor:
                 "no API key: send it as 'Authorization: Bearer KEY' or in the header x-api-key", code="missing_api_key"
             )
         data = shown.encode("utf-8", "surrogateescape")
-        key = self._keys.get(sha256(data).digest())
-        if key is None or not hmac.compare_digest(key.secret.encode(), data):
+        found = self._keys.get(sha256(data).digest())
+        if found is None or not hmac.compare_digest(found[0], data):
             raise AuthenticationFailed("the API key is not known")
-        return key
+        return found[1]
 
 
 class LoopbackDoor:
     """Lets in programs of this machine, and pages that it serves itself; asks for no key."""
 
-    def admit(self, headers: Mapping[str, str], query: str = "") -> ClientKey | None:
+    async def admit(self, headers: Mapping[str, str], query: str = "") -> ClientKey | None:
         """None: there are no keys. Raises PermissionDenied."""
         if not _is_local_host(headers.get("Host", "")):
             raise PermissionDenied("without keys only requests to a loopback host name are served", code="foreign_host")
@@ -85,11 +69,6 @@ def _shown_key(headers: Mapping[str, str]) -> str | None:
 
 def _key_in(query: str) -> str | None:
     return next((unquote(field[4:]) for field in query.split("&") if field.startswith("key=")), None) or None
-
-
-@lru_cache(maxsize=1024)
-def _pattern(globs: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(".*".join(map(re.escape, glob.split("*"))) for glob in globs), re.DOTALL)
 
 
 @lru_cache(maxsize=256)

@@ -10,12 +10,16 @@ from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import Started
 from adapters.canonical.request import Request
 from adapters.front import Front, StreamRenderer
+from gateway.keys.client_key import ClientKey
+from gateway.limits.limiter import Standing
+from gateway.limits.scope import NANO
 from gateway.routing.router import Progress
-from gateway.server.answer_headers import answer_headers, stream_headers
-from gateway.server.door import ClientKey
+from gateway.server.answer_headers import add_limits, answer_headers, stream_headers
 from gateway.server.event_stream import EventStream
 from gateway.server.log import Log
 from gateway.server.request_metrics import METRICS_HEADER, metrics_comment, request_metrics
+from gateway.usage.accounts import Accounts
+from gateway.usage.charge import Charge
 from providers.base import Batch
 
 __all__ = ["Exchange", "Transcript"]
@@ -34,8 +38,10 @@ class Exchange:
 
     __slots__ = (
         "_clock",
+        "accounts",
         "began",
         "cache",
+        "charge",
         "cost_usd",
         "ended",
         "error",
@@ -51,12 +57,14 @@ class Exchange:
         "request",
         "request_id",
         "settle",
+        "standing",
         "status",
         "stream",
         "streams",
         "task",
         "token",
         "transcript",
+        "upstream_limits",
         "upstream_request_id",
     )
 
@@ -87,12 +95,18 @@ class Exchange:
         self.held_bytes = 0
         self.progress: Progress | None = None
         self.upstream_request_id: str | None = None
+        self.upstream_limits: tuple[tuple[str, str], ...] = ()
         self.first_output: float | None = None
         self.error: GatewayError | None = None
         self.stream: EventStream | None = None
         self.renderer: StreamRenderer | None = None
         self.settle: Callable[[], Awaitable[None]] | None = None
         """What is done between the end of a stream and its last frames, whether it ends well or not."""
+        self.accounts: Accounts | None = None
+        """None: nothing is limited, and nothing is counted."""
+        self.charge: Charge | None = None
+        self.standing: Standing | None = None
+        """What is left of the client's limits."""
         self.transcript: Transcript | None = None
         """What is written down of the texts, where telemetry may hold them; None: nothing."""
         self.cost_usd: float | None = None
@@ -108,11 +122,21 @@ class Exchange:
             headers=self.request.headers,
             key=self.key.id if self.key is not None else None,
             request_id=self.request_id,
+            charge=self.charge,
         )
         return progress
 
+    def hand_over(self) -> Charge | None:
+        """What was reserved, for someone else to settle."""
+        charge, self.charge = self.charge, None
+        return charge
+
     def headers(self) -> dict[str, str]:
         headers = answer_headers(self.request_id, self.progress, self.upstream_request_id)
+        for name, value in self.upstream_limits:
+            headers[f"x-gateway-upstream-{name}"] = value
+        if self.standing is not None:
+            add_limits(headers, self.standing)
         if self._wants_metrics:
             headers[METRICS_HEADER] = request_metrics(self, self._clock())
         if self.front is not None:
@@ -137,7 +161,7 @@ class Exchange:
         self.first_output = self._clock()
         for event in batch:
             if type(event) is Started:
-                self.upstream_request_id = event.request_id
+                self.upstream_request_id, self.upstream_limits = event.request_id, event.limits
 
     def evict(self) -> None:
         """Cancels the request; its client is told why."""
@@ -146,8 +170,12 @@ class Exchange:
             self.task.cancel()
 
     def end(self) -> None:
-        """The answer is over, in whatever way."""
+        """The answer is over, in whatever way. Settles what was reserved for it."""
         self.ended = self._clock()
+        if self.charge is not None:
+            self.charge.settle()
+            if self.charge.cost_nano_usd is not None:
+                self.cost_usd = self.charge.cost_nano_usd / NANO
 
     def log(self, log: Log, path: str) -> None:
         """Writes the line of a request that has ended."""
@@ -166,6 +194,8 @@ class Exchange:
             fields["model"], fields["stream"] = log.outside(self.model), self.streams
         if self.progress is not None:
             _add_progress(fields, self.progress, log)
+        if self.cost_usd is not None:
+            fields["cost_usd"] = self.cost_usd
         if self.cache is not None:
             fields["cache"] = self.cache
         if self.error is not None:

@@ -25,6 +25,7 @@ from gateway.server.body import BodyReader
 from gateway.server.event_stream import STALLED_S
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
+from gateway.server.reservation import reserve
 from gateway.server.routes import Route
 from gateway.server.upload import Body, Upload, WholeBody
 from providers.abilities import ForwardAnswer, ForwardCall, Forwarder, lacks
@@ -102,17 +103,19 @@ class Forwarding:
         return await self._pass_on(exchange, path, _required(model, endpoint), whole)
 
     async def _pass_on(self, exchange: Exchange, path: str, model: str | None, body: Body | None) -> web.StreamResponse:
-        progress = exchange.begin_routing()
-
         async def call(target: Target) -> ForwardAnswer:
             return await self._call(exchange, target, path, body)
 
         if model is None:
             _check_unlimited(exchange)
-            answer = await self._router.ask_targets([self._only_target(exchange, path)], progress, call)
+            await reserve(exchange, None, None, self._router.names)
+            target = self._only_target(exchange, path)
+            answer = await self._router.ask_targets([target], exchange.begin_routing(), call)
         else:
             exchange.model = model
             await admit(exchange, _Named(model), self._router.names)
+            await reserve(exchange, model, None, self._router.names)
+            progress = exchange.begin_routing()
             answer = await self._router.ask(model, progress, call, may_repeat=lambda: body is None or body.repeatable)
         exchange.upstream_request_id = answer.request_id
         async with aclosing(answer.body) as pieces:

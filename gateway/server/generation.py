@@ -21,6 +21,7 @@ from gateway.server.answer_headers import forwarded_headers
 from gateway.server.body import BodyReader
 from gateway.server.event_stream import EventStream
 from gateway.server.exchange import Exchange
+from gateway.server.reservation import reserve
 from gateway.server.whole_answer import WholeAnswer
 
 __all__ = ["Generation", "Named", "admit", "streamed", "whole_result"]
@@ -58,6 +59,7 @@ class Generation:
             request = replace(request, model=exchange.path_model)
         exchange.model, exchange.streams = request.model, request.stream
         await admit(exchange, request, self._router.names)
+        await reserve(exchange, request.model, request, self._router.names)
         if front.forwarded_headers:
             request = replace(request, headers=forwarded_headers(exchange.request, front.forwarded_headers))
         if request.request_id is None:

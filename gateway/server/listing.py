@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from adapters.front import Front, ModelListForm
+from gateway.keys.client_key import ClientKey
 from gateway.server.body import BodyReader
 from gateway.server.catalogue import Catalogue
-from gateway.server.door import ClientKey
 from gateway.server.exchange import Exchange
 from gateway.server.whole_answer import WholeAnswer
 

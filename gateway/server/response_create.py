@@ -14,11 +14,12 @@ from adapters.openai.responses.wire_events import ResponseEvent, error_event, fr
 from adapters.openai.vocabulary import DONE
 from gateway.responses.background import Background
 from gateway.responses.prepared import Preparation, Prepared
-from gateway.routing.router import Router
+from gateway.routing.router import Progress, Router
 from gateway.server.body import BodyReader
 from gateway.server.event_stream import EventStream
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit, streamed, whole_result
+from gateway.server.reservation import reserve
 from gateway.server.whole_answer import WholeAnswer
 
 __all__ = ["ResponseCreation", "owner_of", "send_events"]
@@ -54,9 +55,10 @@ class ResponseCreation:
         prepared = await self._prepare(exchange, front, await self._read(exchange))
         request = prepared.request
         exchange.streams = request.stream
-        exchange.begin_routing()
+        await reserve(exchange, request.model, request, self._router.names)
+        progress = exchange.begin_routing()
         if prepared.state.background:
-            return await self._in_background(exchange, prepared)
+            return await self._in_background(exchange, prepared, progress)
         live = prepared.live()
 
         async def keep() -> None:
@@ -82,8 +84,9 @@ class ResponseCreation:
         prepared = await self._preparation.prepare(asked, front, owner=owner_of(exchange), response_id=response_id)
         return prepared.with_request_id(exchange.request_id)
 
-    async def _in_background(self, exchange: Exchange, prepared: Prepared) -> web.StreamResponse:
-        job = await self._background.submit(prepared)
+    async def _in_background(self, exchange: Exchange, prepared: Prepared, progress: Progress) -> web.StreamResponse:
+        exchange.hand_over()
+        job = await self._background.submit(prepared, progress)
         if not prepared.request.stream:
             exchange.status = 200
             return WholeAnswer(body=job.first, headers=exchange.headers())

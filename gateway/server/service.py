@@ -34,6 +34,7 @@ from gateway.server.door import Door
 from gateway.server.exchange import Exchange
 from gateway.server.log import Log
 from gateway.server.routes import Handler, Route, Routes
+from gateway.usage.accounts import Accounts
 
 __all__ = ["ListingFront", "RequestObserver", "Served", "Service"]
 
@@ -94,6 +95,7 @@ class Service:
         clock: Callable[[], float],
         token: Callable[[], str],
         redact: Callable[[str], str],
+        accounts: Accounts | None = None,
         observer: RequestObserver | None = None,
     ) -> None:
         self._observer = observer
@@ -117,6 +119,7 @@ class Service:
         self._clock = clock
         self._token = token
         self._redact = redact
+        self._accounts = accounts
         self._active: set[Exchange] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -131,6 +134,7 @@ class Service:
         request_id = f"req_{token}" if given is None else self._redact(given)
         task = asyncio.current_task()
         exchange = Exchange(request, task, token=token, request_id=request_id, clock=self._clock)
+        exchange.accounts = self._accounts
         path, query = _target_of(request)
         route, exchange.path_model = self._routes.find(path, query)
         exchange.front = (route.front if route is not None else None) or self._front_of(request, path)
@@ -140,7 +144,8 @@ class Service:
         if observer is not None:
             observer.request_began(exchange)
         try:
-            response = await self._handler(exchange, route, path, query)(exchange)
+            handler = await self._handler(exchange, route, path, query)
+            response = await handler(exchange)
         except asyncio.CancelledError:
             if not exchange.evicted or task is None or task.uncancel() > 0:
                 exchange.status, exchange.error = 499, ClientClosed("the client left")
@@ -205,11 +210,11 @@ class Service:
             return False
         return True
 
-    def _handler(self, exchange: Exchange, route: Route | None, path: str, query: str) -> Handler:
+    async def _handler(self, exchange: Exchange, route: Route | None, path: str, query: str) -> Handler:
         """What serves this request. Raises what the door, or a wrong path or method, calls for."""
         request = exchange.request
         if path not in _OPEN:
-            exchange.key = self._door.admit(request.headers, query)
+            exchange.key = await self._door.admit(request.headers, query)
         if route is None:
             raise NotFound(f"there is no {self._redact(unquote(path))[:200]}", code="unknown_url")
         methods = route.methods

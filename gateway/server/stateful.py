@@ -48,7 +48,7 @@ class Stateful:
         url = config.run.storage.url.get_secret_value() if config.run.storage is not None else None
         place = parse_place(url)
         bounds = Bounds(section.ttl_days * _DAY_S, int(section.max_gb * 2**30))
-        self._storage = storage = Storage(place, bounds, now, when_open=lambda stores: self._background.recover(stores))
+        self.storage = storage = Storage(place, bounds, now, when_open=lambda stores: self._background.recover(stores))
         storage.check()
         self._background = background = Background(
             storage, router, section.background, log, worker=worker_name(), redact=redact, now=now
@@ -80,12 +80,16 @@ class Stateful:
         }
 
     def start(self) -> None:
-        self._storage.open_soon()
+        self.storage.open_soon()
 
     async def drain(self, seconds: float) -> bool:
         """Lets the work in the background go on, at most so long. Tells whether some had to be stopped."""
         return await self._background.drain(seconds)
 
-    async def aclose(self) -> None:
+    async def stop(self) -> None:
+        """Ends the work in the background."""
         await self._background.aclose()
-        await self._storage.aclose()
+
+    async def aclose(self) -> None:
+        """Closes the database."""
+        await self.storage.aclose()

@@ -12,6 +12,7 @@ from gateway.server.answer_headers import forwarded_headers
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
+from gateway.server.reservation import reserve
 from gateway.server.whole_answer import WholeAnswer
 
 __all__ = ["CountingFront", "TokenCount"]
@@ -42,6 +43,7 @@ class TokenCount:
             request = replace(request, model=exchange.path_model)
         exchange.model, exchange.streams = request.model, False
         await admit(exchange, request, self._counts.names)
+        await reserve(exchange, request.model, None, self._counts.names)
         progress = exchange.begin_routing()
         headers = forwarded_headers(exchange.request, self.front.forwarded_headers)
         asked = replace(request, request_id=exchange.request_id, headers=headers)

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 from gateway.storage.bounds import Bounds
 from gateway.storage.chats import ChatStore
+from gateway.storage.client_keys import ClientKeyStore
 from gateway.storage.conversations import ConversationStore
 from gateway.storage.database import Database
 from gateway.storage.place import Place
 from gateway.storage.responses import ResponseStore
 from gateway.storage.retention import Retention
+from gateway.storage.usage import UsageStore
 
 __all__ = ["Stores", "open_stores"]
 
@@ -21,6 +23,8 @@ class Stores:
     responses: ResponseStore
     conversations: ConversationStore
     chats: ChatStore
+    usage: UsageStore
+    client_keys: ClientKeyStore
     retention: Retention
     database: Database
 
@@ -41,6 +45,8 @@ async def open_stores(place: Place, bounds: Bounds, now: Callable[[], float]) ->
         ResponseStore(database, retention),
         ConversationStore(database, retention),
         ChatStore(database, retention),
+        UsageStore(database, now),
+        ClientKeyStore(database),
         retention,
         database,
     )

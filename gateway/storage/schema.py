@@ -23,12 +23,15 @@ __all__ = [
     "CHATS",
     "CHAT_MESSAGES",
     "CHAT_METADATA",
+    "CLIENT_KEYS",
     "CONVERSATIONS",
     "ENTRIES",
     "EVENTS",
     "ITEMS",
     "METADATA",
     "RESPONSES",
+    "USAGE",
+    "USAGE_HOURS",
 ]
 
 METADATA = MetaData()
@@ -129,3 +132,68 @@ CHAT_MESSAGES = Table(
     Column("raw", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
+
+USAGE = Table(
+    "usage",
+    METADATA,
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("at", Float(53), nullable=False),
+    Column("request_id", String(), nullable=False),
+    Column("key", String(), nullable=False),
+    Column("model", String(), nullable=False),
+    Column("provider", String(), nullable=False),
+    Column("upstream_model", String(), nullable=False),
+    Column("kind", String(), nullable=False),
+    Column("status", String(), nullable=False),
+    Column("prompt_tokens", BigInteger),
+    Column("completion_tokens", BigInteger),
+    Column("cached_tokens", BigInteger),
+    Column("cache_write_tokens", BigInteger),
+    Column("reasoning_tokens", BigInteger),
+    Column("estimated", Boolean, nullable=False),
+    Column("cost_nano_usd", BigInteger),
+    Column("latency_ms", BigInteger, nullable=False),
+    Column("ttft_ms", BigInteger),
+    Index("usage_at", "at"),
+)
+"""The attempts of late; see `gateway.usage.row`."""
+
+USAGE_HOURS = Table(
+    "usage_hours",
+    METADATA,
+    Column("hour", BigInteger, primary_key=True, autoincrement=False),
+    Column("key", String(), primary_key=True),
+    Column("model", String(), primary_key=True),
+    Column("provider", String(), primary_key=True),
+    Column("upstream_model", String(), primary_key=True),
+    Column("is_shadow", Boolean, primary_key=True, autoincrement=False),
+    *[
+        Column(name, BigInteger, nullable=False)
+        for name in (
+            "attempts",
+            "failed",
+            "estimated",
+            "prompt_tokens",
+            "completion_tokens",
+            "cached_tokens",
+            "cache_write_tokens",
+            "reasoning_tokens",
+            "cost_nano_usd",
+        )
+    ],
+    sqlite_with_rowid=False,
+)
+"""Sums of all attempts, written with their rows; `hour` is its beginning in Unix seconds. What is missing is 0."""
+
+CLIENT_KEYS = Table(
+    "client_keys",
+    METADATA,
+    Column("id", String(128), primary_key=True),
+    Column("hash", LargeBinary, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("expires", BigInteger),
+    Column("revoked", BigInteger),
+    Column("rules", LargeBinary, nullable=False),
+    Index("client_keys_hash", "hash", unique=True),
+)
+"""Keys made at run time. `rules` is JSON (`gateway.keys.stored`); times are Unix seconds."""

@@ -11,7 +11,7 @@ from gateway.limits import in_process
 from gateway.limits.in_process import InProcessLimiter
 from gateway.limits.limiter import Grant, Limiter, Refusal
 from gateway.limits.scope import NANO, Budget, Demand, Scope
-from tests.gateway.limits.contract import LimiterContract, Time, taken
+from tests.gateway.limits.contract import NOON, LimiterContract, Time, taken
 
 SCOPE = Scope(name="key:a", label="this key", rpm=5, tpm=50, parallel=3, budget=Budget(NANO, "hour"))
 STEPS = st.lists(
@@ -72,10 +72,33 @@ def test_no_minute_ever_lets_in_more_than_the_limits_and_the_books_balance(steps
 
 async def test_what_was_spent_before_the_start_counts() -> None:
     time = Time()
-    limiter = InProcessLimiter(time, time)
-    limiter.restore(SCOPE, NANO - 5)
-    taken(await limiter.reserve(Demand([SCOPE], nano_usd=5)))
-    assert isinstance(await limiter.reserve(Demand([SCOPE], nano_usd=1)), Refusal)
+    asked: list[tuple[str, int]] = []
+
+    async def spent_before(scope: Scope, since: int) -> int:
+        asked.append((scope.name, since))
+        await asyncio.sleep(0)
+        return NANO - 5
+
+    limiter = InProcessLimiter(time, time, spent_before)
+    found = await asyncio.gather(*[limiter.reserve(Demand([SCOPE], nano_usd=5)) for _ in range(2)])
+    assert [isinstance(each, Refusal) for each in found] == [False, True]
+    assert asked == [("key:a", int(NOON))]
+
+
+async def test_without_the_database_nothing_is_let_in_on_a_budget_that_nobody_knows() -> None:
+    time = Time()
+    is_down = True
+
+    async def spent_before(scope: Scope, since: int) -> int:
+        if is_down:
+            raise NotReady("the gateway's database can't be used now")
+        return 0
+
+    limiter = InProcessLimiter(time, time, spent_before)
+    with pytest.raises(NotReady):
+        await limiter.reserve(Demand([SCOPE]))
+    is_down = False
+    taken(await limiter.reserve(Demand([SCOPE])))
 
 
 async def test_scopes_are_bounded_and_idle_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,97 @@
+"""Puts the gateway's books together: rules and prices of run.yaml, the limiter, and where usage is kept."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gateway.config import Config
+from gateway.config.sections.auth import Key
+from gateway.config.sections.state import Shared
+from gateway.keys.client_key import ClientKey, matches
+from gateway.limits.in_process import InProcessLimiter
+from gateway.limits.limiter import Limiter
+from gateway.limits.rules import NO_RULES, Rules
+from gateway.limits.scope import Scope
+from gateway.server.log import Log
+from gateway.usage.accounts import Accounts
+from gateway.usage.ledger import Ledger
+from gateway.usage.prices import PriceList
+from gateway.usage.row import UsageRow
+
+if TYPE_CHECKING:
+    from gateway.storage.opening import Stores
+
+__all__ = ["build_accounts", "client_key"]
+
+_LEASE_MARGIN_S = 300.0
+"""What a request may take beyond its whole deadline: a client that reads slowly."""
+
+
+def build_accounts(
+    config: Config,
+    stores: Callable[[], Awaitable["Stores"]],
+    log: Log,
+    *,
+    clock: Callable[[], float],
+    now: Callable[[], float],
+    token: Callable[[], str],
+) -> Accounts | None:
+    """None where nobody asks: no keys, no prices, and no limits of models. `stores` opens the database.
+
+    Usage is kept where the gateway asks for keys or knows prices. Raises ValueError for an address that is none, and
+    ImportError where the extra for Redis is missing.
+    """
+    models = {name: Rules.of(alias.limits, alias.budget) for name, alias in config.models.items()}
+    models = {name: rules for name, rules in models.items() if rules != NO_RULES}
+    is_kept = config.auth is not None or bool(config.prices)
+    if not is_kept and not models:
+        return None
+
+    async def spent_before(scope: Scope, since: int) -> int:
+        """What the sums in the database say."""
+        exact = None if scope.model is None or "*" in scope.model else scope.model
+        rows = await (await stores()).usage.spent(since, key=scope.key, model=exact)
+        return sum(nano for name, nano in rows if scope.model is None or matches((scope.model,), name))
+
+    async def sink(rows: Sequence[UsageRow]) -> None:
+        await (await stores()).usage.add(rows)
+
+    if config.run.shared is None:
+        limiter: Limiter = InProcessLimiter(clock, now, spent_before)
+    else:
+        limiter = _shared_limiter(config, config.run.shared, log, clock=clock, now=now, token=token)
+    ledger = Ledger(sink, log.write) if is_kept else None
+    return Accounts(limiter, models, PriceList(config.prices), ledger, now=now)
+
+
+def client_key(key: Key) -> ClientKey:
+    """A key of run.yaml, without its secret."""
+    per_model = [(name, Rules.of(rules.limits, rules.budget)) for name, rules in key.per_model.items()]
+    return ClientKey(
+        key.id, tuple(key.models), key.admin, rules=Rules.of(key.limits, key.budget), per_model=tuple(per_model)
+    )
+
+
+def _shared_limiter(
+    config: Config,
+    shared: Shared,
+    log: Log,
+    *,
+    clock: Callable[[], float],
+    now: Callable[[], float],
+    token: Callable[[], str],
+) -> Limiter:
+    try:
+        from gateway.limits.redis_limiter import RedisLimiter
+    except ImportError as error:
+        raise ImportError("shared: Redis needs an extra: pip install 'llm-protocol-gateway[redis]'") from error
+    try:
+        return RedisLimiter(
+            shared.url.get_secret_value(),
+            clock=clock,
+            now=now,
+            token=token,
+            lease_s=config.reliability.timeouts.total_s + _LEASE_MARGIN_S,
+            log=log.write,
+        )
+    except ValueError as error:
+        raise ValueError("shared.url: expected redis://HOST:PORT/DATABASE or rediss://...") from error

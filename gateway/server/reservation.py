@@ -1,0 +1,48 @@
+"""What a request takes of its client's limits before it runs, and how a client is told that there is nothing left."""
+
+from adapters.canonical.errors import InsufficientQuota, RateLimited
+from gateway.limits.limiter import Obstacle, Refusal
+from gateway.routing.names import Names
+from gateway.server.exchange import Exchange
+
+__all__ = ["reserve"]
+
+
+async def reserve(exchange: Exchange, model: str | None, request: object, names: Names) -> None:
+    """Reserves what the request needs; the exchange's end settles it. `model` None: it names none. `request` None: it
+    spends no tokens that could be counted.
+
+    Raises RateLimited, InsufficientQuota, and ModelNotFound.
+    """
+    accounts = exchange.accounts
+    if accounts is None:
+        return
+    public, route = model or "", None
+    if model is not None:
+        public = model if model in names.aliases else await names.public_name(model)
+        route = await names.resolve(model) if request is not None else None
+    found = await accounts.open(exchange.key, public, request, route)
+    if isinstance(found, Refusal):
+        exchange.standing = found.standing
+        raise _refused(found)
+    exchange.standing = found.standing
+    exchange.charge = found
+
+
+def _refused(refusal: Refusal) -> RateLimited:
+    scope, wait_s = refusal.scope, refusal.retry_after_s
+    match refusal.obstacle:
+        case Obstacle.REQUESTS:
+            why = f"{scope.label} is limited to {scope.rpm} requests a minute"
+        case Obstacle.TOKENS:
+            why = f"{scope.label} is limited to {scope.tpm} tokens a minute"
+        case Obstacle.PROMPT:
+            why = f"the prompt is longer than the {scope.tpm} tokens a minute that {scope.label} is limited to"
+            return RateLimited(why, should_retry=False)
+        case Obstacle.PARALLEL:
+            why = f"{scope.label} is limited to {scope.parallel} requests at the same time"
+        case Obstacle.BUDGET:
+            per = scope.budget.per if scope.budget is not None else ""
+            why = f"the budget of this {per} is spent, or the rest too small for this request: {scope.label}"
+            return InsufficientQuota(why, retry_after_s=wait_s, should_retry=False)
+    return RateLimited(f"{why}; try again in {wait_s or 0:.3g} s", retry_after_s=wait_s)

@@ -1,0 +1,66 @@
+"""Keys made at run time: what is kept of them never lets anybody in."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from adapters.canonical.errors import Conflict, NotReady
+from gateway.storage.database import Database, whole
+from gateway.storage.schema import CLIENT_KEYS
+
+__all__ = ["MAX_KEYS", "ClientKeyStore", "KeptKey"]
+
+MAX_KEYS = 100_000
+
+
+class KeptKey(NamedTuple):
+    """`hash` is that of the secret, `rules` JSON. Times are Unix seconds, None where it has none."""
+
+    id: str
+    hash: bytes
+    created: int
+    expires: int | None
+    revoked: int | None
+    rules: bytes
+
+
+class ClientKeyStore:
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @whole
+    async def add(self, key: KeptKey) -> None:
+        """Raises Conflict for an id that there is, also of a revoked key: usage is told by it."""
+        async with self.database.writing() as connection:
+            count = (await connection.execute(select(func.count()).select_from(CLIENT_KEYS))).scalar_one()
+            if count >= MAX_KEYS:
+                raise NotReady(f"there are {MAX_KEYS} keys already", code="storage_full")
+            try:
+                await connection.execute(insert(CLIENT_KEYS), [key._asdict()])
+            except IntegrityError:
+                raise Conflict(f"there is a key '{key.id}' already", param="id", code="key_exists") from None
+
+    async def find(self, digest: bytes) -> KeptKey | None:
+        async with self.database.reading() as connection:
+            row = (await connection.execute(select(CLIENT_KEYS).where(CLIENT_KEYS.c.hash == digest))).one_or_none()
+        return None if row is None else KeptKey(**row._mapping)
+
+    async def list(self, after: str | None, limit: int) -> tuple[Sequence[KeptKey], bool]:
+        """By id, revoked ones too, and whether there are more."""
+        query = select(CLIENT_KEYS).order_by(CLIENT_KEYS.c.id).limit(limit + 1)
+        if after is not None:
+            query = query.where(CLIENT_KEYS.c.id > after)
+        async with self.database.reading() as connection:
+            rows = [KeptKey(**row._mapping) for row in await connection.execute(query)]
+        return rows[:limit], len(rows) > limit
+
+    @whole
+    async def revoke(self, key_id: str, at: int) -> KeptKey | None:
+        """The key as it is now; None: there is none. One that is revoked keeps its time."""
+        async with self.database.writing() as connection:
+            open_ = (CLIENT_KEYS.c.id == key_id) & CLIENT_KEYS.c.revoked.is_(None)
+            await connection.execute(update(CLIENT_KEYS).where(open_).values(revoked=at))
+            row = (await connection.execute(select(CLIENT_KEYS).where(CLIENT_KEYS.c.id == key_id))).one_or_none()
+        return None if row is None else KeptKey(**row._mapping)

@@ -1,0 +1,136 @@
+"""Rows of usage, and their sums by the hour, which outlive them.
+
+Both are written in one transaction, so the sums are those of all rows that ever were. Rows are for a look at single
+requests and kept short; questions about longer times, and what was spent of a budget, are answered from the sums.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from sqlalchemy import ColumnElement, Integer, cast, delete, func, insert, literal_column, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.storage.database import Database, whole
+from gateway.storage.schema import USAGE, USAGE_HOURS
+from gateway.usage.row import UsageRow
+
+__all__ = ["HOURS_KEPT_S", "MAX_ROWS", "ROWS_KEPT_S", "GroupedBy", "UsageStore"]
+
+ROWS_KEPT_S = 7 * 86_400.0
+MAX_ROWS = 1_000_000
+HOURS_KEPT_S = 400 * 86_400.0
+_HOUR_S = 3600
+_DAY_S = 86_400
+_DROP_EVERY_S = 60.0
+
+GroupedBy = Literal["key", "model", "provider", "upstream_model", "day"]
+_SUMS = (
+    "attempts",
+    "failed",
+    "estimated",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "cost_nano_usd",
+)
+_PLACES = ("hour", "key", "model", "provider", "upstream_model", "is_shadow")
+_ADD = text(
+    f"INSERT INTO usage_hours ({', '.join((*_PLACES, *_SUMS))}) "
+    f"VALUES ({', '.join(f':{name}' for name in (*_PLACES, *_SUMS))}) "
+    f"ON CONFLICT ({', '.join(_PLACES)}) DO UPDATE SET "
+    + ", ".join(f"{name} = usage_hours.{name} + excluded.{name}" for name in _SUMS)
+)
+
+
+class UsageStore:
+    """`now` gives Unix seconds."""
+
+    def __init__(self, database: Database, now: Callable[[], float]) -> None:
+        self.database = database
+        self._now = now
+        self._dropped_at = 0.0
+
+    @whole
+    async def add(self, rows: Sequence[UsageRow]) -> None:
+        """All of them or none."""
+        now = self._now()
+        async with self.database.writing() as connection:
+            await connection.execute(insert(USAGE), [row._asdict() for row in rows])
+            await connection.execute(_ADD, _sums(rows))
+            if now - self._dropped_at >= _DROP_EVERY_S:
+                self._dropped_at = now
+                await _drop_old(connection, now)
+
+    async def spent(self, since: int, *, key: str | None = None, model: str | None = None) -> Sequence[tuple[str, int]]:
+        """Billionths of a dollar since the beginning of an hour, by model. None: of all keys, of all models."""
+        wanted = (USAGE_HOURS.c.hour >= since) & USAGE_HOURS.c.is_shadow.is_(False)
+        if key is not None:
+            wanted &= USAGE_HOURS.c.key == key
+        if model is not None:
+            wanted &= USAGE_HOURS.c.model == model
+        total = cast(func.sum(USAGE_HOURS.c.cost_nano_usd), Integer)
+        async with self.database.reading() as connection:
+            rows = await connection.execute(select(USAGE_HOURS.c.model, total).where(wanted).group_by("model"))
+            return [(str(name), int(nano)) for name, nano in rows]
+
+    async def totals(
+        self, groups: Sequence[GroupedBy], *, since: int, until: int, limit: int, where: Mapping[str, str]
+    ) -> tuple[list[dict[str, object]], bool]:
+        """Sums for each group, ordered by it, and whether there are more. Times are cut to whole hours.
+
+        `where` holds wanted values of the columns that groups can name, but for `day`.
+        """
+        hour = USAGE_HOURS.c.hour
+        wanted: ColumnElement[bool] = (hour >= since - since % _HOUR_S) & (hour < until)
+        for name, value in where.items():
+            wanted &= USAGE_HOURS.c[name] == value
+        day = (hour - hour % literal_column(str(_DAY_S))).label("day")
+        columns = [day if name == "day" else USAGE_HOURS.c[name] for name in groups]
+        sums = [func.coalesce(func.sum(USAGE_HOURS.c[name]), 0).label(name) for name in _SUMS]
+        query = select(*columns, *sums).where(wanted).group_by(*columns).order_by(*columns).limit(limit + 1)
+        async with self.database.reading() as connection:
+            rows = [dict(row) for row in (await connection.execute(query)).mappings()]
+        found = [{name: int(value) if name in _SUMS else value for name, value in row.items()} for row in rows]
+        if not groups and found and not found[0]["attempts"]:
+            found = []
+        return found[:limit], len(found) > limit
+
+
+def _sums(rows: Sequence[UsageRow]) -> list[dict[str, object]]:
+    found: dict[tuple[object, ...], list[int]] = {}
+    for row in rows:
+        place = (
+            int(row.at) - int(row.at) % _HOUR_S,
+            row.key,
+            row.model,
+            row.provider,
+            row.upstream_model,
+            row.kind == "shadow",
+        )
+        sums = found.setdefault(place, [0] * len(_SUMS))
+        values = (
+            1,
+            row.status != "ok",
+            row.estimated,
+            row.prompt_tokens,
+            row.completion_tokens,
+            row.cached_tokens,
+            row.cache_write_tokens,
+            row.reasoning_tokens,
+            row.cost_nano_usd,
+        )
+        for index, value in enumerate(values):
+            sums[index] += int(value or 0)
+    # In one order everywhere, so that two writers never wait for each other in a ring.
+    return [
+        dict(zip((*_PLACES, *_SUMS), (*place, *sums), strict=True)) for place, sums in sorted(found.items(), key=repr)
+    ]
+
+
+async def _drop_old(connection: AsyncConnection, now: float) -> None:
+    newest = (await connection.execute(select(func.max(USAGE.c.number)))).scalar_one_or_none() or 0
+    old = (USAGE.c.at < now - ROWS_KEPT_S) | (USAGE.c.number <= newest - MAX_ROWS)
+    await connection.execute(delete(USAGE).where(old))
+    await connection.execute(delete(USAGE_HOURS).where(USAGE_HOURS.c.hour < int(now - HOURS_KEPT_S)))

@@ -1,0 +1,163 @@
+"""The gateway's books: what each request may take, and what each attempt used and cost.
+
+Satisfies `gateway.routing.attempt.AttemptObserver`: it must see an attempt before whoever reads its cost.
+"""
+
+from collections.abc import Callable, Mapping
+
+from adapters.canonical.usage import Usage
+from gateway.keys.client_key import ClientKey, matches
+from gateway.limits.limiter import Grant, Limiter, Refusal
+from gateway.limits.rules import Rules
+from gateway.limits.scope import Demand, Scope
+from gateway.routing.attempt import Attempt, AttemptKind, Outcome
+from gateway.routing.route import Route
+from gateway.usage.charge import Charge
+from gateway.usage.estimate import estimated_usage, output_tokens, prompt_tokens
+from gateway.usage.ledger import Ledger
+from gateway.usage.prices import Price, PriceList, cost_of
+from gateway.usage.row import UsageRow
+
+__all__ = ["Accounts", "scopes_of"]
+
+_MAX_KNOWN = 10_000
+_NO_USAGE = Usage()
+
+
+class Accounts:
+    """`models` are the rules of public names, all clients together. `now` gives Unix seconds.
+
+    `ledger` None: nothing is kept.
+    """
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        models: Mapping[str, Rules],
+        prices: PriceList,
+        ledger: Ledger | None,
+        *,
+        now: Callable[[], float],
+    ) -> None:
+        self.limiter = limiter
+        self.ledger = ledger
+        self._models = models
+        self._prices = prices
+        self._now = now
+        self._scopes: dict[tuple[str, str], tuple[Scope, ...]] = {}
+        self._highest: dict[str, Price | None] = {}
+
+    async def open(self, key: ClientKey | None, model: str, request: object, route: Route | None) -> Charge | Refusal:
+        """Takes what a request needs. `model` is its public name, `route` where it may go.
+
+        `request` None: it spends no tokens.
+        """
+        scopes = self._scopes_for(key, model)
+        grant: Grant | None = None
+        if scopes:
+            demand = Demand(scopes)
+            if request is not None and any(scope.tpm is not None or scope.budget is not None for scope in scopes):
+                demand = self._demand(scopes, model, request, route)
+            found = await self.limiter.reserve(demand)
+            if isinstance(found, Refusal):
+                return found
+            grant = found
+        return Charge(grant, model, request)
+
+    def began(self, attempt: Attempt) -> None:
+        """Nothing is known yet."""
+
+    def ended(self, attempt: Attempt) -> None:
+        if attempt.outcome is Outcome.LACKING:
+            return
+        charge = attempt.progress.charge
+        usage = attempt.usage
+        if usage is None and charge is not None:
+            attempt.estimate = usage = _estimate(attempt, charge)
+        price = self._prices.of(attempt.target.label)
+        if usage is not None and price is not None:
+            attempt.cost_nano_usd = cost_of(usage, price)
+        if charge is not None and attempt.kind is not AttemptKind.SHADOW:  # a copy is the operator's own
+            charge.add(usage, attempt.cost_nano_usd)
+        if self.ledger is not None:
+            self.ledger.add(_row(attempt, charge, usage or _NO_USAGE, self._now()))
+
+    async def aclose(self) -> None:
+        """Writes what waits."""
+        await self.limiter.aclose()
+        if self.ledger is not None:
+            await self.ledger.aclose()
+
+    def _demand(self, scopes: tuple[Scope, ...], model: str, request: object, route: Route | None) -> Demand:
+        prompt, output = prompt_tokens(request), output_tokens(request)
+        price = self._highest_price(model, route) if route is not None else None
+        return Demand(scopes, prompt, output, price.at_most(prompt, output) if price is not None else 0)
+
+    def _highest_price(self, model: str, route: Route) -> Price | None:
+        """Of all targets that may answer."""
+        if model in self._highest:
+            return self._highest[model]
+        known = [self._prices.of(target.label) for target in (*route.targets, *route.on_failure)]
+        highest = Price.highest(price for price in known if price is not None)
+        if len(self._highest) < _MAX_KNOWN:
+            self._highest[model] = highest
+        return highest
+
+    def _scopes_for(self, key: ClientKey | None, model: str) -> tuple[Scope, ...]:
+        place = ("" if key is None else key.id, model)
+        found = self._scopes.get(place)
+        if found is None:
+            if len(self._scopes) >= _MAX_KNOWN:
+                self._scopes.clear()
+            found = self._scopes[place] = scopes_of(key, model, self._models)
+        return found
+
+
+def scopes_of(key: ClientKey | None, model: str, models: Mapping[str, Rules]) -> tuple[Scope, ...]:
+    """Whatever limits a request of this key for this model."""
+    found: list[Scope | None] = []
+    if key is not None:
+        found.append(key.rules.scope(f"key:{key.id}", "this key", key=key.id))
+        for name, rules in key.per_model:
+            if matches((name,), model):
+                label = f"this key's use of '{name}'"
+                found.append(rules.scope(f"key:{key.id}:model:{name}", label, key=key.id, model=name))
+    if model in models:
+        found.append(models[model].scope(f"model:{model}", f"the model '{model}'", model=model))
+    return tuple(scope for scope in found if scope is not None)
+
+
+def _estimate(attempt: Attempt, charge: Charge) -> Usage | None:
+    """What an upstream that did not say how much must have used. None for one that failed before its first output."""
+    if charge.request is None or (attempt.outcome is Outcome.FAILED and attempt.first_output is None):
+        return None
+    return estimated_usage(charge.request, attempt.guard.written_chars if attempt.guard is not None else 0)
+
+
+def _row(attempt: Attempt, charge: Charge | None, usage: Usage, now: float) -> UsageRow:
+    progress = attempt.progress
+    if attempt.error is not None:
+        status = attempt.error.code or attempt.error.type
+    else:
+        status = "ok" if attempt.outcome is Outcome.ANSWERED else attempt.outcome.value
+    ended = attempt.began if attempt.ended is None else attempt.ended
+    first = attempt.first_output
+    return UsageRow(
+        now,
+        progress.request_id or "",
+        progress.key or "",
+        charge.model if charge is not None else progress.model or "",
+        attempt.target.provider.name,
+        attempt.target.model,
+        attempt.kind.value,
+        status,
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.cached_tokens,
+        usage.cache_write_tokens,
+        usage.reasoning_tokens,
+        usage.estimated,
+        attempt.cost_nano_usd,
+        int((ended - attempt.began) * 1000),
+        None if first is None else int((first - attempt.began) * 1000),
+    )

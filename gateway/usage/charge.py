@@ -1,0 +1,42 @@
+"""What one request has reserved, what its attempts used, and its one settlement."""
+
+from adapters.canonical.usage import Usage
+from gateway.limits.limiter import Grant, Standing
+
+__all__ = ["Charge"]
+
+
+class Charge:
+    """Whoever owns the request's end calls `settle`, on every way out; only the first call counts.
+
+    `request` is what was asked (for estimates), None where it spends no tokens; `model` the public name of its model.
+    """
+
+    __slots__ = ("_grant", "_settled", "cost_nano_usd", "model", "request", "tokens")
+
+    def __init__(self, grant: Grant | None, model: str, request: object) -> None:
+        self._grant = grant
+        self._settled = False
+        self.model = model
+        self.request = request
+        self.tokens = 0
+        self.cost_nano_usd: int | None = None
+        """None: no price is known."""
+
+    @property
+    def standing(self) -> Standing | None:
+        """What is left of the client's limits; None where it has none."""
+        return None if self._grant is None else self._grant.standing
+
+    def add(self, usage: Usage | None, cost_nano_usd: int | None) -> None:
+        """What an attempt used."""
+        if usage is not None:
+            self.tokens += usage.total_tokens or 0
+        if cost_nano_usd is not None:
+            self.cost_nano_usd = (self.cost_nano_usd or 0) + cost_nano_usd
+
+    def settle(self) -> None:
+        if not self._settled:
+            self._settled = True
+            if self._grant is not None:
+                self._grant.settle(self.tokens, self.cost_nano_usd or 0)

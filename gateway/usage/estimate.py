@@ -1,0 +1,91 @@
+"""How many tokens a text has, guessed from its length: before a request runs, and where an upstream does not say.
+
+No tokenizer: this runs on every request with limits. English has about four characters a token, code a little less;
+other scripts have about two. A text's own flag tells the one from the other without a look at it.
+"""
+
+from adapters.canonical.embedding import EmbeddingRequest
+from adapters.canonical.messages import Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from adapters.canonical.request import Prompt, Request
+from adapters.canonical.rerank import RerankRequest, ScoreRequest
+from adapters.canonical.usage import Usage
+
+__all__ = ["DEFAULT_OUTPUT_TOKENS", "estimated_usage", "output_tokens", "prompt_tokens", "text_tokens"]
+
+DEFAULT_OUTPUT_TOKENS = 512
+"""What a request that names no `max_tokens` is expected to write."""
+_MEDIA_TOKENS = 800
+"""An image of middling size; of other media nothing better is known."""
+_MESSAGE_TOKENS = 4
+_ASCII_CHARS, _OTHER_CHARS = 4, 2
+
+
+def text_tokens(text: str) -> int:
+    """A guess that is never 0 for a text."""
+    return -(-len(text) // (_ASCII_CHARS if text.isascii() else _OTHER_CHARS))
+
+
+def prompt_tokens(request: object) -> int:
+    """Of a request of any kind; 0 for one that reads no text."""
+    match request:
+        case Request():
+            return _generation_tokens(request)
+        case EmbeddingRequest():
+            return _prompts_tokens(request.inputs)
+        case RerankRequest():
+            return text_tokens(request.query) + sum(map(text_tokens, request.documents))
+        case ScoreRequest():
+            return sum(map(text_tokens, (*request.queries, *request.documents)))
+        case _:
+            return 0
+
+
+def output_tokens(request: object) -> int:
+    """The most that it may write, where it says so."""
+    if not isinstance(request, Request):
+        return 0
+    limit = DEFAULT_OUTPUT_TOKENS if request.max_tokens is None else request.max_tokens
+    return limit * max(request.num_choices, request.best_of or 1)
+
+
+def estimated_usage(request: object, written_chars: int) -> Usage:
+    """What an upstream did not report, marked."""
+    return Usage(
+        prompt_tokens=prompt_tokens(request),
+        completion_tokens=-(-written_chars // _ASCII_CHARS) if isinstance(request, Request) else None,
+        estimated=True,
+    )
+
+
+def _generation_tokens(request: Request) -> int:
+    total = _prompts_tokens(request.prompts or ())
+    for message in request.messages or ():
+        total += _message_tokens(message)
+    for tool in request.tools or ():
+        total += (
+            _MESSAGE_TOKENS + (len(tool.description or "") + len(tool.parameters or tool.raw or b"")) // _ASCII_CHARS
+        )
+    return total
+
+
+def _prompts_tokens(prompts: tuple[Prompt, ...]) -> int:
+    return sum([text_tokens(prompt) if isinstance(prompt, str) else len(prompt) for prompt in prompts])
+
+
+def _message_tokens(message: Message) -> int:
+    total = _MESSAGE_TOKENS
+    for part in message.parts:
+        total += text_tokens(part.text) if type(part) is Text else _part_tokens(part)
+    return total
+
+
+def _part_tokens(part: Part) -> int:
+    match part:
+        case Text() | Reasoning() | Refusal():
+            return text_tokens(part.text)
+        case ToolCall():
+            return text_tokens(part.arguments) + _MESSAGE_TOKENS
+        case ToolResult():
+            return sum(map(_part_tokens, part.parts)) + _MESSAGE_TOKENS
+        case _:
+            return text_tokens(text) if (text := getattr(part, "text", None)) else _MEDIA_TOKENS

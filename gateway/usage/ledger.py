@@ -1,0 +1,74 @@
+"""Rows of usage on their way to the database: gathered here and written together, off the requests' way."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from adapters.canonical.errors import NotReady
+from gateway.usage.row import UsageRow
+
+__all__ = ["MAX_PENDING", "Ledger", "UsageSink"]
+
+MAX_PENDING = 20_000
+"""Rows that wait for the database; more are counted, told in the log and left out."""
+_EVERY_S = 1.0
+_GROUP = 2000
+
+
+class UsageSink(Protocol):
+    """Where rows go, whole groups or none. Raises NotReady where it fails."""
+
+    async def __call__(self, rows: Sequence[UsageRow]) -> None: ...
+
+
+class Ledger:
+    """`log` takes an event and its fields. Close it with `aclose`, which writes what waits."""
+
+    def __init__(self, sink: UsageSink, log: Callable[[str, dict[str, object]], None]) -> None:
+        self._sink = sink
+        self._log = log
+        self._pending: list[UsageRow] = []
+        self._lost = 0
+        self._writing: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+
+    def add(self, row: UsageRow) -> None:
+        """Takes no time. The row is written within a second or two."""
+        if len(self._pending) >= MAX_PENDING:
+            self._lost += 1
+            return
+        self._pending.append(row)
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+
+    async def flush(self) -> None:
+        """Writes what waits now. Raises NotReady where the database fails; what waits then waits on."""
+        while self._pending:
+            group = self._pending[:_GROUP]
+            await self._sink(group)
+            del self._pending[: len(group)]
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            self._log("usage_rows_lost", {"count": lost})
+
+    async def aclose(self) -> None:
+        self._closing.set()
+        if self._writing is not None:
+            await self._writing
+
+    async def _write(self) -> None:
+        """Until nothing waits. One task at a time."""
+        while True:
+            try:
+                async with asyncio.timeout(_EVERY_S):
+                    await self._closing.wait()
+            except TimeoutError:
+                pass  # it is time
+            try:
+                await self.flush()
+            except NotReady as error:
+                self._log("usage_not_written", {"error": error.code or error.type, "waiting": len(self._pending)})
+                if not self._closing.is_set():
+                    continue
+            self._writing = None
+            return

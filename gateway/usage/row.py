@@ -1,0 +1,30 @@
+"""What is kept of one attempt. Plain values; knows no database."""
+
+from typing import NamedTuple
+
+__all__ = ["UsageRow"]
+
+
+class UsageRow(NamedTuple):
+    """`at` is Unix seconds, `status` `ok`, `cancelled` or an error's code. Missing tokens and costs are None, never 0.
+
+    `key` is "" where no key is asked for. `model` is what the client asked for, by its public name.
+    """
+
+    at: float
+    request_id: str
+    key: str
+    model: str
+    provider: str
+    upstream_model: str
+    kind: str
+    status: str
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cached_tokens: int | None
+    cache_write_tokens: int | None
+    reasoning_tokens: int | None
+    estimated: bool
+    cost_nano_usd: int | None
+    latency_ms: int
+    ttft_ms: int | None
