@@ -20,11 +20,16 @@ Factory = Callable[[ProviderSettings], Provider]
 
 _BUILT_IN = dict.fromkeys(VENDORS, "providers.remote.openai_compatible:build") | {
     "anthropic": "providers.remote.anthropic:AnthropicProvider",
+    "bedrock": "providers.remote.bedrock:BedrockProvider",
     "gemini": "providers.remote.gemini:GeminiProvider",
     "ollama": "providers.remote.ollama:OllamaProvider",
     "openai-responses": "providers.remote.openai_responses:OpenAIResponses",
     "local": "providers.local.provider:LocalProvider",
 }
+
+
+_TEXT_FORMATS = ("reasoning_format", "tool_format")
+"""Options that only the types of `providers.remote.vendors` have. (Local models have their own.)"""
 
 
 class UnknownProviderType(ValueError):
@@ -41,6 +46,9 @@ def build(settings: ProviderSettings) -> Provider:
 
     Raises UnknownProviderType, or ValueError on settings that can't work, or ImportError where an extra is missing.
     """
+    for key in _TEXT_FORMATS:
+        if settings.type in _BUILT_IN and settings.type not in VENDORS and settings.options.get(key) is not None:
+            raise ValueError(f"providers.{settings.name}.{key}: only for servers of OpenAI's chat dialect")
     return _factory(settings.type)(settings)
 
 

@@ -20,7 +20,8 @@ class ReasoningFormat(NamedTuple):
 
     `answer`: what a model writes next where it does not simply go on. `efforts`: the words for how much to think that
     its models were trained on; () : the template decides. `channels`: the whole answer is messages on channels, calls
-    too, and `adapters.text.harmony` reads it.
+    too, and `adapters.text.harmony` reads it. `opened`: the models' prompts end with the mark that starts it.
+    `special`: the marks are special tokens, which servers leave out unless they are asked for them.
     """
 
     start: str
@@ -28,20 +29,24 @@ class ReasoningFormat(NamedTuple):
     answer: str = ""
     efforts: tuple[str, ...] = ()
     channels: bool = False
+    opened: bool = False
+    special: bool = False
 
 
 REASONING_FORMATS: Mapping[str, ReasoningFormat] = {
     "think": ReasoningFormat("<think>", "</think>"),
-    "mistral": ReasoningFormat("[THINK]", "[/THINK]"),
-    "gemma": ReasoningFormat("<|channel>thought", "<channel|>"),
+    "think_opened": ReasoningFormat("<think>", "</think>", opened=True),
+    "mistral": ReasoningFormat("[THINK]", "[/THINK]", special=True),
+    "gemma": ReasoningFormat("<|channel>thought", "<channel|>", special=True),
     "seed_oss": ReasoningFormat("<seed:think>", "</seed:think>"),
-    "cohere": ReasoningFormat("<|START_THINKING|>", "<|END_THINKING|>"),
+    "cohere": ReasoningFormat("<|START_THINKING|>", "<|END_THINKING|>", special=True),
     "harmony": ReasoningFormat(
         "<|channel|>analysis<|message|>",
         "<|end|>",
         answer="<|start|>assistant<|channel|>final<|message|>",
         efforts=("low", "medium", "high"),
         channels=True,
+        special=True,
     ),
 }
 

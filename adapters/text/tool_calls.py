@@ -54,6 +54,8 @@ class ToolFormat(NamedTuple):
 
     `leads`: characters with which an answer may also begin with a call, without `start`. `start` "": only there.
     `padding`, `arguments_key`: what models write between the marks and a JSON object, and what they call its arguments.
+    `special`: the marks are special tokens, which servers leave out unless they are asked for them. `inner`: marks
+    between `start` and `end`.
     """
 
     start: str
@@ -62,6 +64,13 @@ class ToolFormat(NamedTuple):
     leads: str = ""
     padding: str = ""
     arguments_key: str = "arguments"
+    special: bool = False
+    inner: tuple[str, ...] = ()
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(filter(None, (self.start, self.end, *self.inner)))
 
     @property
     def is_json(self) -> bool:
@@ -75,33 +84,57 @@ class ToolFormat(NamedTuple):
 
 
 _DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
+_DEEPSEEK_CALL = ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>")
+_KIMI_CALL = ("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>")
 _QWEN_TAGS = Tagged("<function=", ">", "<parameter=", ">", "</parameter>", call_end="</function>", breaks=True)
 
 TOOL_FORMATS: Mapping[str, ToolFormat] = {
     "hermes": ToolFormat("<tool_call>", "</tool_call>", padding="\n"),
-    "llama3_json": ToolFormat("<|python_tag|>", leads="{", arguments_key="parameters"),
-    "mistral": ToolFormat("[TOOL_CALLS]", syntax=json_list),
-    "mistral_args": ToolFormat("[TOOL_CALLS]", syntax=NamedJson("[ARGS]", parts=mistral_name)),
+    "llama3_json": ToolFormat("<|python_tag|>", leads="{", arguments_key="parameters", special=True),
+    "mistral": ToolFormat("[TOOL_CALLS]", syntax=json_list, special=True),
+    "mistral_args": ToolFormat(
+        "[TOOL_CALLS]",
+        syntax=NamedJson("[ARGS]", parts=mistral_name),
+        special=True,
+        inner=("[ARGS]", "[CALL_ID]"),
+    ),
     "json": ToolFormat("", syntax=plain_json, leads="{[`"),
-    "pythonic": ToolFormat("<|python_start|>", "<|python_end|>", Pythonic(), leads="["),
-    "lfm2": ToolFormat("<|tool_call_start|>", "<|tool_call_end|>", Pythonic()),
+    "pythonic": ToolFormat("<|python_start|>", "<|python_end|>", Pythonic(), leads="[", special=True),
+    "lfm2": ToolFormat("<|tool_call_start|>", "<|tool_call_end|>", Pythonic(), special=True),
     "olmo3": ToolFormat("<function_calls>", "</function_calls>", Pythonic(is_list=False)),
-    "gemma": ToolFormat("<|tool_call>", "<tool_call|>", GemmaCalls('<|"|>')),
-    "function_gemma": ToolFormat("<start_function_call>", "<end_function_call>", GemmaCalls("<escape>")),
+    "gemma": ToolFormat("<|tool_call>", "<tool_call|>", GemmaCalls('<|"|>'), special=True, inner=('<|"|>',)),
+    "function_gemma": ToolFormat(
+        "<start_function_call>",
+        "<end_function_call>",
+        GemmaCalls("<escape>"),
+        special=True,
+        inner=("<escape>",),
+    ),
     "deepseek_v3": ToolFormat(
         *_DEEPSEEK,
         NamedJson("\n```json\n", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```<｜tool▁call▁end｜>"),
+        special=True,
+        inner=_DEEPSEEK_CALL,
     ),
     "deepseek_v31": ToolFormat(
-        *_DEEPSEEK, NamedJson("<｜tool▁sep｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")
+        *_DEEPSEEK,
+        NamedJson("<｜tool▁sep｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"),
+        special=True,
+        inner=_DEEPSEEK_CALL,
     ),
     "deepseek_v32": ToolFormat(
         "<｜DSML｜function_calls>",
         "</｜DSML｜function_calls>",
         Tagged(
-            '<｜DSML｜invoke name="', '">', '<｜DSML｜parameter name="', '">', "</｜DSML｜parameter>",
+            '<｜DSML｜invoke name="',
+            '">',
+            '<｜DSML｜parameter name="',
+            '">',
+            "</｜DSML｜parameter>",
             call_end="</｜DSML｜invoke>",
         ),
+        special=True,
+        inner=("｜DSML｜",),
     ),
     "qwen3_coder": ToolFormat("<tool_call>", "</tool_call>", _QWEN_TAGS),
     "seed_oss": ToolFormat("<seed:tool_call>", "</seed:tool_call>", _QWEN_TAGS),
@@ -111,14 +144,19 @@ TOOL_FORMATS: Mapping[str, ToolFormat] = {
         Tagged('<invoke name="', '">', '<parameter name="', '">', "</parameter>", call_end="</invoke>"),
     ),
     "glm": ToolFormat(
-        "<tool_call>", "</tool_call>", Tagged("", "", "<arg_key>", "</arg_key>", "</arg_value>", "<arg_value>")
+        "<tool_call>",
+        "</tool_call>",
+        Tagged("", "", "<arg_key>", "</arg_key>", "</arg_value>", "<arg_value>"),
+        inner=("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
     ),
     "kimi_k2": ToolFormat(
         "<|tool_calls_section_begin|>",
         "<|tool_calls_section_end|>",
         NamedJson("<|tool_call_argument_begin|>", "<|tool_call_begin|>", "<|tool_call_end|>", kimi_name),
+        special=True,
+        inner=_KIMI_CALL,
     ),
-}  # fmt: skip
+}
 
 
 class BegunCall:

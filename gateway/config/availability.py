@@ -24,8 +24,6 @@ NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "auth.keys.*.per_model": (),
     "models.*.limits": (),
     "models.*.budget": (),
-    "providers.*.reasoning_format": (),
-    "providers.*.tool_format": (),
     "providers.*.tensor_parallel": (1,),
     "providers.*.deterministic": (False,),
     "shared": (),

@@ -106,7 +106,7 @@ def _reasoning_marks(form: ReasoningFormat | None) -> Iterable[str]:
 
 
 def _marks(form: ToolFormat | None) -> Iterable[str]:
-    return () if form is None else filter(None, (form.start, form.end))
+    return () if form is None else form.marks
 
 
 def _special_marks(marks: Iterable[str], tokenizer: Tokenizer) -> Iterable[tuple[str, int]]:

@@ -21,6 +21,7 @@ from providers.choices import fan_out
 from providers.models.narrowing import per_model
 from providers.remote.exchange import exchange
 from providers.remote.http import HttpClient
+from providers.remote.marked_answers import marked_answers
 from providers.remote.model_list import KeptModels
 from providers.remote.openai_abilities import OpenAIAbilities
 from providers.remote.openai_models import fetch_openai_models
@@ -61,6 +62,7 @@ class OpenAICompatible:
         )
         self._abilities = OpenAIAbilities(self._client, vendor, self._chat, self._completions)
         self._models = KeptModels(self._fetch_models)
+        self._marked = marked_answers(settings, tools_unread=vendor.tools_unread)
 
     @property
     def name(self) -> str:
@@ -92,6 +94,11 @@ class OpenAICompatible:
         return self._call(request)
 
     def _call(self, request: Request) -> AsyncGenerator[Batch, None]:
+        if self._marked is None:
+            return self._exchange(request)
+        return self._marked.read(self._exchange(self._marked.asked(request, self._vendor.fields)), request)
+
+    def _exchange(self, request: Request) -> AsyncGenerator[Batch, None]:
         upstream = self._chat if request.prompts is None else self._completions
         return exchange(self._client, upstream, request, self._vendor.request_id_header)
 

@@ -139,6 +139,8 @@ class Vendor:
     rerank_fields: frozenset[str] = _RERANK_FIELDS
     forwarded_paths: frozenset[str] = frozenset()
     """Endpoints below the base URL (and what lies below them) whose calls pass through unread."""
+    tools_unread: bool = False
+    """With tool choice none it shows the model its tools all the same, and reads no calls."""
 
 
 OPENAI_COMPATIBLE = Vendor(
@@ -177,6 +179,7 @@ _ROWS = (
     Vendor(
         name="vllm",
         base_url="http://localhost:8000/v1",
+        tools_unread=True,
         fields=(_ALL - (_OPENAI - _ENGINE_OPENAI))
         - {"top_p_min", "typical_p", "early_stopping", "return_context_logits", "detokenize", "suffix"},
         parts=_ALL_PARTS,

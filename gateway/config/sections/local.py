@@ -22,7 +22,7 @@ from gateway.config.sections.section import (
 )
 from providers.local.settings import NO_FORMAT
 
-__all__ = ["KvCache", "LocalModel", "LocalProvider", "Scheduler", "Speculative"]
+__all__ = ["KvCache", "LocalModel", "LocalProvider", "Scheduler", "Speculative", "known_text_format"]
 
 _PATH_STARTS = ("./", "../", "/", "~")
 
@@ -57,6 +57,14 @@ def _absolute_source(value: str | None, info: ValidationInfo) -> str | None:
     return absolute_path(value, folder_of(info))
 
 
+def known_text_format(value: str | None, info: ValidationInfo) -> str | None:
+    """The value of `reasoning_format` or `tool_format`. Raises ValueError."""
+    known = [NO_FORMAT, *(REASONING_FORMATS if info.field_name == "reasoning_format" else TOOL_FORMATS)]
+    if value is not None and value not in known:
+        raise ValueError(f"unknown format '{value}'{did_you_mean(value, known)}")
+    return value
+
+
 class LocalModel(Section):
     source: Text | None = Field(
         default=None,
@@ -78,10 +86,7 @@ class LocalModel(Section):
     @field_validator("reasoning_format", "tool_format")
     @classmethod
     def _known_format(cls, value: str | None, info: ValidationInfo) -> str | None:
-        known = [NO_FORMAT, *(REASONING_FORMATS if info.field_name == "reasoning_format" else TOOL_FORMATS)]
-        if value is not None and value not in known:
-            raise ValueError(f"unknown format '{value}'{did_you_mean(value, known)}")
-        return value
+        return known_text_format(value, info)
 
     @field_validator("source")
     @classmethod

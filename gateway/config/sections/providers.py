@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag, Vali
 
 from gateway.config.availability import PROVIDER_TYPES_TO_COME
 from gateway.config.faults import did_you_mean
-from gateway.config.sections.local import LocalProvider
+from gateway.config.sections.local import LocalProvider, known_text_format
 from gateway.config.sections.section import (
     FrozenMap,
     HttpUrl,
@@ -64,6 +64,11 @@ class RemoteProvider(Section):
         if value in PROVIDER_TYPES_TO_COME:
             raise ValueError(f"the provider type '{value}' is not available in this version")
         raise ValueError(f"unknown provider type '{value}'{did_you_mean(value, sorted(known))}")
+
+    @field_validator("reasoning_format", "tool_format")
+    @classmethod
+    def _known_format(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return known_text_format(value, info)
 
     @field_validator("proxy")
     @classmethod

@@ -31,8 +31,6 @@ def test_the_whole_format_is_known_and_only_what_is_missing_is_refused() -> None
         ("auth: {pass_through: true}", "auth.pass_through"),
         ("auth: {hash_secret: pepper}", "auth.hash_secret"),
         ("auth: {keys: [{id: a, secret: s, limits: {rpm: 1}}]}", "auth.keys[0].limits"),
-        ("  openai: {reasoning_format: think}", "providers.openai.reasoning_format"),
-        ("  openai: {tool_format: hermes}", "providers.openai.tool_format"),
         ("shared: {url: 'redis://x'}", "shared"),
         ("cache: {}", "cache"),
         ("tools: {from_request: false}", "tools"),
