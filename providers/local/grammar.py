@@ -68,14 +68,24 @@ class GrammarMask:
 
 
 class Grammars:
-    """The grammars of one model. `vocab_size` is the engine's, `stop_ids` end an answer."""
+    """The grammars of one model. `vocab_size` is the engine's, `stop_ids` end an answer, and a grammar that is not
+    compiled after `compile_s` seconds is refused. As a collection it holds those that are kept."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, stop_ids: Collection[int]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, vocab_size: int, stop_ids: Collection[int], *, compile_s: float = COMPILE_S
+    ) -> None:
+        self._compile_s = compile_s
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._stop_ids = sorted(token_id for token_id in stop_ids if token_id < vocab_size)
         self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
         self._threads = ThreadPoolExecutor(_COMPILERS, thread_name_prefix="grammar")
+
+    def __len__(self) -> int:
+        return len(self._compiled)
+
+    def __contains__(self, grammar: Grammar) -> bool:
+        return grammar.text in self._compiled
 
     async def mask(self, grammar: Grammar) -> GrammarMask:
         """A mask at the beginning of its answer.
@@ -97,13 +107,13 @@ class Grammars:
             raise InvalidRequest(f"{path}: too large; the limit is {MAX_BYTES} bytes", param=path)
         job = self._threads.submit(self._compile, grammar)
         try:
-            async with asyncio.timeout(COMPILE_S):
+            async with asyncio.timeout(self._compile_s):
                 return await asyncio.wrap_future(job)
         except TimeoutError:
-            if not job.running() and not job.done():
+            if job.cancelled():  # it never began
                 raise QueueFull("too many grammars are being compiled", retry_after_s=1.0) from None
             path = grammar.written[0].path if grammar.written else "tools"
-            raise InvalidRequest(f"{path}: takes longer than {COMPILE_S:g} s to compile", param=path) from None
+            raise InvalidRequest(f"{path}: takes longer than {self._compile_s:g} s to compile", param=path) from None
 
     @cached_property
     def _vocabulary(self) -> LLTokenizer:

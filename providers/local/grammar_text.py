@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from llguidance import regex_to_lark
-from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
+from llguidance.gbnf_to_lark import any_to_lark
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.json_fields import nesting_exceeds
@@ -83,7 +83,7 @@ class GrammarWriter:
         """A whole grammar in Lark's syntax (it has a rule `start`), or in GBNF (`root ::= ...`)."""
         try:
             lark = any_to_lark(text)
-        except (GbnfToLarkError, ValueError, RecursionError) as error:
+        except Exception as error:  # the converter raises nothing more precise
             raise InvalidRequest(f"{path}: {' '.join(str(error).split())[:300]}", param=path) from error
         self._written.append(Written(path, lark, {}))
         return self._other({"lark_grammar": lark})

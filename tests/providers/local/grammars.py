@@ -7,9 +7,20 @@ from providers.local.grammar import Grammars
 from providers.local.grammar_text import Grammar
 from tests.scripted_engine import EOS_ID, Vocabulary
 
-__all__ = ["compiled", "follows", "refusal"]
+__all__ = ["Marking", "compiled", "follows", "refusal"]
 
 _VOCAB_SIZE = 512
+
+
+class Marking(Vocabulary):
+    """With marks that are special tokens."""
+
+    def __init__(self, marks: tuple[str, ...]) -> None:
+        super().__init__()
+        self.marks = {mark: self.add(mark) for mark in marks}
+
+    def is_special(self, token_id: int) -> bool:
+        return super().is_special(token_id) or token_id in self.marks.values()
 
 
 async def follows(grammar: Grammar | None, *texts: str, vocabulary: Vocabulary | None = None) -> list[bool]:

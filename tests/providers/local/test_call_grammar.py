@@ -16,8 +16,7 @@ from providers.local.call_grammar import begun_call
 from providers.local.constraint import constraint
 from providers.local.text_formats import TextFormats
 from tests.adapters.text.written_calls import WRITERS
-from tests.providers.local.grammars import follows
-from tests.scripted_engine import Vocabulary
+from tests.providers.local.grammars import Marking, follows
 
 WEATHER = {
     "type": "object",
@@ -60,7 +59,7 @@ async def allows(form: str, request: Request, *texts: str) -> list[bool]:
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_calls_of_every_form_follow_their_schemas(form: str) -> None:
-    good = [
+    good: list[tuple[tuple[str, dict[str, Any]], ...]] = [
         (("weather", FULL),),
         (("weather", {"city": "Oslo"}),),
         (("weather", {"city": "a", "days": 2}), ("now", {})),
@@ -152,17 +151,6 @@ async def test_marks_that_are_special_tokens_are_written_as_such() -> None:
         grammar = constraint(formats, asked(mode))
         assert await follows(grammar, text, text.replace("{}", "1"), vocabulary=vocabulary) == expected
     assert await follows(constraint(formats, asked()), written("hermes", ("now", {})), vocabulary=vocabulary) == [True]
-
-
-class Marking(Vocabulary):
-    """With marks that are special tokens."""
-
-    def __init__(self, marks: tuple[str, ...]) -> None:
-        super().__init__()
-        self.marks = {mark: self.add(mark) for mark in marks}
-
-    def is_special(self, token_id: int) -> bool:
-        return super().is_special(token_id) or token_id in self.marks.values()
 
 
 async def test_reasoning_is_free_and_the_call_behind_it_is_not() -> None:
