@@ -8,7 +8,7 @@ and whether a broken connection came after the end. Never retries.
 from collections.abc import AsyncGenerator, Mapping
 
 from adapters.canonical.errors import GatewayError, UpstreamError
-from adapters.canonical.events import Event, Started, TextDelta
+from adapters.canonical.events import Event, Started, TextDelta, is_output
 from adapters.canonical.request import Request
 from adapters.upstream import Upstream
 from providers.base import Batch
@@ -54,7 +54,7 @@ async def exchange(
                 yield batch
                 return
             parser = upstream.stream_parser(request)
-            started = False
+            started = answering = False
             while True:
                 try:
                     data = await answer.read()
@@ -67,9 +67,11 @@ async def exchange(
                 batch = parser.feed(data)
                 if not batch:
                     continue
+                if not answering and any(map(is_output, batch)):
+                    answering = True
+                    answer.started()
                 if not started:
                     started = True
-                    answer.started()
                     _note_head(batch, request_id, limits)
                 if type(batch[-1]) is not TextDelta and parser.finished:
                     answer.started(_AFTER_FINISH_S)
