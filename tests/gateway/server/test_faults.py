@@ -1,0 +1,231 @@
+"""Fault injection over real sockets: whatever an upstream does, every request ends in one way (laws 3, 4, 13, 14).
+
+Before the first output a client with a healthy second target sees nothing of it, and one without gets a true status.
+After it there is one error in the stream and no finish.
+"""
+
+import json
+import socket
+from typing import Any
+
+import pytest
+
+from tests.gateway.server.faulty import BODY, CHUNKS, Faults, Seen, Then, faults, head, whole
+from tests.gateway.server.running import until
+
+pytestmark = pytest.mark.timeout(60)
+
+STREAM_HEAD = head()
+JSON_HEAD = head("application/json")
+PAGE = b"<html><head><title>x</title></head><body>Please <b>log in</b></body></html>"
+NEVER_BEGAN: dict[str, tuple[bytes, Then]] = {
+    # What an upstream may send in place of an answer, and then do.
+    "nothing, closed": (b"", "close"),
+    "nothing, reset": (b"", "reset"),
+    "a head, reset": (STREAM_HEAD, "reset"),
+    "a head, closed": (STREAM_HEAD, "close"),
+    "no HTTP": (b"\x16\x03\x01 what is this\r\n\r\n", "close"),
+    "an endless header": (b"HTTP/1.1 200 X\r\nx: " + b"a" * 100_000, "close"),
+    "a page with status 200": (head("text/html") + PAGE, "close"),
+    "a page with status 502": (head("text/html", 502) + PAGE, "close"),
+    "a page with status 500": (head("text/html", 500) + PAGE, "close"),
+    "a redirect": (head("text/html", 302, "location: http://127.0.0.1:9/") + PAGE, "close"),
+    "an error with status 500": (head("application/json", 500) + b'{"error": {"message": "x"}}', "close"),
+    "an error with status 503": (head("application/json", 503) + b'{"error": {"message": "x"}}', "close"),
+    "an error with status 429": (head("application/json", 429) + b'{"error": {"message": "x"}}', "close"),
+    "a refused key": (head("application/json", 401) + b'{"error": {"message": "x"}}', "close"),
+    "an error inside a 200": (JSON_HEAD + b'{"error": {"message": "x", "code": 500}}', "close"),
+    "an error inside a stream": (STREAM_HEAD + b'data: {"error": {"message": "x", "code": 503}}\n\n', "close"),
+    "an error after the start": (STREAM_HEAD + CHUNKS[0] + b'data: {"error": {"message": "x"}}\n\n', "close"),
+    "an empty body": (JSON_HEAD, "close"),
+    "an empty object": (JSON_HEAD + b"{}", "close"),
+    "no choices": (JSON_HEAD + b'{"choices": []}', "close"),
+    "half an object": (JSON_HEAD + BODY[:60], "close"),
+    "null": (JSON_HEAD + b"null", "close"),
+    "garbage as JSON": (JSON_HEAD + b"\xff\xfe\x00garbage", "close"),
+    "garbage as a stream": (STREAM_HEAD + b"\xff\xfe\x00garbage\n\n\x80\x81\n\n", "close"),
+    "garbage as an event": (STREAM_HEAD + b"data: {nonsense\n\n", "close"),
+    "an end without a beginning": (STREAM_HEAD + CHUNKS[4], "close"),
+    "a start alone": (STREAM_HEAD + CHUNKS[0], "close"),
+    "broken gzip": (head("application/json", 200, "content-encoding: gzip") + b"\x1f\x8bnot gzip at all", "close"),
+    "a broken chunk": (
+        b"HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nx",
+        "close",
+    ),
+}
+
+
+def words(seen: Seen) -> str:
+    """The text of a chat answer, streamed or whole."""
+    if seen.body.startswith(b"{"):
+        text: str = json.loads(seen.body)["choices"][0]["message"]["content"]
+        return text
+    chunks: list[dict[str, Any]] = [json.loads(frame) for frame in seen.frames if frame != "[DONE]"]
+    return "".join(
+        choice["delta"].get("content") or "" for chunk in chunks for choice in chunk.get("choices", ()) if chunk
+    )
+
+
+def check_end(seen: Seen) -> bool:
+    """Fails unless the answer ended in exactly one way. Gives whether it ended well."""
+    if seen.status != 200:
+        assert seen.status in (429, 500, 502, 503, 504), seen
+        assert set(seen.error) == {"message", "type", "param", "code"}
+        return False
+    if seen.body.startswith(b"{"):
+        (choice,) = json.loads(seen.body)["choices"]
+        assert choice["finish_reason"] == "stop"
+        return True
+    *frames, last = seen.frames
+    assert last == "[DONE]"
+    decoded = [json.loads(frame) for frame in frames]
+    finishes = [c for chunk in decoded for c in chunk.get("choices", ()) if c["finish_reason"] is not None]
+    errors = [chunk for chunk in decoded if "error" in chunk]
+    assert len(finishes) + len(errors) == 1, seen
+    if errors:
+        assert decoded[-1] is errors[0]
+    return bool(finishes)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+async def test_what_fails_before_the_first_output_is_a_true_status_alone_and_unseen_with_a_second_target(
+    stream: bool,
+) -> None:
+    async with faults(stream=stream) as here:
+        for name, (here.faulty.sent, here.faulty.then) in NEVER_BEGAN.items():
+            alone = await here.ask("lone", stream=stream)
+            assert not check_end(alone), name
+            assert alone.status != 200, name
+            assert "127.0.0.1" not in alone.error["message"], name
+            assert "<" not in alone.error["message"], name
+            helped = await here.ask("pair", stream=stream)
+            assert check_end(helped), name
+            assert words(helped) == "good", name
+        assert here.faulty.calls == 2 * len(NEVER_BEGAN)
+        await until(lambda: here.faulty.open == 0)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("then", ["reset", "close"])
+async def test_a_connection_that_ends_at_any_byte(stream: bool, then: Then) -> None:
+    answer = whole(stream=stream)
+    partial = 0
+    async with faults(stream=stream) as here:
+        here.faulty.then = then
+        for cut in range(len(answer)):
+            here.faulty.sent = answer[:cut]
+            alone, helped = await here.ask("lone", stream=stream), await here.ask("pair", stream=stream)
+            ended_well = check_end(alone)
+            assert check_end(helped) or words(helped) in ("par", "partial"), cut
+            if alone.status != 200:
+                assert words(helped) == "good", cut  # nothing was said, so the second target says it
+            elif not ended_well:
+                assert words(helped) == words(alone), cut
+                partial += 1
+            else:
+                assert words(alone) == words(helped) == "partial", cut
+        assert partial > 0 if stream else partial == 0
+        await until(lambda: here.faulty.open == 0)
+
+
+PHASES = {
+    "before the status": b"",
+    "inside the head": b"HTTP/1.1 200 X\r\ncontent-",
+    "before the body": STREAM_HEAD,
+    "inside the first event": STREAM_HEAD + CHUNKS[0][:30],
+    "after the start": STREAM_HEAD + CHUNKS[0],
+    "with comments": STREAM_HEAD + b": still here\n\n",
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+async def test_a_stall_before_the_first_output(phase: str) -> None:
+    async with faults(timeouts="{first_token_s: 0.1}") as here:
+        here.faulty.sent, here.faulty.then = PHASES[phase], "hang"
+        alone = await here.ask("lone", stream=True)
+        assert (alone.status, alone.error["code"]) == (504, "upstream_timeout")
+        assert words(await here.ask("pair", stream=True)) == "good"
+        await until(lambda: here.faulty.open == 0)
+
+
+@pytest.mark.parametrize("said", [2, 3], ids=["one word", "two words"])
+async def test_a_stall_after_the_first_output_is_told_in_the_stream(said: int) -> None:
+    async with faults(timeouts="{first_token_s: 5, gap_s: 0.1}") as here:
+        here.faulty.sent, here.faulty.then = STREAM_HEAD + b"".join(CHUNKS[:said]), "hang"
+        for model in ("lone", "pair"):
+            seen = await here.ask(model, stream=True)
+            assert not check_end(seen)
+            assert words(seen) == ("par", "partial")[said - 2]
+        assert here.healthy.requests == []
+        await until(lambda: here.faulty.open == 0)
+
+
+async def test_a_stall_after_the_finish_takes_nothing_away() -> None:
+    async with faults() as here:
+        here.faulty.sent, here.faulty.then = STREAM_HEAD + b"".join(CHUNKS[:4]), "hang"
+        seen = await here.ask("lone", stream=True)
+        assert check_end(seen)
+        assert words(seen) == "partial"
+
+
+async def test_a_stall_of_an_answer_that_comes_whole_ends_at_the_deadline_and_is_overtaken_by_a_hedge() -> None:
+    async with faults(stream=False, timeouts="{total_s: 0.3}", more=", hedge_s: 0.05") as here:
+        here.faulty.sent, here.faulty.then = JSON_HEAD + BODY[:40], "hang"
+        assert (await here.ask("lone", stream=False)).status == 504
+        assert words(await here.ask("pair", stream=False)) == "good"
+        await until(lambda: here.faulty.open == 0)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+async def test_a_refused_connection(stream: bool) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        async with faults(stream=stream, refusing=url) as here:
+            alone = await here.ask("lone", stream=stream)
+            assert (alone.status, alone.error["code"]) == (502, "upstream_unreachable")
+            assert words(await here.ask("pair", stream=stream)) == "good"
+
+
+async def test_garbage_after_the_first_output_is_told_in_the_stream() -> None:
+    async with faults() as here:
+        for junk in (b"data: {nonsense\n\n", b'data: {"error": {"message": "x"}}\n\n', b"\xff\xfe\n\n" * 3, CHUNKS[4]):
+            here.faulty.sent = STREAM_HEAD + CHUNKS[1] + junk
+            seen = await here.ask("pair", stream=True)
+            assert not check_end(seen), junk
+            assert words(seen) == "par"
+        assert here.healthy.requests == []
+
+
+MESSAGES = ("/v1/messages", {"max_tokens": 5}, ("message_stop", "message_delta"), "error")
+RESPONSES = ("/v1/responses", {"input": "hi"}, ("response.completed",), "response.failed")
+
+
+@pytest.mark.parametrize(("path", "fields", "good", "bad"), [MESSAGES, RESPONSES], ids=["messages", "responses"])
+async def test_other_dialects_end_in_one_way_at_any_event(
+    path: str, fields: dict[str, Any], good: tuple[str, ...], bad: str
+) -> None:
+    async def ask(here: Faults, model: str) -> Seen:
+        extra = {**fields, **({"messages": None} if path == "/v1/responses" else {})}
+        return await here.ask(model, stream=True, path=path, **extra)
+
+    def kinds(seen: Seen) -> list[str]:
+        return [json.loads(frame)["type"] for frame in seen.frames if frame != "[DONE]"]
+
+    async with faults() as here:
+        for number in range(len(CHUNKS) + 1):
+            here.faulty.sent = STREAM_HEAD + b"".join(CHUNKS[:number])
+            alone, helped = await ask(here, "lone"), await ask(here, "pair")
+            if number < 2:
+                assert alone.status == 502
+                assert set(good) <= set(kinds(helped))
+                assert bad not in kinds(helped)
+            elif number < 4:
+                for seen in (alone, helped):
+                    assert seen.status == 200
+                    assert kinds(seen).count(bad) == 1
+                    assert not set(good) & set(kinds(seen))
+            else:
+                for seen in (alone, helped):
+                    assert set(good) <= set(kinds(seen))
+                    assert bad not in kinds(seen)
