@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from adapters.canonical.events import Event
 from adapters.canonical.messages import Part, Refusal, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request
+from providers.fetching import Fetcher
 
 __all__ = [
     "Batch",
@@ -103,6 +104,8 @@ class ProviderSettings:
     params: Mapping[str, object] = field(default_factory=dict)
     limits: Limits = Limits()
     options: Mapping[str, object] = field(default_factory=dict)
+    fetcher: Fetcher | None = None
+    """What gets the files that addresses in requests point to; None: nothing is fetched."""
 
     def __repr__(self) -> str:
         return f"ProviderSettings(name={self.name!r}, type={self.type!r}, base_url={self.base_url!r})"
