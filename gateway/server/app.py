@@ -20,6 +20,8 @@ from adapters.openai.chat.front import ChatFront
 from adapters.openai.completions.front import CompletionsFront
 from gateway.config import Config, ProviderConfig, Redactor
 from gateway.config.sections.local import LocalProvider
+from gateway.config.sections.tools import Fetch
+from gateway.fetching.guarded import GuardedFetcher
 from gateway.routing.attempt import AttemptObservers
 from gateway.routing.counting import TokenCounts
 from gateway.routing.health import Health
@@ -47,6 +49,7 @@ from gateway.telemetry.names import ACTIVE_REQUESTS, HELD_BODIES
 from gateway.usage.accounts import Accounts
 from gateway.version import VERSION
 from providers.base import Limits, Provider, ProviderSettings
+from providers.fetching import Fetcher
 from providers.registry import build as build_provider
 
 __all__ = ["FRONTS", "App", "Surroundings", "build_app", "build_providers"]
@@ -118,11 +121,13 @@ class App:
         router: Router,
         stateful: Stateful,
         observed: Observed,
+        fetcher: GuardedFetcher,
         accounts: Accounts | None = None,
         admin: Service | None = None,
     ) -> None:
         self._providers = providers
         self._observed = observed
+        self._fetcher = fetcher
         self._stateful = stateful
         self._accounts = accounts
         self._lists = lists
@@ -163,6 +168,7 @@ class App:
         await self._router.aclose()
         for provider in self._providers.values():
             await provider.aclose()
+        await self._fetcher.aclose()
         await self._observed.aclose()
         self.log.flush()
 
@@ -180,8 +186,9 @@ def build_app(
     on settings that can't work, and ImportError where an extra is missing.
     """
     around = around or Surroundings()
+    fetcher = GuardedFetcher(config.run.fetch or Fetch())
     if providers is None:
-        providers = build_providers(config)
+        providers = build_providers(config, fetcher)
     redact = Redactor(config.secrets)
     log = Log(around.log, form=config.telemetry.log, now=around.now, redact=redact)
     lists = ModelLists(providers, around.clock)
@@ -275,12 +282,13 @@ def build_app(
         router=router,
         stateful=stateful,
         observed=observed,
+        fetcher=fetcher,
         accounts=accounts,
         admin=admin,
     )
 
 
-def build_providers(config: Config) -> dict[str, Provider]:
+def build_providers(config: Config, fetcher: Fetcher | None = None) -> dict[str, Provider]:
     """The configured providers, not started. Raises ValueError or ImportError, naming the provider."""
     timeouts = config.reliability.timeouts
     limits = Limits(
@@ -289,14 +297,19 @@ def build_providers(config: Config) -> dict[str, Provider]:
         gap_s=timeouts.gap_s,
         total_s=timeouts.total_s,
     )
-    return {name: build_provider(_settings(name, entry, limits)) for name, entry in config.providers.items()}
+    return {name: build_provider(_settings(name, entry, limits, fetcher)) for name, entry in config.providers.items()}
 
 
-def _settings(name: str, entry: ProviderConfig, limits: Limits) -> ProviderSettings:
+def _settings(name: str, entry: ProviderConfig, limits: Limits, fetcher: Fetcher | None) -> ProviderSettings:
     if isinstance(entry, LocalProvider):
         general = {"type", "enabled", "params", "unsupported_params", "model"}
         return ProviderSettings(
-            name=name, type=entry.type, params=entry.params, limits=limits, options=entry.model_dump(exclude=general)
+            name=name,
+            type=entry.type,
+            params=entry.params,
+            limits=limits,
+            options=entry.model_dump(exclude=general),
+            fetcher=fetcher,
         )
     general = {"type", "enabled", "base_url", "api_key", "headers", "proxy", "ca_file", "max_connections", "params"}
     return ProviderSettings(
@@ -312,6 +325,7 @@ def _settings(name: str, entry: ProviderConfig, limits: Limits) -> ProviderSetti
         params=entry.params,
         limits=limits,
         options=entry.model_dump(exclude={*general, "unsupported_params"}, exclude_none=True),
+        fetcher=fetcher,
     )
 
 
