@@ -42,6 +42,7 @@ class Exchange:
         "began",
         "cache",
         "charge",
+        "cost_usd",
         "ended",
         "error",
         "evicted",
@@ -108,6 +109,7 @@ class Exchange:
         """What is left of the client's limits."""
         self.transcript: Transcript | None = None
         """What is written down of the texts, where telemetry may hold them; None: nothing."""
+        self.cost_usd: float | None = None
         self.cache: str | None = None
         """What the response cache said: hit or miss; None: it was not asked."""
         self.evicted = False

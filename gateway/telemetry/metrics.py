@@ -63,8 +63,8 @@ class Metrics:
                 series.tpot.observe(per_token)
         if usage is not None:
             _count_tokens(series, usage)
-        if progress.charge is not None and progress.charge.cost_nano_usd is not None:
-            series.cost_usd += progress.charge.cost_nano_usd / 1e9
+        if exchange.cost_usd is not None:
+            series.cost_usd += exchange.cost_usd
 
     def attempt_ended(self, attempt: Attempt) -> None:
         target = (attempt.target.provider.name, attempt.target.model)
