@@ -54,13 +54,14 @@ from providers.registry import build as build_provider
 
 __all__ = ["FRONTS", "App", "Surroundings", "build_app", "build_providers"]
 
+_CHAT = "/v1/chat/completions"
 _MESSAGES = MessagesFront()
 _GEMINI = GenerateFront()
 _GEMINI_ARRAY, _GEMINI_SSE = GenerateFront(stream=True), GenerateFront(stream=True, sse=True)
 _OLLAMA = OllamaChatFront()
 _GEMINI_MODELS = ("/v1beta/models", "/v1/models")
 FRONTS: Mapping[str, Front] = {
-    "/v1/chat/completions": ChatFront(),
+    _CHAT: ChatFront(),
     "/v1/completions": CompletionsFront(),
     "/v1/messages": _MESSAGES,
     "/api/chat": _OLLAMA,
@@ -218,11 +219,16 @@ def build_app(
         max_depth=config.server.max_depth,
         keepalive_s=config.server.keepalive_s,
     )
+    stateful = Stateful(config, router, bodies, log, now=around.now, redact=redact)
     served: dict[str, Served] = {
-        path: generation(front, router, untyped if path.startswith(_UNTYPED) else bodies)
+        path: generation(
+            front,
+            router,
+            untyped if path.startswith(_UNTYPED) else bodies,
+            keeper=stateful.chats if path == _CHAT else None,
+        )
         for path, front in fronts.items()
     }
-    stateful = Stateful(config, router, bodies, log, now=around.now, redact=redact)
     counts = TokenCounts(router)
     served.update(ability_routes(router, bodies, now=around.now, max_depth=config.server.max_depth))
     for path, front in _COUNTS.items():
@@ -262,7 +268,12 @@ def build_app(
         served,
         observer=observed.observer,
         asked=ollama_questions(_OLLAMA, catalogue),
-        other={**forwarded, **stateful.routes, **({} if has_admin_port else admin_routes(admin_table))},
+        other={
+            **forwarded,
+            **stateful.routes,
+            **stateful.chat_routes(_CHAT, served),
+            **({} if has_admin_port else admin_routes(admin_table)),
+        },
         lists=_LISTS,
         by_header=_BY_HEADER,
         by_start=_BY_START,

@@ -24,7 +24,15 @@ from gateway.server.exchange import Exchange
 from gateway.server.reservation import reserve
 from gateway.server.whole_answer import WholeAnswer
 
-__all__ = ["Generation", "Named", "admit", "streamed", "whole_result"]
+__all__ = ["AnswerKeeper", "Generation", "Named", "admit", "streamed", "whole_result"]
+
+
+class AnswerKeeper(Protocol):
+    """Answers requests that want their answer to be kept."""
+
+    async def answer(
+        self, exchange: Exchange, front: Front, request: Request, head: AnswerHead
+    ) -> web.StreamResponse: ...
 
 
 class Generation:
@@ -41,9 +49,11 @@ class Generation:
         keepalive_s: float,
         for_client: Callable[[Exchange], Front] | None = None,
     ) -> None:
+        keeper: "AnswerKeeper | None" = None,
         self.front = front
         self._for_client = for_client
         self._router = router
+        self._keeper = keeper
         self._bodies = bodies
         self._now = now
         self._max_depth = max_depth
@@ -67,6 +77,8 @@ class Generation:
         exchange.begin_routing()
         head = AnswerHead(f"{front.id_prefix}{exchange.token}", int(self._now()), request.model)
         if request.stream:
+        if request.store and self._keeper is not None:
+            return await self._keeper.answer(exchange, front, request, head)
             return await self._stream(exchange, front, request, head)
         return await self._answer(exchange, front, request, head)
 

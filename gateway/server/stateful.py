@@ -12,11 +12,13 @@ from gateway.routing.router import Router
 from gateway.server.body import BodyReader
 from gateway.server.compaction import Compaction
 from gateway.server.conversations import Conversations
+from gateway.server.kept_chats import KeptChats
 from gateway.server.kept_responses import KeptResponses
 from gateway.server.log import Log
 from gateway.server.response_create import ResponseCreation
 from gateway.server.responses import for_client, sealer
 from gateway.server.routes import Route
+from gateway.server.service import Served
 from gateway.storage.bounds import Bounds
 from gateway.storage.place import parse_place
 from gateway.storage.storage import Storage
@@ -69,6 +71,7 @@ class Stateful:
             keepalive_s=keepalive_s,
         )
         conversations = Conversations(choose, storage, bodies, now=now, max_depth=max_depth)
+        self.chats = KeptChats(storage, router, bodies, max_depth=max_depth, keepalive_s=keepalive_s)
         kept = KeptResponses(front, storage, background, keepalive_s=keepalive_s)
         self.routes: Mapping[str, Route] = {
             _RESPONSES: Route({"POST": creation.serve}, front),
@@ -78,6 +81,11 @@ class Stateful:
             _CONVERSATIONS: conversations.route,
             f"{_CONVERSATIONS}/*": conversations.route_below,
         }
+
+    def chat_routes(self, path: str, served: Mapping[str, Served]) -> Mapping[str, Route]:
+        """Where chat completions are made at this path: what is served there, with the paths of those that are kept."""
+        made = served.get(path)
+        return {} if made is None or made.front is None else self.chats.routes(path, made.serve, made.front)
 
     def start(self) -> None:
         self.storage.open_soon()

@@ -56,7 +56,7 @@ async def test_an_unknown_path_is_a_404_with_an_error_body(path: str) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
-    [("GET", "/v1/chat/completions", "POST"), ("DELETE", "/v1/models", "GET"), ("POST", "/healthz", "GET")],
+    [("GET", "/v1/completions", "POST"), ("DELETE", "/v1/models", "GET"), ("POST", "/healthz", "GET")],
 )
 async def test_a_wrong_method_is_a_405_that_names_the_right_one(method: str, path: str, allowed: str) -> None:
     async with running(fake()) as gateway, gateway.session.request(method, gateway.url + path) as answer:
