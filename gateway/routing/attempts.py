@@ -55,7 +55,7 @@ class Walking:
     def answered(self, attempt: Attempt) -> None:
         """Its first output came."""
         attempt.first_output = now = self.clock()
-        self.health.answered(attempt.record, now - attempt.began, stream=attempt.progress.stream)
+        self.health.answered(attempt.record, now, now - attempt.began, stream=attempt.progress.stream)
 
     def end(self, attempt: Attempt, outcome: Outcome, error: GatewayError | None = None) -> None:
         """It is over. What was over before stays as it was."""

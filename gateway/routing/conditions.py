@@ -16,11 +16,13 @@ __all__ = ["TAGS_HEADER", "eligible", "wanted_tags"]
 
 TAGS_HEADER = "x-gateway-tags"
 _METADATA = "metadata.tags"
+_NONE: frozenset[str] = frozenset()
 
 
 def wanted_tags(progress: Progress, metadata: bytes | None) -> frozenset[str]:
     """`metadata` is a raw JSON object, None: it is not read."""
-    tags = _split(progress.headers.get(TAGS_HEADER, ""))
+    header = progress.headers.get(TAGS_HEADER)
+    tags = _NONE if header is None else _split(header)
     if metadata is None:
         return tags
     found = orjson.loads(metadata).get("tags")

@@ -17,6 +17,11 @@ MAX_TARGETS = 4096
 """Records that are kept; a client may make names up where a provider cannot list its models."""
 
 
+_LEAST_WEIGHT = 0.1
+_SOON_S = 3.16
+"""An observation that follows so soon has the least weight, which the exponential would give it as well."""
+
+
 def tells_against(error: GatewayError) -> bool:
     """Whether a failure is the target's own. What a request got wrong, or its client's limit, is not; nor is a pause
     that the target asks for, which it is given."""
@@ -31,17 +36,18 @@ class Ttft:
     DECAY_S = 30.0
     """After so long an observation weighs 1/e of a new one."""
     FORGOTTEN_S = 300.0
-    LEAST_WEIGHT = 0.1
-    """Of a new observation, however soon it follows the last one."""
 
     def __init__(self) -> None:
         self._mean: float | None = None
         self._at = 0.0
 
     def observe(self, seconds: float, now: float) -> None:
-        mean = self.mean(now)
-        weight = max(self.LEAST_WEIGHT, 1 - math.exp((self._at - now) / self.DECAY_S))
-        self._mean = seconds if mean is None else mean + weight * (seconds - mean)
+        mean, since = self._mean, now - self._at
+        if mean is None or since >= self.FORGOTTEN_S:
+            self._mean = seconds
+        else:
+            weight = _LEAST_WEIGHT if since <= _SOON_S else 1 - math.exp(-since / self.DECAY_S)
+            self._mean = mean + weight * (seconds - mean)
         self._at = now
 
     def mean(self, now: float) -> float | None:
@@ -117,9 +123,9 @@ class Health:
             record = self._records[key] = TargetHealth(target, self._rules)
         return record
 
-    def answered(self, record: TargetHealth, seconds: float, *, stream: bool) -> None:
-        """The first output came, so long after the call began."""
-        record.ttft[stream].observe(seconds, self._clock())
+    def answered(self, record: TargetHealth, now: float, seconds: float, *, stream: bool) -> None:
+        """The first output comes now, so long after the call began."""
+        record.ttft[stream].observe(seconds, now)
         record.breaker.succeeded()
 
     def failed(self, record: TargetHealth, error: GatewayError, who: object) -> None:

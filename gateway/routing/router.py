@@ -102,8 +102,9 @@ class Router:
                     if deadline.passed:
                         raise attempts.too_late(call.attempt)
                     deadline.armed = True
+                    see = call.guard.see
                     async for batch in call.batches:
-                        call.guard.see(batch)
+                        see(batch)
                         deadline.armed = False
                         if watch is not None:
                             watch.see(batch)
@@ -215,7 +216,8 @@ class Router:
             progress.model, progress.stream = request.model, request.stream
             detours = route.detours
         progress.session_id = session_of(progress, request)
-        tags = wanted_tags(progress, request.metadata if request is not None and route.has_tags else None)
+        metadata = request.metadata if request is not None else None
+        tags = wanted_tags(progress, metadata if metadata is not None and route.has_tags else None)
         if tags:
             progress.tags = tags
             targets, detours = eligible(targets, progress), None
