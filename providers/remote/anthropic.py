@@ -33,6 +33,7 @@ from providers.choices import fan_out
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import ANTHROPIC as ANTHROPIC_LACKS
 from providers.remote.exchange import exchange, failure_of
+from providers.remote.forced_output import forced_output, needs_tool
 from providers.remote.http import HttpClient
 from providers.remote.model_list import MAX_LIST_BYTES, KeptModels
 from providers.remote.paused_turns import continued
@@ -149,6 +150,8 @@ class AnthropicProvider:
         """One choice. Only a turn in which the upstream runs tools itself can be paused."""
         if not request.stream and (request.max_tokens or 0) > _MAX_UNSTREAMED_TOKENS:
             request = replace(request, stream=True)
+        if needs_tool(request):
+            return forced_output(self._call, request)
         if any(tool.kind == "hosted" for tool in request.tools or ()):
             return continued(self._call, request)
         return self._call(request)

@@ -5,7 +5,7 @@ Joins a dialect (`adapters.upstream.Upstream`) with HTTP, for every remote provi
 and whether a broken connection came after the end. Never retries.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 from adapters.canonical.errors import GatewayError, UpstreamError
 from adapters.canonical.events import Event, Started, TextDelta, is_output
@@ -20,7 +20,9 @@ __all__ = ["exchange", "failure_of", "is_json"]
 Limits = tuple[tuple[str, str], ...]
 _AFTER_FINISH_S = 2.0
 """How long usage and the end of the body may take once every choice is finished."""
-_STREAMS = ("text/event-stream", "application/x-ndjson")
+Sign = Callable[[str, bytes], Awaitable[Mapping[str, str]]]
+"""Headers that prove who sends this body to this path below the base URL."""
+_STREAMS = ("text/event-stream", "application/x-ndjson", "application/vnd.amazon.eventstream")
 _UNTYPED = ("", "text/plain", "application/octet-stream", "binary/octet-stream")
 """What servers send that do not know their own content: taken for what was asked."""
 _MAX_LIMITS = 32
@@ -36,13 +38,15 @@ async def exchange(
     *,
     path: str | None = None,
     headers: Mapping[str, str] | None = None,
+    sign: Sign | None = None,
 ) -> AsyncGenerator[Batch, None]:
     """The events of the answer. `path` stands for the upstream's own where that depends on the request; `headers` go
-    with this request alone. Closing the iterator closes the connection."""
+    with this request alone, and those that `sign` gives. Closing the iterator closes the connection."""
     body = upstream.render_request(request)
-    with await client.post(
-        path or upstream.path, body, stream=request.stream, request_id=request.request_id, headers=headers
-    ) as answer:
+    path = path or upstream.path
+    if sign is not None:
+        headers = {**(headers or {}), **await sign(path, body)}
+    with await client.post(path, body, stream=request.stream, request_id=request.request_id, headers=headers) as answer:
         if not 200 <= answer.status < 300:
             raise await failure_of(client.provider, upstream, answer)
         request_id = answer.headers.get(request_id_header)

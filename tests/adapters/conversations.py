@@ -8,6 +8,7 @@ from typing import Any
 
 from adapters.anthropic.front import MessagesFront
 from adapters.anthropic.upstream import MessagesUpstream
+from adapters.bedrock.upstream import ConverseUpstream
 from adapters.front import Front
 from adapters.gemini.front import GenerateFront
 from adapters.gemini.upstream import GenerateUpstream
@@ -19,6 +20,7 @@ from adapters.openai.responses.front import ResponsesFront
 from adapters.openai.responses.sealing import Sealer
 from adapters.openai.responses.upstream import ResponsesUpstream
 from adapters.upstream import Upstream
+from providers.remote.aws import EventStreamFrames
 
 __all__ = ["CLIENTS", "PROVIDER", "SERVERS", "Client", "Server", "Turn"]
 
@@ -305,6 +307,37 @@ def _responses_answer(turn: Turn) -> Any:
     return {"id": "r", "object": "response", "model": "m", "status": "completed", "output": items}
 
 
+# Bedrock's Converse
+
+
+def _converse_read(body: Any) -> list[Turn]:
+    found: list[Turn] = []
+    names: dict[str, str] = {}
+    for message in body["messages"]:
+        blocks = message["content"]
+        made = [block["toolUse"] for block in blocks if "toolUse" in block]
+        names.update({call["toolUseId"]: call["name"] for call in made})
+        answers = [block["toolResult"] for block in blocks if "toolResult" in block]
+        results = [(names[answer["toolUseId"]], answer["content"][0]["text"]) for answer in answers]
+        text = "".join([block["text"] for block in blocks if "text" in block])
+        role = "model" if message["role"] == "assistant" else "user"
+        found.append(Turn(role, text, [(call["name"], call["input"]) for call in made], results))
+    return found
+
+
+def _converse_answer(turn: Turn) -> Any:
+    blocks: list[dict[str, Any]] = []
+    if turn.thought:
+        thought = {"text": turn.thought, "signature": f"SIG{next(_ids)}"}
+        blocks.append({"reasoningContent": {"reasoningText": thought}})
+    if turn.text:
+        blocks.append({"text": turn.text})
+    for name, arguments in turn.calls:
+        blocks.append({"toolUse": {"toolUseId": f"tooluse_{next(_ids)}", "name": name, "input": arguments}})
+    word = "tool_use" if turn.calls else "end_turn"
+    return {"output": {"message": {"role": "assistant", "content": blocks}}, "stopReason": word, "usage": {}}
+
+
 _ids = count(1)
 
 
@@ -368,5 +401,6 @@ SERVERS: Mapping[str, Server] = {
     "messages": Server(lambda: MessagesUpstream(PROVIDER), _messages_read, _messages_answer),
     "gemini": Server(lambda: GenerateUpstream(PROVIDER), _gemini_read, _gemini_answer),
     "ollama": Server(lambda: OllamaUpstream(PROVIDER), _ollama_read, _ollama_answer),
+    "converse": Server(lambda: ConverseUpstream(PROVIDER, EventStreamFrames), _converse_read, _converse_answer),
     "responses": Server(lambda: ResponsesUpstream(PROVIDER), _responses_read, _responses_answer),
 }

@@ -1,0 +1,1 @@
+"""AWS Bedrock's Converse API as an upstream."""

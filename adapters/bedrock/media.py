@@ -1,0 +1,98 @@
+"""Images, files, documents, videos and audio as blocks. Converse takes bytes; what lies elsewhere, only in S3."""
+
+import re
+from typing import Any
+
+from adapters.canonical.errors import UnsupportedParameter
+from adapters.canonical.messages import Audio, Document, File, Image, MediaSource, Video
+from adapters.inline_media import resolved
+
+__all__ = ["audio_block", "document_block", "file_block", "image_block", "video_block"]
+
+_IMAGES = {"image/png": "png", "image/jpeg": "jpeg", "image/jpg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
+_DOCUMENTS = {
+    "application/pdf": "pdf",
+    "text/csv": "csv",
+    "application/msword": "doc",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "text/html": "html",
+    "text/plain": "txt",
+    "text/markdown": "md",
+}
+_VIDEOS = {
+    "video/x-matroska": "mkv",
+    "video/quicktime": "mov",
+    "video/mp4": "mp4",
+    "video/webm": "webm",
+    "video/x-flv": "flv",
+    "video/mpeg": "mpeg",
+    "video/x-ms-wmv": "wmv",
+    "video/3gpp": "three_gp",
+}
+_NAME = re.compile(r"[^A-Za-z0-9 \-()\[\]]+")
+_MAX_NAME = 200
+
+
+def image_block(part: Image) -> dict[str, Any]:
+    source, media_type = _source(part.source, "image")
+    return {"image": {"format": _format(media_type, _IMAGES, "image"), "source": source}}
+
+
+def video_block(part: Video) -> dict[str, Any]:
+    source, media_type = _source(part.source, "video")
+    return {"video": {"format": _format(media_type, _VIDEOS, "video"), "source": source}}
+
+
+def audio_block(part: Audio) -> dict[str, Any]:
+    source, media_type = _source(part.source, "audio")
+    form = part.format or (media_type or "").rpartition("/")[2]
+    if not form:
+        raise UnsupportedParameter("messages: Bedrock needs the format of audio", param="messages")
+    return {"audio": {"format": form, "source": source}}
+
+
+def file_block(part: File) -> dict[str, Any]:
+    source, media_type = _source(part.source, "file")
+    form = _format(media_type, _DOCUMENTS, "file", part.filename)
+    return {"document": {"format": form, "name": _named(part.filename), "source": source}}
+
+
+def document_block(part: Document) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": _named(part.title)}
+    if part.source is None:
+        found["source"] = {"text": part.text or ""}
+    else:
+        found["source"], media_type = _source(part.source, "document")
+        found["format"] = _format(media_type, _DOCUMENTS, "document", part.title)
+    if part.context is not None:
+        found["context"] = part.context
+    if part.citations is not None:
+        found["citations"] = {"enabled": part.citations}
+    return {"document": found}
+
+
+def _source(source: MediaSource, kind: str) -> tuple[dict[str, Any], str | None]:
+    """The source object, and the media type where it is known."""
+    found = resolved(source)
+    if found.data is not None:
+        return {"bytes": found.data}, found.media_type
+    if found.url is not None and found.url.startswith("s3://"):
+        return {"s3Location": {"uri": found.url}}, found.media_type
+    raise UnsupportedParameter(f"messages: Bedrock takes {kind}s as data or from S3, not by address", param="messages")
+
+
+def _format(media_type: str | None, formats: dict[str, str], kind: str, name: str | None = None) -> str:
+    known = formats.get(media_type or "")
+    if known is not None:
+        return known
+    ending = (name or "").rpartition(".")[2].lower()
+    if ending in formats.values():
+        return ending
+    raise UnsupportedParameter(f"messages: Bedrock takes no {kind}s of the type {media_type}", param="messages")
+
+
+def _named(name: str | None) -> str:
+    """What the API allows in names: it demands one."""
+    return " ".join(_NAME.sub(" ", name or "").split())[:_MAX_NAME] or "document"

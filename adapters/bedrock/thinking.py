@@ -1,0 +1,53 @@
+"""How much a model on Bedrock thinks: Converse's own effort, and fields that its makers' models take beside it."""
+
+import re
+from typing import Any
+
+from msgspec import Struct
+
+from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.request import Request
+
+__all__ = ["Thinking", "thinking_of"]
+
+_CLAUDE = re.compile(r"claude-(?:[a-z]+-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)|(\d)-(\d))")
+_FIRST_ADAPTIVE = (4, 6)
+_BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 49152}
+_MIN_BUDGET = 1024
+
+
+class Thinking(Struct, frozen=True):
+    """`fields` go to the model past Converse; `effort` is Converse's own."""
+
+    fields: dict[str, Any] = {}
+    effort: str | None = None
+
+
+def thinking_of(request: Request) -> Thinking:
+    options = request.reasoning
+    if options is None or (options.effort is None and options.budget_tokens is None):
+        return Thinking()
+    claude = _CLAUDE.search(request.model)
+    if options.effort == "none" or options.budget_tokens == 0:
+        return Thinking({"thinking": {"type": "disabled"}} if claude else {})
+    if "gpt-oss" in request.model and options.effort is not None:
+        return Thinking({"reasoning_effort": options.effort})
+    if claude is None:
+        return Thinking(effort=options.effort)
+    version = (int(claude[1] or claude[3]), int(claude[2] or claude[4] or 0))
+    if options.budget_tokens is None and version >= _FIRST_ADAPTIVE:
+        effort = "low" if options.effort == "minimal" else options.effort
+        return Thinking({"thinking": {"type": "adaptive"}}, effort)
+    budget = options.budget_tokens or _budget(options.effort or "medium", request.max_tokens)
+    return Thinking({"thinking": {"type": "enabled", "budget_tokens": budget}})
+
+
+def _budget(effort: str, max_tokens: int | None) -> int:
+    """Tokens to think with, below the limit of the whole answer."""
+    wanted = _BUDGETS.get(effort, _BUDGETS["medium"])
+    if max_tokens is None:
+        return wanted
+    if max_tokens <= _MIN_BUDGET:
+        message = f"reasoning_effort: this model needs max_tokens above {_MIN_BUDGET} to think"
+        raise InvalidRequest(message, param="reasoning_effort")
+    return min(wanted, max(_MIN_BUDGET, max_tokens // 2))

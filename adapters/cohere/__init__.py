@@ -1,0 +1,1 @@
+"""Cohere's chat API (v2) as an upstream."""

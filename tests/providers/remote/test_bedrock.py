@@ -1,0 +1,238 @@
+"""The provider for Bedrock, over a real socket: its contract, its paths, its keys and signatures."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from msgspec.structs import replace
+
+from adapters.canonical.errors import BadUpstreamResponse, UnsupportedParameter, UpstreamAuth, UpstreamError
+from adapters.canonical.events import Event
+from adapters.canonical.messages import Text
+from adapters.canonical.request import OutputFormat, Request, Tool
+from adapters.canonical.result import fold
+from adapters.canonical.stop_reason import StopReason
+from providers.base import ProviderSettings
+from providers.registry import build
+from providers.remote.bedrock import BedrockProvider
+from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
+from tests.adapters.bedrock.exchange import event_stream
+from tests.mock_upstream import Answer, MockUpstream
+from tests.providers.remote.anthropic_wire import request
+
+pytestmark = pytest.mark.timeout(20)
+USAGE = {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7}
+STREAM = {"content-type": "application/vnd.amazon.eventstream", "x-amzn-requestid": "aws-1"}
+OLD_CLAUDE = "anthropic.claude-3-5-sonnet-20240620-v1:0"
+SCHEMA = b'{"type":"object","properties":{"x":{"type":"integer"}}}'
+
+
+def delta(index: int, **fields: Any) -> bytes:
+    return event_stream(("contentBlockDelta", {"contentBlockIndex": index, "delta": fields}))
+
+
+def tail(stop: str) -> bytes:
+    return event_stream(("messageStop", {"stopReason": stop}), ("metadata", {"usage": USAGE, "metrics": {}}))
+
+
+def streamed(*pieces: bytes, stop: str = "end_turn") -> Answer:
+    return Answer(headers=STREAM, pieces=(event_stream(("messageStart", {})), *pieces, tail(stop)))
+
+
+def whole(*blocks: Any, stop: str = "end_turn") -> Answer:
+    body = {"output": {"message": {"role": "assistant", "content": blocks}}, "stopReason": stop, "usage": USAGE}
+    return Answer.json(json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def call_events() -> list[bytes]:
+    return [
+        event_stream(
+            ("contentBlockStart", {"contentBlockIndex": n, "start": {"toolUse": {"toolUseId": f"t{n}", "name": name}}}),
+            ("contentBlockDelta", {"contentBlockIndex": n, "delta": {"toolUse": {"input": arguments}}}),
+            ("contentBlockStop", {"contentBlockIndex": n}),
+        )
+        for n, (name, arguments) in enumerate(TOOL_CALLS)
+    ]
+
+
+def call_blocks() -> list[Any]:
+    return [
+        {"toolUse": {"toolUseId": f"t{n}", "name": name, "input": json.loads(arguments)}}
+        for n, (name, arguments) in enumerate(TOOL_CALLS)
+    ]
+
+
+@asynccontextmanager
+async def connected(*answers: Answer, **changes: Any) -> AsyncIterator[tuple[MockUpstream, BedrockProvider]]:
+    async with MockUpstream(*answers) as upstream:
+        base_url = upstream.base_url.removesuffix("/v1")
+        values = {"name": "up", "type": "bedrock", "base_url": base_url, "options": {"region": "us-east-1"}}
+        provider = build(ProviderSettings(**{**values, "api_key": "secret-key", **changes}))
+        assert isinstance(provider, BedrockProvider)
+        try:
+            yield upstream, provider
+        finally:
+            await provider.aclose()
+
+
+class BedrockStage:
+    """The provider, and an upstream that plays scenes in Converse's words."""
+
+    def __init__(self, upstream: MockUpstream, provider: BedrockProvider) -> None:
+        self.provider = provider
+        self._upstream = upstream
+        self._scene = Scene.TEXT
+        self._seen = 0
+
+    def set(self, scene: Scene) -> None:
+        self._scene = scene
+        self._seen = len(self._upstream.requests)
+
+    def request(self, *, stream: bool) -> Request:
+        self._upstream.script(self._answer(stream))
+        return request(stream=stream)
+
+    def _answer(self, stream: bool) -> Answer:
+        halves = [delta(0, text=TEXT[:3]), delta(0, text=TEXT[3:])]
+        match self._scene:
+            case Scene.TEXT:
+                return streamed(*halves) if stream else whole({"text": TEXT})
+            case Scene.LENGTH:
+                return streamed(*halves, stop="max_tokens") if stream else whole({"text": TEXT}, stop="max_tokens")
+            case Scene.TOOLS:
+                return streamed(*call_events(), stop="tool_use") if stream else whole(*call_blocks(), stop="tool_use")
+            case Scene.REFUSED:
+                return Answer.json(b'{"message":"busy"}', 503)
+            case Scene.BROKEN:
+                return Answer(headers=STREAM, pieces=halves[:1], then="reset")
+            case Scene.STALLED:
+                return Answer(headers=STREAM, pieces=halves[:1], then="hang")
+            case Scene.SILENT:
+                return Answer(silent=True, then="hang")
+
+    async def reached(self) -> None:
+        await self._upstream.seen(self._seen + 1)
+
+    async def freed(self) -> None:
+        await self._upstream.idle(within_s=1)
+
+
+class TestContract(ProviderContract):
+    @pytest_asyncio.fixture
+    async def stage(self) -> AsyncIterator[BedrockStage]:
+        async with connected(whole({"text": TEXT})) as (upstream, provider):
+            yield BedrockStage(upstream, provider)
+
+
+async def collect(provider: BedrockProvider, asked: Request) -> list[Event]:
+    async with aclosing(provider.stream(asked)) as batches:
+        return [event async for batch in batches for event in batch]
+
+
+async def test_a_key_is_a_bearer_and_the_path_names_the_model() -> None:
+    async with connected(streamed(delta(0, text="hi"))) as (upstream, provider):
+        events = await collect(provider, replace(request(stream=True), model="us.amazon.nova-pro-v1:0"))
+        assert fold(events).started.request_id == "aws-1"
+        seen = upstream.requests[0]
+        assert seen.path == "/model/us.amazon.nova-pro-v1%3A0/converse-stream"
+        assert seen.headers["authorization"] == "Bearer secret-key"
+        assert seen.headers["accept"] == "application/vnd.amazon.eventstream"
+
+
+async def test_without_a_key_requests_are_signed_with_the_credentials_of_the_surroundings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token-1")
+    async with connected(whole({"text": "hi"}), api_key=None) as (upstream, provider):
+        await collect(provider, replace(request(stream=False), model="a:b/c"))
+        seen = upstream.requests[0]
+        base = upstream.base_url.removesuffix("/v1")
+    assert seen.headers["x-amz-security-token"] == "token-1"
+    assert re.match(
+        r"AWS4-HMAC-SHA256 Credential=AKID/\d{8}/us-east-1/bedrock/aws4_request, ", seen.headers["authorization"]
+    )
+    again = AWSRequest("POST", base + seen.path, {"content-type": seen.headers["content-type"]}, seen.body)
+    again.context["timestamp"] = seen.headers["x-amz-date"]
+    signer = SigV4Auth(Credentials("AKID", "hush", "token-1"), "bedrock", "us-east-1")
+    again.headers["X-Amz-Date"] = seen.headers["x-amz-date"]
+    again.headers["X-Amz-Security-Token"] = "token-1"
+    signature = signer.signature(signer.string_to_sign(again, signer.canonical_request(again)), again)
+    assert seen.headers["authorization"].endswith(f"Signature={signature}")
+
+
+async def test_without_credentials_the_gateways_own_key_is_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    async with connected(api_key=None) as (_, provider):
+        with pytest.raises(UpstreamAuth, match="no credentials"):
+            await collect(provider, request(stream=False))
+
+
+async def test_a_stream_whose_checksum_is_wrong_is_broken_after_what_came_before_it() -> None:
+    broken = bytearray(delta(0, text="lo"))
+    broken[-1] ^= 1
+    answer = Answer(headers=STREAM, pieces=(delta(0, text="hel") + bytes(broken),))
+    async with connected(answer) as (_, provider), aclosing(provider.stream(request(stream=True))) as batches:
+        assert await anext(batches)
+        with pytest.raises(BadUpstreamResponse, match="ChecksumMismatch"):
+            await anext(batches)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_model_that_only_holds_tools_to_a_schema_answers_by_a_call(stream: bool) -> None:
+    start = {"contentBlockIndex": 1, "start": {"toolUse": {"toolUseId": "t", "name": "structured_answer"}}}
+    pieces = [
+        delta(0, text="Sure."),
+        event_stream(("contentBlockStart", start)),
+        delta(1, toolUse={"input": '{"x":1}'}),
+    ]
+    block = {"toolUse": {"toolUseId": "t", "name": "structured_answer", "input": {"x": 1}}}
+    answer = streamed(*pieces, stop="tool_use") if stream else whole({"text": "Sure."}, block, stop="tool_use")
+    wanted = OutputFormat(kind="json_schema", name="n", schema=SCHEMA)
+    async with connected(answer) as (upstream, provider):
+        asked = replace(request(stream=stream), model=OLD_CLAUDE, output_format=wanted)
+        choice = fold(await collect(provider, asked)).choices[0]
+        body = json.loads(upstream.requests[0].body)
+    assert [part for part in choice.parts if isinstance(part, Text)] == [Text(text='{"x":1}')]
+    assert choice.finish.reason is StopReason.STOP
+    assert "outputConfig" not in body
+    assert body["toolConfig"]["tools"][0]["toolSpec"]["inputSchema"]["json"] == json.loads(SCHEMA)
+    assert body["toolConfig"]["toolChoice"] == {"tool": {"name": "structured_answer"}}
+
+
+async def test_beside_tools_such_a_model_can_not_give_a_structured_answer() -> None:
+    wanted = OutputFormat(kind="json_schema", schema=SCHEMA)
+    asked = replace(request(), model=OLD_CLAUDE, output_format=wanted, tools=(Tool(kind="function", name="f"),))
+    async with connected() as (_, provider):
+        with pytest.raises(UnsupportedParameter, match="response_format"):
+            await collect(provider, asked)
+
+
+async def test_there_is_no_list_of_models() -> None:
+    async with connected() as (_, provider):
+        with pytest.raises(UpstreamError, match="no list"):
+            await provider.models()
+
+
+def test_a_region_is_required() -> None:
+    with pytest.raises(ValueError, match=r"providers\.up\.region"):
+        build(ProviderSettings(name="up", type="bedrock"))
+
+
+def test_what_a_family_takes_is_known() -> None:
+    provider = build(ProviderSettings(name="up", type="bedrock", options={"region": "eu-west-1"}))
+    assert "top_k" in provider.capabilities("eu.anthropic.claude-sonnet-4-5-20250929-v1:0").fields
+    assert "top_k" not in provider.capabilities("amazon.nova-pro-v1:0").fields
+    assert "temperature" not in provider.capabilities("anthropic.claude-opus-5").fields
