@@ -5,6 +5,7 @@
 
 Both stand in front of the same mock upstream on this machine and take the same load in turns, several rounds; the
 figure of a server is its median round. CPU per request hardly moves when something else runs: compare that first.
+With --limits a second gateway takes part, which asks for a key, holds it to limits and a budget, and keeps its usage.
 """
 
 import argparse
@@ -50,9 +51,10 @@ class Server:
 
     def __init__(self, command: list[str], ready: str, log: Path) -> None:
         self._log = log.open("wb")
+        environment = {**os.environ, "LLM_GATEWAY_DATA": str(log.parent)}  # keeps nothing beyond the run
         start = time.perf_counter()
         self.process = subprocess.Popen(
-            command, stdout=self._log, stderr=subprocess.STDOUT, process_group=0, cwd=ROOT, env={**os.environ}
+            command, stdout=self._log, stderr=subprocess.STDOUT, process_group=0, cwd=ROOT, env=environment
         )
         self.cold_start_s = self._wait(ready, start, log)
 
@@ -86,7 +88,18 @@ def free_port() -> int:
 
 def measure(server: Server, port: int, model: str, load: Load, seconds: float) -> dict[str, float]:
     command = [sys.executable, str(HERE / "loadgen.py"), "--url", f"http://127.0.0.1:{port}/v1/chat/completions"]
-    command += ["--model", model, "--mode", load.mode, "-c", str(load.concurrency), "-d", str(seconds)]
+    command += [
+        "-H",
+        f"Authorization: Bearer {KEY}",
+        "--model",
+        model,
+        "--mode",
+        load.mode,
+        "-c",
+        str(load.concurrency),
+        "-d",
+        str(seconds),
+    ]
     with tempfile.NamedTemporaryFile(suffix=".json") as rows:
         command += ["--warmup", "0.7", "--pid", str(server.process.pid), "--json", rows.name]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -98,7 +111,16 @@ def measure(server: Server, port: int, model: str, load: Load, seconds: float) -
     return row
 
 
-def bench(gateway: list[str], seconds: float, rounds: int, folder: Path) -> None:
+KEY = "key-of-the-bench"
+LIMITS = """\
+auth: {{keys: [{{id: bench, secret: {key}, limits: {{rpm: 100000000, tpm: 100000000000, parallel: 10000}},
+               budget: {{usd: 1000000, per: month}}}}]}}
+prices: {{file: prices.yaml}}
+storage: {{url: "sqlite:///{folder}/{name}.db"}}
+"""
+
+
+def bench(gateway: list[str], seconds: float, rounds: int, folder: Path, *, with_limits: bool) -> None:
     python = sys.executable
     ports = {name: free_port() for name in ("burst", "spaced")}
     servers: list[Server] = []
@@ -112,27 +134,32 @@ def bench(gateway: list[str], seconds: float, rounds: int, folder: Path) -> None
         for name, delay in (("burst", "0"), ("spaced", "10")):
             command = [python, str(HERE / "mock_upstream.py"), "--port", str(ports[name]), "--delay-ms", delay]
             start(command, ports[name], name, "/health")
+        (folder / "prices.yaml").write_text("mock/mock-model: {input: 0.25, output: 2, cached: 0.025}\n")
         cold: list[float] = []
         pairs: dict[str, list[tuple[str, Server, int, str]]] = {}
         for name in ("burst", "spaced"):
-            bare_port, port = free_port(), free_port()
+            bare_port = free_port()
             command = [python, str(HERE / "bare_proxy.py"), "--port", str(bare_port)]
             command += ["--upstream", f"http://127.0.0.1:{ports[name]}/v1"]
             bare = start(command, bare_port, f"bare-{name}")
-            config = folder / f"{name}.yaml"
-            config.write_text(
-                f"version: 1\nserver: {{port: {port}}}\nproviders:\n"
-                f"  mock: {{type: openai-compatible, base_url: 'http://127.0.0.1:{ports[name]}/v1', api_key: k}}\n"
-                "models: {public: mock/mock-model}\n"
-            )
-            ours = start([*gateway, "--config", str(config)], port, f"gateway-{name}")
-            cold.append(ours.cold_start_s)
-            pairs[name] = [("bare", bare, bare_port, "mock-model"), ("gateway", ours, port, "public")]
+            pairs[name] = [("bare", bare, bare_port, "mock-model")]
+            for label in ("gateway", "limits") if with_limits else ("gateway",):
+                port = free_port()
+                config = folder / f"{label}-{name}.yaml"
+                config.write_text(
+                    f"version: 1\nserver: {{port: {port}}}\nproviders:\n"
+                    f"  mock: {{type: openai-compatible, base_url: 'http://127.0.0.1:{ports[name]}/v1', api_key: k}}\n"
+                    "models: {public: mock/mock-model}\n"
+                    + (LIMITS.format(key=KEY, folder=folder, name=name) if label == "limits" else "")
+                )
+                ours = start([*gateway, "--config", str(config)], port, f"{label}-{name}")
+                cold.append(ours.cold_start_s)
+                pairs[name].append((label, ours, port, "public"))
         print(f"cold start of the gateway: {min(cold):.2f} s (target 0.6 s)\n")
         columns = ("cpu ms/req", 11), ("req/s", 9), ("TTFT p50 ms", 13), ("RSS MB", 8), ("ratio", 8), ("target", 8)
         print(f"{'load':<36}{'server':<9}" + "".join(f"{title:>{width}}" for title, width in columns))
         for load in LOADS:
-            rows: dict[str, list[dict[str, float]]] = {"bare": [], "gateway": []}
+            rows: dict[str, list[dict[str, float]]] = {label: [] for label, *_ in pairs[load.upstream]}
             for _ in range(rounds):
                 for label, server, port, model in pairs[load.upstream]:
                     rows[label].append(measure(server, port, model, load, seconds))
@@ -146,10 +173,10 @@ def report(load: Load, rows: dict[str, list[dict[str, float]]]) -> None:
     def median(label: str, key: str) -> float:
         return statistics.median(row.get(key, 0.0) for row in rows[label])
 
-    ratio = median("gateway", "cpu_ms_req") / median("bare", "cpu_ms_req")
     for label in rows:
+        ratio = median(label, "cpu_ms_req") / median("bare", "cpu_ms_req")
         first = f"{median(label, 'ttft_ms_p50'):13.2f}" if load.mode == "stream" else " " * 13
-        tail = f"{ratio:7.2f}x" + (f"{load.target:7.2f}x" if load.target else "") if label == "gateway" else ""
+        tail = f"{ratio:7.2f}x" + (f"{load.target:7.2f}x" if load.target else "") if label != "bare" else ""
         print(
             f"{load.name if label == 'bare' else '':<36}{label:<9}{median(label, 'cpu_ms_req'):11.3f}"
             f"{median(label, 'rps'):9.0f}{first}{median(label, 'rss_mb'):8.0f}{tail}",
@@ -162,9 +189,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measured round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--gateway", default=f"{sys.executable} -m gateway", help="the command that starts it")
+    parser.add_argument("--limits", action="store_true", help="also a gateway with keys, limits, budget and usage")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        bench(args.gateway.split(), args.seconds, args.rounds, Path(folder))
+        bench(args.gateway.split(), args.seconds, args.rounds, Path(folder), with_limits=args.limits)
 
 
 if __name__ == "__main__":

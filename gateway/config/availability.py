@@ -9,33 +9,22 @@ from collections.abc import Iterator, Mapping
 
 from gateway.config.faults import Location
 
-__all__ = ["NOT_AVAILABLE", "PROVIDER_TYPES_TO_COME", "find_unavailable"]
+__all__ = ["NOT_AVAILABLE", "find_unavailable"]
 
 NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "server.workers": (1,),
     "server.cors": ((),),
     "server.tls": (),
-    "server.request_templates": (False,),
     "auth.jwt": (),
     "auth.pass_through": (False,),
     "auth.hash_secret": (),
-    "auth.keys.*.limits": (),
-    "auth.keys.*.budget": (),
-    "auth.keys.*.per_model": (),
-    "models.*.limits": (),
-    "models.*.budget": (),
     "providers.*.tensor_parallel": (1,),
     "providers.*.deterministic": (False,),
-    "shared": (),
     "cache": (),
     "tools": (),
     "fetch": (),
     "guardrails": ((),),
-    "prices": (),
 }
-
-PROVIDER_TYPES_TO_COME = frozenset({"bedrock"})
-"""Types that have a place in the format. One that is registered is available whether or not it stands here."""
 
 
 def find_unavailable(value: object) -> Iterator[tuple[Location, str]]:

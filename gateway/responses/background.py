@@ -20,6 +20,7 @@ from gateway.responses.workers import is_dead
 from gateway.routing.router import Progress, Router
 from gateway.storage.records import Advance, Final
 from gateway.storage.storage import Storage
+from gateway.usage.estimate import unreported_usage
 
 if TYPE_CHECKING:
     from gateway.storage.opening import Stores
@@ -218,6 +219,7 @@ class Background:
                 async with aclosing(stream) as batches:
                     async for batch in batches:
                         await self.logs.write(journal, live.feed(batch))
+                await self.logs.write(journal, live.feed(unreported_usage(prepared.request, job.progress)))
             return live.finish()
         except asyncio.CancelledError:
             if job.is_cancelled:

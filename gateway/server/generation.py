@@ -23,6 +23,7 @@ from gateway.server.event_stream import EventStream
 from gateway.server.exchange import Exchange
 from gateway.server.reservation import reserve
 from gateway.server.whole_answer import WholeAnswer
+from gateway.usage.estimate import unreported_usage
 
 __all__ = ["AnswerKeeper", "Generation", "Named", "admit", "streamed", "whole_result"]
 
@@ -48,12 +49,12 @@ class Generation:
         max_depth: int,
         keepalive_s: float,
         for_client: Callable[[Exchange], Front] | None = None,
-    ) -> None:
         keeper: "AnswerKeeper | None" = None,
+    ) -> None:
         self.front = front
         self._for_client = for_client
-        self._router = router
         self._keeper = keeper
+        self._router = router
         self._bodies = bodies
         self._now = now
         self._max_depth = max_depth
@@ -76,9 +77,9 @@ class Generation:
             request = replace(request, request_id=exchange.request_id)
         exchange.begin_routing()
         head = AnswerHead(f"{front.id_prefix}{exchange.token}", int(self._now()), request.model)
-        if request.stream:
         if request.store and self._keeper is not None:
             return await self._keeper.answer(exchange, front, request, head)
+        if request.stream:
             return await self._stream(exchange, front, request, head)
         return await self._answer(exchange, front, request, head)
 
@@ -106,6 +107,7 @@ async def whole_result(exchange: Exchange, router: Router, front: Front, request
             folder.feed(batch)
             if transcript is not None:
                 transcript.feed(batch)
+    folder.feed(unreported_usage(request, exchange.progress))
     return folder.result()
 
 
@@ -137,7 +139,8 @@ async def streamed(
                 transcript.feed(batch)
             if frames := feed(batch):
                 await write(frames)
-        frames = exchange.last_comment() + renderer.finish()
+        frames = feed(unreported_usage(request, exchange.progress))
+        frames += exchange.last_comment() + renderer.finish()
         if exchange.settle is not None:
             await exchange.settle()
         return await stream.end(frames)

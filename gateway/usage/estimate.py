@@ -5,12 +5,21 @@ other scripts have about two. A text's own flag tells the one from the other wit
 """
 
 from adapters.canonical.embedding import EmbeddingRequest
+from adapters.canonical.events import Event, UsageReported
 from adapters.canonical.messages import Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
 from adapters.canonical.request import Prompt, Request
 from adapters.canonical.rerank import RerankRequest, ScoreRequest
 from adapters.canonical.usage import Usage
+from gateway.routing.progress import Progress
 
-__all__ = ["DEFAULT_OUTPUT_TOKENS", "estimated_usage", "output_tokens", "prompt_tokens", "text_tokens"]
+__all__ = [
+    "DEFAULT_OUTPUT_TOKENS",
+    "estimated_usage",
+    "output_tokens",
+    "prompt_tokens",
+    "text_tokens",
+    "unreported_usage",
+]
 
 DEFAULT_OUTPUT_TOKENS = 512
 """What a request that names no `max_tokens` is expected to write."""
@@ -55,6 +64,14 @@ def estimated_usage(request: object, written_chars: int) -> Usage:
         completion_tokens=-(-written_chars // _ASCII_CHARS) if isinstance(request, Request) else None,
         estimated=True,
     )
+
+
+def unreported_usage(request: Request, progress: Progress) -> list[Event]:
+    """What a good answer used, as its last event, where its upstream did not say; nothing where it did."""
+    guard = progress.guard
+    if guard is None or guard.usage is not None:
+        return []
+    return [UsageReported(estimated_usage(request, guard.written_chars))]
 
 
 def _generation_tokens(request: Request) -> int:

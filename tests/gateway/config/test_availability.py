@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.availability import NOT_AVAILABLE, PROVIDER_TYPES_TO_COME
+from gateway.config.availability import NOT_AVAILABLE
 from gateway.config.sections.run_file import RunFile
 from gateway.config.validation import in_file
 from tests.gateway.config.loading import BASE, fault, faults, load
@@ -26,12 +26,9 @@ def test_the_whole_format_is_known_and_only_what_is_missing_is_refused() -> None
         ("server: {workers: 2}", "server.workers"),
         ("server: {cors: ['*']}", "server.cors"),
         ("server: {tls: {cert: a, key: b}}", "server.tls"),
-        ("server: {request_templates: true}", "server.request_templates"),
         ("auth: {jwt: {issuer: 'https://a', audience: b}}", "auth.jwt"),
         ("auth: {pass_through: true}", "auth.pass_through"),
         ("auth: {hash_secret: pepper}", "auth.hash_secret"),
-        ("auth: {keys: [{id: a, secret: s, limits: {rpm: 1}}]}", "auth.keys[0].limits"),
-        ("shared: {url: 'redis://x'}", "shared"),
         ("cache: {}", "cache"),
         ("tools: {from_request: false}", "tools"),
         ("fetch: {max_mb: 1}", "fetch"),
@@ -53,13 +50,6 @@ def test_what_the_engine_lacks_is_refused(entry: str, place: str) -> None:
     assert f"providers.local.{place}: not available in this version" in fault(
         f"version: 1\nproviders: {{local: {{{entry}}}}}"
     )
-
-
-@pytest.mark.parametrize("kind", sorted(PROVIDER_TYPES_TO_COME))
-def test_a_provider_type_to_come_is_refused_by_name(kind: str) -> None:
-    expected = f"the provider type '{kind}' is not available in this version"
-    assert expected in fault(BASE + f"  {kind}: {{}}")
-    assert expected in fault(BASE + f"  other: {{type: {kind}}}")
 
 
 def test_a_value_that_asks_for_nothing_is_taken() -> None:
