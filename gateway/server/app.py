@@ -219,7 +219,7 @@ def build_app(
         max_depth=config.server.max_depth,
         keepalive_s=config.server.keepalive_s,
     )
-    stateful = Stateful(config, router, bodies, log, now=around.now, redact=redact)
+    stateful = Stateful(config, router, bodies, log, now=around.now, token=around.token, redact=redact)
     served: dict[str, Served] = {
         path: generation(
             front,

@@ -16,6 +16,7 @@ from gateway.server.kept_chats import KeptChats
 from gateway.server.kept_responses import KeptResponses
 from gateway.server.log import Log
 from gateway.server.response_create import ResponseCreation
+from gateway.server.response_socket import ResponseSocket
 from gateway.server.responses import for_client, sealer
 from gateway.server.routes import Route
 from gateway.server.service import Served
@@ -44,6 +45,7 @@ class Stateful:
         log: Log,
         *,
         now: Callable[[], float],
+        token: Callable[[], str],
         redact: Callable[[str], str],
     ) -> None:
         section = config.run.responses or Responses()
@@ -71,10 +73,20 @@ class Stateful:
             keepalive_s=keepalive_s,
         )
         conversations = Conversations(choose, storage, bodies, now=now, max_depth=max_depth)
+        self._socket = socket = ResponseSocket(
+            choose,
+            router,
+            preparation,
+            log,
+            token=token,
+            redact=redact,
+            max_bytes=int(config.server.max_body_mb * 2**20),
+            max_depth=max_depth,
+        )
         self.chats = KeptChats(storage, router, bodies, max_depth=max_depth, keepalive_s=keepalive_s)
         kept = KeptResponses(front, storage, background, keepalive_s=keepalive_s)
         self.routes: Mapping[str, Route] = {
-            _RESPONSES: Route({"POST": creation.serve}, front),
+            _RESPONSES: Route({"POST": creation.serve, "GET": socket.serve}, front),
             f"{_RESPONSES}/input_tokens": Route({"POST": compaction.count}),
             f"{_RESPONSES}/compact": Route({"POST": compaction.compact}),
             f"{_RESPONSES}/*": kept.route,
@@ -92,6 +104,7 @@ class Stateful:
 
     async def drain(self, seconds: float) -> bool:
         """Lets the work in the background go on, at most so long. Tells whether some had to be stopped."""
+        self._socket.stop()
         return await self._background.drain(seconds)
 
     async def stop(self) -> None:

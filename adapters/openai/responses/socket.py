@@ -1,0 +1,54 @@
+"""What travels over a WebSocket of the Responses API: requests as events, and errors that are not a response's own."""
+
+from typing import NamedTuple
+
+import orjson
+from msgspec import Raw
+
+from adapters.canonical.errors import GatewayError, InvalidRequest, UnsupportedParameter
+from adapters.json_fields import JsonObject, parse_object
+from adapters.openai.errors import error_object
+from adapters.openai.responses.parse import Asked
+from adapters.openai.vocabulary import BOOL, NAME, TEXT
+
+__all__ = ["SocketRequest", "on_lane", "read_event", "socket_error"]
+
+_CREATE = "response.create"
+_ALWAYS = {"stream": Raw(b"true")}
+
+
+class SocketRequest(NamedTuple):
+    """`lane` is the client's `stream_id`, which its events say again. `generates` False: only the input is prepared."""
+
+    body: JsonObject
+    lane: str | None
+    generates: bool
+
+    def asked(self) -> Asked:
+        """To be called once. Raises InvalidRequest, naming the path."""
+        asked = Asked(self.body)
+        if asked.state.background:
+            raise UnsupportedParameter("background: not over a WebSocket", param="background")
+        return asked
+
+
+def read_event(raw: bytes, *, max_depth: int) -> SocketRequest:
+    """The request for a response in a client's event. Raises InvalidRequest, naming the path."""
+    body = parse_object(raw, max_depth=max_depth)
+    kind = body.require("type", TEXT)
+    if kind != _CREATE:
+        raise InvalidRequest(f"type: expected {_CREATE}", param="type", code="unknown_event")
+    lane = body.take("stream_id", NAME)
+    generates = body.take("generate", BOOL) is not False
+    fields = {name: Raw(value) for name, value in body.rest().items()}
+    return SocketRequest(JsonObject({**fields, **_ALWAYS}), lane, generates)
+
+
+def on_lane(event: bytes, lane: str | None) -> bytes:
+    """The event (a JSON object) as its lane has it."""
+    return event if lane is None else b'%b,"stream_id":%b}' % (event[:-1], orjson.dumps(lane))
+
+
+def socket_error(error: GatewayError) -> bytes:
+    """An error as an event; `status` is what an HTTP answer would have."""
+    return orjson.dumps({"type": "error", "status": error.status, "error": error_object(error)})
