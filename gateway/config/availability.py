@@ -23,7 +23,6 @@ NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "cache": (),
     "tools": (),
     "fetch": (),
-    "guardrails": ((),),
 }
 
 

@@ -7,11 +7,14 @@ Knows no HTTP and no dialect.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import TypeVar
 
 from adapters.canonical.errors import ContentRefused, ContextOverflow, GatewayError, NotReady, UnsupportedParameter
 from adapters.canonical.request import Request
+from gateway.guardrails.guardrail import Subject
+from gateway.guardrails.guardrails import Guardrails
 from gateway.routing.affinity import affinity_of, session_of
 from gateway.routing.attempt import Attempt, AttemptKind, AttemptObserver
 from gateway.routing.attempts import Attempts, RoutingRules, Walking
@@ -54,7 +57,9 @@ class Router:
         health: Health | None = None,
         observer: AttemptObserver | None = None,
         fault: Callable[[BaseException], None] = _unheard,
+        guardrails: Guardrails | None = None,
     ) -> None:
+        self._guardrails = guardrails
         self.names = names
         self._thoughts = KeptThoughts(clock)
         self.health = Health(rules.breaker, clock) if health is None else health
@@ -70,9 +75,25 @@ class Router:
         await self.shadows.aclose()
         await self._probes.aclose()
 
-    async def stream(self, request: Request, progress: Progress, spell: Spelling) -> AsyncGenerator[Batch, None]:
+    def stream(self, request: Request, progress: Progress, spell: Spelling) -> AsyncGenerator[Batch, None]:
         """The answer's events. The first batch brings the first output; before it a GatewayError means that nothing
         was said. Closing the iterator, or cancelling the task that waits on it, stops the provider."""
+        if self._guardrails is None:
+            return self._stream(request, progress, spell)
+        return self._guarded(self._guardrails, request, progress, spell)
+
+    async def _guarded(
+        self, guardrails: Guardrails, request: Request, progress: Progress, spell: Spelling
+    ) -> AsyncGenerator[Batch, None]:
+        """The same between guardrails."""
+        subject = Subject(request.model, request.request_id, progress.key)
+        checked = await guardrails.checked(request, subject, spell)
+        batches = guardrails.around(self._stream(checked, progress, spell), subject, checked.num_choices)
+        async with aclosing(batches):
+            async for batch in batches:
+                yield batch
+
+    async def _stream(self, request: Request, progress: Progress, spell: Spelling) -> AsyncGenerator[Batch, None]:
         route = await self._route(request.model)
         if route.defaults is not None:
             request = route.defaults.apply(request)

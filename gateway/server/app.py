@@ -22,6 +22,7 @@ from gateway.config import Config, ProviderConfig, Redactor
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.tools import Fetch
 from gateway.fetching.guarded import GuardedFetcher
+from gateway.guardrails.guardrails import Guardrails, build_guardrails
 from gateway.routing.attempt import AttemptObservers
 from gateway.routing.counting import TokenCounts
 from gateway.routing.health import Health
@@ -123,12 +124,14 @@ class App:
         stateful: Stateful,
         observed: Observed,
         fetcher: GuardedFetcher,
+        guardrails: Guardrails | None = None,
         accounts: Accounts | None = None,
         admin: Service | None = None,
     ) -> None:
         self._providers = providers
         self._observed = observed
         self._fetcher = fetcher
+        self._guardrails = guardrails
         self._stateful = stateful
         self._accounts = accounts
         self._lists = lists
@@ -170,6 +173,8 @@ class App:
         for provider in self._providers.values():
             await provider.aclose()
         await self._fetcher.aclose()
+        if self._guardrails is not None:
+            await self._guardrails.aclose()
         await self._observed.aclose()
         self.log.flush()
 
@@ -197,6 +202,7 @@ def build_app(
     accounts = build_accounts(
         config, lambda: stateful.storage.stores(), log, clock=around.clock, now=around.now, token=around.token
     )
+    guardrails = build_guardrails(config.run.guardrails)
     rules = routing_rules(config)
     health = Health(rules.breaker, around.clock)
     names = build_names(config, providers, lists, health, clock=around.clock, random=around.random)
@@ -208,6 +214,7 @@ def build_app(
         health=health,
         observer=AttemptObservers(*([accounts] if accounts is not None else []), AttemptLog(log), observed.observer),
         fault=log.fault,
+        guardrails=guardrails,
     )
     max_bytes = int(config.server.max_body_mb * 2**20)
     held = HeldBytes(_HELD_BODIES * max_bytes)
@@ -294,6 +301,7 @@ def build_app(
         stateful=stateful,
         observed=observed,
         fetcher=fetcher,
+        guardrails=guardrails,
         accounts=accounts,
         admin=admin,
     )

@@ -1,7 +1,7 @@
 """`tools:`, `fetch:`, `guardrails:`: what the gateway does besides passing requests on."""
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -41,7 +41,12 @@ class Fetch(Section):
 class Guardrail(Section):
     regex: Text | None = Field(default=None, description="Text that is looked for.")
     replace: str | None = Field(default=None, description="What stands in its place; default: the request is refused.")
+    max_length: Annotated[int, Field(ge=1, le=4096)] = Field(
+        default=64, description="Longest match in characters; a stream is held back by so many."
+    )
     webhook: HttpUrl | None = Field(default=None, description="Or an address that judges the text.")
+    use: Text | None = Field(default=None, description="Or a guardrail that an installed package brings, by its name.")
+    options: FrozenMap[object] = Field(default_factory=empty_map, description="Options of that one.")
     on: tuple[Literal["input", "output"], ...] = Field(default=("input", "output"), min_length=1)
 
     @field_validator("regex")
@@ -56,6 +61,6 @@ class Guardrail(Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> "Guardrail":
-        if (self.regex is None) == (self.webhook is None):
-            raise ValueError("expected either 'regex' or 'webhook'")
+        if sum(kind is not None for kind in (self.regex, self.webhook, self.use)) != 1:
+            raise ValueError("expected one of 'regex', 'webhook' and 'use'")
         return self

@@ -32,7 +32,6 @@ def test_the_whole_format_is_known_and_only_what_is_missing_is_refused() -> None
         ("cache: {}", "cache"),
         ("tools: {from_request: false}", "tools"),
         ("fetch: {max_mb: 1}", "fetch"),
-        ("guardrails: [{regex: x}]", "guardrails"),
     ],
 )
 def test_what_this_version_lacks_is_refused_and_never_ignored(text: str, place: str) -> None:

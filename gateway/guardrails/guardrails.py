@@ -1,0 +1,81 @@
+"""All guardrails of run.yaml, in their order, around the router's stream."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+
+from adapters.canonical.errors import UnsupportedParameter
+from adapters.canonical.request import Request
+from gateway.config.sections.tools import Guardrail as Section
+from gateway.guardrails.guardrail import Guardrail, Subject, TextFilter
+from gateway.guardrails.output import filtered
+from gateway.guardrails.regex import RegexGuardrail
+from gateway.guardrails.request_texts import texts_of, with_texts
+from gateway.guardrails.webhook import WebhookGuardrail
+from providers.base import Batch
+
+__all__ = ["ENTRY_POINT_GROUP", "Guardrails", "build_guardrails"]
+
+ENTRY_POINT_GROUP = "llm_gateway.guardrails"
+_OF_TOKENS = ("logprobs", "return_token_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class Guardrails:
+    """Those of either direction. Whoever built it closes it."""
+
+    inputs: tuple[Guardrail, ...] = ()
+    outputs: tuple[Guardrail, ...] = ()
+
+    async def checked(self, request: Request, subject: Subject, spell: Callable[[str], str]) -> Request:
+        """The request as it may be sent on. Raises ContentRefused, or UnsupportedParameter for what would tell the
+        tokens of texts that are filtered."""
+        for name in _OF_TOKENS if self.outputs else ():
+            asked = getattr(request, name)
+            if asked is not None and asked is not False:
+                param = spell(name)
+                why = f"{param}: not with guardrails on the output, since tokens would tell what they take away"
+                raise UnsupportedParameter(why, param=param)
+        before = texts_of(request) if self.inputs else []
+        texts: Sequence[str] = before
+        for guardrail in self.inputs:
+            texts = await guardrail.check_input(texts, subject)
+        return with_texts(request, texts) if list(texts) != before else request
+
+    def around(
+        self, batches: AsyncGenerator[Batch, None], subject: Subject, num_choices: int
+    ) -> AsyncGenerator[Batch, None]:
+        """The answer as it may be passed on."""
+        if not self.outputs:
+            return batches
+
+        def new_filters() -> Sequence[TextFilter]:
+            return [guardrail.output_filter(subject) for guardrail in self.outputs]
+
+        return filtered(batches, new_filters, num_choices)
+
+    async def aclose(self) -> None:
+        for guardrail in {id(one): one for one in (*self.inputs, *self.outputs)}.values():
+            await guardrail.aclose()
+
+
+def build_guardrails(sections: Sequence[Section]) -> Guardrails | None:
+    """None: there are none. Raises ValueError for one that no package brings, or whose options can't work."""
+    if not sections:
+        return None
+    built = [(_build(section, index), section.on) for index, section in enumerate(sections)]
+    return Guardrails(
+        tuple(one for one, on in built if "input" in on), tuple(one for one, on in built if "output" in on)
+    )
+
+
+def _build(section: Section, index: int) -> Guardrail:
+    if section.regex is not None:
+        return RegexGuardrail(section.regex, section.replace, max_length=section.max_length)
+    if section.webhook is not None:
+        return WebhookGuardrail(section.webhook)
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        if point.name == section.use:
+            made: Guardrail = point.load()(**section.options)
+            return made
+    raise ValueError(f"guardrails[{index}].use: no installed package brings a guardrail '{section.use}'")
