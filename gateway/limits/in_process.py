@@ -1,7 +1,6 @@
 """The limiter of one process: exact, since nothing can come between its look and its step."""
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 
 from adapters.canonical.errors import NotReady
@@ -10,7 +9,7 @@ from gateway.limits.scope import Demand, Period, Scope, period_at
 
 __all__ = ["MAX_SCOPES", "InProcessLimiter", "SpentBefore"]
 
-MAX_SCOPES = 100_000
+MAX_SCOPES = 50_000
 """Scopes that are remembered. Idle ones are forgotten first; more than these at work are refused."""
 _SWEEP_S = 1.0
 
@@ -58,9 +57,9 @@ class InProcessLimiter:
         for scope, counts, tokens, _ in taken:
             counts.running += 1
             if scope.rpm is not None:
-                counts.requests.add(second, 1)
+                counts.requests.add(1)
             if scope.tpm is not None:
-                counts.tokens.add(second, tokens)
+                counts.tokens.add(tokens)
             if scope.budget is not None:
                 counts.spent += demand.nano_usd
         return _Grant(self, taken, second, demand.nano_usd)
@@ -70,7 +69,11 @@ class InProcessLimiter:
         for scope, counts, reserved, period_end in grant.taken:
             counts.running -= 1
             if scope.tpm is not None:
-                counts.tokens.correct(grant.second, second, tokens - reserved)
+                counts.tokens.advance(second)
+                if tokens < reserved:
+                    counts.tokens.give_back(grant.second, reserved - tokens)
+                else:  # more than was reserved counts from now on
+                    counts.tokens.add(tokens - reserved)
             if scope.budget is not None:
                 change = nano_usd - grant.nano_usd
                 counts.spent += change if counts.period_end == period_end else max(0, change)
@@ -135,45 +138,48 @@ class _Grant:
 
 
 class _Window:
-    """Amounts by the second in which they were taken, and their sum. An amount is never below zero."""
+    """What was taken in each of the last seconds, and the sum of it. A second's amount is never below zero."""
 
-    __slots__ = ("_parts", "total")
+    __slots__ = ("_amounts", "_second", "total")
 
     def __init__(self) -> None:
-        self._parts: deque[list[int]] = deque()  # [second, amount], seconds rising
+        self._amounts = [0] * WINDOW_S  # a second's place is its rest by WINDOW_S
+        self._second = -1  # the newest one
         self.total = 0
 
-    def expire(self, second: int) -> None:
-        parts = self._parts
-        while parts and second - parts[0][0] >= WINDOW_S:
-            self.total -= parts.popleft()[1]
-
-    def add(self, second: int, amount: int) -> None:
-        """After `expire`."""
-        parts = self._parts
-        if parts and parts[-1][0] == second:
-            parts[-1][1] += amount
+    def advance(self, second: int) -> None:
+        """Leaves behind what counts no more."""
+        passed = second - self._second
+        if passed <= 0:
+            return
+        if passed >= WINDOW_S or not self.total:
+            self._amounts = [0] * WINDOW_S
+            self.total = 0
         else:
-            parts.append([second, amount])
+            for old in range(self._second + 1, second + 1):
+                place = old % WINDOW_S
+                self.total -= self._amounts[place]
+                self._amounts[place] = 0
+        self._second = second
+
+    def add(self, amount: int) -> None:
+        """In the newest second."""
+        self._amounts[self._second % WINDOW_S] += amount
         self.total += amount
 
-    def correct(self, taken: int, second: int, change: int) -> None:
-        """Less goes back to the second in which it was taken, if that counts still; more counts from now on."""
-        self.expire(second)
-        if change > 0:
-            self.add(second, change)
-        elif change < 0:
-            part = next((part for part in self._parts if part[0] == taken), None)
-            if part is not None:
-                part[1] += change
-                self.total += change
+    def give_back(self, taken: int, amount: int) -> None:
+        """Of what was taken in a second, if that counts still."""
+        if self._second - taken < WINDOW_S:
+            self._amounts[taken % WINDOW_S] -= amount
+            self.total -= amount
 
     def wait_s(self, amount: int, limit: int, clock: float) -> float:
         """Until so much can be taken again."""
         total = self.total
-        for second, part in self._parts:
+        for second in range(self._second - WINDOW_S + 1, self._second + 1):
+            part = self._amounts[second % WINDOW_S]
             total -= part
-            if total + amount <= limit:
+            if part and total + amount <= limit:
                 return second + WINDOW_S - clock
         return 0.0
 
@@ -195,8 +201,8 @@ class _Counts:
 
     def advance(self, scope: Scope, second: int, now: float) -> None:
         """Leaves behind what is over. A clock that goes back begins no period anew."""
-        self.requests.expire(second)
-        self.tokens.expire(second)
+        self.requests.advance(second)
+        self.tokens.advance(second)
         budget = scope.budget
         if budget is not None and (now >= self.period_end or budget.per != self._per):
             self._per = budget.per
@@ -204,8 +210,8 @@ class _Counts:
             self.spent = 0
 
     def is_idle(self, second: int, now: float) -> bool:
-        self.requests.expire(second)
-        self.tokens.expire(second)
+        self.requests.advance(second)
+        self.tokens.advance(second)
         return not (self.running or self.requests.total or self.tokens.total or (self.spent and now < self.period_end))
 
     def obstacle(self, scope: Scope, demand: Demand, tokens: int) -> Obstacle | None:

@@ -53,13 +53,14 @@ class RedisLimiter:
         lease_s: float,
         log: Callable[[str, dict[str, object]], None],
         server_clock: bool = True,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         pool = BlockingConnectionPool.from_url(
             url,
             max_connections=_CONNECTIONS,
-            timeout=TIMEOUT_S,
-            socket_timeout=TIMEOUT_S,
-            socket_connect_timeout=TIMEOUT_S,
+            timeout=timeout_s,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
             retry=Retry(NoBackoff(), 0),
         )
         self._redis = Redis.from_pool(pool)
@@ -72,6 +73,7 @@ class RedisLimiter:
         self._lease_s = int(lease_s) + 1
         self._log = log
         self._server_clock = server_clock
+        self._timeout_s = timeout_s
         self._failed_at: float | None = None
         self._pending: list[tuple[list[str], list[str | int | float]]] = []
         self._correcting: asyncio.Task[None] | None = None
@@ -96,7 +98,7 @@ class RedisLimiter:
                 end,
             ]
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 answer = await self._reserve(keys=keys, args=arguments)
         except (RedisError, OSError, TimeoutError) as error:
             self._fell_silent(error)
@@ -147,7 +149,7 @@ class RedisLimiter:
             await asyncio.sleep(_CORRECT_EVERY_S)
             group, self._pending = self._pending[:_GROUP], self._pending[_GROUP:]
             try:
-                async with asyncio.timeout(TIMEOUT_S * 4):
+                async with asyncio.timeout(self._timeout_s * 4):
                     pipeline = self._redis.pipeline(transaction=False)
                     for keys, arguments in group:
                         await self._settle(keys=keys, args=arguments, client=pipeline)

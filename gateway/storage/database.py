@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import wraps
+from importlib.util import find_spec
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import URL, event, inspect, text
@@ -148,6 +149,8 @@ def _engine(place: Place) -> AsyncEngine:
             url = URL.create(_DRIVER, database=str(place.path))
             engine = create_async_engine(url, pool_size=_CONNECTIONS, max_overflow=0)
         case ServerPlace():
+            if find_spec("asyncpg") is None:
+                raise ImportError("storage: PostgreSQL needs the extra: pip install 'llm-protocol-gateway[postgres]'")
             return create_async_engine(place.url, pool_size=_CONNECTIONS, max_overflow=0, pool_pre_ping=True)
     event.listen(engine.sync_engine, "connect", _prepare)
     event.listen(engine.sync_engine, "begin", _begin)

@@ -7,11 +7,12 @@ requests and kept short; questions about longer times, and what was spent of a b
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
+import msgspec
 from sqlalchemy import ColumnElement, Integer, cast, delete, func, insert, literal_column, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.storage.database import Database, whole
-from gateway.storage.schema import USAGE, USAGE_HOURS
+from gateway.storage.schema import USAGE_GROUPS, USAGE_HOURS
 from gateway.usage.row import UsageRow
 
 __all__ = ["HOURS_KEPT_S", "MAX_ROWS", "ROWS_KEPT_S", "GroupedBy", "UsageStore"]
@@ -35,6 +36,8 @@ _SUMS = (
     "reasoning_tokens",
     "cost_nano_usd",
 )
+_encode = msgspec.json.Encoder().encode
+_ROWS = msgspec.json.Decoder(list[UsageRow])
 _PLACES = ("hour", "key", "model", "provider", "upstream_model", "is_shadow")
 _ADD = text(
     f"INSERT INTO usage_hours ({', '.join((*_PLACES, *_SUMS))}) "
@@ -57,11 +60,25 @@ class UsageStore:
         """All of them or none."""
         now = self._now()
         async with self.database.writing() as connection:
-            await connection.execute(insert(USAGE), [row._asdict() for row in rows])
+            group = {"first": rows[0].at, "last": rows[-1].at, "count": len(rows), "rows": _encode(rows)}
+            await connection.execute(insert(USAGE_GROUPS), [group])
             await connection.execute(_ADD, _sums(rows))
             if now - self._dropped_at >= _DROP_EVERY_S:
                 self._dropped_at = now
                 await _drop_old(connection, now)
+
+    async def attempts(self, *, since: float, until: float, limit: int, key: str | None) -> list[UsageRow]:
+        """The newest ones of that time, newest first. `key` None: of all keys."""
+        wanted = (USAGE_GROUPS.c.last >= since) & (USAGE_GROUPS.c.first < until)
+        query = select(USAGE_GROUPS.c.rows).where(wanted).order_by(USAGE_GROUPS.c.number.desc())
+        found: list[UsageRow] = []
+        async with self.database.reading() as connection:
+            async for (raw,) in await connection.stream(query):
+                rows = (row for row in reversed(_ROWS.decode(raw)) if since <= row.at < until)
+                found += [row for row in rows if key is None or row.key == key]
+                if len(found) >= limit:
+                    break
+        return found[:limit]
 
     async def spent(self, since: int, *, key: str | None = None, model: str | None = None) -> Sequence[tuple[str, int]]:
         """Billionths of a dollar since the beginning of an hour, by model. None: of all keys, of all models."""
@@ -130,7 +147,11 @@ def _sums(rows: Sequence[UsageRow]) -> list[dict[str, object]]:
 
 
 async def _drop_old(connection: AsyncConnection, now: float) -> None:
-    newest = (await connection.execute(select(func.max(USAGE.c.number)))).scalar_one_or_none() or 0
-    old = (USAGE.c.at < now - ROWS_KEPT_S) | (USAGE.c.number <= newest - MAX_ROWS)
-    await connection.execute(delete(USAGE).where(old))
+    await connection.execute(delete(USAGE_GROUPS).where(USAGE_GROUPS.c.last < now - ROWS_KEPT_S))
+    newer = func.sum(USAGE_GROUPS.c.count).over(order_by=USAGE_GROUPS.c.number.desc()).label("newer")
+    counted = select(USAGE_GROUPS.c.number, newer).subquery()
+    last = select(func.max(counted.c.number)).where(counted.c.newer > MAX_ROWS)
+    excess = (await connection.execute(last)).scalar_one_or_none()
+    if excess is not None:
+        await connection.execute(delete(USAGE_GROUPS).where(USAGE_GROUPS.c.number <= excess))
     await connection.execute(delete(USAGE_HOURS).where(USAGE_HOURS.c.hour < int(now - HOURS_KEPT_S)))

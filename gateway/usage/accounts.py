@@ -4,10 +4,11 @@ Satisfies `gateway.routing.attempt.AttemptObserver`: it must see an attempt befo
 """
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from adapters.canonical.usage import Usage
 from gateway.keys.client_key import ClientKey, matches
-from gateway.limits.limiter import Grant, Limiter, Refusal
+from gateway.limits.limiter import Limiter, Refusal
 from gateway.limits.rules import Rules
 from gateway.limits.scope import Demand, Scope
 from gateway.routing.attempt import Attempt, AttemptKind, Outcome
@@ -22,6 +23,14 @@ __all__ = ["Accounts", "scopes_of"]
 
 _MAX_KNOWN = 10_000
 _NO_USAGE = Usage()
+
+
+class _Known(NamedTuple):
+    """What limits a key's requests for a model."""
+
+    scopes: tuple[Scope, ...]
+    counts_tokens: bool
+    counts_money: bool
 
 
 class Accounts:
@@ -44,7 +53,7 @@ class Accounts:
         self._models = models
         self._prices = prices
         self._now = now
-        self._scopes: dict[tuple[str, str], tuple[Scope, ...]] = {}
+        self._known: dict[tuple[str | None, str], _Known] = {}
         self._highest: dict[str, Price | None] = {}
 
     async def open(self, key: ClientKey | None, model: str, request: object, route: Route | None) -> Charge | Refusal:
@@ -52,17 +61,18 @@ class Accounts:
 
         `request` None: it spends no tokens.
         """
-        scopes = self._scopes_for(key, model)
-        grant: Grant | None = None
-        if scopes:
-            demand = Demand(scopes)
-            if request is not None and any(scope.tpm is not None or scope.budget is not None for scope in scopes):
-                demand = self._demand(scopes, model, request, route)
-            found = await self.limiter.reserve(demand)
-            if isinstance(found, Refusal):
-                return found
-            grant = found
-        return Charge(grant, model, request)
+        known = self._known.get((None if key is None else key.id, model)) or self._know(key, model)
+        if not known.scopes:
+            return Charge(None, model, request)
+        if request is None or not known.counts_tokens:
+            demand = Demand(known.scopes)
+        else:
+            prompt, output = prompt_tokens(request), output_tokens(request)
+            price = self._highest_price(model, route) if known.counts_money and route is not None else None
+            nano_usd = price.at_most(prompt, output) if price is not None else 0
+            demand = Demand(known.scopes, prompt, output, nano_usd)
+        found = await self.limiter.reserve(demand)
+        return found if isinstance(found, Refusal) else Charge(found, model, request)
 
     def began(self, attempt: Attempt) -> None:
         """Nothing is known yet."""
@@ -88,11 +98,6 @@ class Accounts:
         if self.ledger is not None:
             await self.ledger.aclose()
 
-    def _demand(self, scopes: tuple[Scope, ...], model: str, request: object, route: Route | None) -> Demand:
-        prompt, output = prompt_tokens(request), output_tokens(request)
-        price = self._highest_price(model, route) if route is not None else None
-        return Demand(scopes, prompt, output, price.at_most(prompt, output) if price is not None else 0)
-
     def _highest_price(self, model: str, route: Route) -> Price | None:
         """Of all targets that may answer."""
         if model in self._highest:
@@ -103,13 +108,13 @@ class Accounts:
             self._highest[model] = highest
         return highest
 
-    def _scopes_for(self, key: ClientKey | None, model: str) -> tuple[Scope, ...]:
-        place = ("" if key is None else key.id, model)
-        found = self._scopes.get(place)
-        if found is None:
-            if len(self._scopes) >= _MAX_KNOWN:
-                self._scopes.clear()
-            found = self._scopes[place] = scopes_of(key, model, self._models)
+    def _know(self, key: ClientKey | None, model: str) -> "_Known":
+        if len(self._known) >= _MAX_KNOWN:
+            self._known.clear()
+        scopes = scopes_of(key, model, self._models)
+        counts_money = any(scope.budget is not None for scope in scopes)
+        counts_tokens = counts_money or any(scope.tpm is not None for scope in scopes)
+        found = self._known[None if key is None else key.id, model] = _Known(scopes, counts_tokens, counts_money)
         return found
 
 

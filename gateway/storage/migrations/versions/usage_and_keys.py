@@ -13,27 +13,14 @@ _COUNT = sa.BigInteger
 
 def upgrade() -> None:
     op.create_table(
-        "usage",
+        "usage_groups",
         sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
-        sa.Column("at", sa.Float(53), nullable=False),
-        sa.Column("request_id", sa.String, nullable=False),
-        sa.Column("key", sa.String, nullable=False),
-        sa.Column("model", sa.String, nullable=False),
-        sa.Column("provider", sa.String, nullable=False),
-        sa.Column("upstream_model", sa.String, nullable=False),
-        sa.Column("kind", sa.String, nullable=False),
-        sa.Column("status", sa.String, nullable=False),
-        sa.Column("prompt_tokens", _COUNT),
-        sa.Column("completion_tokens", _COUNT),
-        sa.Column("cached_tokens", _COUNT),
-        sa.Column("cache_write_tokens", _COUNT),
-        sa.Column("reasoning_tokens", _COUNT),
-        sa.Column("estimated", sa.Boolean, nullable=False),
-        sa.Column("cost_nano_usd", _COUNT),
-        sa.Column("latency_ms", _COUNT, nullable=False),
-        sa.Column("ttft_ms", _COUNT),
+        sa.Column("first", sa.Float(53), nullable=False),
+        sa.Column("last", sa.Float(53), nullable=False),
+        sa.Column("count", sa.Integer, nullable=False),
+        sa.Column("rows", sa.LargeBinary, nullable=False),
     )
-    op.create_index("usage_at", "usage", ["at"])
+    op.create_index("usage_groups_last", "usage_groups", ["last"])
     op.create_table(
         "usage_hours",
         sa.Column("hour", sa.BigInteger, primary_key=True),
@@ -66,5 +53,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    for table in ("client_keys", "usage_hours", "usage"):
+    for table in ("client_keys", "usage_hours", "usage_groups"):
         op.drop_table(table)
