@@ -15,7 +15,7 @@ from gateway.config import parse_config
 from gateway.server.app import Surroundings, build_app
 from tests.mock_upstream import Answer, MockUpstream
 
-__all__ = ["BODY", "CHUNKS", "Faulty", "Faults", "Seen", "Then", "faults", "head", "whole"]
+__all__ = ["BODY", "CHUNKS", "Faulty", "Faults", "Seen", "Then", "faults", "head", "serving", "whole"]
 
 Then = Literal["close", "reset", "hang"]
 
@@ -147,17 +147,25 @@ async def faults(
             f"models: {{lone: a/m, pair: {{targets: [a/m, b/m]{more}}}}}\n"
             f"reliability: {{retry: {{attempts: 1}}, breaker: {{failures: 1000000}}, timeouts: {timeouts}}}\n"
         )
-        config = parse_config(text, {}, provider_types=["openai-compatible"])
-        app = build_app(config, around=Surroundings(log=None))
-        await app.start()
-        listening = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        async with aiohttp.ClientSession() as session:
+        async with serving(text) as (url, session):
             try:
                 yield Faults(url, session, faulty, healthy)
             finally:
-                listening.close()
-                await app.drain(0)
-                await app.aclose()
                 server.close()
                 faulty.abort()
+
+
+@asynccontextmanager
+async def serving(text: str) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
+    """The address of a gateway with this configuration, and a client."""
+    config = parse_config(text + "storage: {url: memory}\n", {}, provider_types=["openai-compatible"])
+    app = build_app(config, around=Surroundings(log=None))
+    await app.start()
+    server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
+    async with aiohttp.ClientSession() as session:
+        try:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", session
+        finally:
+            server.close()
+            await app.drain(0)
+            await app.aclose()

@@ -4,14 +4,16 @@ Before the first output a client with a healthy second target sees nothing of it
 After it there is one error in the stream and no finish.
 """
 
+import asyncio
 import json
 import socket
 from typing import Any
 
 import pytest
 
-from tests.gateway.server.faulty import BODY, CHUNKS, Faults, Seen, Then, faults, head, whole
+from tests.gateway.server.faulty import BODY, CHUNKS, Faults, Seen, Then, faults, head, serving, whole
 from tests.gateway.server.running import until
+from tests.mock_upstream import Answer, MockUpstream
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -229,3 +231,37 @@ async def test_other_dialects_end_in_one_way_at_any_event(
                 for seen in (alone, helped):
                     assert set(good) <= set(kinds(seen))
                     assert bad not in kinds(seen)
+
+
+async def test_a_provider_that_is_gone_is_probed_without_a_token_and_asked_again_when_it_is_back() -> None:
+    listing = Answer.json(b'{"object": "list", "data": []}')
+    gone = Answer.json(b'{"error": {"message": "x"}}', 500)
+    back = Answer.json(BODY)
+    async with MockUpstream(gone, gone, gone, listing, back) as upstream, MockUpstream(Answer.json(BODY)) as other:
+        text = (
+            "version: 1\nproviders:\n"
+            f"  a: {{type: openai-compatible, base_url: '{upstream.base_url}'}}\n"
+            f"  b: {{type: openai-compatible, base_url: '{other.base_url}'}}\n"
+            "models: {smart: {targets: [a/m, b/m]}}\n"
+            "reliability: {retry: {attempts: 1}, breaker: {failures: 1, open_s: 0.2}}\n"
+        )
+        async with serving(text) as (url, session):
+
+            async def ask() -> str | None:
+                body = {"model": "smart", "messages": [{"role": "user", "content": "hi"}]}
+                async with session.post(f"{url}/v1/chat/completions", json=body) as answer:
+                    assert answer.status == 200
+                    return answer.headers["x-gateway-provider"]
+
+            assert await ask() == "b"
+            await upstream.seen(4)
+            await until(lambda: upstream.open_calls == 0)
+            assert [seen.method for seen in upstream.requests] == ["POST", "GET", "GET", "GET"]
+            async with asyncio.timeout(2):
+                while await ask() != "a":
+                    pass
+        assert [seen.path for seen in upstream.requests] == [
+            "/v1/chat/completions",
+            *["/v1/models"] * 3,
+            "/v1/chat/completions",
+        ]
