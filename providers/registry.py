@@ -19,8 +19,10 @@ Factory = Callable[[ProviderSettings], Provider]
 """A class or a function. Opens nothing; raises ValueError on settings that can't work."""
 
 _BUILT_IN = dict.fromkeys(VENDORS, "providers.remote.openai_compatible:build") | {
+    "azure": "providers.remote.azure:build",
     "anthropic": "providers.remote.anthropic:AnthropicProvider",
     "bedrock": "providers.remote.bedrock:BedrockProvider",
+    "cohere": "providers.remote.cohere:CohereProvider",
     "gemini": "providers.remote.gemini:GeminiProvider",
     "ollama": "providers.remote.ollama:OllamaProvider",
     "openai-responses": "providers.remote.openai_responses:OpenAIResponses",

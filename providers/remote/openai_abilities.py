@@ -24,6 +24,7 @@ from adapters.openai.tokens.upstream import (
 )
 from adapters.upstream import Upstream
 from providers.abilities import ForwardAnswer, ForwardCall, lacks
+from providers.remote.endpoint import Endpoint
 from providers.remote.exchange import failure_of, is_json
 from providers.remote.failure import complete, wrong_content
 from providers.remote.http import BESIDE_VERSION, Answer, HttpClient
@@ -38,16 +39,21 @@ _DETOKENIZE_PATH = f"{BESIDE_VERSION}detokenize"
 class OpenAIAbilities:
     """`chat` and `completions` are the server's generation dialects: for its error bodies, and to spell prompts."""
 
-    def __init__(self, client: HttpClient, vendor: Vendor, chat: Upstream, completions: Upstream) -> None:
+    def __init__(
+        self, client: HttpClient, vendor: Vendor, endpoint: Endpoint, chat: Upstream, completions: Upstream
+    ) -> None:
         self._client = client
+        self._endpoint = endpoint
         self._vendor = vendor
         self._chat = chat
         self._completions = completions
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResult:
         self._require("embeddings", request.model, "gives no embeddings")
-        body = render_embeddings(request, base64=self._vendor.base64_embeddings)
-        found, request_id = await self._ask(EMBEDDINGS_PATH, body, request.request_id)
+        called = replace(request, model=self._endpoint.upstream_model(request.model))
+        body = render_embeddings(called, base64=self._vendor.base64_embeddings)
+        path = self._endpoint.path(EMBEDDINGS_PATH, request.model)
+        found, request_id = await self._ask(path, body, request.request_id)
         return replace(parse_embeddings(request, found), request_id=request_id)
 
     async def rerank(self, request: RerankRequest) -> RerankResult:
@@ -85,8 +91,10 @@ class OpenAIAbilities:
 
     async def forward(self, call: ForwardCall) -> ForwardAnswer:
         """See `providers.abilities.Forwarder.forward`."""
+        sign = self._endpoint.sign
+        headers = call.headers if sign is None else {**call.headers, **await sign(call.path, b"")}
         answer = await self._client.forward(
-            call.method, call.path, call.headers, call.body, length=call.length, request_id=call.request_id
+            call.method, call.path, headers, call.body, length=call.length, request_id=call.request_id
         )
         try:
             if not 200 <= answer.status < 300:
@@ -102,7 +110,9 @@ class OpenAIAbilities:
     async def _ask(self, path: str, body: bytes, request_id: str | None) -> tuple[bytes, str | None]:
         """The JSON body of a good answer, and the upstream's id of it. Raises GatewayError for any other."""
         provider = self._client.provider
-        with await self._client.post(path, body, stream=False, request_id=request_id) as answer:
+        sign = self._endpoint.sign
+        headers = None if sign is None else await sign(path, body)
+        with await self._client.post(path, body, stream=False, request_id=request_id, headers=headers) as answer:
             if not 200 <= answer.status < 300:
                 raise await failure_of(provider, self._chat, answer)
             if not is_json(answer.content_type):

@@ -6,6 +6,7 @@ Joins a vendor's row, the dialect and HTTP. Owns no wire words, no sockets and n
 from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
 from adapters.canonical.request import Request
@@ -19,6 +20,7 @@ from providers.abilities import ForwardAnswer, ForwardCall
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
 from providers.models.narrowing import per_model
+from providers.remote.endpoint import PLAIN, Endpoint
 from providers.remote.exchange import exchange
 from providers.remote.http import HttpClient
 from providers.remote.marked_answers import marked_answers
@@ -37,7 +39,7 @@ _LIMITS = ("max_tokens", "max_completion_tokens")
 class OpenAICompatible:
     """One configured OpenAI-shaped server; satisfies `providers.base.Provider`."""
 
-    def __init__(self, settings: ProviderSettings, vendor: Vendor) -> None:
+    def __init__(self, settings: ProviderSettings, vendor: Vendor, endpoint: Endpoint = PLAIN) -> None:
         """Opens no connection. Raises ValueError on settings that can't work."""
         base_url = settings.base_url or vendor.base_url
         if base_url is None:
@@ -46,6 +48,7 @@ class OpenAICompatible:
         quirks = _with_defaults(vendor.quirks, settings)
         self._name = settings.name
         self._vendor = vendor
+        self._endpoint = endpoint
         self._client = HttpClient(settings, base_url, auth)
         self._chat: Upstream = ChatUpstream(quirks)
         self._completions: Upstream = CompletionsUpstream(quirks)
@@ -60,7 +63,7 @@ class OpenAICompatible:
                 native_choices=vendor.native_choices,
             )
         )
-        self._abilities = OpenAIAbilities(self._client, vendor, self._chat, self._completions)
+        self._abilities = OpenAIAbilities(self._client, vendor, endpoint, self._chat, self._completions)
         self._models = KeptModels(self._fetch_models)
         self._marked = marked_answers(settings, tools_unread=vendor.tools_unread)
 
@@ -86,7 +89,11 @@ class OpenAICompatible:
         await self._models.renew()
 
     async def _fetch_models(self) -> Sequence[ModelEntry]:
-        return await fetch_openai_models(self._client, self._chat)
+        sign = self._endpoint.sign
+        path = self._endpoint.list_path
+        return await fetch_openai_models(
+            self._client, self._chat, path, None if sign is None else await sign(path, b"")
+        )
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
         if request.num_choices > 1 and not self._vendor.native_choices:
@@ -100,7 +107,13 @@ class OpenAICompatible:
 
     def _exchange(self, request: Request) -> AsyncGenerator[Batch, None]:
         upstream = self._chat if request.prompts is None else self._completions
-        return exchange(self._client, upstream, request, self._vendor.request_id_header)
+        endpoint = self._endpoint
+        path = endpoint.path(upstream.path, request.model)
+        called = endpoint.upstream_model(request.model)
+        if called != request.model:
+            request = replace(request, model=called)
+        header = self._vendor.request_id_header
+        return exchange(self._client, upstream, request, header, path=path, sign=endpoint.sign)
 
     def embedding_fields(self, model: str) -> frozenset[str]:
         return self._vendor.embedding_fields

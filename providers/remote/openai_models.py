@@ -1,5 +1,7 @@
 """The list of models of an OpenAI-shaped server: GET /models."""
 
+from collections.abc import Mapping
+
 import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
@@ -32,9 +34,11 @@ class _ModelList(Struct):
 _decode_models = Decoder(_ModelList | list[_ModelRow], strict=False).decode
 
 
-async def fetch_openai_models(client: HttpClient, upstream: Upstream) -> tuple[ModelEntry, ...]:
+async def fetch_openai_models(
+    client: HttpClient, upstream: Upstream, path: str = "/models", headers: Mapping[str, str] | None = None
+) -> tuple[ModelEntry, ...]:
     """`upstream` reads a refusal."""
-    with await client.get("/models") as answer:
+    with await client.get(path, headers) as answer:
         if answer.status != 200:
             raise await failure_of(client.provider, upstream, answer)
         body = await answer.body(MAX_LIST_BYTES)

@@ -9,6 +9,7 @@ from typing import Any
 from adapters.anthropic.front import MessagesFront
 from adapters.anthropic.upstream import MessagesUpstream
 from adapters.bedrock.upstream import ConverseUpstream
+from adapters.cohere.upstream import CohereUpstream
 from adapters.front import Front
 from adapters.gemini.front import GenerateFront
 from adapters.gemini.upstream import GenerateUpstream
@@ -338,6 +339,41 @@ def _converse_answer(turn: Turn) -> Any:
     return {"output": {"message": {"role": "assistant", "content": blocks}}, "stopReason": word, "usage": {}}
 
 
+# Cohere's chat
+
+
+def _cohere_read(body: Any) -> list[Turn]:
+    found: list[Turn] = []
+    names: dict[str, str] = {}
+    for message in body["messages"]:
+        if message["role"] == "tool":
+            found.append(Turn("user", results=[(names[message["tool_call_id"]], message["content"])]))
+            continue
+        made = message.get("tool_calls", ())
+        names.update({call["id"]: call["function"]["name"] for call in made})
+        calls = [(call["function"]["name"], _arguments(call["function"]["arguments"])) for call in made]
+        content = message.get("content", "")
+        if isinstance(content, list):
+            content = "".join([block.get("text", "") for block in content])
+        role = "model" if message["role"] == "assistant" else message["role"]
+        found.append(Turn(role, message.get("tool_plan", "") + content, calls))
+    return _merged(found)
+
+
+def _cohere_answer(turn: Turn) -> Any:
+    content = [{"type": "thinking", "thinking": turn.thought}] if turn.thought else []
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if turn.calls:
+        message["tool_plan"] = turn.text
+        message["tool_calls"] = [
+            {"id": f"call_{next(_ids)}", "type": "function", "function": {"name": n, "arguments": json.dumps(a)}}
+            for n, a in turn.calls
+        ]
+    else:
+        content.append({"type": "text", "text": turn.text})
+    return {"id": "c", "finish_reason": "TOOL_CALL" if turn.calls else "COMPLETE", "message": message}
+
+
 _ids = count(1)
 
 
@@ -401,6 +437,7 @@ SERVERS: Mapping[str, Server] = {
     "messages": Server(lambda: MessagesUpstream(PROVIDER), _messages_read, _messages_answer),
     "gemini": Server(lambda: GenerateUpstream(PROVIDER), _gemini_read, _gemini_answer),
     "ollama": Server(lambda: OllamaUpstream(PROVIDER), _ollama_read, _ollama_answer),
+    "cohere": Server(lambda: CohereUpstream(PROVIDER), _cohere_read, _cohere_answer),
     "converse": Server(lambda: ConverseUpstream(PROVIDER, EventStreamFrames), _converse_read, _converse_answer),
     "responses": Server(lambda: ResponsesUpstream(PROVIDER), _responses_read, _responses_answer),
 }

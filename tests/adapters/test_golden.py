@@ -11,6 +11,7 @@ from adapters.canonical.events import Event, Started
 from adapters.canonical.result import fold
 from tests.adapters.anthropic.exchange import Exchange as AnthropicExchange
 from tests.adapters.bedrock.exchange import Exchange as BedrockExchange
+from tests.adapters.cohere.exchange import Exchange as CohereExchange
 from tests.adapters.gemini.exchange import Exchange as GeminiExchange
 from tests.adapters.golden_case import GoldenCase, described, golden_cases
 from tests.adapters.ollama.exchange import Exchange as OllamaExchange
@@ -21,6 +22,7 @@ from tests.adapters.sides import Sides
 EXCHANGES: dict[str, Callable[[bytes], Sides]] = {
     "anthropic": AnthropicExchange,
     "bedrock": BedrockExchange,
+    "cohere": CohereExchange,
     "gemini": GeminiExchange,
     "ollama": OllamaExchange,
     "openai": OpenAIExchange,

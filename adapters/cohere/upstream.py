@@ -1,0 +1,140 @@
+"""Cohere's chat as an upstream: the request body out, events and whole answers in."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from msgspec import DecodeError, Struct
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import GatewayError, UnsupportedParameter, UpstreamAuth
+from adapters.canonical.events import Event
+from adapters.canonical.request import NONE, REQUIRED, Request, Tool
+from adapters.cohere.answer import parse_whole, stream_parser
+from adapters.cohere.messages import message_objects
+from adapters.sse_answer import SseAnswerParser
+from adapters.upstream_errors import error_class_of, upstream_failure
+
+__all__ = ["CohereUpstream"]
+
+_NO_PARAMETERS = b'{"type":"object","properties":{}}'
+_REFERENCE = Decoder(dict[str, Any])
+_BAD_TOKEN = 498
+
+
+class _Error(Struct):
+    message: str | None = None
+
+
+_decode_error = Decoder(_Error).decode
+
+
+class CohereUpstream:
+    """POST {base}/chat for the provider of this name. `defaults` are raw fields sent where the request has none."""
+
+    path = "/chat"
+
+    def __init__(self, provider: str, *, defaults: Mapping[str, bytes] | None = None) -> None:
+        self._provider = provider
+        self._defaults = defaults or {}
+
+    def render_request(self, request: Request) -> bytes:
+        """Raises InvalidRequest for a conversation that the API would refuse, naming what is wrong."""
+        body: dict[str, Any] = {
+            "model": request.model,
+            "messages": message_objects(request, self._provider),
+            "stream": request.stream,
+        }
+        _add_tools(body, request)
+        _add_sampling(body, request)
+        _add_thinking(body, request)
+        if request.output_format is not None and request.output_format.kind != "text":
+            body["response_format"] = _response_format(request)
+        for field, raw in self._defaults.items():
+            body.setdefault(field, orjson.Fragment(raw))
+        return orjson.dumps(body)
+
+    def stream_parser(self, request: Request) -> SseAnswerParser:
+        return stream_parser()
+
+    def parse_body(self, request: Request, body: bytes) -> list[Event]:
+        return parse_whole(body)
+
+    def parse_error(self, status: int, body: bytes) -> GatewayError:
+        try:
+            message = _decode_error(body).message
+        except (DecodeError, UnicodeDecodeError, RecursionError):
+            message = None
+        kind = UpstreamAuth if status == _BAD_TOKEN else error_class_of(status)
+        return upstream_failure(kind, message or f"the upstream answered {status}", status=status)
+
+
+def _add_tools(body: dict[str, Any], request: Request) -> None:
+    choice = request.tool_choice
+    tools = request.tools or ()
+    wanted: set[object] | None = None
+    if choice is not None and choice.name is not None:
+        wanted = {choice.name}  # the API has no word for one tool: it is the only one that is declared
+    elif choice is not None and choice.allowed is not None:
+        wanted = {_name_in(reference) for reference in choice.allowed}
+    if wanted is not None:
+        tools = tuple([tool for tool in tools if tool.name in wanted])
+    if tools:
+        body["tools"] = [_tool(tool) for tool in tools]
+        if any(tool.strict for tool in tools):
+            body["strict_tools"] = True
+    if choice is not None and tools and choice.mode in (REQUIRED, NONE):
+        body["tool_choice"] = choice.mode.upper()
+
+
+def _name_in(reference: bytes) -> object:
+    """The name in a reference to a tool, which dialects put at different depths."""
+    found = _REFERENCE.decode(reference)
+    inner = found.get(str(found.get("type")))
+    return inner.get("name") if isinstance(inner, dict) else found.get("name")
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description is not None:
+        function["description"] = tool.description
+    function["parameters"] = orjson.Fragment(tool.parameters or _NO_PARAMETERS)
+    return {"type": "function", "function": function}
+
+
+def _add_sampling(body: dict[str, Any], request: Request) -> None:
+    sampling = request.sampling
+    found = {
+        "max_tokens": request.max_tokens,
+        "temperature": sampling.temperature,
+        "p": sampling.top_p,
+        "k": sampling.top_k,
+        "seed": sampling.seed,
+        "frequency_penalty": sampling.frequency_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "stop_sequences": sampling.stop or None,
+        "priority": request.priority,
+    }
+    body.update({name: value for name, value in found.items() if value is not None})
+
+
+def _add_thinking(body: dict[str, Any], request: Request) -> None:
+    options = request.reasoning
+    if options is None:
+        return
+    if options.effort == "none" or options.budget_tokens == 0:
+        body["thinking"] = {"type": "disabled"}
+    elif options.budget_tokens is not None:
+        body["thinking"] = {"type": "enabled", "token_budget": options.budget_tokens}
+    elif options.effort is not None:
+        body["thinking"] = {"type": "enabled"}
+
+
+def _response_format(request: Request) -> dict[str, Any]:
+    wanted = request.output_format
+    assert wanted is not None
+    if wanted.kind == "json_object":
+        return {"type": "json_object"}
+    if wanted.kind == "json_schema" and wanted.schema is not None:
+        return {"type": "json_object", "json_schema": orjson.Fragment(wanted.schema)}
+    raise UnsupportedParameter(f"response_format: Cohere has no format {wanted.kind}", param="response_format")
