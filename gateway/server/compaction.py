@@ -19,6 +19,7 @@ from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit, whole_result
 from gateway.server.lists import answered
+from gateway.server.reservation import reserve
 from gateway.server.response_create import owner_of
 
 __all__ = ["Compaction"]
@@ -45,20 +46,21 @@ class Compaction:
 
     async def count(self, exchange: Exchange) -> web.StreamResponse:
         """How many tokens the input has for the model."""
-        prepared = await self._prepare(exchange)
+        prepared = await self._prepare(exchange, spends=False)
         progress = exchange.begin_routing()
         tokens = await self._counts.count(prepared.request, progress, prepared.front.client_field)
         return answered(exchange, token_count_object(tokens))
 
     async def compact(self, exchange: Exchange) -> web.StreamResponse:
         """The input made short, by the model."""
-        prepared = await self._prepare(exchange)
+        prepared = await self._prepare(exchange, spends=True)
         exchange.begin_routing()
         result = await whole_result(exchange, self._router, prepared.front, summary_request(prepared.request))
         items = [item.raw for item in (*prepared.before, *prepared.given)]
         return answered(exchange, compaction_object(prepared.head, items, result, prepared.front.seal))
 
-    async def _prepare(self, exchange: Exchange) -> Prepared:
+    async def _prepare(self, exchange: Exchange, *, spends: bool) -> Prepared:
+        """`spends`: the model will be asked."""
         front = self._for_client(exchange)
         body = await self._bodies.read(exchange.request)
         exchange.held_bytes = len(body)
@@ -67,4 +69,5 @@ class Compaction:
         await admit(exchange, asked, self._router.names)
         response_id = f"{COMPACTION_PREFIX}{exchange.token}"
         prepared = await self._preparation.prepare(asked, front, owner=owner_of(exchange), response_id=response_id)
+        await reserve(exchange, asked.model, prepared.request if spends else None, self._router.names)
         return prepared.with_request_id(exchange.request_id)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from adapters.canonical.errors import NotReady
 from adapters.openai.responses.front import ResponsesFront
 from gateway.config import Config
 from gateway.config.sections.state import Responses
@@ -21,7 +22,7 @@ from gateway.server.responses import for_client, sealer
 from gateway.server.routes import Route
 from gateway.server.service import Served
 from gateway.storage.bounds import Bounds
-from gateway.storage.place import parse_place
+from gateway.storage.place import ServerPlace, parse_place
 from gateway.storage.storage import Storage
 
 __all__ = ["Stateful"]
@@ -48,6 +49,7 @@ class Stateful:
         token: Callable[[], str],
         redact: Callable[[str], str],
     ) -> None:
+        self._log = log
         section = config.run.responses or Responses()
         url = config.run.storage.url.get_secret_value() if config.run.storage is not None else None
         place = parse_place(url)
@@ -99,8 +101,15 @@ class Stateful:
         made = served.get(path)
         return {} if made is None or made.front is None else self.chats.routes(path, made.serve, made.front)
 
-    def start(self) -> None:
-        self.storage.open_soon()
+    async def start(self) -> None:
+        """Opens what is likely to be needed. Raises SchemaMismatch where a server's database is of another version."""
+        if not isinstance(self.storage.place, ServerPlace):
+            self.storage.open_soon()
+            return
+        try:
+            await self.storage.stores()
+        except NotReady as error:  # it may come up later; requests that need it are told until then
+            self._log.fault(error, place="storage")
 
     async def drain(self, seconds: float) -> bool:
         """Lets the work in the background go on, at most so long. Tells whether some had to be stopped."""

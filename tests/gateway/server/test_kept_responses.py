@@ -24,7 +24,7 @@ from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from providers.base import Batch, Capabilities
 from providers.testing.scripted import ScriptedProvider
-from tests.adapters.openai.responses.event_order import checked
+from tests.adapters.openai.responses.event_order import checked, events_in
 from tests.gateway.server.responding import KEYS, ONE_TRY, answers, body, client
 from tests.gateway.server.running import HELLO, Running, error_of, running, text
 
@@ -273,3 +273,19 @@ async def test_what_fails_before_its_first_output_is_not_kept() -> None:
             assert answer.status == 500
             request_id = answer.headers["x-request-id"]
         assert (await refused(gateway, "GET", f"/v1/responses/resp_{request_id.removeprefix('req_')}"))[0] == 404
+
+
+async def test_without_its_database_the_gateway_serves_what_needs_none_and_says_so_for_the_rest() -> None:
+    extra = "storage: {url: 'postgresql://u:secret@127.0.0.1:1/d'}\n"
+    async with running(ScriptedProvider("fake", HELLO), extra=extra) as gateway:
+        async with gateway.post(body(store=False), "/v1/responses") as answer:
+            assert answer.status == 200
+        status, error = await refused(gateway, "GET", "/v1/responses/resp_1")
+        assert (status, error["code"]) == (503, "storage_unavailable")
+        status, error = await refused(gateway, "POST", "/v1/responses", json=body(background=True))
+        assert (status, error["code"]) == (503, "storage_unavailable")
+        async with gateway.post(body(stream=True), "/v1/responses") as answer:
+            events = events_in(await answer.read())
+        assert (events[-1]["type"], events[-1]["code"]) == ("error", "storage_unavailable")
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert "secret" not in str(gateway.lines())
