@@ -145,7 +145,7 @@ class App:
         """Tells the providers to start; what they load, they load in the background."""
         for provider in self._providers.values():
             await provider.start()
-        self._stateful.start()
+        await self._stateful.start()
         self._observed.start()
         self.service.started = True
 
