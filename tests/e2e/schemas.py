@@ -48,7 +48,10 @@ SCHEMAS: Mapping[str, Schema] = {
     "a list of objects": fields(a=listed(POINT, 2)),
     "lists in lists": fields(a=listed(listed(whole(), 2), 2)),
     "a tuple": fields(a={"type": "array", "prefixItems": [whole(), text(5)], "items": False, "minItems": 2}),
-    "an older tuple": {**listed(False, 2), "items": [whole(), {"type": "boolean"}], "additionalItems": False},
+    "an older tuple": {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        **{**listed(False, 2), "items": [whole(), {"type": "boolean"}], "additionalItems": False},
+    },
     "a list at the root": listed(whole(), 4),
     "a text at the root": text(20),
     "a number at the root": whole(-10, 10),

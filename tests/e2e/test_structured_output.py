@@ -59,7 +59,7 @@ def as_format(schema: Any, *, strict: bool | None) -> Any:
 
 def as_tool(name: str, schema: Any) -> dict[str, Any]:
     """A strict tool with one argument of this schema."""
-    shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    shared = {key: schema[key] for key in ("$defs", "definitions", "$schema") if key in schema}
     whole = {"type": "object", "properties": {"value": schema}, "required": ["value"], "additionalProperties": False}
     return {"type": "function", "function": {"name": name, "parameters": {**shared, **whole}, "strict": True}}
 
@@ -73,7 +73,8 @@ async def answered(client: openai.AsyncOpenAI, fields: dict[str, Any], *, stream
 
 
 def check(text: str, schema: Any) -> None:
-    jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker()).validate(json.loads(text))
+    validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    validator(schema, format_checker=jsonschema.FormatChecker()).validate(json.loads(text))
 
 
 async def for_all(names: list[str], ask: Any) -> None:
