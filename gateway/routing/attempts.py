@@ -80,6 +80,7 @@ class Attempts:
     """
 
     __slots__ = (
+        "_begun",
         "_deadline",
         "_detours",
         "_kind",
@@ -88,7 +89,6 @@ class Attempts:
         "_place",
         "_progress",
         "_refused",
-        "_running",
         "_target",
         "_targets",
         "_tries",
@@ -118,7 +118,8 @@ class Attempts:
         self._once = False
         self._refused: list[Target] = []
         self._lacking: UnsupportedParameter | None = None
-        self._running: list[Attempt] = []
+        self._begun: list[Attempt] = []
+        """Every attempt of this walk; most are over."""
 
     async def next(self) -> Target | None:
         """The target to ask now, after the pause that its failure calls for. None: no more.
@@ -127,7 +128,7 @@ class Attempts:
         """
         wait_s, self._wait_s = self._wait_s, None
         if wait_s is None:
-            self._kind = AttemptKind.FAILOVER if self._progress.attempts else AttemptKind.FIRST
+            self._kind = AttemptKind.FAILOVER if self._begun else AttemptKind.FIRST
             self._target = self._advance()
         else:
             self._kind = AttemptKind.AGAIN
@@ -145,7 +146,7 @@ class Attempts:
         progress.target = target
         progress.attempts += 1
         attempt = self._walking.begin(progress, target, kind or self._kind)
-        self._running.append(attempt)
+        self._begun.append(attempt)
         return attempt
 
     def spare(self) -> Target | None:
@@ -231,13 +232,13 @@ class Attempts:
         if unhurried is not None:
             self.cancelled(unhurried)
         error = UpstreamTimeout(f"the answer was not complete within {self._walking.rules.total_s:g} s")
-        for attempt in self._running:
+        for attempt in self._begun:
             self._walking.end(attempt, Outcome.FAILED, error)
         return error
 
     def close(self) -> None:
         """Nothing runs any more."""
-        for attempt in self._running:
+        for attempt in self._begun:
             self._walking.end(attempt, Outcome.CANCELLED)
 
     def has_detour(self, kind: type[GatewayError]) -> bool:
@@ -290,7 +291,7 @@ class Attempts:
         kept to where anything else was asked."""
         walking, now = self._walking, self._walking.clock()
         of = walking.health.of
-        left = [each for each in self._refused if not (self._progress.attempts and of(each).is_paused(now))]
+        left = [each for each in self._refused if not (self._begun and of(each).is_paused(now))]
         self._refused = []
         if not left:
             return None

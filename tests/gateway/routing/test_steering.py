@@ -385,3 +385,13 @@ class TestHedges:
         with pytest.raises(UpstreamTimeout):
             await here.run()
         assert (provider_of(first).open_streams, provider_of(second).open_streams) == (0, 0)
+
+
+async def test_a_request_that_asks_twice_walks_anew_each_time() -> None:
+    """Whoever asks several times for one request, as tools do, tells the router the same Progress."""
+    paused = scripted("a", [UpstreamRateLimited("slow down", retry_after_s=30)], good("a"))
+    other = scripted("b", [UpstreamRateLimited("slow down", retry_after_s=30)])
+    here, progress = walks(paused, other), Progress()
+    with pytest.raises(UpstreamRateLimited):
+        await here.run(None, progress)
+    assert await here.run(None, progress) == "a"
