@@ -13,8 +13,6 @@ __all__ = ["NOT_AVAILABLE", "find_unavailable"]
 
 NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "server.workers": (1,),
-    "server.cors": ((),),
-    "server.tls": (),
     "auth.jwt": (),
     "auth.pass_through": (False,),
     "auth.hash_secret": (),

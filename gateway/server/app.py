@@ -35,6 +35,7 @@ from gateway.server.attempt_log import AttemptLog
 from gateway.server.body import BodyReader, HeldBytes
 from gateway.server.catalogue import Catalogue
 from gateway.server.connections import Connections
+from gateway.server.cors import Cors
 from gateway.server.door import Door, KeyDoor, LoopbackDoor
 from gateway.server.forwarding import Forwarding, forwarded_routes
 from gateway.server.generation import Generation
@@ -80,6 +81,8 @@ _BY_HEADER: Mapping[str, ListingFront] = {"anthropic-version": _MESSAGES, "x-goo
 _BY_START: Mapping[str, Front] = {"/v1beta/": _GEMINI, "/api/": _OLLAMA}
 _UNTYPED = "/api/"
 """Below this path bodies need not say that they are JSON: Ollama does not ask, and its examples with curl do not."""
+_HEADERS = {"X-Content-Type-Options": "nosniff"}
+_HTTPS_HEADERS = {**_HEADERS, "Strict-Transport-Security": "max-age=31536000"}
 _CLOSE_S = 1.0
 """What connections get to end after the drain; aiohttp takes 0 for no limit."""
 _HELD_BODIES = 8
@@ -259,17 +262,20 @@ def build_app(
         )
     )
     admin_table: AdminTable = {**observed.table}
+    cors = Cors(config.server.cors) if config.server.cors else None
     has_admin_port = config.server.admin_port is not None
     edge = partial(
         Service,
         catalogue=catalogue,
-        door=_door(config),
+        door=_door(config, cors),
         log=log,
         held=held,
         clock=around.clock,
         token=around.token,
         redact=redact,
         accounts=accounts,
+        cors=cors,
+        extra_headers=_HTTPS_HEADERS if config.server.tls is not None else _HEADERS,
     )
     service = edge(
         served,
@@ -358,7 +364,7 @@ def _loaded_at_start(config: Config, providers: Mapping[str, Provider]) -> list[
     ]
 
 
-def _door(config: Config) -> Door:
+def _door(config: Config, cors: Cors | None) -> Door:
     if config.auth is None:
-        return LoopbackDoor()
+        return LoopbackDoor(cors.allows) if cors is not None else LoopbackDoor()
     return KeyDoor({key.secret.get_secret_value(): client_key(key) for key in config.auth.keys})

@@ -1,5 +1,6 @@
 """HTTP connections: aiohttp's low-level server with this gateway's limits and its words for broken requests."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -11,7 +12,9 @@ from gateway.server.service import Service
 __all__ = ["Connections"]
 
 _KEEPALIVE_S = 75.0
-"""An idle connection is closed after this; headers that do not arrive whole in this time are not waited for."""
+"""An idle connection is closed after this; later headers that do not arrive whole in this time are not waited for."""
+_HEAD_S = 15.0
+"""The same for the first headers of a connection."""
 _LINGER_S = 3.0
 """How long the rest of a refused body is read, so that the client gets to see the answer."""
 _MAX_LINE = 8190
@@ -25,10 +28,13 @@ _silent.propagate = False  # aiohttp would log requests and tracebacks in full; 
 class _Connection(RequestHandler):
     """One connection. What cannot be read as HTTP gets an error body like any other."""
 
-    __slots__ = ("_refuse",)
+    __slots__ = ("_head_s", "_refuse")
 
     def __init__(
-        self, manager: web.Server, refuse: Callable[[web.BaseRequest, int, BaseException | None], web.StreamResponse]
+        self,
+        manager: web.Server,
+        refuse: Callable[[web.BaseRequest, int, BaseException | None], web.StreamResponse],
+        head_s: float,
     ) -> None:
         super().__init__(
             manager,
@@ -42,6 +48,16 @@ class _Connection(RequestHandler):
             max_headers=_MAX_HEADERS,
         )
         self._refuse = refuse
+        self._head_s = head_s
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The first headers have less time than an idle connection."""
+        super().connection_made(transport)
+        handle = self._keepalive_handle
+        if handle is not None:
+            handle.cancel()
+            self._next_keepalive_close_time = self._loop.time() + self._head_s
+            self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         """Only of what was paused: aiohttp's streams call this after every read, and five calls do nothing then."""
@@ -63,9 +79,10 @@ class _Connection(RequestHandler):
 class Connections(web.Server):
     """A protocol factory for `loop.create_server` and its kin. A client that leaves cancels its request."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, *, head_s: float = _HEAD_S) -> None:
         super().__init__(service.handle, handler_cancellation=True)
         self._refuse = service.refuse
+        self._head_s = head_s
 
     def __call__(self) -> RequestHandler:
-        return _Connection(self, self._refuse)
+        return _Connection(self, self._refuse, self._head_s)

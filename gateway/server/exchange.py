@@ -1,7 +1,7 @@
 """One request while it is served: what is known about it, for its answer's headers and for its line in the log."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from aiohttp import web
@@ -24,6 +24,8 @@ from providers.base import Batch
 
 __all__ = ["Exchange", "Transcript"]
 
+_NO_HEADERS: Mapping[str, str] = {}
+
 
 class Transcript(Protocol):
     """What a request says, and what it is answered."""
@@ -34,10 +36,14 @@ class Transcript(Protocol):
 
 
 class Exchange:
-    """`task` serves the request, `token` is the random part of its ids, `clock` gives seconds of any origin."""
+    """`task` serves the request, `token` is the random part of its ids, `clock` gives seconds of any origin.
+
+    `extra_headers` go beside every answer.
+    """
 
     __slots__ = (
         "_clock",
+        "_extra_headers",
         "accounts",
         "began",
         "cache",
@@ -76,8 +82,10 @@ class Exchange:
         token: str,
         request_id: str,
         clock: Callable[[], float],
+        extra_headers: Mapping[str, str] = _NO_HEADERS,
     ) -> None:
         self.request = request
+        self._extra_headers = extra_headers
         self.token = token
         self.request_id = request_id
         self._clock = clock
@@ -133,6 +141,7 @@ class Exchange:
 
     def headers(self) -> dict[str, str]:
         headers = answer_headers(self.request_id, self.progress, self.upstream_request_id)
+        headers.update(self._extra_headers)
         for name, value in self.upstream_limits:
             headers[f"x-gateway-upstream-{name}"] = value
         if self.standing is not None:

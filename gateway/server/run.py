@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gateway.config import Config, Redactor
 from gateway.server.app import App, build_app
+from gateway.server.tls import tls_context
 
 __all__ = ["serve"]
 
@@ -70,12 +71,15 @@ async def _serve(config: Config, listening: Sequence[socket.socket], config_path
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     _on_signals(stop)
-    server = await loop.create_server(app.connections, sock=listening[0], backlog=_BACKLOG)
+    tls = tls_context(config.server.tls) if config.server.tls is not None else None
+    scheme = "http" if tls is None else "https"
+    server = await loop.create_server(app.connections, sock=listening[0], backlog=_BACKLOG, ssl=tls)
     servers = [server]
-    print(f"gateway: serving {config_path} on http://{_address(listening[0])}/v1", file=sys.stderr, flush=True)
+    print(f"gateway: serving {config_path} on {scheme}://{_address(listening[0])}/v1", file=sys.stderr, flush=True)
     if app.admin_connections is not None:
-        servers.append(await loop.create_server(app.admin_connections, sock=listening[1], backlog=_BACKLOG))
-        print(f"gateway: admin routes on http://{_address(listening[1])}", file=sys.stderr, flush=True)
+        admin = await loop.create_server(app.admin_connections, sock=listening[1], backlog=_BACKLOG, ssl=tls)
+        servers.append(admin)
+        print(f"gateway: admin routes on {scheme}://{_address(listening[1])}", file=sys.stderr, flush=True)
     try:
         await _until_stopped(app, stop)
         server.close()

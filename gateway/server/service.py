@@ -11,7 +11,7 @@ from typing import Never, Protocol
 from urllib.parse import unquote
 
 import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from adapters.canonical.errors import (
@@ -30,6 +30,7 @@ from adapters.openai.model_list import OpenAIModelList
 from gateway.server.answer_headers import client_request_id, error_headers
 from gateway.server.body import HeldBytes
 from gateway.server.catalogue import Catalogue
+from gateway.server.cors import Cors
 from gateway.server.door import Door
 from gateway.server.exchange import Exchange
 from gateway.server.log import Log
@@ -97,8 +98,12 @@ class Service:
         redact: Callable[[str], str],
         accounts: Accounts | None = None,
         observer: RequestObserver | None = None,
+        cors: Cors | None = None,
+        extra_headers: Mapping[str, str] = _NONE,
     ) -> None:
         self._observer = observer
+        self._cors = cors
+        self._extra_headers = extra_headers
         self._routes = Routes(
             {
                 **{path: Route({"POST": one.serve}, one.front) for path, one in served.items()},
@@ -133,7 +138,13 @@ class Service:
         given = client_request_id(request)
         request_id = f"req_{token}" if given is None else self._redact(given)
         task = asyncio.current_task()
-        exchange = Exchange(request, task, token=token, request_id=request_id, clock=self._clock)
+        extra = self._extra_headers
+        if self._cors is not None:
+            preflight = self._cors.preflight(request)
+            if preflight is not None:
+                return preflight
+            extra = {**extra, **self._cors.headers(request.headers.get(hdrs.ORIGIN))}
+        exchange = Exchange(request, task, token=token, request_id=request_id, clock=self._clock, extra_headers=extra)
         exchange.accounts = self._accounts
         path, query = _target_of(request)
         route, exchange.path_model = self._routes.find(path, query)
@@ -184,7 +195,12 @@ class Service:
             if fault is not None:
                 self._log.fault(fault, request_id=request_id)
             error = _internal_error(request_id)
-        headers = {"Content-Type": "application/json", "Server": "gateway", "x-request-id": request_id}
+        headers = {
+            "Content-Type": "application/json",
+            "Server": "gateway",
+            "x-request-id": request_id,
+            **self._extra_headers,
+        }
         response = web.Response(status=error.status, body=render_error(error), headers=error_headers(headers, error))
         response.force_close()
         return response

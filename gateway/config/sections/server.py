@@ -18,6 +18,17 @@ def _host(value: str) -> str:
     return value
 
 
+def _origin(value: str) -> str:
+    scheme, found, host = value.partition("://")
+    if value != "*" and not (found and scheme in ("http", "https") and host and "/" not in host.rstrip("/")):
+        raise ValueError('expected an origin such as "https://app.example.com", or "*"')
+    return value.rstrip("/")
+
+
+Origin = Annotated[str, AfterValidator(_origin)]
+"""Scheme, host and port of a page, or `*`."""
+
+
 class Tls(Section):
     cert: LocalPath = Field(description="PEM file of the certificate chain.")
     key: LocalPath = Field(description="PEM file of the private key.")
@@ -35,7 +46,7 @@ class Server(Section):
     max_depth: int = Field(default=128, ge=1, le=1000, description="Deepest nesting of a request's JSON.")
     drain_s: Amount = Field(default=30, le=3600, description="Seconds that running requests get when it stops.")
     keepalive_s: float = Field(default=15, gt=0, le=3600, description="Seconds of silence before a comment frame.")
-    cors: tuple[str, ...] = Field(default=(), description="Origins that browsers may call from.")
+    cors: tuple[Origin, ...] = Field(default=(), description="Origins that browsers may call from.")
     tls: Tls | None = Field(default=None, description="Serve HTTPS.")
     completions_as_chat: bool = Field(
         default=False, description="Send /v1/completions to chat-only models as one user message."
