@@ -6,8 +6,7 @@ their choices and lengths, everything else by its schema.
 """
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from adapters.canonical.errors import UnsupportedParameter
@@ -94,24 +93,17 @@ def _named_head(syntax: NamedJson, name: str) -> str:
 
 
 class CallGrammar:
-    """Writes calls into one grammar. marks: the special tokens among the form's marks, by their text."""
+    """Writes calls of one form into a grammar."""
 
-    def __init__(self, writer: GrammarWriter, form: ToolFormat, marks: Mapping[str, int]) -> None:
+    def __init__(self, writer: GrammarWriter, form: ToolFormat) -> None:
         self._writer = writer
         self._form = form
         self._block = _block(form)
-        self._marks = marks
-        special = map(re.escape, sorted(marks, key=len, reverse=True))
-        self._pieces = re.compile("(" + "|".join((*special, r"\n")) + ")")
 
     @property
     def mark(self) -> str:
         """The mark that calls begin with; "" where there is none."""
-        return self._spelled(self._form.start)
-
-    @property
-    def mark_is_special(self) -> bool:
-        return self._form.start in self._marks
+        return self._writer.spelled(self._form.start)
 
     @property
     def apart(self) -> str | None:
@@ -121,15 +113,15 @@ class CallGrammar:
     @property
     def end(self) -> str:
         """The mark that closes calls; "" where there is none."""
-        return self._spelled(self._form.end)
+        return self._writer.spelled(self._form.end)
 
     def some(self, calls: Sequence[str], *, only_one: bool) -> str:
         """One of these calls or several, as they stand between the marks."""
         block = self._block
         one = self._writer.rule(" | ".join(calls))
         if not (only_one or block.is_single):
-            one = f"{one} ({self._spelled(block.between)} {one})*"
-        return self._joined(self._spelled(block.opening), one, self._spelled(block.closing))
+            one = f"{one} ({self._writer.spelled(block.between)} {one})*"
+        return self._joined(self._writer.spelled(block.opening), one, self._writer.spelled(block.closing))
 
     def call(self, name: str, arguments: Arguments) -> str:
         """One call, without the marks around all of them."""
@@ -157,20 +149,22 @@ class CallGrammar:
         number = ""
         if syntax.parts is kimi_name:
             before, number = before.removesuffix("0"), r"/[0-9]{1,3}/"
-        closing = self._spelled(syntax.between + behind)
-        rest = self._spelled(syntax.behind)
-        return self._joined(self._spelled(before), number, closing, self.json_arguments(arguments), rest)
+        closing = self._writer.spelled(syntax.between + behind)
+        rest = self._writer.spelled(syntax.behind)
+        return self._joined(self._writer.spelled(before), number, closing, self.json_arguments(arguments), rest)
 
     def _tagged(self, syntax: Tagged, name: str, arguments: Arguments) -> str:
         if _is_open(arguments):
             key = self._joined(
-                self._spelled(f"\n{syntax.key_start}"), _KEY, self._spelled(self._behind_key(syntax, True))
+                self._writer.spelled(f"\n{syntax.key_start}"),
+                _KEY,
+                self._writer.spelled(self._behind_key(syntax, True)),
             )
             body = f"({key} {self._text(syntax)})*"
         else:
             body = " ".join(self._tag(syntax, *parameter) for parameter in _parameters(arguments))
         opening = syntax.name_start + name + syntax.name_end
-        return self._joined(self._spelled(opening), body, self._spelled("\n" + syntax.call_end))
+        return self._joined(self._writer.spelled(opening), body, self._writer.spelled("\n" + syntax.call_end))
 
     def _behind_key(self, syntax: Tagged, is_text: bool) -> str:
         flag = f'" string="{"true" if is_text else "false"}' if syntax.key_start.startswith(_FLAGGED) else ""
@@ -182,7 +176,7 @@ class CallGrammar:
 
     def _tag(self, syntax: Tagged, key: str, one: Arguments, is_required: bool) -> str:
         choices, is_text = _texts(one), _is_text(one)
-        end = self._spelled(self._value_end(syntax))
+        end = self._writer.spelled(self._value_end(syntax))
         if choices:
             value = f"({' | '.join(map(literal, choices))}) {end}"
         elif is_text:
@@ -192,14 +186,16 @@ class CallGrammar:
             value = self._text(syntax)
         else:
             value = f"{self.json_arguments(one)} {end}"
-        rule = self._joined(self._spelled(f"\n{syntax.key_start}{key}{self._behind_key(syntax, is_text)}"), value)
+        rule = self._joined(
+            self._writer.spelled(f"\n{syntax.key_start}{key}{self._behind_key(syntax, is_text)}"), value
+        )
         return rule if is_required else f"{rule}?"
 
     def _text(self, syntax: Tagged, low: int | None = None, high: int | None = None) -> str:
         """A text without quotes and the end of its tag."""
         end = self._value_end(syntax)
-        if syntax.value_end in self._marks:
-            return f"{self._writer.text()} {self._spelled(end)}"
+        if self._writer.is_special(syntax.value_end):
+            return f"{self._writer.text()} {self._writer.spelled(end)}"
         return self._writer.text_until([end], low=low, high=high)
 
     def _check_text(self, one: Arguments) -> None:
@@ -211,15 +207,12 @@ class CallGrammar:
 
     def _quoted(self, one: Arguments, quote: str) -> str:
         """A value of Gemma's: a text between its own quotes, anything else as JSON."""
-        mark, choices = self._spelled(quote), _texts(one)
+        mark, choices = self._writer.spelled(quote), _texts(one)
         if choices:
             return f"{mark} ({' | '.join(map(literal, choices))}) {mark}"
         if not (_is_text(one) or _may_be_text(one)):
             return self.json_arguments(one)
-        if quote in self._marks:
-            text = f"{mark} {self._writer.text()} {mark}"
-        else:
-            text = f"{mark} {self._writer.text_until([quote], low=one.get('minLength'), high=one.get('maxLength'))}"
+        text = f"{mark} {self._writer.text_through(quote, low=one.get('minLength'), high=one.get('maxLength'))}"
         if not _is_text(one):
             return f"({text} | {self.json_arguments(one)})"
         self._check_text(one)
@@ -242,15 +235,6 @@ class CallGrammar:
         if is_required:
             return self._writer.rule(written)
         return self._writer.rule(f"{written} | {behind}") if behind else f"({written})?"
-
-    def _spelled(self, text: str) -> str:
-        """A text of the form, with its special tokens as such. Line breaks stand by themselves: a piece that begins
-        like another one, and goes on, would be read in place of it."""
-        return " ".join(
-            f"<[{self._marks[piece]}]>" if piece in self._marks else literal(piece)
-            for piece in self._pieces.split(text)
-            if piece
-        )
 
     def _joined(self, *expressions: str) -> str:
         return self._writer.rule(" ".join(filter(None, expressions)))

@@ -11,12 +11,14 @@ neither the spelling of calls nor how grammars are compiled.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Final
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.request import OutputFormat, Request
 from adapters.text.reasoning import ReasoningFormat
 from providers.local.grammar_text import Grammar, GrammarWriter, literal, read_schema
+from providers.local.harmony_grammar import harmony_answer, harmony_calls
 from providers.local.structural_tags import structural_tag
 from providers.local.text_formats import TextFormats
 from providers.local.tool_grammar import ToolGrammar, callable_tools, must_call, needs_tool_grammar
@@ -47,23 +49,20 @@ def constraint(
 
 class _Answer:
     def __init__(self, formats: TextFormats, request: Request) -> None:
-        self._writer = GrammarWriter()
+        self._writer = GrammarWriter(formats.special_marks)
         self._formats = formats
         self._request = request
         wanted = request.output_format
         self._wanted = None if wanted is None or wanted.kind == "text" else wanted
         self._is_forced = must_call(request.tool_choice)
-        self._tools: ToolGrammar | None = None
         bound = self._wanted is not None or needs_tool_grammar(request)
-        if bound and formats.tools is not None and request.messages is not None and callable_tools(request):
-            self._tools = ToolGrammar(self._writer, formats.tools, formats.special_marks, request)
+        self._calls = bound and request.messages is not None and formats.reads_calls and bool(callable_tools(request))
 
     @property
     def is_bound(self) -> bool:
-        return self._wanted is not None or self._tools is not None
+        return self._wanted is not None or self._calls
 
     def of_arguments(self) -> Grammar:
-        assert self._tools is not None  # a tool was chosen
         return self._writer.finish(f'" "? {self._tools.arguments_alone()}')
 
     def whole(self, form: ReasoningFormat | None, opens_reasoning: bool) -> Grammar:
@@ -71,35 +70,43 @@ class _Answer:
         writer = self._writer
         if form is None:
             return writer.finish(self._body(()))
-        thoughts = self._reasoning(form)
-        behind = f"{thoughts} {_BREAKS}? {writer.rule(self._body(()))}"
+        if form.channels:
+            return writer.finish(self._on_channels(opens_reasoning))
+        body = writer.rule(self._body(()))
+        behind = f"{writer.text_through(form.end)} {_BREAKS}? {body}"
         if opens_reasoning:
             return writer.finish(behind)
-        # The mark as text could be the beginning of the answer's own; as a special token it can't.
-        is_special = form.start in self._formats.special_marks
-        unlike = () if is_special else (f"{_BLANKS} {literal(form.start)}",)
-        opening = f"{_BREAKS}? {self._mark(form.start)}"
-        return writer.finish(f"{opening} {behind} | {writer.rule(self._body(unlike))}")
+        if self._is_free and not writer.is_special(form.start):
+            # As text, the mark could be the beginning of the answer's own.
+            body = writer.rule(self._body((f"{_BLANKS} {literal(form.start)}",)))
+        return writer.finish(f"{_BREAKS}? {writer.spelled(form.start)} {behind} | {body}")
 
-    def _reasoning(self, form: ReasoningFormat) -> str:
-        """What the model thinks, and the mark that closes it."""
-        if form.end in self._formats.special_marks:
-            return f"{self._writer.text()} {self._mark(form.end)}"
-        return self._writer.text_until([form.end])
+    def _on_channels(self, opens_reasoning: bool) -> str:
+        wanted = None if self._wanted is None else self._format(self._wanted)
+        calls = harmony_calls(self._writer, self._request) if self._calls else []
+        return harmony_answer(
+            self._writer, wanted, calls, is_forced=self._is_forced and self._calls, opens_reasoning=opens_reasoning
+        )
 
-    def _mark(self, mark: str) -> str:
-        token_id = self._formats.special_marks.get(mark)
-        return literal(mark) if token_id is None else f"<[{token_id}]>"
+    @property
+    def _is_free(self) -> bool:
+        """Whether text may be anything, but for the calls in it."""
+        return self._wanted is None and not self._is_forced
+
+    @cached_property
+    def _tools(self) -> ToolGrammar:
+        assert self._formats.tools is not None  # that is what `_calls` says, where there are no channels
+        return ToolGrammar(self._writer, self._formats.tools, self._request)
 
     def _body(self, unlike: Sequence[str]) -> str:
         """What follows on the reasoning. unlike: expressions for what free text does not begin with."""
-        tools, wanted = self._tools, self._wanted
-        if tools is not None and self._is_forced:
-            return tools.calls()
-        if tools is not None and wanted is not None:
-            return f"{tools.calls(marked=True)} | {self._format(wanted)}"
-        if tools is not None:
-            return tools.text_with_calls(unlike)
+        wanted = self._wanted
+        if self._calls and self._is_forced:
+            return self._tools.calls()
+        if self._calls and wanted is not None:
+            return f"{self._tools.calls(marked=True)} | {self._format(wanted)}"
+        if self._calls:
+            return self._tools.text_with_calls(unlike)
         assert wanted is not None
         return self._format(wanted)
 

@@ -5,6 +5,7 @@ body of a rule. Knows no requests; nothing is compiled here.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -52,9 +53,12 @@ class Grammar:
 
 
 class GrammarWriter:
-    """One grammar that grows by the pieces that it is asked for."""
+    """One grammar that grows by the pieces that it is asked for. marks: texts that are special tokens of the model."""
 
-    def __init__(self) -> None:
+    def __init__(self, marks: Mapping[str, int] | None = None) -> None:
+        self._marks = marks or {}
+        special = map(re.escape, sorted(self._marks, key=len, reverse=True))
+        self._pieces = re.compile("(" + "|".join((*special, r"\n")) + ")")
         self._lines: list[str] = []
         self._others: list[dict[str, object]] = []
         self._written: list[Written] = []
@@ -92,9 +96,31 @@ class GrammarWriter:
         """One of these texts."""
         return self.terminal(" | ".join(map(literal, choices)))
 
+    def spelled(self, text: str) -> str:
+        """Exactly this text, with its special tokens as such; the empty expression for none.
+
+        Line breaks stand by themselves: a piece that begins like another one, and goes on, would be read in its place.
+        """
+        return " ".join(
+            f"<[{self._marks[piece]}]>" if piece in self._marks else literal(piece)
+            for piece in self._pieces.split(text)
+            if piece
+        )
+
+    def is_special(self, mark: str) -> bool:
+        return mark in self._marks
+
     def text(self) -> str:
         """Any text, maybe none."""
         return f"{self.terminal(_SOME_TEXT)}?"
+
+    def text_through(
+        self, mark: str, *, unlike: Sequence[str] = (), low: int | None = None, high: int | None = None
+    ) -> str:
+        """Any text up to this mark of the model, and the mark. unlike, low, high: as of `text_until`."""
+        if self.is_special(mark):
+            return f"{self.text_unlike(unlike)} {self.spelled(mark)}"
+        return self.text_until([mark], unlike=unlike, low=low, high=high)
 
     def text_until(
         self, ends: Sequence[str], *, unlike: Sequence[str] = (), low: int | None = None, high: int | None = None

@@ -4,7 +4,7 @@ Owns which tools may be called, what has to be enforced, and where calls may sta
 `call_grammar`'s business.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
@@ -15,7 +15,7 @@ from adapters.text.tool_calls import ToolFormat
 from providers.local.call_grammar import Arguments, CallGrammar
 from providers.local.grammar_text import GrammarWriter, literal, read_schema
 
-__all__ = ["ToolGrammar", "callable_tools", "must_call", "needs_tool_grammar"]
+__all__ = ["ToolGrammar", "bound_arguments", "callable_tools", "must_call", "needs_tool_grammar"]
 
 _ANY_ARGUMENTS: Final = {"type": "object"}
 _NO_ARGUMENTS: Final = {"type": "object", "additionalProperties": False}
@@ -60,24 +60,40 @@ def needs_tool_grammar(request: Request) -> bool:
     return request.parallel_tool_calls is False or any(tool.strict for tool in request.tools)
 
 
-class ToolGrammar:
-    """Adds to a grammar the calls that a request allows. marks: the special tokens among the form's marks."""
+def bound_arguments(request: Request, number: int, tool: Tool) -> Arguments:
+    """Exact for strict tools. Else as far as it can be enforced, or, where calls are not asked for, any object.
 
-    def __init__(self, writer: GrammarWriter, form: ToolFormat, marks: Mapping[str, int], request: Request) -> None:
+    Raises InvalidRequest, naming the place.
+    """
+    path = f"tools[{number}].{_PLACES.get(request.dialect, 'parameters')}"
+    is_forced = must_call(request.tool_choice)
+    if not (tool.strict or is_forced):
+        return Arguments(_ANY_ARGUMENTS, path, True)
+    schema: Any = _NO_ARGUMENTS if tool.parameters is None else read_schema(tool.parameters, path)
+    if isinstance(schema, dict):
+        schema = {"type": "object", **schema}
+        if schema["type"] != "object":
+            raise InvalidRequest(f"{path}.type: the arguments of a tool are an object", param=f"{path}.type")
+    return Arguments(schema, path, not tool.strict)
+
+
+class ToolGrammar:
+    """Adds to a grammar the calls that a request allows."""
+
+    def __init__(self, writer: GrammarWriter, form: ToolFormat, request: Request) -> None:
         self._writer = writer
         self._form = form
-        self._spelling = CallGrammar(writer, form, marks)
+        self._spelling = CallGrammar(writer, form)
         self._request = request
         self._tools = callable_tools(request)
         choice = request.tool_choice
-        self._is_forced = must_call(choice)
         self._is_single = request.parallel_tool_calls is False or (choice is not None and choice.name is not None)
         self._calls: str | None = None
 
     def arguments_alone(self) -> str:
         """The arguments of the tool that was chosen by name, as JSON."""
         ((number, tool),) = self._tools
-        return self._spelling.json_arguments(self._arguments(number, tool))
+        return self._spelling.json_arguments(bound_arguments(self._request, number, tool))
 
     def calls(self, *, marked: bool = False) -> str:
         """Calls: one, or any number of them where several are allowed. marked: with their mark even where a form can
@@ -103,9 +119,7 @@ class ToolGrammar:
         return writer.rule(f"{first} {rest} | {writer.text_unlike(beginnings)}")
 
     def _text_to_mark(self, unlike: Sequence[str]) -> str:
-        if self._spelling.mark_is_special:
-            return f"{self._writer.text_unlike(unlike)} {self._spelling.mark}"
-        return self._writer.text_until([self._form.start], unlike=unlike)
+        return self._writer.text_through(self._form.start, unlike=unlike)
 
     def _behind_mark(self) -> str:
         """What follows on a mark, with the mark that closes it."""
@@ -114,18 +128,9 @@ class ToolGrammar:
     def _some(self) -> str:
         """The calls between the marks."""
         if self._calls is None:
-            calls = [self._spelling.call(tool.name, self._arguments(number, tool)) for number, tool in self._tools]
+            calls = [
+                self._spelling.call(tool.name, bound_arguments(self._request, number, tool))
+                for number, tool in self._tools
+            ]
             self._calls = self._spelling.some(calls, only_one=self._is_single)
         return self._calls
-
-    def _arguments(self, number: int, tool: Tool) -> Arguments:
-        """Exact for strict tools. Else as far as it can be enforced, or, where calls are not asked for, any object."""
-        path = f"tools[{number}].{_PLACES.get(self._request.dialect, 'parameters')}"
-        if not (tool.strict or self._is_forced):
-            return Arguments(_ANY_ARGUMENTS, path, True)
-        schema: Any = _NO_ARGUMENTS if tool.parameters is None else read_schema(tool.parameters, path)
-        if isinstance(schema, dict):
-            schema = {"type": "object", **schema}
-            if schema["type"] != "object":
-                raise InvalidRequest(f"{path}.type: the arguments of a tool are an object", param=f"{path}.type")
-        return Arguments(schema, path, not tool.strict)
