@@ -119,7 +119,8 @@ class Faults:
     healthy: MockUpstream
 
     async def ask(self, model: str, *, stream: bool, path: str = "/v1/chat/completions", **fields: object) -> Seen:
-        body = {"model": model, "messages": [{"role": "user", "content": "hi"}], "stream": stream, **fields}
+        """`fields` are those of the body; one that is None is left out."""
+        body = {"model": model, "messages": [{"role": "user", "content": "hi"}], "stream": stream or None, **fields}
         sent = {name: value for name, value in body.items() if value is not None}
         async with self.session.post(self.url + path, json=sent) as answer:
             return Seen(answer.status, await answer.read())
@@ -131,14 +132,19 @@ _HEALTHY_BODY = BODY.replace(b"partial", b"good")
 
 @asynccontextmanager
 async def faults(
-    *, stream: bool = True, more: str = "", timeouts: str = "{}", refusing: str | None = None
+    *,
+    stream: bool = True,
+    more: str = "",
+    timeouts: str = "{}",
+    refusing: str | None = None,
+    healthy_body: bytes | None = None,
 ) -> AsyncIterator[Faults]:
-    """`more` are fields of the alias `pair`, `refusing` an address in place of the faulty upstream. Nothing is tried
-    twice, and no breaker opens."""
+    """`more` are fields of the alias `pair`, `refusing` an address in place of the faulty upstream, `healthy_body` what
+    the healthy one says instead. Nothing is tried twice, and no breaker opens."""
     faulty = Faulty()
     server = await asyncio.start_server(faulty.serve, "127.0.0.1", 0)
     address = refusing or f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    answer = Answer.sse(_HEALTHY_STREAM) if stream else Answer.json(_HEALTHY_BODY)
+    answer = Answer.sse(_HEALTHY_STREAM) if stream else Answer.json(healthy_body or _HEALTHY_BODY)
     async with MockUpstream(answer) as healthy:
         text = (
             "version: 1\nproviders:\n"

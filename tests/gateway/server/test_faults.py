@@ -199,6 +199,21 @@ async def test_garbage_after_the_first_output_is_told_in_the_stream() -> None:
         assert here.healthy.requests == []
 
 
+async def test_embeddings_fail_over_from_every_fault_and_never_end_well_on_one() -> None:
+    vectors = (
+        b'{"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}], "model": "m"}'
+    )
+    async with faults(stream=False, healthy_body=vectors) as here:
+        for name, (here.faulty.sent, here.faulty.then) in NEVER_BEGAN.items():
+            for model, good in (("lone", False), ("pair", True)):
+                seen = await here.ask(model, stream=False, path="/v1/embeddings", input="hi", messages=None)
+                assert (seen.status == 200) is good, (name, seen)
+                if good:
+                    assert json.loads(seen.body)["data"][0]["embedding"] == [0.5, 1.0]
+                else:
+                    assert set(seen.error) == {"message", "type", "param", "code"}, name
+
+
 MESSAGES = ("/v1/messages", {"max_tokens": 5}, ("message_stop", "message_delta"), "error")
 RESPONSES = ("/v1/responses", {"input": "hi"}, ("response.completed",), "response.failed")
 
