@@ -78,7 +78,8 @@ class TokenOutput:
     """A token with its log-probability (natural logarithm).
 
     logprob is None where nothing needed it. `top` holds exactly the number of likeliest tokens asked for as
-    (token id, logprob), best first; the token itself is among them only if it is one of the likeliest.
+    (token id, logprob), best first; the token itself is among them only if it is one of the likeliest. Behind them
+    stand the tokens that were asked for by id and are not among them.
     """
 
     token_id: int

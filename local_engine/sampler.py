@@ -6,7 +6,7 @@ in the order of token ids: nothing about the batch enters a draw. A row whose lo
 
 import math
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -86,7 +86,8 @@ def sample(logits: Tensor, rows: SequenceOf[SamplerRow]) -> list[TokenOutput | G
     ]
     if logprobs is not None:
         counts = [params[row].logprobs or 0 for row in reported]
-        scored = _report(logprobs, [tokens[row] for row in reported], counts)
+        listed = [params[row].logprob_token_ids for row in reported]
+        scored = _with_listed(logprobs, _report(logprobs, [tokens[row] for row in reported], counts), listed)
         for row, output in zip(reported, scored, strict=True):
             if sound[row] and open_rows[row]:
                 outputs[row] = output
@@ -108,6 +109,7 @@ def candidates(
     own = logprobs.gather(1, ids).clamp_(min=LOGPROB_FLOOR).tolist()
     # The likeliest tokens of a row are the same beside each of its candidates.
     reported = _report(logprobs, ids[:, 0].tolist(), [row.sampling.logprobs or 0 for row in rows])
+    reported = _with_listed(logprobs, reported, [row.sampling.logprob_token_ids for row in rows])
     found: list[list[Candidate] | GenerationFailed] = []
     for row, (row_values, row_ids) in enumerate(zip(values.tolist(), ids.tolist(), strict=True)):
         kept = [
@@ -147,6 +149,20 @@ def _report(logprobs: Tensor, targets: SequenceOf[int], counts: SequenceOf[int])
     for token, value, count, top_values, top_ids in rows:
         best_first = sorted(zip(top_ids, top_values, strict=True), key=lambda pair: (-pair[1], pair[0]))
         outputs.append(TokenOutput(token, value, tuple(best_first[:count])))
+    return outputs
+
+
+def _with_listed(
+    logprobs: Tensor, outputs: list[TokenOutput], listed: SequenceOf[tuple[int, ...]]
+) -> list[TokenOutput]:
+    """The outputs with the tokens that each row lists, where they are not told already. logprobs: [B, V]."""
+    for row, ids in enumerate(listed):
+        told = {token_id for token_id, _ in outputs[row].top}
+        more = [token_id for token_id in dict.fromkeys(ids) if token_id not in told]
+        if more:
+            values = logprobs[row, torch.tensor(more, device=logprobs.device)].clamp(min=LOGPROB_FLOOR).tolist()
+            top = (*outputs[row].top, *zip(more, values, strict=True))
+            outputs[row] = replace(outputs[row], top=top)
     return outputs
 
 

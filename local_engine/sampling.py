@@ -52,6 +52,7 @@ class SamplingParams:
     stop_token_ids: end the answer, beside the model's own. ignore_eos: the model's own do not end it.
     logprobs, prompt_logprobs: None is off, 0 reports the token alone, n adds the n likeliest. They are of the
         model's own distribution, before any bias, mask or temperature; -inf is reported as -9999.0.
+    logprob_token_ids: with logprobs, tokens that are reported beside the likeliest ones.
     context_logits: report the raw logits at every position of the prompt.
     n, best_of: of `best_of` answers (None: as many as n) the n best are reported, best first, all at the end. Samples
         are ranked by their mean log-probability a token.
@@ -81,6 +82,7 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    logprob_token_ids: tuple[int, ...] = ()
     context_logits: bool = False
     n: int = 1
     best_of: int | None = None
@@ -123,6 +125,7 @@ class SamplingParams:
             raise InvalidInput("bad_words", f"must be at most {_MAX_LISTED_IDS} words of one token or more")
         _check_ids("bad_words", [token_id for word in self.bad_words for token_id in word])
         _check_ids("stop_token_ids", self.stop_token_ids)
+        _check_ids("logprob_token_ids", self.logprob_token_ids)
         if self.allowed_token_ids is not None:
             _check_ids("allowed_token_ids", self.allowed_token_ids)
             if not set(self.allowed_token_ids) - set(self.forbidden_ids):
@@ -164,6 +167,7 @@ class SamplingParams:
                 ("allowed_token_ids", self.allowed_token_ids or ()),
                 ("bad_words", tuple(token_id for word in self.bad_words for token_id in word)),
                 ("stop_token_ids", self.stop_token_ids),
+                ("logprob_token_ids", self.logprob_token_ids),
             )
             for token_id in ids
         )

@@ -127,12 +127,14 @@ class Sampling(Struct, frozen=True, kw_only=True):
 
 
 class ReasoningOptions(Struct, frozen=True, kw_only=True):
-    """`effort` is none, minimal, low, medium, high, xhigh or max; `budget_tokens` a cap; `include` False hides it."""
+    """`effort` is none, minimal, low, medium, high, xhigh or max; `budget_tokens` a cap; `include` False hides it.
+    `separate` False leaves it in the text, as the model wrote it."""
 
     effort: str | None = None
     summary: str | None = None
     budget_tokens: int | None = None
     include: bool | None = None
+    separate: bool | None = None
     context: str | None = None
     mode: str | None = None
 
@@ -172,6 +174,8 @@ class Request(Struct, frozen=True, kw_only=True):
     continuous_usage: bool = False
 
     messages: tuple[Message, ...] | None = None
+    prompt_token_ids: tuple[int, ...] | None = None
+    """What the model gets in place of the messages, which the client has rendered itself."""
     prompts: tuple[Prompt, ...] | None = None
     suffix: str | None = None
     echo: bool | None = None
@@ -192,6 +196,8 @@ class Request(Struct, frozen=True, kw_only=True):
 
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    logprob_token_ids: tuple[int, ...] | None = None
+    """Tokens whose logprobs are told beside the likeliest ones."""
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     return_context_logits: bool | None = None

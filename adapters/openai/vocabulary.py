@@ -126,6 +126,7 @@ _ENGINE = (
     _sampling("spaces_between_special_tokens", BOOL),
     _top("truncate_prompt_tokens", POSITIVE),
     _top("prompt_logprobs", Decoder(Annotated[int, Meta(ge=0, le=20)])),
+    _top("logprob_token_ids", TOKEN_IDS),
     _top("return_token_ids", BOOL),
     _top("return_tokens_as_token_ids", BOOL),
     _top("return_context_logits", BOOL),
@@ -139,6 +140,7 @@ _ENGINE = (
 _CHOICES = (_top("echo", BOOL), _top("best_of", Decoder(Annotated[int, Meta(ge=1, le=128)])))
 _TEMPLATE = (
     RequestField("include_reasoning", "reasoning", "include", BOOL),
+    RequestField("separate_reasoning", "reasoning", "separate", BOOL),
     RequestField("thinking_token_budget", "reasoning", "budget_tokens", COUNT),
     RequestField("chat_template", "template", "chat_template", TEXT),
     RequestField("chat_template_kwargs", "template", "kwargs", RAW_OBJECT),
@@ -192,6 +194,7 @@ CHAT_FIELDS = FieldTable(
     *_ENGINE,
     *_CHOICES,
     *_TEMPLATE,
+    _top("prompt_token_ids", TOKEN_IDS),
 )
 """Fields of chat completions that map one to one. Parsed apart: model, messages, the token limits, stop, logit_bias,
 logprobs, tools, tool_choice, response_format, stream, stream_options, functions, function_call."""

@@ -67,6 +67,10 @@ class TextPipeline:
     def splits_reasoning(self) -> bool:
         return self._reasoning is not None
 
+    def goes_on_with_text(self) -> None:
+        """The caller has given out text already, as part 0: text goes on with it, and anything else follows on it."""
+        self._open, self._part = TextDelta, 0
+
     def feed(self, text: str) -> list[Passage]:
         start = self._position
         self._position += len(text)

@@ -27,6 +27,7 @@ from adapters.canonical.request import (
     set_fields,
     without_fields,
 )
+from adapters.openai.aliases import resolved
 from gateway.routing.route import Target
 from gateway.routing.schema_limits import unenforced, without_unenforced
 from providers.base import Capabilities
@@ -54,6 +55,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "include_obfuscation": (False,),
     "truncation": ("auto", "disabled"),  # the router itself shortens what does not fit
     "reasoning.mode": ("adaptive",),
+    "reasoning.separate": (True,),
     "reasoning.include": (True,),  # what a target thinks aloud is shown
     "reasoning.summary": ("auto", "concise", "detailed"),  # the front shows the thoughts themselves
     "sampling.temperature": (1.0,),
@@ -91,6 +93,8 @@ def fit(
     request: Request, capabilities: Capabilities, spell: Spelling, *, drop: bool, completions_as_chat: bool
 ) -> Fitted:
     """The request without what the target cannot express. Raises UnsupportedParameter, naming the client's field."""
+    if request.extras and request.dialect not in capabilities.forwards:
+        request = resolved(request)
     request = _in_form(request, capabilities, spell, completions_as_chat)
     dropped: list[str] = []
     if request.messages is not None:

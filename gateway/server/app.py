@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from adapters.anthropic.front import MessagesFront
 from adapters.front import Front
@@ -29,16 +29,18 @@ from gateway.routing.health import Health
 from gateway.routing.names import ModelLists
 from gateway.routing.router import Router
 from gateway.server.ability_routes import ability_routes
-from gateway.server.accounting import build_accounts, client_key
+from gateway.server.accounting import build_accounts
 from gateway.server.admin import AdminTable, admin_routes
+from gateway.server.admin_keys import AdminKeys
+from gateway.server.admin_usage import AdminUsage
 from gateway.server.attempt_log import AttemptLog
 from gateway.server.body import BodyReader, HeldBytes
 from gateway.server.catalogue import Catalogue
 from gateway.server.connections import Connections
 from gateway.server.cors import Cors
-from gateway.server.door import Door, KeyDoor, LoopbackDoor
 from gateway.server.forwarding import Forwarding, forwarded_routes
 from gateway.server.generation import Generation
+from gateway.server.key_doors import build_door
 from gateway.server.log import Log
 from gateway.server.observed import Observed
 from gateway.server.ollama_routes import ollama_posts, ollama_questions
@@ -53,6 +55,9 @@ from gateway.version import VERSION
 from providers.base import Limits, Provider, ProviderSettings
 from providers.fetching import Fetcher
 from providers.registry import build as build_provider
+
+if TYPE_CHECKING:
+    from gateway.storage.opening import Stores
 
 __all__ = ["FRONTS", "App", "Surroundings", "build_app", "build_providers"]
 
@@ -202,9 +207,11 @@ def build_app(
     log = Log(around.log, form=config.telemetry.log, now=around.now, redact=redact)
     lists = ModelLists(providers, around.clock)
     observed = Observed(config.telemetry, log, clock=around.clock, now=around.now, bits=_ids.getrandbits, redact=redact)
-    accounts = build_accounts(
-        config, lambda: stateful.storage.stores(), log, clock=around.clock, now=around.now, token=around.token
-    )
+
+    async def open_stores() -> "Stores":
+        return await stateful.storage.stores()
+
+    accounts = build_accounts(config, open_stores, log, clock=around.clock, now=around.now, token=around.token)
     guardrails = build_guardrails(config.run.guardrails)
     rules = routing_rules(config)
     health = Health(rules.breaker, around.clock)
@@ -261,13 +268,15 @@ def build_app(
             total_s=config.reliability.timeouts.total_s,
         )
     )
-    admin_table: AdminTable = {**observed.table}
     cors = Cors(config.server.cors) if config.server.cors else None
+    door, administration = build_door(config, cors, open_stores, clock=around.clock, now=around.now)
+    usage = AdminUsage(open_stores, accounts.ledger if accounts is not None else None, now=around.now)
+    admin_table: AdminTable = {**observed.table, **AdminKeys(administration, bodies).table, **usage.table}
     has_admin_port = config.server.admin_port is not None
     edge = partial(
         Service,
         catalogue=catalogue,
-        door=_door(config, cors),
+        door=door,
         log=log,
         held=held,
         clock=around.clock,
@@ -322,10 +331,16 @@ def build_providers(config: Config, fetcher: Fetcher | None = None) -> dict[str,
         gap_s=timeouts.gap_s,
         total_s=timeouts.total_s,
     )
-    return {name: build_provider(_settings(name, entry, limits, fetcher)) for name, entry in config.providers.items()}
+    may_bring = config.server.request_templates
+    return {
+        name: build_provider(_settings(name, entry, limits, fetcher, request_templates=may_bring))
+        for name, entry in config.providers.items()
+    }
 
 
-def _settings(name: str, entry: ProviderConfig, limits: Limits, fetcher: Fetcher | None) -> ProviderSettings:
+def _settings(
+    name: str, entry: ProviderConfig, limits: Limits, fetcher: Fetcher | None, *, request_templates: bool
+) -> ProviderSettings:
     if isinstance(entry, LocalProvider):
         general = {"type", "enabled", "params", "unsupported_params", "model"}
         return ProviderSettings(
@@ -333,7 +348,7 @@ def _settings(name: str, entry: ProviderConfig, limits: Limits, fetcher: Fetcher
             type=entry.type,
             params=entry.params,
             limits=limits,
-            options=entry.model_dump(exclude=general),
+            options={**entry.model_dump(exclude=general), "request_templates": request_templates},
             fetcher=fetcher,
         )
     general = {"type", "enabled", "base_url", "api_key", "headers", "proxy", "ca_file", "max_connections", "params"}
@@ -362,9 +377,3 @@ def _loaded_at_start(config: Config, providers: Mapping[str, Provider]) -> list[
         for model, row in entry.models.items()
         if row.load == "start"
     ]
-
-
-def _door(config: Config, cors: Cors | None) -> Door:
-    if config.auth is None:
-        return LoopbackDoor(cors.allows) if cors is not None else LoopbackDoor()
-    return KeyDoor({key.secret.get_secret_value(): client_key(key) for key in config.auth.keys})

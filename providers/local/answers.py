@@ -12,15 +12,16 @@ import orjson
 from msgspec.structs import replace
 
 from adapters.canonical.errors import InternalError, NotReady
-from adapters.canonical.events import Event, PromptReported, Started, TextDelta, UsageReported
+from adapters.canonical.events import Event, PromptReported, ProviderReported, Started, TextDelta, UsageReported
 from adapters.canonical.request import Request
 from adapters.canonical.usage import TokenLogprob, Usage
 from local_engine.generation import GenerationRequest, StepOutput, TokenOutput
 from providers.base import Batch
 from providers.local.constraint import constraint
-from providers.local.engine_request import ModelPrompt, ends_at_stop, model_prompt, sampling_params
+from providers.local.engine_request import ends_at_stop, sampling_params
 from providers.local.grammar_text import Grammar
 from providers.local.local_model import LocalModel
+from providers.local.prompt import ModelPrompt, echoed_text, model_prompt
 from providers.local.text_answer import TextAnswer, token_logprob
 from providers.local.text_formats import text_pipeline
 from providers.local.thinking import budget_mask
@@ -47,7 +48,8 @@ async def answer_one(
             if first:
                 batch = [*await _head(model, request, prompt.ids, output), *_echo(model, request, prompt.ids, output)]
             first = False
-            batch += text.feed(output)
+            events = text.feed(output)
+            batch += _with_pace(request, events, text, output) if text.finished else events
             if text.finished or request.continuous_usage:
                 batch.append(UsageReported(_usage(output, [text])))
             if batch:
@@ -124,6 +126,8 @@ def _text_answer(
         new_call_id=new_call_id,
         begun_call=prompt.begun_call,
     )
+    if pipeline is not None and echoed_text(model, request, prompt.ids):
+        pipeline.goes_on_with_text()
     return TextAnswer(model, request, pipeline)
 
 
@@ -137,16 +141,18 @@ async def _head(model: LocalModel, request: Request, prompt: tuple[int, ...], ou
     ids = prompt if request.return_token_ids else None
     logprobs = None
     if request.prompt_logprobs is not None and output.prompt_logprobs is not None:
-        logprobs = _scores(model, output.prompt_logprobs, request.prompt_logprobs)
+        logprobs = _scores(model, request, output.prompt_logprobs, request.prompt_logprobs)
     logits = None if output.context_logits is None else await _logits_json(output)
     if ids is None and logprobs is None and logits is None:
         return [Started()]
     return [Started(), PromptReported(0, ids, logprobs, logits)]
 
 
-def _scores(model: LocalModel, scored: Sequence[TokenOutput], count: int) -> tuple[TokenLogprob, ...]:
+def _scores(model: LocalModel, request: Request, scored: Sequence[TokenOutput], count: int) -> tuple[TokenLogprob, ...]:
     """Scores of prompt tokens with `count` alternatives each: echo and prompt_logprobs may want different numbers."""
-    return tuple([token_logprob(model.tokenizer, with_fields(token, top=token.top[:count])) for token in scored])
+    shows_ids = bool(request.return_tokens_as_token_ids)
+    kept = [with_fields(token, top=token.top[:count]) for token in scored]
+    return tuple([token_logprob(model.tokenizer, token, shows_ids=shows_ids) for token in kept])
 
 
 async def _logits_json(output: StepOutput) -> bytes:
@@ -159,20 +165,28 @@ async def _logits_json(output: StepOutput) -> bytes:
 
 
 def _echo(model: LocalModel, request: Request, prompt: tuple[int, ...], output: StepOutput) -> list[Event]:
-    """The prompt as the first text of the answer, where it was asked for, with the logprobs of its tokens."""
-    if not request.echo or request.prompts is None:
+    """What goes before the answer where an echo was asked for, with the logprobs of a plain prompt's tokens."""
+    text = echoed_text(model, request, prompt)
+    if text is None:
         return []
-    tokenizer = model.tokenizer
-    asked = (request.prompts or ("",))[0]
-    special = 1 if isinstance(asked, str) and prompt and prompt[0] == tokenizer.bos_id else 0
-    text = asked if isinstance(asked, str) else b"".join(map(tokenizer.token_bytes, asked)).decode(errors="replace")
     scored = output.prompt_logprobs
-    if scored is None or request.logprobs is None:
-        return [TextDelta(0, 0, text)]
-    entries = list(_scores(model, scored[special:], request.logprobs))
+    if request.prompts is None or scored is None or request.logprobs is None:
+        return [TextDelta(0, 0, text)] if text else []
+    asked = request.prompts[0]
+    special = 1 if isinstance(asked, str) and prompt and prompt[0] == model.tokenizer.bos_id else 0
+    entries = list(_scores(model, request, scored[special:], request.logprobs))
     if entries:
         entries[0] = replace(entries[0], logprob=None, top=())  # what is shown first has nothing before it
     return [TextDelta(0, 0, text, tuple(entries))]
+
+
+def _with_pace(request: Request, events: list[Event], text: TextAnswer, output: StepOutput) -> list[Event]:
+    """The last events with how many tokens a step gave, where tokens were guessed (TensorRT-LLM's field)."""
+    if not (output.accepted_draft_tokens or output.rejected_draft_tokens):
+        return events
+    steps = max(text.completion_tokens - output.accepted_draft_tokens, 1)
+    told = {"avg_decoded_tokens_per_iter": orjson.dumps(round(text.completion_tokens / steps, 3))}
+    return [*events[:-1], ProviderReported(told, request.dialect, 0), events[-1]]
 
 
 def _usage(output: StepOutput, texts: Sequence[TextAnswer]) -> Usage:

@@ -7,7 +7,7 @@ tree. Knows no canonical types; template_messages.py makes the dicts. A template
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,11 +17,12 @@ from adapters.canonical.errors import InvalidRequest
 from providers.local.gguf_tokenizer import read_metadata
 from providers.local.template_sandbox import RunawayTemplate, TemplateSandbox, rendered
 
-__all__ = ["ChatTemplate", "ContentForm", "TemplateRefusal", "load_chat_template"]
+__all__ = ["ChatTemplate", "ContentForm", "TemplateRefusal", "load_chat_template", "request_template"]
 
 ContentForm = Literal["text", "parts", "either"]
 
 _TOOL_USE = "tool_use"
+_MAX_REQUEST_TEMPLATE = 1 << 16
 
 
 class TemplateRefusal(InvalidRequest):
@@ -173,6 +174,14 @@ def _refusal(messages: Sequence[Mapping[str, Any]], index: int | None) -> str:
     role = messages[index].get("role")
     before = f" after {messages[index - 1].get('role')}" if index else " as the first message"
     return f"the model's chat template does not take this {role} message{before}"
+
+
+@lru_cache(maxsize=32)
+def request_template(source: str, bos_token: str, eos_token: str) -> ChatTemplate:
+    """A template that a request brought, compiled once for many of them. Raises InvalidRequest."""
+    if len(source) > _MAX_REQUEST_TEMPLATE:
+        raise InvalidRequest(f"chat_template: more than {_MAX_REQUEST_TEMPLATE} characters", param="chat_template")
+    return ChatTemplate(source, bos_token=bos_token, eos_token=eos_token)
 
 
 def load_chat_template(

@@ -4,9 +4,8 @@ The request's own values go first, then the model's recommendations, then the AP
 translated here, in one table.
 """
 
-import json
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from adapters.canonical.errors import (
     ContextOverflow,
@@ -16,24 +15,16 @@ from adapters.canonical.errors import (
     ModelNotFound,
     NotReady,
     QueueFull,
-    UnsupportedParameter,
 )
-from adapters.canonical.messages import Message, text_of
-from adapters.canonical.request import REQUIRED, Request
-from adapters.text.reasoning import ReasoningFormat
+from adapters.canonical.request import Request
 from local_engine import errors as engine_errors
 from local_engine.sampling import SamplingParams
-from providers.local.call_grammar import begun_call
 from providers.local.local_model import LocalModel
-from providers.local.template_messages import render_prompt
-from providers.local.thinking import thinking_variables
 
 __all__ = [
     "COMPLETION_MAX_TOKENS",
-    "ModelPrompt",
     "ends_at_stop",
     "gateway_error",
-    "model_prompt",
     "sampling_params",
 ]
 
@@ -45,85 +36,6 @@ _CLIENTS_WORDS: Final = {"beam_search": "use_beam_search", "context_logits": "re
 """Where the engine calls a parameter otherwise than clients do."""
 
 
-class ModelPrompt(NamedTuple):
-    """`opens_reasoning`: the prompt ends inside the model's reasoning, so the answer begins with the rest of it.
-    `begun_call`: it ends inside a call of this tool, so the answer is its arguments."""
-
-    ids: tuple[int, ...]
-    opens_reasoning: bool = False
-    begun_call: str | None = None
-
-
-def model_prompt(model: LocalModel, request: Request) -> ModelPrompt:
-    """The prompt as the engine takes it. Renders and tokenizes, so run it in a thread when the text may be long."""
-    if request.messages is not None:
-        return _chat_prompt(model, request, request.messages)
-    (prompt,) = request.prompts or ("",)
-    if isinstance(prompt, tuple):
-        return ModelPrompt(prompt)
-    special = request.template.add_special_tokens if request.template is not None else None
-    return ModelPrompt(tuple(model.tokenizer.encode(prompt, add_special_tokens=special is not False)))
-
-
-def _chat_prompt(model: LocalModel, request: Request, messages: Sequence[Message]) -> ModelPrompt:
-    if model.template is None:
-        raise UnsupportedParameter(
-            f"messages: the model '{model.name}' has no chat template; use completions", param="messages"
-        )
-    _check_tools(model, request)
-    kwargs = thinking_variables(model.template, model.formats.reasoning, request.reasoning)
-    quote = model.tokenizer.quoted
-    text = render_prompt(model.template, messages, request.tools, request.template, kwargs=kwargs, quote=quote)
-    opens_reasoning = _ends_inside(model.formats.reasoning, text, request, messages)
-    begun = None if opens_reasoning else _begun_call(model, request)
-    if begun is not None:
-        text += begun.text
-    ids = tuple(model.tokenizer.encode(text, add_special_tokens=False, quoted=True))
-    return ModelPrompt(ids, opens_reasoning, None if begun is None else begun.tool)
-
-
-class _BegunCall(NamedTuple):
-    tool: str
-    text: str
-
-
-def _begun_call(model: LocalModel, request: Request) -> _BegunCall | None:
-    """The call of a tool that was chosen by name, which the prompt can begin: the model does not think first."""
-    choice, effort = request.tool_choice, None if request.reasoning is None else request.reasoning.effort
-    thinks = model.formats.reasoning is not None and effort != "none"
-    if choice is None or choice.name is None or model.formats.tools is None or thinks:
-        return None
-    quote = model.tokenizer.quoted
-    text = begun_call(model.formats.tools, quote(choice.name), quote(json.dumps(choice.name, ensure_ascii=False)))
-    return None if text is None else _BegunCall(choice.name, text)
-
-
-def _ends_inside(form: ReasoningFormat | None, prompt: str, request: Request, messages: Sequence[Message]) -> bool:
-    """Whether the prompt, or the final message that is to be continued, has opened reasoning and not closed it."""
-    if form is None:
-        return False
-    if request.template is not None and request.template.continue_final_message:
-        begun = text_of(messages[-1].parts)
-        return begun.rfind(form.start) > begun.rfind(form.end)
-    return prompt.rstrip().endswith(form.start)
-
-
-def _check_tools(model: LocalModel, request: Request) -> None:
-    """A call can be read back only in a known form, and enforced only where the form can be written as a grammar."""
-    if request.tools and not model.formats.reads_calls:
-        raise UnsupportedParameter(
-            f"tools: the form in which the model '{model.name}' writes tool calls is not known; set its tool_format",
-            param="tools",
-        )
-    choice = request.tool_choice
-    is_bound = choice is not None and (choice.mode == REQUIRED or choice.allowed is not None)
-    if model.formats.has_channels and (is_bound or any(tool.strict for tool in request.tools or ())):
-        raise UnsupportedParameter(
-            f"tool_choice: calls of the model '{model.name}' cannot be enforced, nor can strict tools",
-            param="tool_choice",
-        )
-
-
 def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int = 0) -> SamplingParams:
     """Raises the engine's InvalidInput for a number out of range.
 
@@ -131,6 +43,8 @@ def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int =
     """
     sampling, defaults = request.sampling, model.defaults
     max_tokens = request.max_tokens
+    if request.logprob_token_ids and request.logprobs is None:
+        raise engine_errors.InvalidInput("logprob_token_ids", "allowed only with logprobs")
     if max_tokens is None and defaults.max_tokens is not None:
         room = model.engine.max_context - prompt_tokens
         max_tokens = max(min(defaults.max_tokens, room), sampling.min_tokens or 0, 1)
@@ -138,7 +52,7 @@ def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int =
         max_tokens = COMPLETION_MAX_TOKENS
     top_p = _first(sampling.top_p, defaults.top_p, 1.0)
     top_k = max(0, _first(sampling.top_k, defaults.top_k, 0))
-    echoed = request.logprobs if request.echo else None
+    echoed = request.logprobs if request.echo and request.prompts is not None else None
     scored = [count for count in (echoed, request.prompt_logprobs) if count is not None]
     return SamplingParams(
         max_tokens=max_tokens,
@@ -159,6 +73,7 @@ def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int =
         stop_token_ids=(*(sampling.stop_token_ids or ()), *(() if sampling.ignore_eos else model.formats.ends)),
         ignore_eos=sampling.ignore_eos or False,
         logprobs=request.logprobs,
+        logprob_token_ids=request.logprob_token_ids or (),
         prompt_logprobs=max(scored, default=None),
         context_logits=request.return_context_logits or False,
         n=request.n or 1,

@@ -13,6 +13,7 @@ from local_engine.generation import Generator
 from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate, load_chat_template
 from providers.local.grammar import Grammars
+from providers.local.infill import Infill, infill
 from providers.local.load_progress import LoadProgress
 from providers.local.model_source import BUILTIN_MODELS, fetch
 from providers.local.settings import LocalModelSettings, LocalSettings
@@ -26,7 +27,8 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalModel:
-    """`stop_token_ids`: every token that ends an answer. `template` None: the model takes plain prompts only."""
+    """`stop_token_ids`: every token that ends an answer. `template` None: the model takes plain prompts only, or
+    chats that bring a template. `infill` None: it cannot fill in between two texts."""
 
     name: str
     engine: Generator
@@ -35,6 +37,7 @@ class LocalModel:
     stop_token_ids: frozenset[int]
     defaults: SamplingDefaults
     formats: TextFormats = field(default_factory=TextFormats)
+    infill: Infill | None = None
     grammars: Grammars = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -63,6 +66,7 @@ def load_local_model(
         stop_token_ids=stop_token_ids | tokenizer.eos_ids,
         defaults=_recommended(source) if defaults == SamplingDefaults() else defaults,
         formats=text_formats(template, tokenizer, settings),
+        infill=infill(tokenizer),
     )
 
 

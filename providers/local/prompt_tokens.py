@@ -6,9 +6,9 @@ from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import Request
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from providers.abilities import lacks
-from providers.local.engine_request import model_prompt
 from providers.local.local_encoder import LocalEncoder
 from providers.local.local_model import LocalModel
+from providers.local.prompt import model_prompt
 from providers.local.tokenizer import Tokenizer
 
 __all__ = ["detokenize", "prompt_ids", "tokenize"]

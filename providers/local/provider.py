@@ -49,13 +49,15 @@ _FIELDS = frozenset(
         "tools", "tool_choice", "parallel_tool_calls", "output_format", "reasoning.include", "reasoning.effort",
         "reasoning.budget_tokens", "reasoning.mode",
         "max_tokens", "n", "best_of", "logprobs", "echo", "adapter", "priority", "cache_salt", "return_token_ids",
-        "prompt_logprobs", "return_context_logits",
+        "prompt_logprobs", "return_context_logits", "prompt_token_ids", "logprob_token_ids",
+        "return_tokens_as_token_ids", "detokenize", "truncate_prompt_tokens", "suffix", "reasoning.separate",
+        "spaces_between_special_tokens",
         "temperature", "top_p", "top_p_min", "top_k", "min_p", "typical_p",
         "repetition_penalty", "presence_penalty", "frequency_penalty",
         "logit_bias", "seed", "stop", "stop_token_ids", "include_stop", "ignore_eos", "min_tokens",
         "allowed_token_ids", "bad_words", "use_beam_search", "length_penalty", "early_stopping", "skip_special_tokens",
         "template.kwargs", "template.add_generation_prompt", "template.continue_final_message",
-        "template.add_special_tokens", "template.documents",
+        "template.add_special_tokens", "template.documents", "template.chat_template",
         # Labels and hints, which change nothing about the answer.
         "user", "safety_identifier", "metadata", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
     )
@@ -78,6 +80,8 @@ def _new_call_id() -> str:
 def _lacks(model: LocalModel) -> frozenset[str]:
     """The fields that this model's files rule out."""
     lacks = set()
+    if model.infill is None:
+        lacks.add("suffix")
     if not model.formats.reads_calls:
         lacks |= {"tools", "tool_choice", "parallel_tool_calls"}
     if model.template is None or not reads_effort(model.template):
@@ -113,6 +117,7 @@ class LocalProvider:
         self._limits = settings.limits
         local = read_settings(settings)
         self._models = local.models
+        self._refused = frozenset() if local.request_templates else frozenset(("template.chat_template",))
 
         def load_shown(name: str) -> AnyModel:
             with shown_progress(name) as progress:
@@ -136,7 +141,7 @@ class LocalProvider:
         loaded = self._loads.loaded(model)
         if isinstance(loaded, LocalEncoder):
             return _NO_GENERATION
-        return _CAPABILITIES if loaded is None else _capabilities(_lacks(loaded))
+        return _capabilities(self._refused if loaded is None else self._refused | _lacks(loaded))
 
     def readiness(self, model: str) -> Readiness:
         self._check_known(model)

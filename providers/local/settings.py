@@ -73,6 +73,8 @@ class LocalSettings(Struct, frozen=True, kw_only=True):
     threads: int | Literal["auto"] = "auto"
     kv_cache: KvCacheSettings = KvCacheSettings()
     scheduler: SchedulerSettings = SchedulerSettings()
+    request_templates: bool = False
+    """Whether a request may bring its own chat template."""
 
 
 def read_settings(settings: ProviderSettings) -> LocalSettings:

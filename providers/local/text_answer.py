@@ -51,7 +51,9 @@ class TextAnswer:
         self._stops = StopStrings(sampling.stop or (), include=bool(sampling.include_stop))
         self._min_tokens = sampling.min_tokens or 0
         self._logprobs = request.logprobs is not None
-        self._ids = bool(request.return_token_ids)
+        self._detokenizes = request.detokenize is not False
+        self._shows_ids = bool(request.return_tokens_as_token_ids)
+        self._ids = bool(request.return_token_ids) or not self._detokenizes
         self._reports_tokens = self._logprobs or self._ids
         counts_reasoning = pipeline is not None and pipeline.splits_reasoning
         self._holds = self._reports_tokens or counts_reasoning
@@ -67,7 +69,7 @@ class TextAnswer:
         for token in output.tokens:
             self.completion_tokens += 1
             start = self._stops.total
-            text = self._detokenizer.feed((token.token_id,))
+            text = self._detokenizer.feed((token.token_id,)) if self._detokenizes else ""
             pieces.append(self._stops.feed(text, match=self.completion_tokens > self._min_tokens))
             if self._holds:
                 end = None if self._detokenizer.holds_bytes else self._stops.total
@@ -160,27 +162,33 @@ class TextAnswer:
         return [TextDelta(0, 0, text, self._logprobs_of(tokens), self._ids_of(tokens))]
 
     def _logprobs_of(self, tokens: Sequence[TokenOutput]) -> tuple[TokenLogprob, ...]:
-        return tuple([token_logprob(self._tokenizer, token) for token in tokens]) if self._logprobs else ()
+        if not self._logprobs:
+            return ()
+        return tuple([token_logprob(self._tokenizer, token, shows_ids=self._shows_ids) for token in tokens])
 
     def _ids_of(self, tokens: Sequence[TokenOutput]) -> tuple[int, ...]:
         return tuple([token.token_id for token in tokens]) if self._ids else ()
 
 
-def token_logprob(tokenizer: Tokenizer, token: TokenOutput) -> TokenLogprob:
-    """The token with its true bytes; each alternative is shown alone."""
+def token_logprob(tokenizer: Tokenizer, token: TokenOutput, *, shows_ids: bool = False) -> TokenLogprob:
+    """The token with its true bytes; each alternative is shown alone. shows_ids: ids stand in place of texts."""
     raw = tokenizer.token_bytes(token.token_id)
     return TokenLogprob(
-        text=_printable(raw),
+        text=_shown(token.token_id, raw, shows_ids=shows_ids),
         logprob=None if token.logprob is None else floor_logprob(token.logprob),
         token_id=token.token_id,
         raw=raw,
-        top=tuple([_alternative(tokenizer, token_id, logprob) for token_id, logprob in token.top]),
+        top=tuple([_alternative(tokenizer, *one, shows_ids=shows_ids) for one in token.top]),
     )
 
 
-def _alternative(tokenizer: Tokenizer, token_id: int, logprob: float) -> TopLogprob:
+def _alternative(tokenizer: Tokenizer, token_id: int, logprob: float, *, shows_ids: bool) -> TopLogprob:
     raw = tokenizer.token_bytes(token_id)
-    return TopLogprob(_printable(raw), floor_logprob(logprob), token_id, raw)
+    return TopLogprob(_shown(token_id, raw, shows_ids=shows_ids), floor_logprob(logprob), token_id, raw)
+
+
+def _shown(token_id: int, raw: bytes, *, shows_ids: bool) -> str:
+    return f"token_id:{token_id}" if shows_ids else _printable(raw)
 
 
 def _printable(raw: bytes) -> str:

@@ -127,9 +127,9 @@ def text_pipeline(
     """What reads the answer to this request; None where it is text and nothing else.
 
     Plain prompts have no turns and so no marks. With a tool choice of none, text that looks like a call stays text.
-    begun_call: the tool in whose call the prompt ends.
+    begun_call: the tool in whose call the prompt ends. Without text there is nothing to read.
     """
-    if request.messages is None:
+    if request.messages is None or request.detokenize is False:
         return None
     if begun_call is not None:
         return TextPipeline(None, BegunCall(begun_call, new_call_id))
@@ -140,12 +140,13 @@ def text_pipeline(
         return parameter_types(schemas[name])
 
     parallel = request.parallel_tool_calls is not False
-    if formats.has_channels:
+    separates = request.reasoning is None or request.reasoning.separate is not False
+    if formats.has_channels and separates:
         return TextPipeline(
             HarmonyReader(schemas.keys(), new_call_id, parallel=parallel), None, shows_reasoning=not hides
         )
     reasoning = calls = None
-    if formats.reasoning is not None:
+    if formats.reasoning is not None and separates:
         reasoning = ReasoningSplitter(formats.reasoning, starts_inside=starts_inside)
     tools = _tools_read(formats, request)
     if tools is not None:

@@ -21,9 +21,11 @@ from adapters.canonical.messages import (
     Video,
 )
 from adapters.canonical.request import EXPRESSIBLE_FIELDS
+from adapters.openai.cache_fields import BREAKPOINT, CACHE_CONTROL
 from adapters.openai.quirks import Quirks
 from adapters.openai.rerank.upstream import RERANK_WORDS, TEI_RERANK_WORDS, RerankWords
 from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, COMPLETION_FIELDS, COMPLETIONS, CUSTOM, FUNCTION
+from adapters.tool_names import FixedIds, NameRule
 from providers.abilities import EXTRAS
 
 __all__ = ["OPENAI_COMPATIBLE", "VENDORS", "Vendor"]
@@ -87,6 +89,10 @@ _ENGINE = _SAMPLERS | frozenset(
     )
 )
 _PLAIN = Quirks()
+_OPENAI_NAMES = NameRule(first="a-zA-Z0-9_-", allowed="a-zA-Z0-9_-", max_length=64)
+_OPENAI_QUIRKS = Quirks(limit_field="max_completion_tokens", tool_names=_OPENAI_NAMES, cache_field=BREAKPOINT)
+_END_MARKS = ("<|eot_id|>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>", "</s>", "<end_of_turn>")
+"""Of the open models' templates: hosts that decode special tokens leave them at the end of answers."""
 _TEXT_PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, ToolCall, ToolResult))
 _TEXT_AND_IMAGES: frozenset[type[Part]] = _TEXT_PARTS | frozenset((Image,))
 _TEXT_AND_REASONING: frozenset[type[Part]] = _TEXT_PARTS | frozenset((Reasoning,))
@@ -160,7 +166,7 @@ _ROWS = (
     Vendor(
         name="openai",
         base_url="https://api.openai.com/v1",
-        quirks=Quirks(limit_field="max_completion_tokens"),
+        quirks=_OPENAI_QUIRKS,
         tool_kinds=frozenset((FUNCTION, CUSTOM)),
         abilities=_EMBEDS,
         base64_embeddings=True,
@@ -170,7 +176,7 @@ _ROWS = (
         name="azure",
         key_header="api-key",
         key_prefix="",
-        quirks=Quirks(limit_field="max_completion_tokens"),
+        quirks=_OPENAI_QUIRKS,
         tool_kinds=frozenset((FUNCTION, CUSTOM)),
         abilities=_EMBEDS,
         base64_embeddings=True,
@@ -181,7 +187,8 @@ _ROWS = (
         base_url="http://localhost:8000/v1",
         tools_unread=True,
         fields=(_ALL - (_OPENAI - _ENGINE_OPENAI))
-        - {"top_p_min", "typical_p", "early_stopping", "return_context_logits", "detokenize", "suffix"},
+        - {"top_p_min", "typical_p", "early_stopping", "return_context_logits", "detokenize", "suffix"}
+        - {"prompt_token_ids", "reasoning.separate"},
         parts=_ALL_PARTS,
         abilities=_RANKS | {"tokenize"},
         embedding_fields=_EMBEDDING_FIELDS | {_CUT},
@@ -192,9 +199,10 @@ _ROWS = (
     Vendor(
         name="sglang",
         base_url="http://localhost:30000/v1",
-        quirks=Quirks(names={"include_stop": "no_stop_trim"}),
+        quirks=Quirks(names={"include_stop": "no_stop_trim", "prompt_token_ids": "input_ids"}),
         fields=(_ENGINE_OPENAI | _ENGINE | {"cache_salt", "template.kwargs", "template.continue_final_message"})
-        - {"best_of"},
+        - {"best_of"}
+        | {"prompt_token_ids", "reasoning.separate"},
         parts=_ALL_PARTS,
         abilities=_RANKS,
     ),
@@ -228,6 +236,7 @@ _ROWS = (
     Vendor(
         name="openrouter",
         base_url="https://openrouter.ai/api/v1",
+        quirks=Quirks(cache_field=CACHE_CONTROL),
         fields=(_OPENAI | _SAMPLERS) - {"suffix", "echo", "best_of"},
         parts=_ALL_PARTS,
         native_choices=False,
@@ -245,6 +254,7 @@ _ROWS = (
     Vendor(
         name="together",
         base_url="https://api.together.xyz/v1",
+        quirks=Quirks(end_marks=_END_MARKS),
         fields=_BASIC | _SAMPLERS | {"prompts", "n", "echo", "logit_bias", "reasoning.effort"},
         parts=_ALL_PARTS,
         abilities=_RANKS,
@@ -269,12 +279,118 @@ _ROWS = (
     Vendor(
         name="mistral",
         base_url="https://api.mistral.ai/v1",
-        quirks=Quirks(names={"seed": "random_seed"}, stream_options=False, developer_role=False),
-        fields=_BASIC | {"n", "parallel_tool_calls", "prediction"},
+        quirks=Quirks(
+            names={"seed": "random_seed"},
+            stream_options=False,
+            developer_role=False,
+            tool_names=_OPENAI_NAMES,
+            call_ids=FixedIds(9),
+            prefix=True,
+        ),
+        fields=_BASIC | {"n", "parallel_tool_calls", "prediction", "template.continue_final_message"},
         parts=_TEXT_AND_IMAGES,
         abilities=_EMBEDS,
         embedding_fields=frozenset((EXTRAS,)),
         forwarded_paths=frozenset((_TRANSCRIPTIONS, "/moderations", _FILES)),
+    ),
+    Vendor(
+        name="tgi",
+        base_url="http://localhost:8080/v1",
+        quirks=Quirks(developer_role=False, end_marks=_END_MARKS),
+        fields=_BASIC | {"logprobs"},
+        parts=_TEXT_AND_IMAGES,
+        native_choices=False,
+    ),
+    Vendor(
+        name="tensorrt-llm",
+        base_url="http://localhost:8000/v1",
+        fields=(_ENGINE_OPENAI | _ENGINE | {"best_of", "bad_words", "early_stopping", "length_penalty"})
+        - {"return_token_ids", "priority", "suffix"},
+        parts=_TEXT_AND_IMAGES,
+    ),
+    Vendor(
+        name="xai",
+        base_url="https://api.x.ai/v1",
+        quirks=Quirks(limit_field="max_completion_tokens"),
+        fields=_BASIC | {"n", "logprobs", "user", "parallel_tool_calls", "reasoning.effort"},
+        parts=_TEXT_AND_IMAGES | {Reasoning},
+        forwarded_paths=frozenset((_GENERATED_IMAGES,)),
+    ),
+    Vendor(
+        name="perplexity",
+        base_url="https://api.perplexity.ai",
+        quirks=Quirks(developer_role=False, stream_options=False),
+        fields=(_BASIC | {"top_k", "web_search_options", "reasoning.effort"}) - {"tools", "tool_choice", "seed"},
+        parts=_TEXT_AND_IMAGES,
+        tool_kinds=frozenset(),
+        native_choices=False,
+    ),
+    Vendor(
+        name="nvidia",
+        base_url="https://integrate.api.nvidia.com/v1",
+        quirks=Quirks(developer_role=False),
+        fields=_BASIC | {"n", "logprobs", "user", "parallel_tool_calls", "reasoning.effort"},
+        parts=_TEXT_AND_IMAGES,
+        native_choices=False,
+        abilities=_EMBEDS,
+    ),
+    Vendor(
+        name="cerebras",
+        base_url="https://api.cerebras.ai/v1",
+        quirks=Quirks(limit_field="max_completion_tokens", developer_role=False),
+        fields=(_BASIC | {"logprobs", "user", "parallel_tool_calls", "reasoning.effort", "service_tier"})
+        - {"presence_penalty", "frequency_penalty"},
+        parts=_TEXT_PARTS,
+        native_choices=False,
+    ),
+    Vendor(
+        name="moonshot",
+        base_url="https://api.moonshot.ai/v1",
+        quirks=Quirks(developer_role=False, tool_names=_OPENAI_NAMES),
+        fields=(_BASIC | {"n", "prompt_cache_key", "safety_identifier"}) - {"seed"},
+        parts=_TEXT_AND_IMAGES | {Reasoning},
+        forwarded_paths=frozenset((_FILES,)),
+    ),
+    Vendor(
+        name="dashscope",
+        base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        quirks=Quirks(
+            developer_role=False,
+            cache_field=CACHE_CONTROL,
+            names={"reasoning.budget_tokens": "thinking_budget"},
+        ),
+        fields=(_BASIC | {"n", "top_k", "logprobs", "parallel_tool_calls", "reasoning.budget_tokens"})
+        - {"frequency_penalty"},
+        parts=_TEXT_AND_IMAGES | {Audio, Video},
+        native_choices=False,
+        abilities=_EMBEDS,
+        embedding_fields=frozenset(("dimensions", EXTRAS)),
+        forwarded_paths=frozenset((_FILES, _BATCHES)),
+    ),
+    Vendor(
+        name="zai",
+        base_url="https://api.z.ai/api/paas/v4",
+        quirks=Quirks(developer_role=False),
+        fields=(_BASIC | {"user"}) - {"seed", "presence_penalty", "frequency_penalty"},
+        parts=_TEXT_AND_IMAGES | {Reasoning},
+        native_choices=False,
+    ),
+    Vendor(
+        name="huggingface",
+        base_url="https://router.huggingface.co/v1",
+        quirks=Quirks(developer_role=False, end_marks=_END_MARKS),
+        fields=_BASIC | {"logprobs", "reasoning.effort"},
+        parts=_TEXT_AND_IMAGES,
+        native_choices=False,
+    ),
+    Vendor(
+        name="databricks",
+        quirks=Quirks(developer_role=False, tool_names=_OPENAI_NAMES, cache_field=CACHE_CONTROL),
+        fields=(_BASIC | {"n", "top_k", "logprobs", "reasoning.effort"}) - {"seed"},
+        parts=_TEXT_AND_IMAGES,
+        native_choices=False,
+        abilities=_EMBEDS,
+        embedding_fields=frozenset((EXTRAS,)),
     ),
     Vendor(
         name="tei",

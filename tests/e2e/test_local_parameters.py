@@ -113,6 +113,7 @@ async def test_guesses_are_counted_in_the_usage(client: openai.AsyncOpenAI) -> N
     details = answer.usage.completion_tokens_details
     assert details is not None
     assert details.accepted_prediction_tokens
+    assert (answer.choices[0].model_extra or {})["avg_decoded_tokens_per_iter"] > 1
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from adapters.canonical.usage import Usage
 from adapters.front import AnswerHead
 from adapters.openai.content import message_object
 from adapters.openai.finish import finish_fields
+from adapters.openai.prompt_report import prompt_fields
 from adapters.openai.responses.output import Output
 from adapters.openai.responses.output_items import EventLog
 from adapters.openai.responses.response_object import FINAL, ResponseObject
@@ -175,8 +176,7 @@ class LiveResponse:
             case ProviderReported():
                 self._report(event)
             case PromptReported():
-                if event.token_ids is not None:
-                    self._more["prompt_token_ids"] = event.token_ids
+                self._more.update({name: orjson.Fragment(raw) for name, raw in prompt_fields(event).items()})
             case Started():
                 pass  # the gateway's own id and time stand in the object
             case _:

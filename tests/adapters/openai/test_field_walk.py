@@ -85,6 +85,7 @@ ENGINE_VALUES: dict[str, Any] = {
     "best_of": 2,
     "truncate_prompt_tokens": 10,
     "prompt_logprobs": 2,
+    "logprob_token_ids": [3, 4],
     "return_token_ids": True,
     "return_tokens_as_token_ids": True,
     "return_context_logits": True,
@@ -94,7 +95,9 @@ ENGINE_VALUES: dict[str, Any] = {
     "add_special_tokens": False,
 }
 CHAT_ENGINE_VALUES: dict[str, Any] = ENGINE_VALUES | {
+    "prompt_token_ids": [1, 2],
     "include_reasoning": False,
+    "separate_reasoning": False,
     "thinking_token_budget": 100,
     "chat_template": "{{ messages }}",
     "chat_template_kwargs": {"thinking": True},

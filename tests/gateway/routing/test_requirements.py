@@ -43,6 +43,7 @@ SPECIAL: dict[str, object] = {
     "adapter": LoraAdapter(name="a"),
     "detokenize": False,
     "reasoning.include": False,
+    "reasoning.separate": False,
     "parallel_tool_calls": False,
     "skip_special_tokens": False,
     "spaces_between_special_tokens": False,

@@ -1,0 +1,181 @@
+"""The prompt of a request for one choice as token ids, and what is known of the place where it ends.
+
+Renders chats, encodes texts, takes token ids as they are, and cuts what is too long where the client asks for it.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.canonical.messages import ASSISTANT, Message, text_of
+from adapters.canonical.request import REQUIRED, Request
+from adapters.text.reasoning import ReasoningFormat
+from providers.local.call_grammar import begun_call
+from providers.local.chat_template import ChatTemplate, request_template
+from providers.local.local_model import LocalModel
+from providers.local.template_messages import render_prompt
+from providers.local.thinking import thinking_variables
+
+__all__ = ["ModelPrompt", "echoed_text", "model_prompt"]
+
+_TAIL: Final = 64
+"""Tokens of a prompt in which a mark is looked for that it ends with."""
+
+
+class ModelPrompt(NamedTuple):
+    """`opens_reasoning`: the prompt ends inside the model's reasoning, so the answer begins with the rest of it.
+    `begun_call`: it ends inside a call of this tool, so the answer is its arguments."""
+
+    ids: tuple[int, ...]
+    opens_reasoning: bool = False
+    begun_call: str | None = None
+
+
+def model_prompt(model: LocalModel, request: Request) -> ModelPrompt:
+    """The prompt as the engine takes it. Renders and tokenizes, so run it in a thread when the text may be long."""
+    if request.detokenize is False:
+        _check_without_text(request)
+    if request.messages is None:
+        prompt = ModelPrompt(_plain_prompt(model, request))
+    elif request.prompt_token_ids is not None:
+        prompt = _given_prompt(model, request, request.prompt_token_ids)
+    else:
+        prompt = _chat_prompt(model, request, request.messages)
+    limit = request.truncate_prompt_tokens
+    if limit is None or len(prompt.ids) <= limit:
+        return prompt
+    return prompt._replace(ids=_last(prompt.ids, limit, model.tokenizer.bos_id))
+
+
+def echoed_text(model: LocalModel, request: Request, prompt: tuple[int, ...]) -> str | None:
+    """What stands before the answer where the prompt is to be repeated: a plain prompt, or the assistant's last
+    message, which the answer goes on with. None: nothing."""
+    if not request.echo:
+        return None
+    if request.messages is not None:
+        last = request.messages[-1] if request.messages else None
+        return None if last is None or last.role != ASSISTANT else text_of(last.parts)
+    (asked,) = request.prompts or ("",)
+    if isinstance(asked, str) and request.truncate_prompt_tokens is None:
+        return asked
+    tokenizer = model.tokenizer
+    shown = prompt[1:] if isinstance(asked, str) and prompt and prompt[0] == tokenizer.bos_id else prompt
+    return b"".join(map(tokenizer.token_bytes, shown)).decode(errors="replace")
+
+
+def _check_without_text(request: Request) -> None:
+    """An answer that is token ids alone has nothing that is found in text."""
+    asked = {"stop": request.sampling.stop, "tools": request.tools, "echo": request.echo}
+    for name, value in asked.items():
+        if value:
+            raise InvalidRequest(f"{name}: not together with detokenize: false", param=name)
+
+
+def _last(ids: tuple[int, ...], limit: int, bos_id: int | None) -> tuple[int, ...]:
+    """The last tokens. One that begins every text stays at the beginning."""
+    if bos_id is not None and ids[0] == bos_id and limit > 1:
+        return (bos_id, *ids[len(ids) - limit + 1 :])
+    return ids[len(ids) - limit :]
+
+
+def _plain_prompt(model: LocalModel, request: Request) -> tuple[int, ...]:
+    (prompt,) = request.prompts or ("",)
+    special = request.template.add_special_tokens if request.template is not None else None
+    begins = special is not False
+
+    def encoded(text: str, *, begins: bool) -> tuple[int, ...]:
+        return tuple(model.tokenizer.encode(text, add_special_tokens=begins))
+
+    if request.suffix is None:
+        return encoded(prompt, begins=begins) if isinstance(prompt, str) else prompt
+    if model.infill is None:
+        raise UnsupportedParameter(f"suffix: the model '{model.name}' was not trained to fill in", param="suffix")
+    if request.echo:
+        raise InvalidRequest("suffix: not together with echo", param="suffix")
+    before = encoded(prompt, begins=False) if isinstance(prompt, str) else prompt
+    filled = model.infill.prompt(before, encoded(request.suffix, begins=False))
+    bos_id = model.tokenizer.bos_id
+    adds_bos = begins and bos_id is not None and encoded("", begins=True)[:1] == (bos_id,)
+    return (bos_id, *filled) if adds_bos and bos_id is not None else filled
+
+
+def _given_prompt(model: LocalModel, request: Request, ids: tuple[int, ...]) -> ModelPrompt:
+    """A chat whose prompt the client has rendered itself."""
+    _check_tools(model, request)
+    form = model.formats.reasoning
+    tail = b"".join(map(model.tokenizer.token_bytes, ids[-_TAIL:])).decode(errors="replace")
+    return ModelPrompt(ids, form is not None and tail.rstrip().endswith(form.start))
+
+
+def _chat_prompt(model: LocalModel, request: Request, messages: Sequence[Message]) -> ModelPrompt:
+    _check_tools(model, request)
+    template = _template(model, request)
+    kwargs = thinking_variables(template, model.formats.reasoning, request.reasoning)
+    quote = model.tokenizer.quoted
+    text = render_prompt(template, messages, request.tools, request.template, kwargs=kwargs, quote=quote)
+    opens_reasoning = _ends_inside(model.formats.reasoning, text, request, messages)
+    begun = None if opens_reasoning else _begun_call(model, request)
+    if begun is not None:
+        text += begun.text
+    ids = tuple(model.tokenizer.encode(text, add_special_tokens=_adds_special(request), quoted=True))
+    return ModelPrompt(ids, opens_reasoning, None if begun is None else begun.tool)
+
+
+def _adds_special(request: Request) -> bool:
+    """A template writes them itself, so they are added to a chat only where that is asked for."""
+    return request.template is not None and bool(request.template.add_special_tokens)
+
+
+def _template(model: LocalModel, request: Request) -> ChatTemplate:
+    """The request's own template, or the model's."""
+    own = None if request.template is None else request.template.chat_template
+    if own is not None:
+        return request_template(own, model.tokenizer.bos_token, model.tokenizer.eos_token)
+    if model.template is None:
+        raise UnsupportedParameter(
+            f"messages: the model '{model.name}' has no chat template; use completions", param="messages"
+        )
+    return model.template
+
+
+class _BegunCall(NamedTuple):
+    tool: str
+    text: str
+
+
+def _begun_call(model: LocalModel, request: Request) -> _BegunCall | None:
+    """The call of a tool that was chosen by name, which the prompt can begin: the model does not think first."""
+    choice, effort = request.tool_choice, None if request.reasoning is None else request.reasoning.effort
+    thinks = model.formats.reasoning is not None and effort != "none"
+    if choice is None or choice.name is None or model.formats.tools is None or thinks:
+        return None
+    quote = model.tokenizer.quoted
+    text = begun_call(model.formats.tools, quote(choice.name), quote(json.dumps(choice.name, ensure_ascii=False)))
+    return None if text is None else _BegunCall(choice.name, text)
+
+
+def _ends_inside(form: ReasoningFormat | None, prompt: str, request: Request, messages: Sequence[Message]) -> bool:
+    """Whether the prompt, or the final message that is to be continued, has opened reasoning and not closed it."""
+    if form is None:
+        return False
+    if request.template is not None and request.template.continue_final_message:
+        begun = text_of(messages[-1].parts)
+        return begun.rfind(form.start) > begun.rfind(form.end)
+    return prompt.rstrip().endswith(form.start)
+
+
+def _check_tools(model: LocalModel, request: Request) -> None:
+    """A call can be read back only in a known form, and enforced only where the form can be written as a grammar."""
+    if request.tools and not model.formats.reads_calls:
+        raise UnsupportedParameter(
+            f"tools: the form in which the model '{model.name}' writes tool calls is not known; set its tool_format",
+            param="tools",
+        )
+    choice = request.tool_choice
+    is_bound = choice is not None and (choice.mode == REQUIRED or choice.allowed is not None)
+    if model.formats.has_channels and (is_bound or any(tool.strict for tool in request.tools or ())):
+        raise UnsupportedParameter(
+            f"tool_choice: calls of the model '{model.name}' cannot be enforced, nor can strict tools",
+            param="tool_choice",
+        )

@@ -1,0 +1,93 @@
+"""Other servers' spellings become the fields that they stand for, once, and only where the surface has such a field."""
+
+import json
+from typing import Any
+
+import pytest
+
+from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.request import LoraAdapter, ReasoningOptions, Request, set_fields
+from adapters.openai.aliases import ALIASES, resolved
+from adapters.openai.chat.parse import parse_chat
+from adapters.openai.completions.parse import parse_completions
+
+ON = ReasoningOptions(mode="enabled", budget_tokens=9)
+
+
+def chat(**fields: Any) -> Request:
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], **fields}
+    return resolved(parse_chat(json.dumps(body).encode(), max_depth=20))
+
+
+def completion(**fields: Any) -> Request:
+    return resolved(parse_completions(json.dumps({"model": "m", "prompt": "x", **fields}).encode(), max_depth=20))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "expected"),
+    [
+        ("repeat_penalty", 1.5, "sampling.repetition_penalty", 1.5),
+        ("no_stop_trim", True, "sampling.include_stop", True),
+        ("min_new_tokens", 3, "sampling.min_tokens", 3),
+        ("typical", 0.5, "sampling.typical_p", 0.5),
+        ("n_predict", 7, "max_tokens", 7),
+        ("max_new_tokens", 7, "max_tokens", 7),
+        ("input_ids", [1, 2], "prompt_token_ids", (1, 2)),
+        ("rid", "r", "request_id", "r"),
+        ("lora_path", "a", "adapter", LoraAdapter(name="a")),
+        ("lora_request", {"name": "a", "path": "/x"}, "adapter", LoraAdapter(name="a")),
+        ("return_tokens", True, "return_token_ids", True),
+        ("thinking", True, "reasoning", ReasoningOptions(mode="enabled")),
+        ("thinking", False, "reasoning", ReasoningOptions(effort="none")),
+        ("thinking", {"type": "enabled", "budget_tokens": 9}, "reasoning", ON),
+        ("thinking", {"type": "disabled"}, "reasoning", ReasoningOptions(effort="none")),
+        ("thinking", {"type": "adaptive"}, "reasoning", None),
+        ("enable_thinking", False, "reasoning", ReasoningOptions(effort="none")),
+        ("reasoning", {"effort": "low", "exclude": True}, "reasoning", ReasoningOptions(effort="low", include=False)),
+        ("reasoning", {"enabled": True, "max_tokens": 9}, "reasoning", ON),
+        ("reasoning_format", "none", "reasoning", ReasoningOptions(separate=False)),
+        ("reasoning_format", "deepseek", "reasoning", None),
+    ],
+)  # fmt: skip
+def test_a_spelling_stands_for_its_field(name: str, value: object, field: str, expected: object) -> None:
+    found: Any = chat(**{name: value})
+    for step in field.split("."):
+        found = getattr(found, step)
+    assert found == expected
+    assert chat(**{name: value}).extras == {}
+
+
+def test_before_it_is_resolved_a_spelling_is_as_it_came() -> None:
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "x"}], "repeat_penalty": 1.50}'
+    assert parse_chat(body, max_depth=20).extras == {"repeat_penalty": b"1.50"}
+
+
+def test_a_surface_without_the_field_has_no_spelling_of_it() -> None:
+    request = completion(thinking=True, input_ids=[1], reasoning_format="none", repeat_penalty=1.5, brand_new=1)
+    assert request.extras.keys() == {"thinking", "input_ids", "reasoning_format", "brand_new"}
+    assert set_fields(request) == ["prompts", "repetition_penalty"]
+
+
+def test_null_says_nothing() -> None:
+    assert all(chat(**{name: None}).extras == {} for name in ALIASES)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"repeat_penalty": 1.5, "repetition_penalty": 1.5},
+        {"n_predict": 1, "max_tokens": 1},
+        {"thinking_budget": 1, "reasoning_budget_tokens": 1},
+        {"repeat_penalty": 0},
+        {"repeat_penalty": "x"},
+        {"thinking": {"type": "enabled", "depth": 1}},
+        {"thinking": {"type": "on"}},
+        {"stream_reasoning": False},
+        {"timings_per_token": True},
+        {"lora_request": {"path": "x"}},
+    ],
+)
+def test_what_cannot_be_is_refused_by_the_clients_word(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        chat(**fields)
+    assert caught.value.param in fields
