@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet
 TORCH := 'torch>=2.11,<2.14'
 KERNELS := setup.py $(wildcard local_engine/kernels/cpu/src/*)
 
-.PHONY: run test test-all check format bench clean
+.PHONY: run test test-all check format bench kernels sanitize sanitize-neon wheels clean
 
 run: $(VENV)/local
 	$(BIN)/gateway --config run.yaml
@@ -34,6 +34,34 @@ format:
 
 bench: $(VENV)/dev
 	$(BIN)/python bench/gateway/compare.py
+
+# The CPU kernels anew, for this machine.
+kernels: $(VENV)/local
+	$(BIN)/python setup.py build_ext --inplace --force
+
+# The kernels' own tests under AddressSanitizer and UBSan, and under ThreadSanitizer. Needs GCC or Clang; some minutes.
+KERNELS_TEST := tests/local_engine/kernels/cpu/kernels_test.cpp \
+	$(filter-out %/api.cpp,$(wildcard local_engine/kernels/cpu/src/*.cpp))
+KERNELS_FLAGS := -std=c++17 -O1 -g -ffp-contract=off -fno-math-errno -pthread -Ilocal_engine/kernels/cpu/src
+sanitize:
+	mkdir -p build
+	for flags in "" "-mavx2 -mfma -mf16c" "-march=native"; do \
+		$(CXX) $(KERNELS_FLAGS) $$flags -fsanitize=address,undefined -fno-sanitize-recover=all $(KERNELS_TEST) \
+			-o build/kernels_test && build/kernels_test 1 100 || exit 1; \
+	done
+	$(CXX) $(KERNELS_FLAGS) -march=native -fsanitize=thread $(KERNELS_TEST) -o build/kernels_test
+	build/kernels_test 1 100
+
+# The same tests on an emulated ARM CPU. Needs Debian's g++-aarch64-linux-gnu and qemu-user.
+sanitize-neon:
+	mkdir -p build
+	aarch64-linux-gnu-g++ $(KERNELS_FLAGS) -march=armv8.2-a+dotprod -static $(KERNELS_TEST) -o build/kernels_test_neon
+	qemu-aarch64 -cpu max build/kernels_test_neon 1 100
+
+# manylinux wheels with all builds of the kernels in them; needs Docker or Podman. Settings: pyproject.toml.
+wheels: $(VENV)/local
+	$(PIP) cibuildwheel
+	$(BIN)/cibuildwheel --platform linux --output-dir dist
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info local_engine/kernels/cpu/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
