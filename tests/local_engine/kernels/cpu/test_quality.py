@@ -54,7 +54,7 @@ def test_a_long_text_loses_no_more_than_was_agreed(smollm2_path: Path, reference
     half = EngineConfig(dtype="bfloat16", kv_bytes=256 << 20)
     floor = agreement(expected, distribution(smollm2_path, tokens, half)) - 0.01
     for kv_dtype in ("bfloat16", "float32"):
-        got = distribution(smollm2_path, tokens, EngineConfig(kv_bytes=256 << 20, kv_dtype=kv_dtype))  # type: ignore[arg-type]
+        got = distribution(smollm2_path, tokens, EngineConfig(kv_bytes=256 << 20, kv_dtype=kv_dtype))
         assert divergence(expected, got) < 0.005
         assert perplexity(got, tokens) == pytest.approx(perplexity(expected, tokens), rel=0.01)
         assert agreement(expected, got) >= floor

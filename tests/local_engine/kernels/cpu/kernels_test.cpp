@@ -1,0 +1,249 @@
+// The kernels on random shapes, as a program of their own: for sanitizers, and for CPUs that are only emulated here.
+//
+//   kernels_test SEED ROUNDS
+//
+// Ends with 0 and a checksum of all products and attention results, which is the same for every instruction set.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <vector>
+
+#include "decoder.h"
+#include "half.h"
+#include "multiply.h"
+#include "pack.h"
+
+namespace {
+
+using namespace kernels;
+
+std::mt19937 random_bits;
+uint64_t checksum = 14695981039346656037u;
+
+int below(int bound) { return static_cast<int>(random_bits() % static_cast<uint32_t>(bound)); }
+float uniform() { return static_cast<float>(random_bits() % 65536u) / 32768.0f - 1.0f; }
+
+void fold(const float* values, size_t count) {
+  for (size_t i = 0; i < count; i++) checksum = (checksum ^ bits_of(values[i])) * 1099511628211u;
+}
+
+void require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "failed: %s\n", what);
+  std::exit(1);
+}
+
+std::vector<float> floats(size_t count) {
+  std::vector<float> result(count);
+  for (float& value : result) value = uniform();
+  return result;
+}
+
+// Rows of any bits, with scales of ordinary sizes.
+std::vector<uint8_t> file_rows(int32_t type, int rows, int columns) {
+  std::vector<uint8_t> result(static_cast<size_t>(file_row_bytes(type, columns)) * rows);
+  for (uint8_t& byte : result) byte = static_cast<uint8_t>(random_bits());
+  const auto put = [&](size_t at, float value) {
+    const uint16_t half = to_half(value);
+    std::memcpy(&result[at], &half, 2);
+  };
+  const int blocks = type == kFileF32 || type == kFileF16 || type == kFileBF16 ? 0 : columns / (type >= kFileQ4_K ? 256 : 32);
+  const size_t block_bytes = blocks == 0 ? 0 : file_row_bytes(type, columns) / blocks;
+  for (size_t at = 0; blocks > 0 && at < result.size(); at += block_bytes) {
+    put(at + (type == kFileQ6_K ? 208 : 0), 0.01f * (1.1f + uniform()));
+    if (type == kFileQ4_1 || type == kFileQ5_1 || type == kFileQ4_K || type == kFileQ5_K) put(at + 2, 0.01f * uniform());
+  }
+  if (blocks == 0) {
+    for (int i = 0; i < rows * columns; i++) {
+      const float value = 0.1f * uniform();
+      const uint16_t half = type == kFileF16 ? to_half(value) : to_bfloat(value);
+      if (type == kFileF32) std::memcpy(&result[i * 4], &value, 4);
+      else std::memcpy(&result[i * 2], &half, 2);
+    }
+  }
+  return result;
+}
+
+// A packed matrix that owns its memory.
+struct Packed {
+  Buffer<uint8_t> memory;
+  Matrix matrix;
+
+  Packed(int32_t type, int rows, int columns) {
+    const std::vector<uint8_t> stored = file_rows(type, rows, columns);
+    matrix = {nullptr, nullptr, packed_format(type), rows, columns, 0};
+    memory.reserve(tile_bytes(matrix.format, columns) * matrix.tiles());
+    pack_rows(type, stored.data(), rows, columns, memory.data());
+    matrix.data = memory.data();
+  }
+};
+
+constexpr int32_t kTypes[] = {kFileF32,  kFileF16,  kFileBF16, kFileQ4_0, kFileQ4_1, kFileQ5_0,
+                              kFileQ5_1, kFileQ8_0, kFileQ4_K, kFileQ5_K, kFileQ6_K};
+
+void test_products() {
+  const int32_t type = kTypes[below(std::size(kTypes))];
+  const int rows = 1 + below(70);
+  const int columns = (1 + below(9)) * (type >= kFileQ4_K && type != kFileBF16 ? 256 : 32);
+  const int count = 1 + below(21);
+  const Packed packed(type, rows, columns);
+  Activations x;
+  x.columns = columns;
+  x.fine = below(2) == 1;
+  x.reserve(count, columns);
+  for (int row = 0; row < count; row++) {
+    for (int i = 0; i < columns; i++) x.row(row)[i] = uniform() * (below(40) == 0 ? 20.0f : 1.0f);
+    x.quantise(row, 0, columns);
+  }
+  std::vector<float> out(static_cast<size_t>(count) * kTile);
+  std::vector<float> weights(columns);
+  for (int tile = 0; tile < packed.matrix.tiles(); tile++) {
+    multiply(packed.matrix, tile, x, 0, count, out.data());
+    fold(out.data(), out.size());
+    for (int lane = 0; lane < kTile && tile * kTile + lane < rows; lane++) {
+      unpack_row(packed.matrix, tile * kTile + lane, weights.data());
+      for (int row = 0; row < count; row++) {
+        double exact = 0;
+        double slack = 1e-4;
+        for (int i = 0; i < columns; i++) {
+          exact += static_cast<double>(weights[i]) * x.row(row)[i];
+          slack += std::fabs(weights[i]) * (is_dense(packed.matrix.format) ? 1e-5 : x.scales.data()[(row * columns + i) / 16]);
+        }
+        require(std::fabs(out[row * kTile + lane] - exact) <= slack, "a product");
+      }
+    }
+  }
+}
+
+// One head's attention against a plain one in double precision.
+template <class Cache>
+void test_attention() {
+  const KvLayout layout{1 + below(40), 1 + below(2), 32 * (1 + below(8)), sizeof(typename Cache::Item)};
+  const int heads = 1 + below(5);
+  const int length = 1 + below(600);
+  const int rows = 1 + below(std::min(length, 8));
+  const int window = below(3) == 0 ? 1 + below(length) : 0;
+  const int num_blocks = length / layout.block_size + 2;
+  Buffer<uint8_t> memory;
+  memory.reserve(layout.block_bytes() * num_blocks);
+  std::fill(memory.data(), memory.data() + layout.block_bytes() * num_blocks, 0xff);  // no number anywhere
+  const KvLayer layer(layout, memory.data());
+  std::vector<int32_t> blocks(num_blocks);
+  for (int i = 0; i < num_blocks; i++) blocks[i] = num_blocks - 1 - i;
+  const int head_dim = layout.head_dim;
+  const int kv_head = below(layout.kv_heads);
+  const std::vector<float> keys = floats(static_cast<size_t>(length) * head_dim);
+  const std::vector<float> values = floats(static_cast<size_t>(length) * head_dim);
+  for (int i = 0; i < length; i++)
+    layer.write<Cache>(blocks[i / layout.block_size], i % layout.block_size, kv_head, &keys[i * head_dim], &values[i * head_dim]);
+  const std::vector<float> queries = floats(static_cast<size_t>(rows) * heads * head_dim);
+  std::vector<float> out(queries.size());
+  const float cap = below(2) == 0 ? 0.0f : 5.0f;
+  const AttentionTask task{queries.data(), out.data(), heads * head_dim, heads * head_dim, rows, heads, kv_head,
+                           blocks.data(), length - rows, window, cap};
+  AttentionScratch scratch;
+  attend<Cache>(layer, task, scratch);
+  fold(out.data(), out.size());
+  const double slack = sizeof(typename Cache::Item) == 4 ? 1e-4 : 0.05;
+  for (int query = 0; query < rows * heads; query++) {
+    const int position = length - rows + query / heads;
+    std::vector<double> total(head_dim);
+    double sum = 0;
+    for (int i = window > 0 ? std::max(0, position + 1 - window) : 0; i <= position; i++) {
+      double score = 0;
+      for (int d = 0; d < head_dim; d++) score += static_cast<double>(queries[query * head_dim + d]) * keys[i * head_dim + d];
+      if (cap != 0.0f) score = cap * std::tanh(score / cap);
+      const double weight = std::exp(score);
+      sum += weight;
+      for (int d = 0; d < head_dim; d++) total[d] += weight * values[i * head_dim + d];
+    }
+    for (int d = 0; d < head_dim; d++)
+      require(std::fabs(out[query * head_dim + d] - total[d] / sum) <= slack, "attention");
+  }
+}
+
+// A small random decoder: rows computed together, cut and alone, on any number of threads, are the same bits.
+void test_decoder() {
+  const int hidden = 32 * (1 + below(3));
+  const int head_dim = 32 * (1 + below(2));
+  const int kv_heads = 1 + below(2);
+  const int heads = kv_heads * (1 + below(3));
+  const int intermediate = 32 * (1 + below(4));
+  const int vocabulary = 3 + below(60);
+  const bool post_norms = below(2) == 0;
+  const int32_t types[] = {kFileQ4_1, kFileQ8_0, kFileQ5_0, kFileBF16, kFileF32};
+  const auto weight = [&](int rows, int columns) { return std::make_unique<Packed>(types[below(5)], rows, columns); };
+  std::vector<std::unique_ptr<Packed>> kept;
+  const auto matrix = [&](int rows, int columns) {
+    kept.push_back(weight(rows, columns));
+    return kept.back()->matrix;
+  };
+  const std::vector<float> norm = floats(512);
+  const std::vector<float> frequencies = floats(head_dim / 2);
+  Layer layers[2] = {};
+  for (Layer& layer : layers) {
+    layer.attention_norm = layer.mlp_norm = norm.data();
+    layer.query_norm = layer.key_norm = below(2) == 0 ? norm.data() : nullptr;
+    layer.post_attention_norm = layer.post_mlp_norm = post_norms ? norm.data() : nullptr;
+    layer.query = matrix(heads * head_dim, hidden);
+    layer.key = matrix(kv_heads * head_dim, hidden);
+    layer.value = matrix(kv_heads * head_dim, hidden);
+    layer.output = matrix(hidden, heads * head_dim);
+    layer.gate = matrix(intermediate, hidden);
+    layer.up = matrix(intermediate, hidden);
+    layer.down = matrix(hidden, intermediate);
+    layer.window = below(2) * 5;
+    layer.rope = below(2) - 1;
+  }
+  const Rope rope{frequencies.data(), 1.0f, head_dim};
+  const Matrix embedding = matrix(vocabulary, hidden);
+  const Decoder decoder{2,    hidden, intermediate, heads, kv_heads, head_dim, vocabulary, below(2), 1e-5f, 1.0f, 0.125f,
+                        0.0f, 0.0f,   1,            &rope, layers,   embedding, embedding, norm.data()};
+  const int length = 2 + below(40);
+  std::vector<int32_t> tokens(length);
+  std::vector<int32_t> positions(length);
+  std::vector<int32_t> sequences(length, 0);
+  for (int i = 0; i < length; i++) {
+    tokens[i] = below(vocabulary);
+    positions[i] = i;
+  }
+  const int block_size = 1 + below(20);
+  std::vector<int32_t> blocks(length / block_size + 1);
+  for (size_t i = 0; i < blocks.size(); i++) blocks[i] = static_cast<int32_t>(blocks.size() - i);
+  const int32_t first_block = 0;
+  std::vector<float> first;
+  for (int threads = 1; threads <= 3; threads++) {
+    Session session(decoder, block_size, static_cast<int>(blocks.size()) + 1, threads == 2 ? 4 : 4, threads);
+    std::vector<float> states(static_cast<size_t>(length) * hidden);
+    for (int row = 0; row < length;) {
+      const int count = threads == 1 ? length : 1 + below(length - row);
+      const Step step{count, &tokens[row], &positions[row], &sequences[row], blocks.data(), &first_block, nullptr};
+      session.forward(step, &states[static_cast<size_t>(row) * hidden]);
+      row += count;
+    }
+    std::vector<float> logits(static_cast<size_t>(length) * vocabulary);
+    session.logits(states.data(), length, logits.data());
+    states.insert(states.end(), logits.begin(), logits.end());
+    if (threads == 1) first = states;
+    require(states == first, "equal states however they are computed");
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  require(count == 3, "kernels_test SEED ROUNDS");
+  random_bits.seed(static_cast<uint32_t>(std::atoi(arguments[1])));
+  for (int round = std::atoi(arguments[2]); round > 0; round--) {
+    test_products();
+    test_attention<SingleCache>();
+    test_attention<BfloatCache>();
+  }
+  const uint64_t result = checksum;
+  for (int round = std::atoi(arguments[2]) / 4; round > 0; round--) test_decoder();
+  std::printf("%016llx\n", static_cast<unsigned long long>(result));
+  return 0;
+}
