@@ -1,4 +1,4 @@
-"""Names of tools that an upstream forbids, as it allows them, and back.
+"""Names of tools, and ids of calls, that an upstream forbids, as it allows them; names also back.
 
 What a name becomes depends on the name alone, so that it is the same in every request: what is forbidden in it is
 replaced, and a piece of its hash keeps two names apart. A name that is allowed stays as it is.
@@ -8,10 +8,14 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Any, Protocol
 
-from adapters.canonical.request import Request
+from msgspec.structs import replace
 
-__all__ = ["NameRule"]
+from adapters.canonical.messages import Message, Part, ToolCall, ToolResult
+from adapters.canonical.request import Request, Tool
+
+__all__ = ["FixedIds", "Ids", "NameRule", "renamed"]
 
 _HASH_CHARS = 8
 
@@ -39,3 +43,66 @@ class NameRule:
         """The client's names by those that the upstream got in their place; empty where all are allowed."""
         names = [tool.name for tool in request.tools or () if tool.raw is None]
         return {sent: name for name in names if (sent := self.sent(name)) != name}
+
+
+class FixedIds:
+    """Ids for an upstream that demands letters and digits of one length: what is not of this kind becomes its hash."""
+
+    def __init__(self, length: int) -> None:
+        self._legal = re.compile(rf"[a-zA-Z0-9]{{{length}}}")
+        self._length = length
+
+    def sent(self, call_id: str) -> str:
+        if self._legal.fullmatch(call_id):
+            return call_id
+        return blake2b(call_id.encode(), digest_size=16).hexdigest()[: self._length]
+
+
+class Ids(Protocol):
+    """What the ids of calls become."""
+
+    def sent(self, call_id: str, /) -> str: ...
+
+
+def renamed(request: Request, names: NameRule | None, ids: Ids | None) -> Request:
+    """The request with names of tools, and ids of calls, as an upstream allows them; itself where all are allowed."""
+    if names is None and ids is None:
+        return request
+    changed: dict[str, Any] = {}
+    if names is not None:
+        if request.tools is not None:
+            tools = tuple([_named(tool, names) for tool in request.tools])
+            if any(new is not old for new, old in zip(tools, request.tools, strict=True)):
+                changed["tools"] = tools
+        choice = request.tool_choice
+        if choice is not None and choice.name is not None and names.sent(choice.name) != choice.name:
+            changed["tool_choice"] = replace(choice, name=names.sent(choice.name))
+    if request.messages is not None:
+        messages = tuple([_message(message, names, ids) for message in request.messages])
+        if any(new is not old for new, old in zip(messages, request.messages, strict=True)):
+            changed["messages"] = messages
+    return replace(request, **changed) if changed else request
+
+
+def _named(tool: Tool, names: NameRule) -> Tool:
+    if tool.raw is not None or (sent := names.sent(tool.name)) == tool.name:
+        return tool
+    return replace(tool, name=sent)
+
+
+def _message(message: Message, names: NameRule | None, ids: Ids | None) -> Message:
+    if not any(type(part) is ToolCall or type(part) is ToolResult for part in message.parts):
+        return message
+    parts = tuple([_part(part, names, ids) for part in message.parts])
+    same = all(new is old for new, old in zip(parts, message.parts, strict=True))
+    return message if same else replace(message, parts=parts)
+
+
+def _part(part: Part, names: NameRule | None, ids: Ids | None) -> Part:
+    if isinstance(part, ToolCall):
+        name = part.name if names is None else names.sent(part.name)
+        call_id = part.id if ids is None else ids.sent(part.id)
+        return part if (name, call_id) == (part.name, part.id) else replace(part, name=name, id=call_id)
+    if isinstance(part, ToolResult) and ids is not None and (call_id := ids.sent(part.call_id)) != part.call_id:
+        return replace(part, call_id=call_id)
+    return part

@@ -4,6 +4,7 @@ A finish is said when the message stops: the stop word may come with usage that 
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -75,10 +76,12 @@ class _OpenBlock:
 
 
 class _Answer:
-    """The state of one answer. The provider's name goes with what the model thought."""
+    """The state of one answer. The provider's name goes with what the model thought; `names` are the client's names of
+    tools by those that were sent."""
 
-    def __init__(self, provider: str) -> None:
+    def __init__(self, provider: str, names: Mapping[str, str]) -> None:
         self._provider = provider
+        self._names = names
         self._blocks: dict[int, _OpenBlock] = {}
         self._parts = 0
         self._called = False
@@ -228,7 +231,8 @@ class _Answer:
         rest = {name: bytes(value) for name, value in decode_fields(raw).items() if name not in _CALL_FIELDS}
         said = {name: value for name, value in rest.items() if value != _NULL}
         data = ProviderData(MESSAGES, said) if said else None
-        out.append(ToolCallStarted(0, self._part_of(block), found.id, found.name, "function", data))
+        name = self._names.get(found.name, found.name)
+        out.append(ToolCallStarted(0, self._part_of(block), found.id, name, "function", data))
         value = bytes(found.input)
         if value not in _EMPTY:
             block.late_input = value  # whole bodies, and hosts that do not stream arguments
@@ -309,13 +313,13 @@ def _with_input(raw: bytes, joined: str) -> bytes:
     return orjson.dumps(fields)
 
 
-def stream_parser(provider: str) -> SseAnswerParser:
+def stream_parser(provider: str, names: Mapping[str, str]) -> SseAnswerParser:
     """The parser of a streamed answer."""
-    return SseAnswerParser(_Answer(provider))
+    return SseAnswerParser(_Answer(provider, names))
 
 
-def parse_whole(provider: str, body: bytes) -> list[Event]:
+def parse_whole(provider: str, body: bytes, names: Mapping[str, str]) -> list[Event]:
     """The events of a body that was not streamed."""
     out: list[Event] = []
-    _Answer(provider).read_whole(body, out)
+    _Answer(provider, names).read_whole(body, out)
     return out

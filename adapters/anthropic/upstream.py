@@ -11,11 +11,12 @@ from adapters.anthropic.model_traits import ModelTraits, traits_of
 from adapters.anthropic.thinking import DEFAULT_MAX_TOKENS, thinking_of
 from adapters.anthropic.tools import tool_choice_object, tool_objects
 from adapters.anthropic.turns import Conversation, conversation_of
-from adapters.anthropic.vocabulary import MESSAGES
+from adapters.anthropic.vocabulary import IDS, MESSAGES, NAMES
 from adapters.canonical.errors import GatewayError, InvalidRequest, UnsupportedParameter
 from adapters.canonical.events import Event
 from adapters.canonical.request import REQUIRED, Request
 from adapters.sse_answer import SseAnswerParser
+from adapters.tool_names import renamed
 
 __all__ = ["MessagesUpstream"]
 
@@ -67,6 +68,8 @@ class MessagesUpstream:
 
     def _body(self, request: Request) -> dict[str, Any]:
         traits = traits_of(request.model)
+        if request.dialect != MESSAGES:
+            request = renamed(request, NAMES, IDS)
         _check_forced(request, traits)
         conversation = conversation_of(request, self._provider)
         thinking = thinking_of(request, traits)
@@ -121,13 +124,18 @@ class MessagesUpstream:
             body.setdefault(field, orjson.Fragment(raw))
 
     def stream_parser(self, request: Request) -> SseAnswerParser:
-        return stream_parser(self._provider)
+        return stream_parser(self._provider, _names(request))
 
     def parse_body(self, request: Request, body: bytes) -> list[Event]:
-        return parse_whole(self._provider, body)
+        return parse_whole(self._provider, body, _names(request))
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:
         return parse_error(status, body)
+
+
+def _names(request: Request) -> Mapping[str, str]:
+    """The client's names of tools by those that were sent in their place."""
+    return {} if request.dialect == MESSAGES else NAMES.originals(request)
 
 
 def _check_forced(request: Request, traits: ModelTraits) -> None:

@@ -13,6 +13,7 @@ from adapters.canonical.events import ChoiceFinished
 from adapters.canonical.stop_reason import StopReason
 from adapters.json_fields import RawDecoder
 from adapters.sse import on_one_line
+from adapters.tool_names import NameRule
 
 __all__ = [
     "MESSAGES",
@@ -45,6 +46,10 @@ _STOP_WORDS = {
     StopReason.OTHER: "end_turn",
 }
 """Ours to the client's stop_reason. ERROR and CANCELLED are never a stop word but an error."""
+
+NAMES = NameRule(first="a-zA-Z0-9_-", allowed="a-zA-Z0-9_-", max_length=128)
+IDS = NameRule(first="a-zA-Z0-9_-", allowed="a-zA-Z0-9_-", max_length=128)
+"""What names of tools and ids of calls may be. A client of this dialect gets the API's own word on its own."""
 
 TOKEN_COUNT = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
 TOP_K = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])

@@ -13,6 +13,7 @@ __all__ = [
     "WireLegacyLogprobs",
     "WireEntry",
     "chat_logprobs_object",
+    "content_logprobs",
     "logprob_objects",
     "parse_chat_logprobs",
     "parse_legacy_logprobs",
@@ -36,9 +37,14 @@ class WireEntry(Struct):
 
 
 class WireChatLogprobs(Struct):
+    """`tokens` and what follows are the legacy form, in which Together answers chat as well."""
+
     content: list[WireEntry] | None = None
     refusal: list[WireEntry] | None = None
     reasoning_content: list[WireEntry] | None = None  # ours
+    tokens: list[str] | None = None
+    token_logprobs: list[float | None] | None = None
+    top_logprobs: list[dict[str, float] | None] | None = None
 
 
 class WireLegacyLogprobs(Struct):
@@ -46,6 +52,13 @@ class WireLegacyLogprobs(Struct):
     tokens: list[str] | None = None
     token_logprobs: list[float | None] | None = None
     top_logprobs: list[dict[str, float] | None] | None = None
+
+
+def content_logprobs(found: WireChatLogprobs) -> tuple[TokenLogprob, ...]:
+    """Those of the text, in either form."""
+    if found.tokens is None or found.content is not None:
+        return parse_chat_logprobs(found.content)
+    return parse_legacy_logprobs(WireLegacyLogprobs(None, found.tokens, found.token_logprobs, found.top_logprobs))
 
 
 def parse_chat_logprobs(entries: list[WireEntry] | None) -> tuple[TokenLogprob, ...]:

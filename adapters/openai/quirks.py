@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from adapters.tool_names import Ids, NameRule
+
 __all__ = ["Quirks"]
 
 
@@ -11,6 +13,9 @@ class Quirks(Struct, frozen=True, kw_only=True):
     """`limit_field` is where the token limit of chat goes. `names` overrides wire names of fields, by canonical name
     (`{"repetition_penalty": "repeat_penalty"}`). `stream_options` False: the upstream refuses that field.
     `developer_role` False: it knows only `system`. `defaults` are raw body fields sent where the request has none.
+    `tool_names` and `call_ids` are what it allows these to be. `cache_field` is where it takes cache hints on parts.
+    `prefix` True: a last message of the assistant that is to be continued says so itself. `end_marks` are texts for the
+    end of a turn that it leaves in its answers.
     """
 
     limit_field: str = "max_tokens"
@@ -18,3 +23,8 @@ class Quirks(Struct, frozen=True, kw_only=True):
     stream_options: bool = True
     developer_role: bool = True
     defaults: Mapping[str, bytes] = {}
+    tool_names: NameRule | None = None
+    call_ids: Ids | None = None
+    cache_field: str | None = None
+    prefix: bool = False
+    end_marks: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from providers.abilities import ForwardAnswer, ForwardCall
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
 from providers.models.narrowing import per_model
+from providers.remote.end_marks import without_end_marks
 from providers.remote.endpoint import PLAIN, Endpoint
 from providers.remote.exchange import exchange
 from providers.remote.http import HttpClient
@@ -113,7 +114,9 @@ class OpenAICompatible:
         if called != request.model:
             request = replace(request, model=called)
         header = self._vendor.request_id_header
-        return exchange(self._client, upstream, request, header, path=path, sign=endpoint.sign)
+        batches = exchange(self._client, upstream, request, header, path=path, sign=endpoint.sign)
+        marks = self._vendor.quirks.end_marks
+        return without_end_marks(batches, marks) if marks else batches
 
     def embedding_fields(self, model: str) -> frozenset[str]:
         return self._vendor.embedding_fields

@@ -4,7 +4,7 @@ Upstreams differ: ids repeated, empty or late, names that come late, indexes mis
 calls. Null, "" and absent are the same here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder
@@ -17,6 +17,9 @@ from adapters.openai.vocabulary import CHAT, CUSTOM, FUNCTION
 __all__ = ["CallDelta", "Calls", "FunctionDelta"]
 
 _decode_text = Decoder(str).decode
+
+
+_SAME_NAMES: Mapping[str, str] = {}
 
 
 class FunctionDelta(Struct):
@@ -55,11 +58,15 @@ class _Call:
 
 
 class Calls:
-    """The calls of one choice. `new_id` mints an id where the upstream gives none; `only_first` drops later calls."""
+    """The calls of one choice. `new_id` mints an id where the upstream gives none; `only_first` drops later calls;
+    `names` are the client's names of tools by those that were sent, where they differ."""
 
-    __slots__ = ("_by_index", "_choice", "_held", "_ids", "_new_id", "_only_first", "_order")
+    __slots__ = ("_by_index", "_choice", "_held", "_ids", "_names", "_new_id", "_only_first", "_order")
 
-    def __init__(self, choice: int, new_id: Callable[[], str], *, only_first: bool) -> None:
+    def __init__(
+        self, choice: int, new_id: Callable[[], str], *, only_first: bool, names: Mapping[str, str] = _SAME_NAMES
+    ) -> None:
+        self._names = names
         self._choice = choice
         self._new_id = new_id
         self._only_first = only_first
@@ -127,7 +134,8 @@ class Calls:
             shown = self._new_id()
         self._ids.add(shown)
         call.part = next_part()
-        out.append(ToolCallStarted(self._choice, call.part, shown, call.name, call.kind, call.data))
+        name = self._names.get(call.name, call.name)
+        out.append(ToolCallStarted(self._choice, call.part, shown, name, call.kind, call.data))
         held = self._held.pop(call, "")
         if held:
             call.has_arguments = True

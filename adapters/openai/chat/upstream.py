@@ -5,7 +5,7 @@ A whole answer is read by the same state machine as a stream: its message is one
 
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -28,20 +28,23 @@ from adapters.canonical.request import Request
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import TokenLogprob
 from adapters.openai.answer import Answer, FinishBooks, WireChunk, parse_whole, parser_of
+from adapters.openai.cache_fields import with_cache_fields
 from adapters.openai.chat.calls import CallDelta, Calls, FunctionDelta
 from adapters.openai.content import REASONING_DETAILS, message_object
 from adapters.openai.errors import error_from_object, parse_error
-from adapters.openai.logprobs import WireChatLogprobs, parse_chat_logprobs
+from adapters.openai.logprobs import WireChatLogprobs, WireEntry, content_logprobs, parse_chat_logprobs
 from adapters.openai.quirks import Quirks
 from adapters.openai.request_fields import add_extras, field_values, stop_and_bias, stream_options
 from adapters.openai.response_format import format_fields
 from adapters.openai.tools import tool_choice_object, tool_object
 from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, TokenId
 from adapters.sse_answer import SseAnswerParser
+from adapters.tool_names import renamed
 
 __all__ = ["ChatUpstream"]
 
 _UNSENT = Raw()
+_CONTINUED = "continue_final_message"
 _NO_DETAILS = (b"null", b"[]")
 
 
@@ -81,7 +84,7 @@ class _Choice(Struct, forbid_unknown_fields=True):
     delta: _Delta | None = None
     message: _Delta | None = None
     finish_reason: str | None = None
-    logprobs: WireChatLogprobs | None = None
+    logprobs: WireChatLogprobs | float | None = None  # a bare number (Together): that of the delta's one token
     stop_reason: str | TokenId | None = None  # vLLM
     matched_stop: str | TokenId | None = None  # SGLang
     token_ids: list[TokenId] | None = None
@@ -108,6 +111,9 @@ class ChatUpstream:
 
     def render_request(self, request: Request) -> bytes:
         quirks = self._quirks
+        request = renamed(request, quirks.tool_names, quirks.call_ids)
+        if quirks.cache_field is not None:
+            request = with_cache_fields(request, quirks.cache_field)
         body: dict[str, Any] = {"model": request.model, "messages": self._messages(request)}
         if request.stream:
             body["stream"] = True
@@ -128,6 +134,8 @@ class ChatUpstream:
         if request.output_format is not None:
             body.update(format_fields(request.output_format, request.dialect))
         add_extras(body, request, CHAT, quirks.defaults)
+        if quirks.prefix and body.pop(_CONTINUED, None):
+            body["messages"][-1]["prefix"] = True
         return orjson.dumps(body)
 
     def _messages(self, request: Request) -> list[dict[str, Any]]:
@@ -145,7 +153,8 @@ class ChatUpstream:
         return parse_whole(self._answer(request), body)
 
     def _answer(self, request: Request) -> Answer:
-        return Answer(_ChoiceReader(request, self._new_id), _CHUNK, CHAT, _TEXT_FIELD)
+        names = {} if self._quirks.tool_names is None else self._quirks.tool_names.originals(request)
+        return Answer(_ChoiceReader(request, self._new_id, names), _CHUNK, CHAT, _TEXT_FIELD)
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:
         return parse_error(status, body)
@@ -182,7 +191,8 @@ class _OpenChoice:
 class _ChoiceReader:
     """Deltas of all choices to events."""
 
-    def __init__(self, request: Request, new_id: Callable[[], str]) -> None:
+    def __init__(self, request: Request, new_id: Callable[[], str], names: Mapping[str, str]) -> None:
+        self._names = names
         self.books = FinishBooks(request.num_choices)
         self._new_id = new_id
         self._only_first_call = request.parallel_tool_calls is False
@@ -200,7 +210,7 @@ class _ChoiceReader:
         choice = self._choices.get(index)
         if choice is None:
             self.books.begin(index)
-            calls = Calls(index, self._new_id, only_first=self._only_first_call)
+            calls = Calls(index, self._new_id, only_first=self._only_first_call, names=self._names)
             choice = self._choices[index] = _OpenChoice(index, calls)
         if delta is not None:
             _feed_delta(choice, delta, found, out)
@@ -240,7 +250,9 @@ def _feed_delta(choice: _OpenChoice, delta: _Delta, found: _Choice, out: list[Ev
     reasoning = delta.reasoning_content or delta.reasoning
     tokens = _NO_TOKENS
     if found.logprobs is not None or found.token_ids:
-        tokens = _read_tokens(found, text_follows=bool(text) or not reasoning)
+        if isinstance(found.logprobs, float | int):
+            found.logprobs = WireChatLogprobs([WireEntry(text or reasoning or "", found.logprobs)])
+        tokens = _read_tokens(found, found.logprobs, text_follows=bool(text) or not reasoning)
     if reasoning or tokens.reasoning:
         part = choice.part_of("reasoning")
         out.append(ReasoningDelta(index, part, reasoning or "", False, tokens.reasoning, tokens.reasoning_ids))
@@ -302,10 +314,10 @@ class _Tokens(Struct, frozen=True, gc=False):
 _NO_TOKENS = _Tokens()
 
 
-def _read_tokens(found: _Choice, *, text_follows: bool) -> _Tokens:
+def _read_tokens(found: _Choice, said: WireChatLogprobs | None, *, text_follows: bool) -> _Tokens:
     """Where a delta has reasoning alone, vLLM gives the reasoning's tokens in the place of the text's."""
-    logprobs = found.logprobs or WireChatLogprobs()
-    content = parse_chat_logprobs(logprobs.content)
+    logprobs = said or WireChatLogprobs()
+    content = content_logprobs(logprobs)
     refusal = parse_chat_logprobs(logprobs.refusal)
     reasoning = parse_chat_logprobs(logprobs.reasoning_content)
     ids = tuple(found.token_ids or ())

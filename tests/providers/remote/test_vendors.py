@@ -1,14 +1,27 @@
 """The rows are consistent with what the router and the dialect know, and with how their vendors differ."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from adapters.canonical.embedding import EmbeddingRequest
-from adapters.canonical.messages import DEVELOPER, Message, Text
-from adapters.canonical.request import EXPRESSIBLE_FIELDS, ReasoningOptions, Request, Sampling, TemplateOptions
+from adapters.canonical.events import ToolCallStarted
+from adapters.canonical.messages import (
+    ASSISTANT,
+    DEVELOPER,
+    SYSTEM,
+    TOOL,
+    USER,
+    CacheHint,
+    Message,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from adapters.canonical.request import EXPRESSIBLE_FIELDS, ReasoningOptions, Request, Sampling, TemplateOptions, Tool
 from adapters.canonical.rerank import RerankRequest
 from adapters.openai.chat.upstream import ChatUpstream
 from adapters.openai.completions.upstream import CompletionsUpstream
@@ -147,3 +160,66 @@ def test_a_vendor_that_knows_no_developer_gets_a_system_message(vendor: str, rol
 def test_a_vendor_that_refuses_stream_options_gets_none() -> None:
     assert "stream_options" not in rendered(VENDORS["mistral"], stream=True)
     assert "stream_options" in rendered(VENDORS["openai"], stream=True)
+
+
+NAMED = tuple(name for name, vendor in VENDORS.items() if vendor.quirks.tool_names is not None)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_names_of_tools_that_a_vendor_forbids_are_mapped_and_come_back(name: str) -> None:
+    quirks = VENDORS[name].quirks
+    call = ToolCall(id="an id:1", name="get.it", arguments="{}")
+    messages = (
+        Message(role=ASSISTANT, parts=(call,)),
+        Message(role=TOOL, parts=(ToolResult(call_id="an id:1", parts=(Text(text="ok"),)),)),
+    )
+    request = Request(model="m", dialect="d", messages=messages, tools=(Tool(kind="function", name="get.it"),))
+    body = json.loads(ChatUpstream(quirks).render_request(request))
+    sent = body["tools"][0]["function"]["name"]
+    made = body["messages"][0]["tool_calls"][0]
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", sent)
+    assert made["function"]["name"] == sent
+    assert made["id"] == body["messages"][1]["tool_call_id"]
+    answer = {"tool_calls": [{"id": "c", "type": "function", "function": {"name": sent, "arguments": "{}"}}]}
+    whole = {"choices": [{"index": 0, "message": answer, "finish_reason": "tool_calls"}]}
+    events = ChatUpstream(quirks).parse_body(request, json.dumps(whole).encode())
+    assert [event.name for event in events if isinstance(event, ToolCallStarted)] == ["get.it"]
+
+
+def test_mistral_gets_ids_of_nine_letters_and_digits_and_a_prefix() -> None:
+    quirks = VENDORS["mistral"].quirks
+    ids = ("call_0123456789", "abcDEF123")
+    calls = tuple([ToolCall(id=one, name="f", arguments="{}") for one in ids])
+    message = Message(role=ASSISTANT, parts=calls)
+    request = Request(
+        model="m", dialect="d", messages=(message,), template=TemplateOptions(continue_final_message=True)
+    )
+    body = json.loads(ChatUpstream(quirks).render_request(request))
+    sent = [call["id"] for call in body["messages"][0]["tool_calls"]]
+    assert [bool(re.fullmatch(r"[a-zA-Z0-9]{9}", one)) for one in sent] == [True, True]
+    assert sent[1] == "abcDEF123"
+    assert body["messages"][0]["prefix"] is True
+    assert "continue_final_message" not in body
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("openai", "prompt_cache_breakpoint", {"mode": "explicit"}),
+        ("openrouter", "cache_control", {"type": "ephemeral", "ttl": "1h"}),
+    ],
+)
+def test_cache_hints_go_where_a_vendor_takes_them_four_at_most(name: str, field: str, value: Any) -> None:
+    def said(role: str) -> Message:
+        return Message(role=role, parts=(Text(text="x", cache=CacheHint(ttl="1h")),))
+
+    messages = (said(SYSTEM), *[said(USER) for _ in range(6)])
+    request = Request(model="m", dialect="anthropic.messages", messages=messages)
+    body = json.loads(ChatUpstream(VENDORS[name].quirks).render_request(request))
+    found = [
+        message["content"][0].get(field) if isinstance(message["content"], list) else None
+        for message in body["messages"]
+    ]
+    assert found == [value, None, None, None, value, value, value]
+    plain = json.loads(ChatUpstream(VENDORS["vllm"].quirks).render_request(request))
+    assert [message["content"] for message in plain["messages"]] == ["x"] * 7
