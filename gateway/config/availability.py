@@ -13,9 +13,7 @@ __all__ = ["NOT_AVAILABLE", "find_unavailable"]
 
 NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "server.workers": (1,),
-    "auth.jwt": (),
     "auth.pass_through": (False,),
-    "auth.hash_secret": (),
     "providers.*.tensor_parallel": (1,),
     "providers.*.deterministic": (False,),
     "cache": (),

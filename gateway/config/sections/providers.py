@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag, ValidationInfo, field_validator
 
-from gateway.config.availability import PROVIDER_TYPES_TO_COME
 from gateway.config.faults import did_you_mean
 from gateway.config.sections.local import LocalProvider, known_text_format
 from gateway.config.sections.section import (
@@ -23,7 +22,15 @@ from gateway.config.sections.section import (
     empty_map,
 )
 
-__all__ = ["AnthropicProvider", "BedrockProvider", "GeminiProvider", "Provider", "Providers", "RemoteProvider"]
+__all__ = [
+    "AnthropicProvider",
+    "AzureProvider",
+    "BedrockProvider",
+    "GeminiProvider",
+    "Provider",
+    "Providers",
+    "RemoteProvider",
+]
 
 
 def _known_types(info: ValidationInfo) -> Collection[str]:
@@ -61,8 +68,6 @@ class RemoteProvider(Section):
         known = _known_types(info)
         if value in known:
             return value
-        if value in PROVIDER_TYPES_TO_COME:
-            raise ValueError(f"the provider type '{value}' is not available in this version")
         raise ValueError(f"unknown provider type '{value}'{did_you_mean(value, sorted(known))}")
 
     @field_validator("reasoning_format", "tool_format")
@@ -87,6 +92,13 @@ class GeminiProvider(RemoteProvider):
     region: Text | None = Field(default=None, description="Region of Vertex AI; default: global.")
 
 
+class AzureProvider(RemoteProvider):
+    api_version: Text | None = Field(default=None, description="Version of the classic API; default: the v1 API.")
+    deployments: FrozenMap[Text] = Field(
+        default_factory=empty_map, description="Names of deployments by those of models, where they differ."
+    )
+
+
 class BedrockProvider(RemoteProvider):
     region: Text | None = Field(default=None, description="AWS region.")
 
@@ -94,6 +106,7 @@ class BedrockProvider(RemoteProvider):
 _SPECIAL = {
     "local": "LocalProvider",
     "anthropic": "AnthropicProvider",
+    "azure": "AzureProvider",
     "bedrock": "BedrockProvider",
     "gemini": "GeminiProvider",
 }
@@ -108,6 +121,7 @@ Provider = Annotated[
     Annotated[LocalProvider, Tag("LocalProvider")]
     | Annotated[RemoteProvider, Tag("RemoteProvider")]
     | Annotated[AnthropicProvider, Tag("AnthropicProvider")]
+    | Annotated[AzureProvider, Tag("AzureProvider")]
     | Annotated[BedrockProvider, Tag("BedrockProvider")]
     | Annotated[GeminiProvider, Tag("GeminiProvider")],
     Discriminator(_tag),
@@ -117,7 +131,7 @@ Provider = Annotated[
 def _types_from_names(value: object, info: ValidationInfo) -> object:
     if not isinstance(value, Mapping):
         return value
-    kinds = {*_known_types(info), *PROVIDER_TYPES_TO_COME}
+    kinds = _known_types(info)
     return {
         name: {"type": name, **entry} if isinstance(entry, Mapping) and name in kinds else entry
         for name, entry in value.items()

@@ -11,6 +11,7 @@ from gateway.config import Config, ConfigError, parse_config
 TYPES = (
     "anthropic",
     "azure",
+    "bedrock",
     "gemini",
     "local",
     "mistral",
