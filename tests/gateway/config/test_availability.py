@@ -15,8 +15,8 @@ def test_the_whole_format_is_known_and_only_what_is_missing_is_refused() -> None
     why = "cannot be read: No such file or directory"
     assert missing == [
         f"run.yaml:17: providers.claude.api_key: the file '/nowhere/anthropic' {why}",
-        "run.yaml:17: providers.claude.api_key: the key is empty; leave it out if none is needed, or switch the provider "
-        "off with 'enabled: auto'",
+        "run.yaml:17: providers.claude.api_key: the key is empty; leave it out if none is needed, or switch the "
+        "provider off with 'enabled: auto'",
         f"run.yaml:72: prices.file: prices.yaml: {why}",
     ]
     assert len(lines) > len(missing)

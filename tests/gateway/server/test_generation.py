@@ -15,7 +15,8 @@ from adapters.canonical.errors import (
     UpstreamRateLimited,
     UpstreamUnreachable,
 )
-from providers.base import Capabilities
+from adapters.canonical.events import Started
+from providers.base import Batch, Capabilities
 from providers.testing.scripted import Script, ScriptedProvider
 from tests.gateway.server.running import FINISH, HELLO, Running, chat, error_of, running, text, until
 
@@ -66,6 +67,14 @@ async def test_headers_tell_where_the_answer_came_from() -> None:
                 if stream:
                     assert headers["cache-control"] == "no-cache"
                     assert headers["x-accel-buffering"] == "no"
+
+
+async def test_an_upstreams_rate_limits_are_told_under_a_name_of_their_own() -> None:
+    limits = (("ratelimit-remaining-tokens", "90"), ("anthropic-ratelimit-requests-limit", "5"))
+    script: list[Batch] = [[Started(id="1", limits=limits)], *HELLO[1:]]
+    async with running(provider(script)) as gateway, gateway.post(chat()) as answer:
+        assert answer.headers["x-gateway-upstream-ratelimit-remaining-tokens"] == "90"
+        assert answer.headers["x-gateway-upstream-anthropic-ratelimit-requests-limit"] == "5"
 
 
 async def test_dropped_parameters_are_listed_in_a_header_as_the_client_spells_them() -> None:
