@@ -72,7 +72,8 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[AsyncConnection, None]:
-        """A transaction that changes nothing. Raises NotReady where the database fails."""
+        """For statements that change nothing, and need not see the same moment. Raises NotReady where the database
+        fails."""
         async with self._writer if isinstance(self._place, MemoryPlace) else nullcontext():
             with _told():
                 async with self._engine.connect() as connection:
@@ -147,7 +148,7 @@ def _engine(place: Place) -> AsyncEngine:
             engine = create_async_engine(URL.create(_DRIVER), poolclass=StaticPool)
         case FilePlace():
             url = URL.create(_DRIVER, database=str(place.path))
-            engine = create_async_engine(url, pool_size=_CONNECTIONS, max_overflow=0)
+            engine = create_async_engine(url, pool_size=_CONNECTIONS, max_overflow=0, pool_reset_on_return=None)
         case ServerPlace():
             if find_spec("asyncpg") is None:
                 raise ImportError("storage: PostgreSQL needs the extra: pip install 'llm-protocol-gateway[postgres]'")
@@ -169,8 +170,8 @@ def _prepare(connection: object, entry: ConnectionPoolEntry) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITES)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if connection.get_execution_options().get(_WRITES):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _revision(connection: Connection) -> str | None:

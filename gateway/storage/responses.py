@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import delete, func, insert, literal, select, update
+from sqlalchemy import Executable, bindparam, delete, func, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.storage.conversations import append_entries
@@ -31,6 +31,24 @@ _TOUCH_US = 3_600_000_000
 """Use is noted once an hour."""
 _IN_CONVERSATION = ("completed", "incomplete")
 """States whose items go into the response's conversation."""
+
+
+def _walk_back() -> Executable:
+    """The steps from a response to the first one before it."""
+    columns = (RESPONSES.c.id, RESPONSES.c.parent, RESPONSES.c.status)
+    owned = RESPONSES.c.owner == bindparam("of_owner")
+    first = select(*columns, literal(0).label("step")).where(RESPONSES.c.id == bindparam("from_id"), owned)
+    back = first.cte("back", recursive=True)
+    before = (
+        select(*columns, back.c.step + 1)
+        .join(back, RESPONSES.c.id == back.c.parent)
+        .where(owned, back.c.step < _LONGEST_CHAIN)
+    )
+    back = back.union_all(before)
+    return select(back).order_by(back.c.step)
+
+
+_WALK_BACK = _walk_back()
 
 
 class Chain(NamedTuple):
@@ -112,27 +130,17 @@ class ResponseStore:
     @whole
     async def chain(self, owner: str, response_id: str) -> Chain | None:
         """None: there is no such response."""
-        back = (
-            select(RESPONSES.c.id, RESPONSES.c.parent, RESPONSES.c.status, literal(0).label("step"))
-            .where(RESPONSES.c.id == response_id, RESPONSES.c.owner == owner)
-            .cte("back", recursive=True)
-        )
-        before = (
-            select(RESPONSES.c.id, RESPONSES.c.parent, RESPONSES.c.status, back.c.step + 1)
-            .join(back, RESPONSES.c.id == back.c.parent)
-            .where(RESPONSES.c.owner == owner, back.c.step < _LONGEST_CHAIN)
-        )
-        back = back.union_all(before)
         async with self.database.reading() as connection:
-            steps = (await connection.execute(select(back).order_by(back.c.step))).all()
+            steps = (await connection.execute(_WALK_BACK, {"from_id": response_id, "of_owner": owner})).all()
             if not steps:
                 return None
-            wanted = (
-                select(ITEMS.c.item, ITEMS.c.raw)
-                .join(back, back.c.id == ITEMS.c.response)
-                .order_by(back.c.step.desc(), ITEMS.c.position)
-            )
-            items = [KeptItem(*row) for row in await connection.execute(wanted)]
+            ids = [step.id for step in reversed(steps)]
+            # By id, in a statement of its own: joined to the walk back, SQLite would read the whole table.
+            wanted = select(ITEMS.c.response, ITEMS.c.item, ITEMS.c.raw).where(ITEMS.c.response.in_(ids))
+            of_each: dict[str, list[KeptItem]] = {one: [] for one in ids}
+            for response, item, raw in await connection.execute(wanted.order_by(ITEMS.c.response, ITEMS.c.position)):
+                of_each[response].append(KeptItem(item, raw))
+        items = [item for one in ids for item in of_each[one]]
         await self._touch([step.id for step in steps])
         return Chain(steps[0].status, items, steps[-1].parent)
 

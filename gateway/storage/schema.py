@@ -17,6 +17,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    text,
 )
 
 __all__ = [
@@ -50,7 +51,7 @@ def _kept(name: str, *columns: Column[object] | Index) -> Table:
         Column("used", BigInteger, nullable=False),
         Column("bytes", BigInteger, nullable=False),
         *columns,
-        Index(f"{name}_used", "used"),
+        Index(f"{name}_used", "used", "bytes"),  # what everything takes is summed up in it
     )
 
 
@@ -67,7 +68,12 @@ RESPONSES = _kept(
     Column("worker", String()),
     Column("lease_until", Float),
     Column("body", LargeBinary, nullable=False),
-    Index("responses_running", "lease_until"),
+    Index(
+        "responses_running",
+        "worker",
+        sqlite_where=text("lease_until is not null"),
+        postgresql_where=text("lease_until is not null"),
+    ),
 )
 """`worker` and `lease_until`: who makes it, and until when it is believed to live; null once it is final."""
 

@@ -23,7 +23,8 @@ def upgrade() -> None:
         sa.Column("lease_until", sa.Float),
         sa.Column("body", _BYTES, nullable=False),
     )
-    op.create_index("responses_running", "responses", ["lease_until"])
+    running = sa.text("lease_until is not null")
+    op.create_index("responses_running", "responses", ["worker"], sqlite_where=running, postgresql_where=running)
     _rows("items", "response", sa.Column("item", _ID, nullable=False), sa.Column("made", sa.Boolean, nullable=False))
     op.create_index("items_item", "items", ["item"])
     op.create_table(
@@ -73,7 +74,7 @@ def _kept(name: str, *columns: "sa.Column[object]") -> None:
         sa.Column("bytes", sa.BigInteger, nullable=False),
         *columns,
     )
-    op.create_index(f"{name}_used", name, ["used"])
+    op.create_index(f"{name}_used", name, ["used", "bytes"])
 
 
 def _of(parent: str) -> "sa.Column[str]":
