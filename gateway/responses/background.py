@@ -269,18 +269,33 @@ class Background:
 
     async def _end_dead(self, stores: "Stores", response_id: str, body: bytes, error: GatewayError | None) -> None:
         """Ends it without its maker: failed, or cancelled where there is no error."""
-        events: list[ResponseEvent] = []
         while True:
-            after = events[-1].sequence_number if events else -1
-            rows = await stores.responses.events(response_id, after, _PAGE)
-            events += [ResponseEvent(*row) for row in rows]
-            if len(rows) < _PAGE:
-                break
-        found = salvaged(body, events, error)
-        final = Final(status="cancelled" if error is None else "failed", body=found.body, items=kept_items(found.items))
-        await stores.responses.advance(
-            [Advance(id=response_id, events=kept_events([found.event]), final=final)], self._lease()
-        )
+            log = await _whole_log(stores, response_id)
+            found = salvaged(body, log, error)
+            end = Advance(
+                id=response_id,
+                after=found.event.sequence_number - 1,
+                events=kept_events([found.event]),
+                final=Final(
+                    status="cancelled" if error is None else "failed",
+                    body=found.body,
+                    items=kept_items(found.items),
+                ),
+            )
+            is_written = not await stores.responses.advance([end], self._lease())
+            # Otherwise its maker lives, and either went on or ended it.
+            if is_written or response_id not in {one.id for one, _ in await stores.responses.running()}:
+                return
+
+
+async def _whole_log(stores: "Stores", response_id: str) -> list[ResponseEvent]:
+    log: list[ResponseEvent] = []
+    while True:
+        after = log[-1].sequence_number if log else -1
+        rows = await stores.responses.events(response_id, after, _PAGE)
+        log += [ResponseEvent(*row) for row in rows]
+        if len(rows) < _PAGE:
+            return log
 
 
 def _settle(progress: Progress) -> None:

@@ -83,10 +83,15 @@ class Final:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advance:
-    """What is new of a response that is being made. `body` goes with a `status` that is not final yet."""
+    """What is new of a response that is being made. `body` goes with a `status` that is not final yet.
+
+    `after` is for who is not its maker: the number of the last event, as far as is known. Where there are more meanwhile,
+    nothing is written.
+    """
 
     id: str
     events: Sequence[KeptEvent] = ()
+    after: int | None = None
     status: str | None = None
     body: bytes | None = None
     final: Final | None = None

@@ -176,8 +176,8 @@ class ResponseStore:
 
     @whole
     async def advance(self, advances: Sequence[Advance], lease_until: float) -> frozenset[str]:
-        """Writes all of it in one transaction. Gives the ids of responses that are final already, or gone: of those
-        nothing is written."""
+        """Writes all of it in one transaction. Gives the ids of responses that are final already, or gone, or went on
+        (`Advance.after`): of those nothing is written."""
         lost: set[str] = set()
         change = 0
         async with self.database.writing() as connection:
@@ -209,6 +209,8 @@ class ResponseStore:
 
     async def _advance(self, connection: AsyncConnection, advance: Advance, lease_until: float) -> int | None:
         """By how much it grew; None where it is not running any more."""
+        if advance.after is not None and not await self._is_last(connection, advance.id, advance.after):
+            return None
         final = advance.final
         grown = _size_of_events(advance.events) + (0 if final is None else size_of(final.items))
         body = advance.body if final is None else final.body
@@ -230,6 +232,13 @@ class ResponseStore:
         if final is not None:
             grown += await self._end(connection, advance.id, row.conversation, final.status, final.items)
         return grown
+
+    @staticmethod
+    async def _is_last(connection: AsyncConnection, response_id: str, number: int) -> bool:
+        """Whether this is the last event. Its maker waits until the transaction is over."""
+        await connection.execute(select(RESPONSES.c.id).where(RESPONSES.c.id == response_id).with_for_update())
+        last = select(func.coalesce(func.max(EVENTS.c.number), -1)).where(EVENTS.c.response == response_id)
+        return bool((await connection.execute(last)).scalar_one() == number)
 
     async def _end(
         self,

@@ -157,6 +157,15 @@ class StoreContract:
         assert await stores.responses.made_items("r1") == items("b")
         assert await stores.responses.running() == []
 
+    async def test_who_is_not_its_maker_ends_only_what_it_has_seen_to_the_end(self, stores: Stores) -> None:
+        await stores.responses.add(running(), [], events=[event(0), event(1)], lease_until=50.0)
+        late = Advance(id="r1", after=0, events=[event(1)], final=final("failed"))
+        assert await stores.responses.advance([late], 60.0) == {"r1"}
+        assert len(await stores.responses.running()) == 1
+        seen = Advance(id="r1", after=1, events=[event(2)], final=final("failed"))
+        assert await stores.responses.advance([seen], 60.0) == frozenset()
+        assert [one.number for one in await stores.responses.events("r1", -1, 9)] == [0, 1, 2]
+
     async def test_what_a_deleted_answer_still_says_is_lost_and_others_are_written(self, stores: Stores) -> None:
         for name in ("r1", "r2"):
             await stores.responses.add(running(name), [], lease_until=50.0)
