@@ -9,34 +9,64 @@ import ipaddress
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import sha256
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from adapters.canonical.errors import AuthenticationFailed, PermissionDenied
 from gateway.keys.client_key import ClientKey
+from gateway.keys.directory import KeyDirectory
+
+if TYPE_CHECKING:
+    from gateway.keys.signed_tokens import SignedTokens
 
 __all__ = ["Door", "KeyDoor", "LoopbackDoor"]
+
+_OWN_ID = 24
+"""Characters of the hash that names a client by its own key."""
 
 
 class KeyDoor:
     """Lets in who shows a key: `Authorization: Bearer ...`, `x-api-key`, `api-key`, or as Google's clients do,
-    `x-goog-api-key` or `?key=...`. `keys` are those of run.yaml, by secret."""
+    `x-goog-api-key` or `?key=...`. `keys` are those of run.yaml, by secret; `tokens` and `directory` know more clients.
 
-    def __init__(self, keys: Mapping[str, ClientKey]) -> None:
+    `passes_through`: who is none of these is let in as well, and its key goes to the provider, which judges it.
+    """
+
+    def __init__(
+        self,
+        keys: Mapping[str, ClientKey],
+        *,
+        tokens: "SignedTokens | None" = None,
+        directory: KeyDirectory | None = None,
+        passes_through: bool = False,
+    ) -> None:
+        self._tokens = tokens
+        self._directory = directory
+        self._passes_through = passes_through
         # Found by digest, so that the time of the search tells nothing about a secret.
         self._keys = {sha256(secret.encode()).digest(): (secret.encode(), key) for secret, key in keys.items()}
 
     async def admit(self, headers: Mapping[str, str], query: str = "") -> ClientKey | None:
-        """The client's key. `query` is percent-encoded. Raises AuthenticationFailed."""
+        """The client's key. `query` is percent-encoded. Raises AuthenticationFailed, and NotReady where a key can't be
+        looked up."""
         shown = _shown_key(headers) or _key_in(query)
         if shown is None:
             raise AuthenticationFailed(
                 "no API key: send it as 'Authorization: Bearer KEY' or in the header x-api-key", code="missing_api_key"
             )
         data = shown.encode("utf-8", "surrogateescape")
-        found = self._keys.get(sha256(data).digest())
-        if found is None or not hmac.compare_digest(found[0], data):
-            raise AuthenticationFailed("the API key is not known")
-        return found[1]
+        digest = sha256(data)
+        found = self._keys.get(digest.digest())
+        if found is not None and hmac.compare_digest(found[0], data):
+            return found[1]
+        if self._tokens is not None and _looks_signed(shown):
+            return await self._tokens.client(shown)
+        key = await self._directory.client(shown) if self._directory is not None else None
+        if key is not None:
+            return key
+        if self._passes_through and shown.isascii() and shown.isprintable():
+            return ClientKey(f"own:{digest.hexdigest()[:_OWN_ID]}", upstream_key=shown)
+        raise AuthenticationFailed("the API key is not known")
 
 
 class LoopbackDoor:
@@ -59,6 +89,11 @@ class LoopbackDoor:
 
 
 Door = KeyDoor | LoopbackDoor
+
+
+def _looks_signed(secret: str) -> bool:
+    """Whether it has the form of a signed token: a JSON object and two more parts, each in base64."""
+    return secret.startswith("eyJ") and secret.count(".") == 2
 
 
 def _shown_key(headers: Mapping[str, str]) -> str | None:

@@ -1,29 +1,18 @@
 """Keys made at run time: what is kept of them never lets anybody in."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from adapters.canonical.errors import Conflict, NotReady
 from gateway.storage.database import Database, whole
+from gateway.storage.records import KeptKey
 from gateway.storage.schema import CLIENT_KEYS
 
-__all__ = ["MAX_KEYS", "ClientKeyStore", "KeptKey"]
+__all__ = ["MAX_KEYS", "ClientKeyStore"]
 
 MAX_KEYS = 100_000
-
-
-class KeptKey(NamedTuple):
-    """`hash` is that of the secret, `rules` JSON. Times are Unix seconds, None where it has none."""
-
-    id: str
-    hash: bytes
-    created: int
-    expires: int | None
-    revoked: int | None
-    rules: bytes
 
 
 class ClientKeyStore:

@@ -11,6 +11,7 @@ __all__ = [
     "KeptConversation",
     "KeptEvent",
     "KeptItem",
+    "KeptKey",
     "KeptResponse",
     "Page",
     "PageOf",
@@ -90,11 +91,22 @@ class Advance:
     """
 
     id: str
-    events: Sequence[KeptEvent] = ()
     after: int | None = None
+    events: Sequence[KeptEvent] = ()
     status: str | None = None
     body: bytes | None = None
     final: Final | None = None
+
+
+class KeptKey(NamedTuple):
+    """A client's key. `hash` is that of its secret, `rules` JSON. Times are Unix seconds, None where it has none."""
+
+    id: str
+    hash: bytes
+    created: int
+    expires: int | None
+    revoked: int | None
+    rules: bytes
 
 
 class Page(NamedTuple):

@@ -5,7 +5,6 @@ requests and kept short; questions about longer times, and what was spent of a b
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
 
 import msgspec
 from sqlalchemy import ColumnElement, Integer, cast, delete, func, insert, literal_column, select, text
@@ -13,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.storage.database import Database, whole
 from gateway.storage.schema import USAGE_GROUPS, USAGE_HOURS
-from gateway.usage.row import UsageRow
+from gateway.usage.row import GroupedBy, UsageRow
 
-__all__ = ["HOURS_KEPT_S", "MAX_ROWS", "ROWS_KEPT_S", "GroupedBy", "UsageStore"]
+__all__ = ["HOURS_KEPT_S", "MAX_ROWS", "ROWS_KEPT_S", "UsageStore"]
 
 ROWS_KEPT_S = 7 * 86_400.0
 MAX_ROWS = 1_000_000
@@ -24,7 +23,6 @@ _HOUR_S = 3600
 _DAY_S = 86_400
 _DROP_EVERY_S = 60.0
 
-GroupedBy = Literal["key", "model", "provider", "upstream_model", "day"]
 _SUMS = (
     "attempts",
     "failed",
@@ -108,8 +106,11 @@ class UsageStore:
         sums = [func.coalesce(func.sum(USAGE_HOURS.c[name]), 0).label(name) for name in _SUMS]
         query = select(*columns, *sums).where(wanted).group_by(*columns).order_by(*columns).limit(limit + 1)
         async with self.database.reading() as connection:
-            rows = [dict(row) for row in (await connection.execute(query)).mappings()]
-        found = [{name: int(value) if name in _SUMS else value for name, value in row.items()} for row in rows]
+            rows = list(await connection.execute(query))
+        found: list[dict[str, object]] = [
+            {**dict(zip(groups, row, strict=False)), **dict(zip(_SUMS, map(int, row[len(groups) :]), strict=True))}
+            for row in rows
+        ]
         if not groups and found and not found[0]["attempts"]:
             found = []
         return found[:limit], len(found) > limit

@@ -31,6 +31,7 @@ class Ledger:
         self._lost = 0
         self._writing: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
+        self._flushing = asyncio.Lock()
 
     def add(self, row: UsageRow) -> None:
         """Takes no time. The row is written within a second or two."""
@@ -43,10 +44,11 @@ class Ledger:
 
     async def flush(self) -> None:
         """Writes what waits now. Raises NotReady where the database fails; what waits then waits on."""
-        while self._pending:
-            group = self._pending[:_GROUP]
-            await self._sink(group)
-            del self._pending[: len(group)]
+        async with self._flushing:
+            while self._pending:
+                group = self._pending[:_GROUP]
+                await self._sink(group)
+                del self._pending[: len(group)]
         if self._lost:
             lost, self._lost = self._lost, 0
             self._log("usage_rows_lost", {"count": lost})

@@ -1,8 +1,11 @@
 """What is kept of one attempt. Plain values; knows no database."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-__all__ = ["UsageRow"]
+__all__ = ["GroupedBy", "UsageRow"]
+
+GroupedBy = Literal["key", "model", "provider", "upstream_model", "day"]
+"""What sums can be asked for."""
 
 
 class UsageRow(NamedTuple):

@@ -70,4 +70,4 @@ class Auth(Section):
     @property
     def asks(self) -> bool:
         """Whether a client has to show anything."""
-        return bool(self.keys) or self.jwt is not None or self.pass_through
+        return bool(self.keys) or self.jwt is not None or self.pass_through or self.hash_secret is not None

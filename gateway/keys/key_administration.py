@@ -1,0 +1,52 @@
+"""Makes, lists and revokes keys, for the admin routes and for `gateway keys`."""
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from adapters.canonical.errors import NotFound
+from gateway.keys.directory import KeyDirectory
+from gateway.keys.stored import NewKey, digest_of, kept, make_secret
+from gateway.storage.records import KeptKey
+
+if TYPE_CHECKING:
+    from gateway.storage.opening import Stores
+
+__all__ = ["KeyAdministration"]
+
+
+class KeyAdministration:
+    """`stores` opens the database, `now` gives Unix seconds. `directory` None: no gateway runs here."""
+
+    def __init__(
+        self,
+        stores: "Callable[[], Awaitable[Stores]]",
+        hash_secret: str,
+        *,
+        now: Callable[[], float],
+        directory: KeyDirectory | None = None,
+    ) -> None:
+        self._stores = stores
+        self._hash_secret = hash_secret
+        self._now = now
+        self._directory = directory
+
+    async def create(self, new: NewKey) -> tuple[str, KeptKey]:
+        """The secret, which nobody can get again, and what is kept. Raises Conflict for an id that there is."""
+        secret = make_secret(secrets.choice)
+        key = kept(new, digest_of(secret, self._hash_secret), self._now())
+        await (await self._stores()).client_keys.add(key)
+        return secret, key
+
+    async def list(self, after: str | None, limit: int) -> tuple[Sequence[KeptKey], bool]:
+        """By id, and whether there are more."""
+        return await (await self._stores()).client_keys.list(after, limit)
+
+    async def revoke(self, key_id: str) -> KeptKey:
+        """From now on here, and from KNOWN_S later elsewhere, it lets nobody in. Raises NotFound."""
+        key = await (await self._stores()).client_keys.revoke(key_id, int(self._now()))
+        if key is None:
+            raise NotFound(f"there is no key '{key_id}'", param="id")
+        if self._directory is not None:
+            self._directory.forget(key.hash)
+        return key

@@ -1,0 +1,69 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import main
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> list[str]:
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "version: 1\nproviders: {p: {type: openai-compatible, base_url: 'http://127.0.0.1:9/v1'}}\n"
+        f"auth: {{hash_secret: pepper-of-the-test}}\nstorage: {{url: 'sqlite:///{tmp_path}/gateway.db'}}\n"
+    )
+    return ["--config", str(path)]
+
+
+def test_a_key_is_made_shown_once_listed_and_revoked(config: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", *config, "create", "team-b", "--models", "fast, p/*", "--rpm", "5", "--days", "1"]) == 0
+    secret = capsys.readouterr().out.strip()
+    assert re.fullmatch(r"gw-[A-Za-z0-9]{43}", secret)
+    assert main(["keys", *config, "list"]) == 0
+    listed = capsys.readouterr().out
+    assert "team-b" in listed
+    assert "good" in listed
+    assert "fast,p/*" in listed
+    assert secret not in listed
+    assert main(["keys", *config, "revoke", "team-b"]) == 0
+    capsys.readouterr()
+    assert main(["keys", *config, "list"]) == 0
+    assert "revoked" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["create", "team b"], "id: "),
+        (["create", "b", "--rpm", "0"], "limits.rpm: "),
+        (["create", "b", "--usd", "5"], "a budget needs to know what tokens cost"),
+        (["revoke", "nobody"], "there is no key 'nobody'"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_status_1(
+    config: list[str], arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["keys", *config, *arguments]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert why in said[0]
+
+
+def test_an_id_is_taken_once(config: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", *config, "create", "team-b"]) == 0
+    assert main(["keys", *config, "create", "team-b"]) == 1
+    assert "there is a key 'team-b' already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [("storage: {url: memory}\nauth: {hash_secret: pepper}\n", "memory"), ("", "auth.hash_secret")],
+)
+def test_keys_need_a_place_that_lasts_and_a_secret_for_their_hashes(
+    tmp_path: Path, more: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(f"version: 1\nproviders: {{p: {{type: openai, api_key: k}}}}\n{more}")
+    assert main(["keys", "--config", str(path), "create", "b"]) == 1
+    assert why in capsys.readouterr().err
