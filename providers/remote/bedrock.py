@@ -4,7 +4,7 @@ Joins the dialect, HTTP and AWS's signatures. Owns addresses, credentials and wh
 retries.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -51,7 +51,6 @@ _FIELDS = frozenset(
         "tool_choice",
         "output_format",
         "reasoning.effort",
-        "reasoning.budget_tokens",
         "service_tier",
         "metadata",
         "prompt_cache_key",  # a hint, which changes nothing about the answer
@@ -60,10 +59,19 @@ _FIELDS = frozenset(
 _PARTS: frozenset[type[Part]] = frozenset(
     (Text, Refusal, Reasoning, ToolCall, ToolResult, Image, Audio, Video, File, Document)
 )
-_PLAIN = per_model(Capabilities(fields=_FIELDS, parts=_PARTS, schema_lacks=ANTHROPIC))
-_WITH_TOP_K = per_model(Capabilities(fields=_FIELDS | {"top_k"}, parts=_PARTS, schema_lacks=ANTHROPIC))
-"""Of models whose makers call it so, in the fields that go past Converse."""
-_TAKE_TOP_K = ("claude", "mistral")
+_MORE_FIELDS: Mapping[str, frozenset[str]] = {
+    # What goes to the models of a family past Converse, by a word of their names.
+    "claude": frozenset(("top_k", "reasoning.budget_tokens")),
+    "mistral": frozenset(("top_k",)),
+}
+
+
+def _capabilities(more: frozenset[str]) -> Callable[[str], Capabilities]:
+    return per_model(Capabilities(fields=_FIELDS | more, parts=_PARTS, schema_lacks=ANTHROPIC))
+
+
+_OF_FAMILY = {word: _capabilities(more) for word, more in _MORE_FIELDS.items()}
+_OF_OTHERS = _capabilities(frozenset())
 
 
 class BedrockProvider:
@@ -97,7 +105,8 @@ class BedrockProvider:
         """Nothing runs in the background; the first call opens the first connection."""
 
     def capabilities(self, model: str) -> Capabilities:
-        return (_WITH_TOP_K if any(word in model for word in _TAKE_TOP_K) else _PLAIN)(model)
+        family = next((word for word in _OF_FAMILY if word in model), "")
+        return _OF_FAMILY.get(family, _OF_OTHERS)(model)
 
     def readiness(self, model: str) -> Readiness:
         return _READY
