@@ -81,19 +81,19 @@ class Attempts:
 
     __slots__ = (
         "_begun",
-        "_deadline",
         "_detours",
         "_kind",
         "_lacking",
         "_once",
         "_place",
-        "_progress",
         "_refused",
         "_target",
         "_targets",
         "_tries",
         "_wait_s",
         "_walking",
+        "deadline",
+        "progress",
     )
 
     def __init__(
@@ -107,8 +107,8 @@ class Attempts:
     ) -> None:
         self._targets = targets
         self._walking = walking
-        self._deadline = deadline
-        self._progress = progress
+        self.deadline = deadline
+        self.progress = progress
         self._detours = detours
         self._place = -1
         self._target: Target | None = None
@@ -133,16 +133,16 @@ class Attempts:
         else:
             self._kind = AttemptKind.AGAIN
             if wait_s:
-                self._deadline.armed = True
+                self.deadline.armed = True
                 await asyncio.sleep(wait_s)
-                self._deadline.armed = False
-        if self._target is not None and self._deadline.passed:
+                self.deadline.armed = False
+        if self._target is not None and self.deadline.passed:
             raise self.too_late()
         return self._target
 
     def begin(self, target: Target, kind: AttemptKind | None = None) -> Attempt:
         """The target is called. `kind` None: it is the one that `next` gave."""
-        progress = self._progress
+        progress = self.progress
         progress.target = target
         progress.attempts += 1
         attempt = self._walking.begin(progress, target, kind or self._kind)
@@ -161,8 +161,8 @@ class Attempts:
     def answered(self, attempt: Attempt) -> None:
         """Its first output came: it is the one that answers."""
         self._walking.answered(attempt)
-        self._progress.target = attempt.target
-        self._progress.called = attempt.began
+        self.progress.target = attempt.target
+        self.progress.called = attempt.began
 
     def finished(self, attempt: Attempt) -> None:
         self._walking.end(attempt, Outcome.ANSWERED)
@@ -177,7 +177,7 @@ class Attempts:
     def gave_up(self, attempt: Attempt, error: GatewayError) -> None:
         """It failed while another one runs, so it is not asked again."""
         self._walking.end(attempt, Outcome.FAILED, error)
-        self._progress.failures.append(error)
+        self.progress.failures.append(error)
 
     def failed(self, attempt: Attempt, error: GatewayError) -> None:
         """The target's answer is this error. Raises it where asking again, anywhere, would not mend it."""
@@ -192,11 +192,11 @@ class Attempts:
             rules = self._walking.rules
             self._tries = self._tries or Tries(rules.attempts, rules.max_wait_s, self._walking.random)
             if attempt.record.breaker.admits(self._walking.clock()):
-                self._wait_s = self._tries.wait_s(error, self._deadline.remaining_s)
+                self._wait_s = self._tries.wait_s(error, self.deadline.remaining_s)
         if self._wait_s is None:
             if not error.fails_over:
                 raise error
-            self._progress.failures.append(error)
+            self.progress.failures.append(error)
 
     def lacks(self, attempt: Attempt, error: UnsupportedParameter) -> None:
         """The target turned out to lack what is asked for."""
@@ -206,7 +206,7 @@ class Attempts:
     def pass_over(self, target: Target, error: UnsupportedParameter) -> None:
         """The target cannot do what the request needs."""
         self._lacking = self._lacking or error
-        self._progress.passed_over.append((target, error.message))
+        self.progress.passed_over.append((target, error.message))
 
     def again(self, attempt: Attempt, error: GatewayError) -> None:
         """The same target is asked something else at once, which is no second try."""
@@ -216,7 +216,7 @@ class Attempts:
     def verdict(self) -> GatewayError:
         """What the client is told after all targets failed: the last one that an upstream said, with the smallest
         wait. Where none was asked, what the first one lacks."""
-        failures = self._progress.failures
+        failures = self.progress.failures
         if not failures and self._lacking is not None:
             return self._lacking
         said = [error for error in failures if isinstance(error, UpstreamError) and error.upstream_status is not None]
@@ -263,7 +263,7 @@ class Attempts:
         self._place = -1
         self._once = False
         self._refused = []
-        self._progress.failures.append(error)
+        self.progress.failures.append(error)
         return True
 
     def _advance(self) -> Target | None:
@@ -283,7 +283,7 @@ class Attempts:
             if why is None:
                 return target
             self._refused.append(target)
-            self._progress.passed_over.append((target, why))
+            self.progress.passed_over.append((target, why))
         return self._last_resort()
 
     def _last_resort(self) -> Target | None:
@@ -297,5 +297,5 @@ class Attempts:
             return None
         self._once = True
         target = min(left, key=lambda each: of(each).pause_s(now))
-        self._progress.passed_over = [each for each in self._progress.passed_over if each[0] is not target]
+        self.progress.passed_over = [each for each in self.progress.passed_over if each[0] is not target]
         return target

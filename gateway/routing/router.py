@@ -16,18 +16,18 @@ from adapters.canonical.request import Request
 from gateway.guardrails.guardrail import Subject
 from gateway.guardrails.guardrails import Guardrails
 from gateway.routing.affinity import affinity_of, session_of
-from gateway.routing.attempt import Attempt, AttemptKind, AttemptObserver
+from gateway.routing.attempt import AttemptKind, AttemptObserver
 from gateway.routing.attempts import Attempts, RoutingRules, Walking
 from gateway.routing.call import Call, fastest, is_filtered
 from gateway.routing.conditions import eligible, wanted_tags
-from gateway.routing.deadline import Deadline, Deadlines
+from gateway.routing.deadline import Deadlines
 from gateway.routing.guard import FinishGuard
 from gateway.routing.health import Health
 from gateway.routing.names import Names
 from gateway.routing.probes import Probes
 from gateway.routing.progress import Progress
 from gateway.routing.requirements import Spelling, fit_target
-from gateway.routing.route import Asked, Detours, Route, Target
+from gateway.routing.route import Asked, Route, Target
 from gateway.routing.shadows import Shadows
 from gateway.routing.thoughts import KeptThoughts
 from gateway.routing.truncation import shortened
@@ -99,61 +99,42 @@ class Router:
             request = route.defaults.apply(request)
         request = self._thoughts.restored(request, progress.key or "")
         watch = self._thoughts.watch(request, progress.key or "")
+        targets = self._plan(route, request, progress)
         deadline = self._deadlines.start(progress.task)
-        attempts = self._attempts(route, request, deadline, progress)
+        detours = None if progress.tags else route.detours
+        attempts = Attempts(targets, self._walking, deadline=deadline, progress=progress, detours=detours)
         try:
-            while (target := await attempts.next()) is not None:
-                call = self._begin(request, target, attempts, progress, spell)
-                if call is None:
-                    continue
-                try:
-                    deadline.armed = True
-                    if route.hedge_s:
-                        another = partial(self._hedge, request, attempts, progress, spell)
-                        call = await fastest(call, route.hedge_s, another, attempts)
-                    else:
-                        await call.open()
+            call, batch = await self._answering(route, request, attempts, spell)
+            try:
+                if watch is not None:
+                    watch.see(batch)
+                yield batch
+                if deadline.passed:
+                    raise attempts.too_late(call.attempt)
+                deadline.armed = True
+                see = call.guard.see
+                async for batch in call.batches:
+                    see(batch)
                     deadline.armed = False
-                    batch = _first(call, attempts, progress)
-                    if route.shadow is not None and not progress.tags:
-                        self.shadows.copy(route.shadow, request, spell, progress)
                     if watch is not None:
                         watch.see(batch)
                     yield batch
                     if deadline.passed:
                         raise attempts.too_late(call.attempt)
                     deadline.armed = True
-                    see = call.guard.see
-                    async for batch in call.batches:
-                        see(batch)
-                        deadline.armed = False
-                        if watch is not None:
-                            watch.see(batch)
-                        yield batch
-                        if deadline.passed:
-                            raise attempts.too_late(call.attempt)
-                        deadline.armed = True
-                    deadline.armed = False
-                    call.guard.close()
-                    attempts.finished(call.attempt)
-                    if watch is not None:
-                        watch.close()
-                    return
-                except GatewayError as error:
-                    deadline.armed = False
-                    if call.attempt.first_output is None:
-                        request = _after_failure(error, request, call.attempt, attempts)
-                    elif call.guard.complete:
-                        attempts.finished(call.attempt)
-                        if watch is not None:
-                            watch.close()
-                        return  # every choice is whole: a fault after that takes nothing away (law 4)
-                    else:
-                        attempts.broke(call.attempt, error)
-                        raise
-                finally:
-                    await call.batches.aclose()
-            raise attempts.verdict()
+                deadline.armed = False
+                call.guard.close()
+            except GatewayError as error:
+                deadline.armed = False
+                if not call.guard.complete:
+                    attempts.broke(call.attempt, error)
+                    raise
+                # Every choice is whole: a fault after that takes nothing away (law 4).
+            finally:
+                await call.batches.aclose()
+            attempts.finished(call.attempt)
+            if watch is not None:
+                watch.close()
         except asyncio.CancelledError:
             if deadline.took():
                 raise attempts.too_late() from None
@@ -161,6 +142,43 @@ class Router:
         finally:
             attempts.close()
             deadline.close()
+
+    async def _answering(
+        self, route: Route, request: Request, attempts: Attempts, spell: Spelling
+    ) -> tuple[Call, Batch]:
+        """The call that answers, and its batch with the first output: until then anything may be asked again.
+
+        Raises what the client is told where none answers. Who gets the call closes it.
+        """
+        deadline, progress = attempts.deadline, attempts.progress
+        while (target := await attempts.next()) is not None:
+            call = self._begin(request, target, attempts, spell)
+            if call is None:
+                continue
+            try:
+                deadline.armed = True
+                if route.hedge_s:
+                    another = partial(self._hedge, request, attempts, spell)
+                    call = await fastest(call, route.hedge_s, another, attempts)
+                else:
+                    await call.open()
+                deadline.armed = False
+                batch = _first(call, attempts)
+                if route.shadow is not None and not progress.tags:
+                    self.shadows.copy(route.shadow, request, spell, progress)
+                return call, batch
+            except GatewayError as error:
+                shorter = shortened(request) if isinstance(error, ContextOverflow) else None
+                if shorter is None:
+                    attempts.failed(call.attempt, error)
+                else:
+                    request = shorter
+                    attempts.again(call.attempt, error)
+            finally:
+                deadline.armed = False
+                if call.attempt.first_output is None:
+                    await call.batches.aclose()
+        raise attempts.verdict()
 
     async def ask(
         self,
@@ -192,8 +210,9 @@ class Router:
     async def _ask(
         self, route: Route, progress: Progress, call: Callable[[Target], Awaitable[T]], may_repeat: Callable[[], bool]
     ) -> T:
+        targets = self._plan(route, None, progress)
         deadline = self._deadlines.start(progress.task)
-        attempts = self._attempts(route, None, deadline, progress)
+        attempts = Attempts(targets, self._walking, deadline=deadline, progress=progress)
         try:
             while (target := await attempts.next()) is not None:
                 attempt = attempts.begin(target)
@@ -229,34 +248,28 @@ class Router:
             raise NotReady(f"no provider of the model '{model}' is switched on")
         return route
 
-    def _attempts(self, route: Route, request: Request | None, deadline: Deadline, progress: Progress) -> Attempts:
-        """The walk over the route's targets in the order that its strategy gives. `request` None: no generation."""
+    def _plan(self, route: Route, request: Request | None, progress: Progress) -> Sequence[Target]:
+        """The targets in the order in which they are asked. `request` None: no generation.
+
+        Raises InvalidRequest where none has the tags that are asked for.
+        """
         targets: Sequence[Target] = route.targets
-        detours: Detours | None = None
+        metadata = None
         if request is not None:
             progress.model, progress.stream = request.model, request.stream
-            detours = route.detours
+            metadata = request.metadata
         progress.session_id = session_of(progress, request)
-        metadata = request.metadata if request is not None else None
-        tags = wanted_tags(progress, metadata if metadata is not None and route.has_tags else None)
-        if tags:
-            progress.tags = tags
-            targets, detours = eligible(targets, progress), None
+        progress.tags = wanted_tags(progress, metadata if metadata is not None and route.has_tags else None)
+        if progress.tags:
+            targets = eligible(targets, progress)
         if route.strategy is not None and len(targets) > 1:
             targets = route.strategy.order(targets, Asked(progress.stream, partial(affinity_of, progress, request)))
-        if route.on_failure and not tags:
+        if route.on_failure and not progress.tags:
             targets = (*targets, *route.on_failure)
-        return Attempts(targets, self._walking, deadline=deadline, progress=progress, detours=detours)
+        return targets
 
     def _begin(
-        self,
-        request: Request,
-        target: Target,
-        attempts: Attempts,
-        progress: Progress,
-        spell: Spelling,
-        *,
-        kind: AttemptKind | None = None,
+        self, request: Request, target: Target, attempts: Attempts, spell: Spelling, *, kind: AttemptKind | None = None
     ) -> Call | None:
         """Calls the target. None: it cannot express the request, and is passed over."""
         try:
@@ -266,19 +279,19 @@ class Router:
             return None
         guard = FinishGuard(fitted.request.num_choices)
         call = Call(attempts.begin(target, kind), target.provider.stream(fitted.request), guard, fitted.dropped)
-        progress.dropped, progress.guard = fitted.dropped, guard
+        attempts.progress.dropped, attempts.progress.guard = fitted.dropped, guard
         return call
 
-    def _hedge(self, request: Request, attempts: Attempts, progress: Progress, spell: Spelling) -> Call | None:
+    def _hedge(self, request: Request, attempts: Attempts, spell: Spelling) -> Call | None:
         """Calls the next target that can answer, beside the one that is silent."""
         while (target := attempts.spare()) is not None:
-            call = self._begin(request, target, attempts, progress, spell, kind=AttemptKind.HEDGE)
+            call = self._begin(request, target, attempts, spell, kind=AttemptKind.HEDGE)
             if call is not None:
                 return call
         return None
 
 
-def _first(call: Call, attempts: Attempts, progress: Progress) -> Batch:
+def _first(call: Call, attempts: Attempts) -> Batch:
     """The batch with the first output, which makes this call the answer. Raises what came in its place."""
     if call.failure is not None:
         raise call.failure
@@ -286,15 +299,5 @@ def _first(call: Call, attempts: Attempts, progress: Progress) -> Batch:
     if attempts.has_detour(ContentRefused) and is_filtered(batch):
         raise ContentRefused("the upstream's filter took the answer")
     attempts.answered(call.attempt)
-    progress.dropped, progress.guard = call.dropped, call.guard
+    attempts.progress.dropped, attempts.progress.guard = call.dropped, call.guard
     return batch
-
-
-def _after_failure(error: GatewayError, request: Request, attempt: Attempt, attempts: Attempts) -> Request:
-    """What is asked next, where that helps; raises the error where it does not."""
-    shorter = shortened(request) if isinstance(error, ContextOverflow) else None
-    if shorter is None:
-        attempts.failed(attempt, error)
-        return request
-    attempts.again(attempt, error)
-    return shorter
