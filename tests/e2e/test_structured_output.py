@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import jsonschema
 import openai
 import pytest
@@ -162,6 +163,35 @@ async def test_the_other_constraints_hold_on_chat_completions_and_responses(clie
         text = await client.completions.create(model=MODEL, prompt="Go", max_tokens=20, seed=1, extra_body=body)
         response = await client.responses.create(model=MODEL, input="Go", max_output_tokens=20, extra_body=body)
         assert {chat.choices[0].message.content, text.choices[0].text, response.output_text} <= expected, body
+
+
+async def test_clients_of_other_protocols_are_held_to_forms_and_tools_too(client: openai.AsyncOpenAI) -> None:
+    schema = SCHEMAS["one number"]
+    tool = {"name": "give", "description": "Gives.", "input_schema": schema}
+    asked_of_anthropic = {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": "Give me one."}]}
+    choice = {"type": "tool", "name": "give"}
+    named = await posted(client, "messages", {**asked_of_anthropic, "tools": [tool], "tool_choice": choice})
+    assert named["stop_reason"] == "tool_use"
+    check(json.dumps(named["content"][0]["input"]), schema)
+    formed = {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
+    check((await posted(client, "messages", {**asked_of_anthropic, **formed}))["content"][0]["text"], schema)
+    contents = [{"role": "user", "parts": [{"text": "Give me one."}]}]
+    config = {"responseMimeType": "application/json", "responseJsonSchema": schema, "maxOutputTokens": 100}
+    body = {"contents": contents, "generationConfig": config}
+    gemini = await posted(client, f"../v1beta/models/{MODEL}:generateContent", body)
+    check(gemini["candidates"][0]["content"]["parts"][0]["text"], schema)
+    messages = [{"role": "user", "content": "Give me one."}]
+    ollama = await posted(
+        client, "../api/chat", {"model": MODEL, "messages": messages, "stream": False, "format": schema}
+    )
+    check(ollama["message"]["content"], schema)
+
+
+async def posted(client: openai.AsyncOpenAI, path: str, body: dict[str, Any]) -> Any:
+    async with aiohttp.ClientSession() as session, session.post(f"{client.base_url}{path}", json=body) as answer:
+        found = await answer.json()
+    assert answer.status == 200, found
+    return found
 
 
 async def test_the_choices_of_one_request_and_beams_are_all_constrained(client: openai.AsyncOpenAI) -> None:
