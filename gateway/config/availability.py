@@ -13,7 +13,6 @@ __all__ = ["NOT_AVAILABLE", "find_unavailable"]
 
 NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "server.workers": (1,),
-    "auth.pass_through": (False,),
     "providers.*.tensor_parallel": (1,),
     "providers.*.deterministic": (False,),
     "cache": (),

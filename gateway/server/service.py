@@ -15,6 +15,7 @@ from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from adapters.canonical.errors import (
+    AuthenticationFailed,
     BodyTooLarge,
     ClientClosed,
     GatewayError,
@@ -23,6 +24,7 @@ from adapters.canonical.errors import (
     MethodNotAllowed,
     NotFound,
     NotReady,
+    UpstreamAuth,
 )
 from adapters.front import Front, ModelListForm
 from adapters.openai.errors import render_error
@@ -36,6 +38,7 @@ from gateway.server.exchange import Exchange
 from gateway.server.log import Log
 from gateway.server.routes import Handler, Route, Routes
 from gateway.usage.accounts import Accounts
+from providers.client_key import CLIENT_KEY
 
 __all__ = ["ListingFront", "RequestObserver", "Served", "Service"]
 
@@ -231,6 +234,8 @@ class Service:
         request = exchange.request
         if path not in _OPEN:
             exchange.key = await self._door.admit(request.headers, query)
+            if exchange.key is not None:  # the next request of a connection runs in the same context
+                CLIENT_KEY.set(exchange.key.upstream_key)
         if route is None:
             raise NotFound(f"there is no {self._redact(unquote(path))[:200]}", code="unknown_url")
         methods = route.methods
@@ -243,6 +248,8 @@ class Service:
 
     async def _fail(self, exchange: Exchange, error: GatewayError) -> web.StreamResponse:
         """An error as the answer: with its status while nothing was sent, in band after that."""
+        if isinstance(error, UpstreamAuth) and exchange.key is not None and exchange.key.upstream_key is not None:
+            error = AuthenticationFailed("the provider does not accept this key")  # which is the client's own
         exchange.error = error
         error.message = self._redact(error.message)
         # An upstream may echo a key in these as well.

@@ -30,6 +30,7 @@ from adapters.canonical.messages import (
 from adapters.canonical.request import Request, Sampling
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
+from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import ANTHROPIC as ANTHROPIC_LACKS
 from providers.remote.exchange import exchange, failure_of
@@ -103,7 +104,7 @@ class AnthropicProvider:
                 raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
         auth = {"x-api-key": settings.api_key} if settings.api_key else {}
         self._name = settings.name
-        self._client = HttpClient(settings, settings.base_url or _BASE_URL, auth)
+        self._client = HttpClient(settings, settings.base_url or _BASE_URL, auth, key_header=KeyHeader("x-api-key"))
         self._upstream = MessagesUpstream(
             settings.name,
             version=str(settings.options.get("api_version", "auto")),

@@ -30,6 +30,7 @@ from adapters.gemini.upstream import GenerateUpstream
 from adapters.gemini.vocabulary import GEMINI
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
+from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import GEMINI as GEMINI_LACKS
 from providers.remote.exchange import exchange, failure_of
@@ -118,7 +119,7 @@ class GeminiProvider:
         auth = {"x-goog-api-key": settings.api_key} if settings.api_key else {}
         self._token = GoogleToken(settings.name) if self._is_vertex and not settings.api_key else None
         self._name = settings.name
-        self._client = HttpClient(settings, settings.base_url or base_url, auth)
+        self._client = HttpClient(settings, settings.base_url or base_url, auth, key_header=KeyHeader("x-goog-api-key"))
         self._upstream = GenerateUpstream(
             settings.name, defaults={name: msgspec.json.encode(value) for name, value in settings.params.items()}
         )

@@ -20,6 +20,7 @@ from yarl import URL
 
 from adapters.canonical.errors import BadUpstreamResponse, UpstreamError
 from providers.base import Limits, ProviderSettings
+from providers.client_key import CLIENT_KEY, KeyHeader
 from providers.remote.connector import Connector
 from providers.remote.failure import broken_answer, no_answer
 from providers.remote.pooled_post import MAX_SMALL_BYTES, PooledAnswer, PooledPost
@@ -62,8 +63,19 @@ _OURS = frozenset(
 class HttpClient:
     """The pool of one provider. Opens no socket before the first call; belongs to the event loop of that call."""
 
-    def __init__(self, settings: ProviderSettings, base_url: str, auth: Mapping[str, str]) -> None:
-        """`auth` are the headers that carry the key. Raises ValueError on settings that can't work."""
+    def __init__(
+        self,
+        settings: ProviderSettings,
+        base_url: str,
+        auth: Mapping[str, str],
+        *,
+        key_header: KeyHeader | None = None,
+    ) -> None:
+        """`auth` are the headers that carry the key, `key_header` is where a client's own one goes; None: nowhere.
+
+        Raises ValueError on settings that can't work.
+        """
+        self._key_header = key_header
         self.provider = settings.name
         self.limits: Limits = settings.limits
         self._base = _checked_base(settings.name, base_url)
@@ -99,6 +111,7 @@ class HttpClient:
         sent = (self._stream_headers if stream else self._post_headers).copy()
         if headers is not None:
             sent.update(headers)
+        self._put_client_key(sent)
         if request_id is not None and _is_header_value(request_id):
             sent["x-request-id"] = request_id
         for name, value in TRACE.get():
@@ -127,6 +140,7 @@ class HttpClient:
         """
         sent = self._headers.copy()
         sent.update(headers)
+        self._put_client_key(sent)
         for name, value in TRACE.get():
             sent[name] = value
         sent["accept-encoding"] = "identity"  # the length of an answer is passed on with it
@@ -135,6 +149,12 @@ class HttpClient:
         if length is not None:
             sent["content-length"] = str(length)
         return await self._answer(self._request(method, path, sent, body), None)
+
+    def _put_client_key(self, sent: CIMultiDict[str]) -> None:
+        key = CLIENT_KEY.get()
+        if key is not None and self._key_header is not None:
+            name, prefix = self._key_header
+            sent[name] = prefix + key
 
     async def _answer(
         self, call: Coroutine[None, None, PooledAnswer | aiohttp.ClientResponse], limit_s: float | None

@@ -19,6 +19,7 @@ from adapters.ollama.vocabulary import CHAT, GENERATE
 from providers.abilities import EXTRAS
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
+from providers.client_key import KeyHeader
 from providers.remote.exchange import exchange, failure_of
 from providers.remote.http import HttpClient
 from providers.remote.model_list import MAX_LIST_BYTES, KeptModels
@@ -81,7 +82,9 @@ class OllamaProvider:
                 raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
         auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
         self._name = settings.name
-        self._client = HttpClient(settings, settings.base_url or _BASE_URL, auth)
+        self._client = HttpClient(
+            settings, settings.base_url or _BASE_URL, auth, key_header=KeyHeader("authorization", "Bearer ")
+        )
         self._upstream = OllamaUpstream(
             settings.name, defaults={name: msgspec.json.encode(value) for name, value in settings.params.items()}
         )

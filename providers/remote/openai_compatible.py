@@ -19,6 +19,7 @@ from adapters.upstream import Upstream
 from providers.abilities import ForwardAnswer, ForwardCall
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
+from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.remote.end_marks import without_end_marks
 from providers.remote.endpoint import PLAIN, Endpoint
@@ -50,7 +51,7 @@ class OpenAICompatible:
         self._name = settings.name
         self._vendor = vendor
         self._endpoint = endpoint
-        self._client = HttpClient(settings, base_url, auth)
+        self._client = HttpClient(settings, base_url, auth, key_header=KeyHeader(vendor.key_header, vendor.key_prefix))
         self._chat: Upstream = ChatUpstream(quirks)
         self._completions: Upstream = CompletionsUpstream(quirks)
         self._capabilities = per_model(

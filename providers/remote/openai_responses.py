@@ -29,6 +29,7 @@ from adapters.openai.tools import HOSTED, MCP
 from adapters.openai.vocabulary import CUSTOM, FUNCTION, RESPONSES, RESPONSES_FIELDS
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
+from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.remote.exchange import exchange, failure_of
 from providers.remote.http import HttpClient
@@ -91,7 +92,7 @@ class OpenAIResponses:
             raise ValueError(f"providers.{settings.name}.base_url: required for the type {settings.type}")
         auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
         self._name = settings.name
-        self._client = HttpClient(settings, settings.base_url, auth)
+        self._client = HttpClient(settings, settings.base_url, auth, key_header=KeyHeader("authorization", "Bearer "))
         self._upstream = ResponsesUpstream(settings.name, _defaults(settings))
         self._models = KeptModels(self._fetch_models)
 

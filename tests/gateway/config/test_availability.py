@@ -26,7 +26,6 @@ def test_the_whole_format_is_known_and_only_what_is_missing_is_refused() -> None
     ("text", "place"),
     [
         ("server: {workers: 2}", "server.workers"),
-        ("auth: {pass_through: true}", "auth.pass_through"),
         ("cache: {}", "cache"),
         ("tools: {from_request: false}", "tools"),
         ("fetch: {max_mb: 1}", "fetch"),

@@ -1,0 +1,191 @@
+"""Clients without a key of the gateway: those with a token of an identity provider, or with a provider's own key."""
+
+import asyncio
+import io
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+import jwt
+import orjson
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from gateway.config import parse_config
+from gateway.server.app import App, Surroundings, build_app
+from tests.mock_upstream import Answer, MockUpstream
+
+KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+OTHER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+EC = ec.generate_private_key(ec.SECP256R1())
+ANSWER = Answer.json(
+    b'{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop",'
+    b'"message":{"role":"assistant","content":"hi"}}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}'
+)
+BODY = {"model": "up/m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+@dataclass
+class Asked:
+    """`issuer` gives the signing keys, `upstream` the answers."""
+
+    url: str
+    session: aiohttp.ClientSession
+    issuer: MockUpstream
+    upstream: MockUpstream
+    app: App
+    log: io.BytesIO
+
+    def logged(self) -> bytes:
+        self.app.log.flush()
+        return self.log.getvalue()
+
+    async def ask(self, secret: str, body: object = BODY, path: str = "/v1/chat/completions") -> tuple[int, str]:
+        """The status, and the code of the error."""
+        headers = {"Authorization": f"Bearer {secret}"}
+        async with self.session.post(self.url + path, json=body, headers=headers) as answer:
+            found = orjson.loads(await answer.read())
+            return answer.status, str(found.get("error", {}).get("code"))
+
+
+def published(*keys: tuple[str, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey]) -> Answer:
+    """A set of signing keys."""
+    rows = []
+    for name, key in keys:
+        algorithm = jwt.algorithms.RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else jwt.algorithms.ECAlgorithm
+        rows.append({**orjson.loads(algorithm.to_jwk(key.public_key())), "kid": name, "use": "sig"})  # type: ignore[arg-type]
+    return Answer.json(orjson.dumps({"keys": rows}))
+
+
+@asynccontextmanager
+async def asked(auth: str, *answers: Answer, keys: tuple[Answer, ...] = ()) -> AsyncIterator[Asked]:
+    """`ISSUER` in `auth` is the issuer's address."""
+    log = io.BytesIO()
+    async with (
+        MockUpstream(*(answers or (ANSWER,))) as upstream,
+        MockUpstream(*(keys or (published(("one", KEY), ("two", EC)),))) as issuer,
+        aiohttp.ClientSession() as session,
+    ):
+        issuer_url = issuer.base_url.removesuffix("/v1")
+        text = (
+            "version: 1\nproviders:\n"
+            f"  up: {{type: openai-compatible, base_url: '{upstream.base_url}', api_key: key-of-the-gateway}}\n"
+            f"reliability: {{retry: {{attempts: 1}}}}\nstorage: {{url: memory}}\n{auth.replace('ISSUER', issuer_url)}"
+        )
+        app = build_app(parse_config(text, {}, provider_types=["openai-compatible"]), around=Surroundings(log=log))
+        await app.start()
+        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
+        try:
+            port = server.sockets[0].getsockname()[1]
+            yield Asked(f"http://127.0.0.1:{port}", session, issuer, upstream, app, log)
+        finally:
+            server.close()
+            await app.drain(0)
+            await app.aclose()
+
+
+TOKENS = "auth: {jwt: {issuer: 'ISSUER', audience: gateway, jwks_url: 'ISSUER/keys', limits: {rpm: 2}}}\n"
+
+
+def token(issuer: str, *, key: object = KEY, name: str = "one", algorithm: str = "RS256", **claims: object) -> str:
+    filled = {"iss": issuer, "aud": "gateway", "sub": "user-1", "exp": int(time.time()) + 600, **claims}
+    left = {claim: value for claim, value in filled.items() if value is not None}
+    return jwt.encode(left, key, algorithm=algorithm, headers={"kid": name})  # type: ignore[arg-type]
+
+
+def issuer_of(gateway: Asked) -> str:
+    return gateway.issuer.base_url.removesuffix("/v1")
+
+
+async def test_a_signed_token_lets_its_subject_in_with_limits_of_its_own() -> None:
+    async with asked(TOKENS) as gateway:
+        first, second = (token(issuer_of(gateway), sub=name) for name in ("user-1", "user-2"))
+        assert [(await gateway.ask(first))[0] for _ in range(3)] == [200, 200, 429]
+        assert (await gateway.ask(second))[0] == 200
+        assert len(gateway.issuer.requests) == 1  # the signing keys are kept
+        assert b'"key":"jwt:user-1"' in gateway.logged()
+        assert gateway.upstream.requests[0].headers["authorization"] == "Bearer key-of-the-gateway"
+
+
+async def test_each_algorithm_goes_with_a_key_of_its_kind() -> None:
+    async with asked(TOKENS) as gateway:
+        assert (await gateway.ask(token(issuer_of(gateway), key=EC, name="two", algorithm="ES256")))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("claims", "code"),
+    [
+        ({"aud": "another"}, "invalid_token"),
+        ({"iss": "https://another.example"}, "invalid_token"),
+        ({"exp": 1_000_000}, "token_expired"),
+        ({"exp": None}, "invalid_token"),
+        ({"nbf": 4_000_000_000}, "invalid_token"),
+        ({"sub": None}, "invalid_token"),
+        ({"sub": 7}, "invalid_token"),
+        ({"key": OTHER}, "invalid_token"),
+        ({"name": "unknown"}, "invalid_token"),
+        ({"algorithm": "RS512"}, "invalid_token"),
+        ({"key": "a-shared-secret-that-is-long-enough!", "algorithm": "HS256"}, "invalid_token"),
+        ({"key": None, "algorithm": "none"}, "invalid_token"),
+    ],
+    ids=str,
+)
+async def test_a_token_that_is_not_right_in_every_way_is_a_401(claims: dict[str, object], code: str) -> None:
+    async with asked(TOKENS) as gateway:
+        made = token(**{"issuer": issuer_of(gateway), **claims})  # type: ignore[arg-type]
+        assert await gateway.ask(made) == (401, code)
+        assert not gateway.upstream.requests
+
+
+async def test_clocks_may_differ_by_the_leeway_and_no_more() -> None:
+    async with asked(TOKENS) as gateway:
+        now = int(time.time())
+        assert (await gateway.ask(token(issuer_of(gateway), exp=now - 10)))[0] == 200
+        assert (await gateway.ask(token(issuer_of(gateway), exp=now - 40)))[0] == 401
+        assert (await gateway.ask(token(issuer_of(gateway), nbf=now + 10)))[0] == 200
+
+
+async def test_the_issuers_configuration_tells_where_its_keys_are() -> None:
+    auth = "auth: {jwt: {issuer: 'ISSUER', audience: gateway}}\n"
+    gate = published(("one", KEY))
+    async with asked(auth, keys=(Answer.json(b"{}"), gate)) as gateway:
+        configuration = orjson.dumps({"issuer": issuer_of(gateway), "jwks_uri": f"{issuer_of(gateway)}/where"})
+        gateway.issuer.script(Answer.json(configuration), gate)
+        assert (await gateway.ask(token(issuer_of(gateway))))[0] == 200
+        paths = [request.path for request in gateway.issuer.requests]
+        assert paths == ["/.well-known/openid-configuration", "/where"]
+
+
+async def test_an_issuer_that_cannot_be_reached_is_a_503() -> None:
+    async with asked(TOKENS, keys=(Answer.json(b"{}", status=500),)) as gateway:
+        assert await gateway.ask(token(issuer_of(gateway))) == (503, "issuer_unavailable")
+
+
+PASSED = "auth: {pass_through: true, keys: [{id: ours, secret: key-of-a-team}]}\n"
+
+
+async def test_a_key_that_is_not_ours_goes_to_the_provider() -> None:
+    async with asked(PASSED) as gateway:
+        assert (await gateway.ask("sk-of-the-client"))[0] == 200
+        assert (await gateway.ask("key-of-a-team"))[0] == 200
+        sent = [request.headers["authorization"] for request in gateway.upstream.requests]
+        assert sent == ["Bearer sk-of-the-client", "Bearer key-of-the-gateway"]
+        assert b"sk-of-the-client" not in gateway.logged()
+
+
+async def test_a_key_that_the_provider_refuses_is_the_clients_own_fault() -> None:
+    refused = Answer.json(b'{"error":{"message":"wrong key","code":"invalid_api_key"}}', status=401)
+    async with asked(PASSED, refused) as gateway:
+        assert await gateway.ask("sk-wrong") == (401, "invalid_api_key")
+        assert await gateway.ask("key-of-a-team") == (502, "upstream_auth")
+
+
+async def test_without_any_key_nothing_is_passed_on() -> None:
+    async with (
+        asked(PASSED) as gateway,
+        gateway.session.post(gateway.url + "/v1/chat/completions", json=BODY) as answer,
+    ):
+        assert answer.status == 401
+        assert not gateway.upstream.requests
