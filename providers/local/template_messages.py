@@ -43,6 +43,7 @@ _BLANK_LINE = "\n\n"
 _CUT = "\ue000cut\ue000"
 """Stands at the end of a final message that the model is to continue; the prompt ends where it appears last."""
 _UNSAFE_IN_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029<>|\[\]{}]")
+_SWITCH = re.compile(r"(?<!\S)/\w+(?!\S)")
 _RESERVED_KWARGS = frozenset(
     {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "bos_token", "eos_token"}
 )
@@ -139,8 +140,12 @@ def _first_accepted(turns: Sequence[_Turn], render: Callable[[Sequence[_Turn]], 
 
 
 def _is_in(prompt: str, text: str) -> bool:
-    """Whether the text stands there, as it is or inside JSON."""
-    return text in prompt or json.dumps(text, ensure_ascii=False)[1:-1] in prompt
+    """Whether the text stands there, as it is or inside JSON. Words like /no_think, which some templates act on and
+    take out, need not."""
+    if text in prompt or json.dumps(text, ensure_ascii=False)[1:-1] in prompt:
+        return True
+    rest = _SWITCH.sub("", text)
+    return rest != text and rest.strip() in prompt
 
 
 def _forms(turns: Sequence[_Turn]) -> Iterator[Sequence[_Turn]]:

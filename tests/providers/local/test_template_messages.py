@@ -131,6 +131,13 @@ def test_a_leading_system_message_goes_into_the_user_turn_where_the_template_has
     assert "Rhyme.\n\nHi" in prompt
 
 
+def test_a_switch_that_the_template_takes_out_of_the_system_message_is_no_loss() -> None:
+    source = "{{ messages[0].content.replace('/no_think', '').rstrip() }}|{{ messages[0].role }}"
+    for text, shown in (("Rhyme. /no_think", "Rhyme."), ("/no_think", "")):
+        prompt = render_prompt(ChatTemplate(source), [say("system", text), say("user", "x")])
+        assert prompt == f"{shown}|system"
+
+
 def test_adjacent_turns_are_passed_as_they_are_and_merged_only_for_a_template_that_refuses_them() -> None:
     messages = [say("user", "Title this:"), say("user", "hello")]
     assert [d["content"] for d in dicts(messages)] == ["Title this:", "hello"]
