@@ -112,8 +112,6 @@ class _Answer:
 
     def _format(self, wanted: OutputFormat) -> str:
         writer, path = self._writer, wanted.path or "response_format"
-        for option in wanted.unmapped:
-            raise UnsupportedParameter(f"{path}.{option}: not supported", param=f"{path}.{option}")
         match wanted.kind:
             case "json_object":
                 return writer.schema(_OBJECT, path, space=wanted.whitespace)

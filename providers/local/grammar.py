@@ -30,13 +30,8 @@ COMPILE_S: Final = 10.0
 _COMPILERS: Final = 2
 _MAX_BLAMED: Final = 500
 _UNSUPPORTED: Final = (
-    "Unimplemented keys",
-    "Unknown format",
-    "oneOf constraints",
-    "look-around",
-    "lookarounds",
-    "only supported",
-)
+    "Unimplemented keys", "Unknown format", "oneOf constraints", "look-around", "lookarounds", "only supported",
+)  # fmt: skip
 """What llguidance says where it knows what is meant and cannot enforce it."""
 _OF_REFERENCES: Final = ("Pointer", "Resource")
 # What a thread may spend on one grammar, and a worker of the engine on one mask: fuel is about 50,000 units a ms.
@@ -122,9 +117,41 @@ class Grammars:
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
         matcher = LLMatcher(self._vocabulary, grammar.text, log_level=0, limits=_LIMITS)
+        # The first mask costs the most: every answer begins with it, and a grammar beyond the limits fails here.
+        matcher.compute_bitmask()
         if matcher.is_error():
-            raise _refusal(grammar, matcher.get_error())
+            raise self._refusal(grammar, matcher.get_error())
         return matcher
+
+    def _refusal(self, grammar: Grammar, whole: str) -> InvalidRequest:
+        """The error for the place in what the client wrote that does not compile even alone."""
+        for part in grammar.written:
+            reason = self._fault(part.alone)
+            if reason:
+                return _error(part.path + self._place(part, reason), reason)
+        return _error(grammar.written[0].path if grammar.written else "tools", whole)
+
+    def _fault(self, text: str) -> str:
+        return str(LLMatcher.validate_grammar(text, self._vocabulary, limits=_LIMITS))
+
+    def _place(self, part: Written, reason: str) -> str:
+        """Where inside a schema: the innermost part of it that has the same fault by itself."""
+        if part.schema is None:
+            return ""
+        shared = {name: part.schema[name] for name in ("$defs", "definitions") if name in part.schema}
+        found = ""
+        for count, (place, inner) in enumerate(subschemas(part.schema)):
+            if count == _MAX_BLAMED:
+                break
+            if not place.startswith((f"{found}.", f"{found}[")):
+                continue
+            if isinstance(inner, dict):
+                if "$ref" in inner and not any(word in reason for word in _OF_REFERENCES):
+                    continue  # it would get the blame for what it refers to
+                inner = {**shared, **inner}
+            if self._fault(part.with_schema(inner)) == reason:
+                found = place
+        return found
 
 
 class _Vocabulary(TokenizerWrapper):
@@ -143,40 +170,7 @@ class _Vocabulary(TokenizerWrapper):
         return self._encode(text, add_special_tokens=False)
 
 
-def _refusal(grammar: Grammar, whole: str) -> InvalidRequest:
-    """The error for the place in what the client wrote that does not compile even alone."""
-    for part in grammar.written:
-        reason = _fault(part.alone)
-        if reason:
-            return _error(part.path + _place(part, reason), reason)
-    return _error(grammar.written[0].path if grammar.written else "tools", whole)
-
-
 def _error(path: str, reason: str) -> InvalidRequest:
     text = " ".join(reason.split())[:300]
     kind = UnsupportedParameter if any(word in reason for word in _UNSUPPORTED) else InvalidRequest
     return kind(f"{path}: {text}", param=path)
-
-
-def _fault(text: str) -> str:
-    return str(LLMatcher.validate_grammar(text, limits=_LIMITS))
-
-
-def _place(part: Written, reason: str) -> str:
-    """Where inside a schema: the innermost part of it that has the same fault by itself."""
-    if part.schema is None:
-        return ""
-    shared = {name: part.schema[name] for name in ("$defs", "definitions") if name in part.schema}
-    found = ""
-    for count, (place, inner) in enumerate(subschemas(part.schema)):
-        if count == _MAX_BLAMED:
-            break
-        if not place.startswith((f"{found}.", f"{found}[")):
-            continue
-        if isinstance(inner, dict):
-            if "$ref" in inner and not any(word in reason for word in _OF_REFERENCES):
-                continue  # it would get the blame for what it refers to
-            inner = {**shared, **inner}
-        if _fault(part.with_schema(inner)) == reason:
-            found = place
-    return found

@@ -26,7 +26,7 @@ _PLACES: Final = {"openai.chat": "function.parameters", "anthropic.messages": "i
 def callable_tools(request: Request) -> list[tuple[int, Tool]]:
     """The tools that this answer may call, with their numbers in the request.
 
-    Raises InvalidRequest where the tool choice allows a tool that is not there.
+    Raises InvalidRequest where the tool choice allows a tool that is not there, or requires a call and allows none.
     """
     choice, tools = request.tool_choice, list(enumerate(request.tools or ()))
     if choice is None or (choice.name is None and choice.allowed is None):
@@ -35,6 +35,8 @@ def callable_tools(request: Request) -> list[tuple[int, Tool]]:
     unknown = names - {tool.name for _, tool in tools}
     if unknown:
         raise InvalidRequest(f"tool_choice: there is no tool named {min(map(str, unknown))}", param="tool_choice")
+    if not names and must_call(choice):
+        raise InvalidRequest("tool_choice: a call is required and no tool is allowed", param="tool_choice")
     return [(number, tool) for number, tool in tools if tool.name in names]
 
 

@@ -174,6 +174,13 @@ def test_a_choice_of_a_tool_that_is_not_there_is_refused() -> None:
         constraint(TextFormats(tools=TOOL_FORMATS["hermes"]), asked(allowed=(b'{"type":"function","name":"nope"}',)))
 
 
+def test_a_call_that_is_required_and_not_allowed_is_refused() -> None:
+    formats = TextFormats(tools=TOOL_FORMATS["hermes"])
+    with pytest.raises(InvalidRequest, match="no tool is allowed"):
+        constraint(formats, asked(allowed=()))
+    assert constraint(formats, asked("auto", allowed=())) is None
+
+
 async def test_texts_without_quotes_are_held_to_their_lengths_and_choices() -> None:
     schema = {
         "type": "object",
