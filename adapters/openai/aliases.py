@@ -83,7 +83,7 @@ class _Lora(msgspec.Struct):
 
 
 def _switched(is_on: bool) -> _Values:
-    return {"reasoning.mode": "enabled"} if is_on else {"reasoning.effort": "none"}
+    return {"reasoning.mode": "adaptive"} if is_on else {"reasoning.effort": "none"}
 
 
 def _thinking(found: bool | _Thinking) -> _Values:
@@ -91,13 +91,14 @@ def _thinking(found: bool | _Thinking) -> _Values:
         return _switched(found)
     if found.type not in ("enabled", "disabled", "adaptive", "auto"):
         raise ValueError("expected type enabled, disabled or adaptive")
-    if found.type in ("adaptive", "auto"):
-        return {}
-    return {**_switched(found.type == "enabled"), "reasoning.budget_tokens": found.budget_tokens}
+    if found.budget_tokens is not None and found.type != "disabled":
+        return {"reasoning.budget_tokens": found.budget_tokens}
+    return _switched(found.type != "disabled")
 
 
 def _reasoning(found: _Reasoning) -> _Values:
-    switch = {} if found.enabled is None or found.effort is not None else _switched(found.enabled)
+    is_said = found.enabled is None or found.effort is not None or (found.enabled and found.max_tokens is not None)
+    switch = {} if is_said else _switched(bool(found.enabled))
     include = None if found.exclude is None else not found.exclude
     effort = {} if found.effort is None else {"reasoning.effort": found.effort}
     return {**switch, **effort, "reasoning.budget_tokens": found.max_tokens, "reasoning.include": include}

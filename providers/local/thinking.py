@@ -24,7 +24,8 @@ _BUDGET: Final = "thinking_budget"
 _SWITCHES: Final = ("enable_thinking", "thinking")
 """Variables of templates that turn thinking on and off."""
 _NO_EFFORT: Final = "none"
-_MODES: Final = ("enabled", "adaptive")
+_ADAPTIVE: Final = "adaptive"
+"""Thinking is on, and how much is the model's choice."""
 
 
 def reads_effort(template: ChatTemplate) -> bool:
@@ -40,14 +41,14 @@ def thinking_variables(
     """
     if options is None:
         return {}
-    if options.mode is not None and options.mode not in _MODES:
-        raise UnsupportedParameter(f"thinking: this model takes {' or '.join(_MODES)} only", param="thinking")
+    if options.mode not in (None, _ADAPTIVE):
+        raise UnsupportedParameter(f"thinking: this model does not think in the mode {options.mode}", param="thinking")
     known: dict[str, object] = {}
     effort, budget = options.effort, options.budget_tokens
     if effort is not None:
         _check_effort(template, form, effort)
         known = {_EFFORT: effort, **dict.fromkeys(_SWITCHES, effort != _NO_EFFORT)}
-    elif options.mode == "enabled" or budget is not None:
+    elif options.mode == _ADAPTIVE or budget is not None:
         known = dict.fromkeys(_SWITCHES, budget != 0)
     if budget is not None:
         known[_BUDGET] = budget

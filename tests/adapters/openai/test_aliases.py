@@ -11,7 +11,7 @@ from adapters.openai.aliases import ALIASES, resolved
 from adapters.openai.chat.parse import parse_chat
 from adapters.openai.completions.parse import parse_completions
 
-ON = ReasoningOptions(mode="enabled", budget_tokens=9)
+ON = ReasoningOptions(budget_tokens=9)
 
 
 def chat(**fields: Any) -> Request:
@@ -37,11 +37,11 @@ def completion(**fields: Any) -> Request:
         ("lora_path", "a", "adapter", LoraAdapter(name="a")),
         ("lora_request", {"name": "a", "path": "/x"}, "adapter", LoraAdapter(name="a")),
         ("return_tokens", True, "return_token_ids", True),
-        ("thinking", True, "reasoning", ReasoningOptions(mode="enabled")),
+        ("thinking", True, "reasoning", ReasoningOptions(mode="adaptive")),
         ("thinking", False, "reasoning", ReasoningOptions(effort="none")),
         ("thinking", {"type": "enabled", "budget_tokens": 9}, "reasoning", ON),
         ("thinking", {"type": "disabled"}, "reasoning", ReasoningOptions(effort="none")),
-        ("thinking", {"type": "adaptive"}, "reasoning", None),
+        ("thinking", {"type": "adaptive"}, "reasoning", ReasoningOptions(mode="adaptive")),
         ("enable_thinking", False, "reasoning", ReasoningOptions(effort="none")),
         ("reasoning", {"effort": "low", "exclude": True}, "reasoning", ReasoningOptions(effort="low", include=False)),
         ("reasoning", {"enabled": True, "max_tokens": 9}, "reasoning", ON),

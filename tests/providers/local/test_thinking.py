@@ -31,8 +31,7 @@ MESSAGES = (Message(role=USER, parts=(Text(text="hi"),)),)
     [
         ("{{ enable_thinking }}", ReasoningOptions(effort="none"), {"enable_thinking": False}),
         ("{{ enable_thinking }}", ReasoningOptions(effort="low"), {"enable_thinking": True}),
-        ("{{ thinking }}", ReasoningOptions(mode="enabled"), {"thinking": True}),
-        ("{{ thinking }}", ReasoningOptions(mode="adaptive"), {}),
+        ("{{ thinking }}", ReasoningOptions(mode="adaptive"), {"thinking": True}),
         ("{{ thinking }}", ReasoningOptions(budget_tokens=9), {"thinking": True}),
         ("{{ thinking }}", ReasoningOptions(budget_tokens=0), {"thinking": False}),
         ("{{ thinking_budget }}", ReasoningOptions(budget_tokens=9), {"thinking_budget": 9}),
