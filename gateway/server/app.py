@@ -43,7 +43,7 @@ from gateway.server.generation import Generation
 from gateway.server.key_doors import build_door
 from gateway.server.log import Log
 from gateway.server.observed import Observed
-from gateway.server.ollama_routes import ollama_posts, ollama_questions
+from gateway.server.ollama_routes import OllamaPreloads, ollama_posts, ollama_questions
 from gateway.server.route_table import build_names, routing_rules
 from gateway.server.service import ListingFront, Served, Service
 from gateway.server.stateful import Stateful
@@ -237,12 +237,17 @@ def build_app(
         keepalive_s=config.server.keepalive_s,
     )
     stateful = Stateful(config, router, bodies, log, now=around.now, token=around.token, redact=redact)
+    preloads = {
+        path: OllamaPreloads(names, chat=path == "/api/chat", now=around.now, max_depth=config.server.max_depth)
+        for path in ("/api/chat", "/api/generate")
+    }
     served: dict[str, Served] = {
         path: generation(
             front,
             router,
             untyped if path.startswith(_UNTYPED) else bodies,
             keeper=stateful.chats if path == _CHAT else None,
+            preloads=preloads.get(path),
         )
         for path, front in fronts.items()
     }

@@ -25,7 +25,7 @@ from gateway.server.reservation import reserve
 from gateway.server.whole_answer import WholeAnswer
 from gateway.usage.estimate import unreported_usage
 
-__all__ = ["AnswerKeeper", "Generation", "Named", "admit", "streamed", "whole_result"]
+__all__ = ["AnswerKeeper", "Generation", "Named", "Preloads", "admit", "streamed", "whole_result"]
 
 
 class AnswerKeeper(Protocol):
@@ -34,6 +34,14 @@ class AnswerKeeper(Protocol):
     async def answer(
         self, exchange: Exchange, front: Front, request: Request, head: AnswerHead
     ) -> web.StreamResponse: ...
+
+
+class Preloads(Protocol):
+    """Answers bodies that ask nothing, so that no provider is called for them."""
+
+    async def answer(self, exchange: Exchange, body: bytes) -> web.StreamResponse | None:
+        """None for a body that asks something."""
+        ...
 
 
 class Generation:
@@ -50,10 +58,12 @@ class Generation:
         keepalive_s: float,
         for_client: Callable[[Exchange], Front] | None = None,
         keeper: "AnswerKeeper | None" = None,
+        preloads: Preloads | None = None,
     ) -> None:
         self.front = front
         self._for_client = for_client
         self._keeper = keeper
+        self._preloads = preloads
         self._router = router
         self._bodies = bodies
         self._now = now
@@ -64,6 +74,8 @@ class Generation:
         front = self.front if self._for_client is None else self._for_client(exchange)
         body = await self._bodies.read(exchange.request)
         exchange.held_bytes = len(body)
+        if self._preloads is not None and (answer := await self._preloads.answer(exchange, body)) is not None:
+            return answer
         request = front.parse(body, max_depth=self._max_depth)
         del body
         if exchange.path_model is not None:

@@ -56,14 +56,20 @@ class NamedInBody:
 
 
 class Constant:
-    def __init__(self, front: Front, body: bytes) -> None:
+    """`content_type` None: JSON."""
+
+    def __init__(self, front: Front, body: bytes, *, content_type: str | None = None) -> None:
         self.front = front
         self._body = body
+        self._content_type = content_type
 
     async def serve(self, exchange: Exchange) -> web.StreamResponse:
-        return _answered(exchange, self._body)
+        return _answered(exchange, self._body, self._content_type)
 
 
-def _answered(exchange: Exchange, body: bytes) -> web.StreamResponse:
+def _answered(exchange: Exchange, body: bytes, content_type: str | None = None) -> web.StreamResponse:
     exchange.status = 200
-    return WholeAnswer(body=body, headers=exchange.headers())
+    headers = exchange.headers()
+    if content_type is not None:
+        headers["Content-Type"] = content_type
+    return WholeAnswer(body=body, headers=headers)

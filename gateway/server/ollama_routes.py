@@ -3,18 +3,53 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from aiohttp import web
+
 from adapters.ollama.embeddings import EmbeddingsFront, EmbedFront
 from adapters.ollama.front import VERSION_BODY, OllamaChatFront, parse_show
 from adapters.ollama.model_list import ModelCards, RunningModels, Tags
+from adapters.ollama.preload import parse_preload, render_preload
 from gateway.routing import abilities
+from gateway.routing.names import Names
 from gateway.routing.router import Router
 from gateway.server.ability import Ability
 from gateway.server.body import BodyReader
 from gateway.server.catalogue import Catalogue
+from gateway.server.exchange import Exchange
+from gateway.server.generation import admit
 from gateway.server.listing import Constant, Listing, NamedInBody
 from gateway.server.service import Served
+from gateway.server.whole_answer import WholeAnswer
 
-__all__ = ["ollama_posts", "ollama_questions"]
+__all__ = ["OllamaPreloads", "ollama_posts", "ollama_questions"]
+
+_ALIVE = b"Ollama is running"
+"""What the clients' first question is answered with."""
+
+
+class OllamaPreloads:
+    """For /api/chat and /api/generate (`gateway.server.generation.Preloads`). `now` gives Unix seconds."""
+
+    def __init__(self, names: Names, *, chat: bool, now: Callable[[], float], max_depth: int) -> None:
+        self._names = names
+        self._chat = chat
+        self._now = now
+        self._max_depth = max_depth
+
+    async def answer(self, exchange: Exchange, body: bytes) -> web.StreamResponse | None:
+        """Raises ModelNotFound for a model that nobody has."""
+        preload = parse_preload(body, max_depth=self._max_depth)
+        if preload is None:
+            return None
+        exchange.model, exchange.streams = preload.model, preload.stream
+        await admit(exchange, preload, self._names)
+        await self._names.resolve(preload.model)
+        exchange.status = 200
+        headers = exchange.headers()
+        if preload.stream and exchange.front is not None:
+            headers["Content-Type"] = exchange.front.stream_content_type
+        found = render_preload(preload, int(self._now()), chat=self._chat)
+        return WholeAnswer(body=found, headers=headers)
 
 
 def ollama_posts(
@@ -43,4 +78,5 @@ def ollama_questions(front: OllamaChatFront, catalogue: Catalogue) -> Mapping[st
         "/api/tags": Listing(front, Tags(), catalogue.list_models),
         "/api/ps": Listing(front, RunningModels(), catalogue.list_loaded),
         "/api/version": Constant(front, VERSION_BODY),
+        "/": Constant(front, _ALIVE, content_type="text/plain; charset=utf-8"),
     }

@@ -54,6 +54,43 @@ TURN: list[Batch] = [
 PNG = "iVBORw0KGgo="
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("path", "body", "word"),
+    [
+        ("/api/generate", {}, "load"),
+        ("/api/generate", {"prompt": "", "keep_alive": 0}, "unload"),
+        ("/api/chat", {"messages": [], "keep_alive": "5m"}, "load"),
+        ("/api/chat", {"messages": None, "keep_alive": "0s"}, "unload"),
+    ],
+)
+async def test_a_request_that_asks_nothing_is_answered_without_a_provider(
+    path: str, body: dict[str, Any], word: str, stream: bool
+) -> None:
+    provider = ScriptedProvider("fake", HELLO)
+    asked = {"model": "fake/m", "stream": stream, **body}
+    async with running(provider) as gateway, gateway.post(asked, path) as answer:
+        found = orjson.loads(await answer.read())
+        expected = "application/x-ndjson" if stream else "application/json"
+        assert answer.headers["content-type"] == expected
+    assert (found["done"], found["done_reason"], found["model"]) == (True, word, "fake/m")
+    assert found.get("response", found.get("message", {}).get("content")) == ""
+    assert provider.requests == []
+
+
+async def test_a_model_that_nobody_has_can_not_be_loaded() -> None:
+    async with running(ScriptedProvider("fake", HELLO)) as gateway, gateway.post({"model": "x"}, "/api/chat") as answer:
+        assert answer.status == 404
+
+
+async def test_the_clients_first_question_is_whether_anybody_is_there() -> None:
+    async with running(ScriptedProvider("fake", HELLO)) as gateway:
+        async with gateway.session.head(gateway.url + "/") as answer:
+            assert answer.status == 200
+        async with gateway.session.get(gateway.url + "/") as answer:
+            assert await answer.text() == "Ollama is running"
+
+
 def get_weather(city: str) -> str:
     """The weather.
 
@@ -186,8 +223,8 @@ async def test_an_error_inside_a_stream_is_the_sdks_error() -> None:
     ("path", "data", "headers", "status"),
     [
         ("/api/chat", b"{", {}, 400),
-        ("/api/chat", b'{"model":"m","messages":[]}', {}, 400),
-        ("/api/generate", b'{"model":"m"}', {}, 400),
+        ("/api/chat", b'{"model":"m","messages":[{}]}', {}, 400),
+        ("/api/generate", b'{"model":"m","prompt":7}', {}, 400),
         ("/api/chat", orjson.dumps({"model": "nowhere", "messages": [USER]}), {}, 404),
         ("/api/show", b'{"model":"nowhere"}', {}, 404),
         ("/api/show", b"{}", {}, 400),

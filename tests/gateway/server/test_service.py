@@ -46,7 +46,7 @@ def post_bytes(gateway: Running, data: object, **headers: str) -> "aiohttp.clien
     return gateway.session.post(gateway.url + "/v1/chat/completions", data=data, headers={**JSON, **headers})
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/nothing", "/v1/models/", "/v1/chat/completions/"])
+@pytest.mark.parametrize("path", ["/v1", "/v1/nothing", "/v1/models/", "/v1/chat/completions/"])
 async def test_an_unknown_path_is_a_404_with_an_error_body(path: str) -> None:
     async with running(fake()) as gateway, gateway.session.get(gateway.url + path) as answer:
         assert answer.status == 404
