@@ -17,6 +17,7 @@ from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 
 __all__ = [
     "EXTRAS",
+    "OLLAMA_EXTRAS",
     "Embedder",
     "ForwardAnswer",
     "ForwardCall",
@@ -27,11 +28,19 @@ __all__ = [
     "Reranker",
     "TokenCounter",
     "Tokenizer",
+    "extras_of",
     "lacks",
 ]
 
 EXTRAS = "extras"
-"""Among the fields that an ability takes: those of the client's dialect that nobody maps, as they are."""
+"""Among the fields that an ability takes: those of a client of OpenAI's dialects that nobody maps, as they are."""
+OLLAMA_EXTRAS = "extras of ollama"
+"""The same of a client of Ollama."""
+
+
+def extras_of(dialect: str) -> str:
+    """The word for the unmapped fields of a client of this dialect."""
+    return OLLAMA_EXTRAS if dialect.startswith("ollama.") else EXTRAS
 
 
 class ForwardCall(Struct, frozen=True, kw_only=True):

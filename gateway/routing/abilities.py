@@ -18,7 +18,7 @@ from adapters.canonical.usage import Usage
 from gateway.routing.requirements import Spelling, fit
 from gateway.routing.route import Target
 from gateway.routing.router import Progress, Router
-from providers.abilities import EXTRAS, Embedder, Reranker, Tokenizer, lacks
+from providers.abilities import Embedder, Reranker, Tokenizer, extras_of, lacks
 
 __all__ = ["detokenize", "embed", "rerank", "score", "tokenize"]
 
@@ -123,7 +123,7 @@ async def _rerank(request: RerankRequest, target: Target, progress: Progress) ->
 def _fitted(request: R, taken: frozenset[str], fields: tuple[str, ...], target: Target, progress: Progress) -> R:
     """The request as the target gets it: in its names, without what it cannot express."""
     absent: list[str] = [name for name in fields if name not in taken and getattr(request, name) is not None]
-    unmapped: Mapping[str, bytes] = {} if EXTRAS in taken else request.extras
+    unmapped: Mapping[str, bytes] = {} if extras_of(request.dialect) in taken else request.extras
     dropped: tuple[str, ...] = (*absent, *unmapped)
     if dropped and not target.drops_unsupported:
         param = dropped[0]

@@ -16,7 +16,7 @@ from adapters.canonical.request import Request
 from adapters.ollama.embeddings import EMBED_PATH, parse_embeddings, render_embeddings
 from adapters.ollama.upstream import OllamaUpstream
 from adapters.ollama.vocabulary import CHAT, GENERATE
-from providers.abilities import EXTRAS
+from providers.abilities import OLLAMA_EXTRAS
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
@@ -58,7 +58,7 @@ _FIELDS = frozenset(
 )
 _PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, Reasoning, ToolCall, ToolResult, Image, Document))
 _CAPABILITIES = Capabilities(fields=_FIELDS, forwards=frozenset((CHAT, GENERATE)), parts=_PARTS, prompts=True)
-_EMBEDDING_FIELDS = frozenset(("dimensions", "truncate_prompt_tokens", EXTRAS))
+_EMBEDDING_FIELDS = frozenset(("dimensions", "truncate_prompt_tokens", OLLAMA_EXTRAS))
 
 
 class _ModelRow(Struct):

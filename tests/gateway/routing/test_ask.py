@@ -192,3 +192,15 @@ async def test_providers_without_the_abilities_are_told_apart_by_name() -> None:
         await abilities.rerank(router, rank, Progress())
     with pytest.raises(UnsupportedParameter, match="its tokens"):
         await abilities.detokenize(router, DetokenizeRequest(model="alias", ids=(1,)), Progress())
+
+
+@pytest.mark.parametrize(("dialect", "refused"), [("openai.embeddings", False), ("ollama.embed", True)])
+async def test_unmapped_fields_go_to_a_target_of_the_clients_own_dialect_alone(dialect: str, refused: bool) -> None:
+    provider = Able("a", frozenset((EXTRAS,)))
+    asked = embedding(dialect=dialect, extras={"odd": b"1"})
+    if refused:
+        with pytest.raises(UnsupportedParameter, match="odd"):
+            await abilities.embed(router_for(Target(provider, "m")), asked, Progress())
+    else:
+        await abilities.embed(router_for(Target(provider, "m")), asked, Progress())
+        assert provider.asked == [embedding(model="m", dialect=dialect, extras={"odd": b"1"})]
