@@ -12,7 +12,6 @@ from gateway.config.faults import Location
 __all__ = ["NOT_AVAILABLE", "find_unavailable"]
 
 NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
-    "server.workers": (1,),
     "providers.*.tensor_parallel": (1,),
     "providers.*.deterministic": (False,),
     "cache": (),

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from gateway.config.faults import Location, did_you_mean
+from gateway.config.sections.auth import Key
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.models import Alias
 from gateway.config.sections.providers import RemoteProvider
@@ -24,6 +25,7 @@ def cross_check(run: RunFile, *, provider_names: Collection[str], alias_names: C
     therefore not in `run`: a reference to one of them is not a second fault.
     """
     yield from _open_door(run)
+    yield from _workers(run)
     yield from _keys(run)
     yield from _budgets(run)
     if run.storage is not None:
@@ -46,6 +48,22 @@ def _open_door(run: RunFile) -> Iterator[Finding]:
     if not run.server.is_loopback and not (run.auth and run.auth.asks):
         why = "other machines can reach this address, so it needs keys under 'auth', or the host 127.0.0.1"
         yield ("server", "host"), why
+
+
+def _workers(run: RunFile) -> Iterator[Finding]:
+    if run.server.workers == 1:
+        return
+    if any(
+        isinstance(provider, LocalProvider) and provider.enabled is not False for provider in run.providers.values()
+    ):
+        yield ("server", "workers"), "expected 1, since local models run in the one process that serves"
+    keys = run.auth.keys if run.auth is not None else ()
+    if run.shared is None and any(map(_is_limited, keys)):
+        yield ("server", "workers"), "several processes count limits and budgets together only with 'shared'"
+
+
+def _is_limited(key: Key) -> bool:
+    return key.limits is not None or key.budget is not None or bool(key.per_model)
 
 
 def _keys(run: RunFile) -> Iterator[Finding]:

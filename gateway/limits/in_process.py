@@ -33,6 +33,10 @@ class InProcessLimiter:
         self._counts: dict[str, _Counts] = {}
         self._swept = -_SWEEP_S
 
+    def ask_for_spent(self, spent_before: SpentBefore) -> None:
+        """From now on, this is asked what was spent before."""
+        self._spent_before = spent_before
+
     async def reserve(self, demand: Demand) -> Grant | Refusal:
         """See `Limiter`. Raises NotReady where too many scopes are at work, or it can't be told what was spent."""
         for scope in demand.scopes:

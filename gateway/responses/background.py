@@ -144,7 +144,7 @@ class Background:
         await self._end_orphans(stores)
         self._keeper = asyncio.get_running_loop().create_task(self._keep_alive(stores))
 
-    async def drain(self, seconds: float) -> bool:
+    async def drain(self, seconds: float | None) -> bool:
         """Waits for what runs, at most so long; then the rest fails. Tells whether there was a rest."""
         self._stopping = True
         tasks = {job.task for job in self._jobs.values() if job.task is not None}

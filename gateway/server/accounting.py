@@ -34,8 +34,11 @@ def build_accounts(
     clock: Callable[[], float],
     now: Callable[[], float],
     token: Callable[[], str],
+    limiter: Limiter | None = None,
 ) -> Accounts | None:
     """None where nobody asks: no keys, no prices, and no limits of models. `stores` opens the database.
+
+    `limiter` is one to go on counting with.
 
     Usage is kept where the gateway asks for keys or knows prices. Raises ValueError for an address that is none, and
     ImportError where the extra for Redis is missing.
@@ -56,7 +59,9 @@ def build_accounts(
         await (await stores()).usage.add(rows)
 
     if config.run.shared is None:
-        limiter: Limiter = InProcessLimiter(clock, now, spent_before)
+        if not isinstance(limiter, InProcessLimiter):
+            limiter = InProcessLimiter(clock, now)
+        limiter.ask_for_spent(spent_before)
     else:
         limiter = _shared_limiter(config, config.run.shared, log, clock=clock, now=now, token=token)
     ledger = Ledger(sink, log.write) if is_kept else None

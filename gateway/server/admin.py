@@ -4,7 +4,7 @@ The routes stand on a port of their own (`server.admin_port`), or on the main on
 gateway with keys asks for one with `admin: true`; one without keys serves this machine alone, as everywhere.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from aiohttp import web
@@ -13,7 +13,7 @@ from adapters.canonical.errors import PermissionDenied
 from gateway.server.exchange import Exchange
 from gateway.server.routes import Handler, Route
 
-__all__ = ["AdminTable", "admin_routes"]
+__all__ = ["AdminTable", "admin_routes", "reload_table"]
 
 AdminTable = Mapping[str, Mapping[str, Handler]]
 """Path -> method -> what serves it."""
@@ -25,6 +25,19 @@ def admin_routes(table: AdminTable) -> dict[str, Route]:
         path: Route({method: partial(_for_admins, handler) for method, handler in methods.items()})
         for path, methods in table.items()
     }
+
+
+def reload_table(reload: Callable[[], Awaitable[None]] | None) -> AdminTable:
+    """POST /admin/reload; None: there is nothing to reload."""
+    if reload is None:
+        return {}
+
+    async def serve(exchange: Exchange) -> web.StreamResponse:
+        await reload()
+        exchange.status = 200
+        return web.Response(body=b'{"status":"reloaded"}', headers=exchange.headers())
+
+    return {"/admin/reload": {"POST": serve}}
 
 
 async def _for_admins(handler: Handler, exchange: Exchange) -> web.StreamResponse:

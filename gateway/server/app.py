@@ -7,7 +7,7 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
@@ -30,7 +30,7 @@ from gateway.routing.names import ModelLists
 from gateway.routing.router import Router
 from gateway.server.ability_routes import ability_routes
 from gateway.server.accounting import build_accounts
-from gateway.server.admin import AdminTable, admin_routes
+from gateway.server.admin import AdminTable, admin_routes, reload_table
 from gateway.server.admin_keys import AdminKeys
 from gateway.server.admin_usage import AdminUsage
 from gateway.server.attempt_log import AttemptLog
@@ -40,9 +40,10 @@ from gateway.server.connections import Connections
 from gateway.server.cors import Cors
 from gateway.server.forwarding import Forwarding, forwarded_routes
 from gateway.server.generation import Generation
+from gateway.server.inheritance import NOTHING, Inheritance, unchanged_providers
 from gateway.server.key_doors import build_door
 from gateway.server.log import Log
-from gateway.server.observed import Observed
+from gateway.server.observed import Observed, Snapshots
 from gateway.server.ollama_routes import OllamaPreloads, ollama_posts, ollama_questions
 from gateway.server.route_table import build_names, routing_rules
 from gateway.server.service import ListingFront, Served, Service
@@ -50,6 +51,7 @@ from gateway.server.stateful import Stateful
 from gateway.server.token_count import CountingFront, TokenCount
 from gateway.telemetry.gauges import engine_gauges, gauge, target_gauges
 from gateway.telemetry.names import ACTIVE_REQUESTS, HELD_BODIES
+from gateway.telemetry.series import Snapshot
 from gateway.usage.accounts import Accounts
 from gateway.version import VERSION
 from providers.base import Limits, Provider, ProviderSettings
@@ -94,11 +96,9 @@ _HELD_BODIES = 8
 """So many of the largest bodies may be in memory at one time."""
 
 
-_ids = random.Random()  # seeded by the system; ids are names, not secrets
-
-
 def _token() -> str:
-    return f"{_ids.getrandbits(96):024x}"
+    # Ids are names, not secrets. The module seeds itself anew in each process that is forked.
+    return f"{random.getrandbits(96):024x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,7 @@ class Surroundings:
 
 
 class App:
-    """The gateway without its sockets. `connections` is the protocol factory for them, `admin_connections` that of the
-    admin port; None: there is none, and the admin routes are on the main one."""
+    """The gateway without its sockets. `connections` is the protocol factory for its main ones."""
 
     def __init__(
         self,
@@ -135,7 +134,11 @@ class App:
         guardrails: Guardrails | None = None,
         accounts: Accounts | None = None,
         admin: Service | None = None,
+        config: Config,
+        redact: Redactor,
     ) -> None:
+        self._config = config
+        self.redact = redact
         self._providers = providers
         self._observed = observed
         self._fetcher = fetcher
@@ -146,13 +149,31 @@ class App:
         self._router = router
         self.log = log
         self.service = service
+        self.admin = admin
+        """What serves the admin port; None: there is none, and the main one has the admin routes."""
         self.connections = Connections(service)
-        self.admin_connections = Connections(admin) if admin is not None else None
 
-    async def start(self) -> None:
-        """Tells the providers to start; what they load, they load in the background."""
+    def snapshot(self) -> Snapshot | None:
+        """What was counted; None: nothing is."""
+        return self._observed.metrics.snapshot() if self._observed.metrics is not None else None
+
+    def inheritance(self, config: Config) -> Inheritance:
+        """What an app with this configuration may take over."""
+        same_limits = self._config.run.shared is None and config.run.shared is None
+        return Inheritance(
+            unchanged_providers(self._config, config, self._providers),
+            self._fetcher if self._config.run.fetch == config.run.fetch else None,
+            self._accounts.limiter if self._accounts is not None and same_limits else None,
+            self._observed.metrics,
+        )
+
+    async def start(self, after: "App | None" = None) -> None:
+        """Tells the providers to start; what they load, they load in the background. `after`: the app before, whose
+        providers have started."""
+        started = set(after._providers.values()) if after is not None else set()
         for provider in self._providers.values():
-            await provider.start()
+            if provider not in started:
+                await provider.start()
         await self._stateful.start()
         self._observed.start()
         self.service.started = True
@@ -166,21 +187,27 @@ class App:
         # Who reads an answer that was stopped gets to see how it ended.
         await self.service.drain(max(end - loop.time(), _CLOSE_S if stopped else 0.0))
 
-    async def aclose(self) -> None:
-        """Closes connections and providers. Requests that still run fail."""
-        for connections in (self.connections, self.admin_connections):
-            if connections is not None:
-                connections.pre_shutdown()  # closes the idle ones
-                await connections.shutdown(_CLOSE_S)
+    async def finish(self) -> None:
+        """Waits for what runs, in the background as well, as long as it takes."""
+        await self._stateful.drain(None)
+        await self.service.wait_idle()
+
+    async def aclose(self, unless_used_by: "App | None" = None) -> None:
+        """Closes connections and providers, but those of another app. Requests that still run fail."""
+        self.connections.pre_shutdown()  # closes the idle ones
+        await self.connections.shutdown(_CLOSE_S)
         await self._stateful.stop()
         if self._accounts is not None:
             await self._accounts.aclose()
         await self._stateful.aclose()
         await self._lists.aclose()
         await self._router.aclose()
+        used = set(unless_used_by._providers.values()) if unless_used_by is not None else set()
         for provider in self._providers.values():
-            await provider.aclose()
-        await self._fetcher.aclose()
+            if provider not in used:
+                await provider.aclose()
+        if unless_used_by is None or unless_used_by._fetcher is not self._fetcher:
+            await self._fetcher.aclose()
         if self._guardrails is not None:
             await self._guardrails.aclose()
         await self._observed.aclose()
@@ -193,25 +220,46 @@ def build_app(
     providers: Mapping[str, Provider] | None = None,
     fronts: Mapping[str, Front] = FRONTS,
     around: Surroundings | None = None,
+    inherited: Inheritance = NOTHING,
+    reload: Callable[[], Awaitable[None]] | None = None,
+    snapshots: Snapshots | None = None,
 ) -> App:
     """The gateway for a configuration; call it inside the event loop that will run it.
 
-    `providers` are those to use in place of the configured ones; `fronts` are the dialects by path. Raises ValueError
-    on settings that can't work, and ImportError where an extra is missing.
+    `providers` are those to use in place of the configured ones; `fronts` are the dialects by path; `inherited` is
+    what an app before leaves to this one, `reload` what POST /admin/reload does, `snapshots` what other
+    processes counted. Raises ValueError on settings that can't work, and ImportError where an extra is missing.
     """
     around = around or Surroundings()
-    fetcher = GuardedFetcher(config.run.fetch or Fetch())
+    fetcher = inherited.fetcher or GuardedFetcher(config.run.fetch or Fetch())
     if providers is None:
-        providers = build_providers(config, fetcher)
+        providers = build_providers(config, fetcher, inherited.providers)
     redact = Redactor(config.secrets)
     log = Log(around.log, form=config.telemetry.log, now=around.now, redact=redact)
     lists = ModelLists(providers, around.clock)
-    observed = Observed(config.telemetry, log, clock=around.clock, now=around.now, bits=_ids.getrandbits, redact=redact)
+    observed = Observed(
+        config.telemetry,
+        log,
+        clock=around.clock,
+        now=around.now,
+        bits=random.getrandbits,
+        redact=redact,
+        metrics=inherited.metrics,
+    )
+    observed.snapshots = snapshots
 
     async def open_stores() -> "Stores":
         return await stateful.storage.stores()
 
-    accounts = build_accounts(config, open_stores, log, clock=around.clock, now=around.now, token=around.token)
+    accounts = build_accounts(
+        config,
+        open_stores,
+        log,
+        clock=around.clock,
+        now=around.now,
+        token=around.token,
+        limiter=inherited.limiter,
+    )
     guardrails = build_guardrails(config.run.guardrails)
     rules = routing_rules(config)
     health = Health(rules.breaker, around.clock)
@@ -276,7 +324,12 @@ def build_app(
     cors = Cors(config.server.cors) if config.server.cors else None
     door, administration = build_door(config, cors, open_stores, clock=around.clock, now=around.now)
     usage = AdminUsage(open_stores, accounts.ledger if accounts is not None else None, now=around.now)
-    admin_table: AdminTable = {**observed.table, **AdminKeys(administration, bodies).table, **usage.table}
+    admin_table: AdminTable = {
+        **reload_table(reload),
+        **observed.table,
+        **AdminKeys(administration, bodies).table,
+        **usage.table,
+    }
     has_admin_port = config.server.admin_port is not None
     edge = partial(
         Service,
@@ -307,7 +360,7 @@ def build_app(
     )
     admin = edge({}, other=admin_routes(admin_table)) if has_admin_port else None
     if observed.metrics is not None:
-        observed.metrics.gauges += [
+        observed.metrics.gauges = [
             lambda: [gauge(ACTIVE_REQUESTS, service.active), gauge(HELD_BODIES, held.held)],
             partial(target_gauges, router.health, around.clock),
             partial(engine_gauges, list(providers.values())),
@@ -324,11 +377,18 @@ def build_app(
         guardrails=guardrails,
         accounts=accounts,
         admin=admin,
+        config=config,
+        redact=redact,
     )
 
 
-def build_providers(config: Config, fetcher: Fetcher | None = None) -> dict[str, Provider]:
-    """The configured providers, not started. Raises ValueError or ImportError, naming the provider."""
+def build_providers(
+    config: Config, fetcher: Fetcher | None = None, there: Mapping[str, Provider] = NOTHING.providers
+) -> dict[str, Provider]:
+    """The configured providers, not started, those that are `there` as they are.
+
+    Raises ValueError or ImportError, naming the provider.
+    """
     timeouts = config.reliability.timeouts
     limits = Limits(
         connect_s=timeouts.connect_s,
@@ -338,7 +398,7 @@ def build_providers(config: Config, fetcher: Fetcher | None = None) -> dict[str,
     )
     may_bring = config.server.request_templates
     return {
-        name: build_provider(_settings(name, entry, limits, fetcher, request_templates=may_bring))
+        name: there.get(name) or build_provider(_settings(name, entry, limits, fetcher, request_templates=may_bring))
         for name, entry in config.providers.items()
     }
 

@@ -3,13 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from gateway.server.service import Service
-
-__all__ = ["Connections"]
+__all__ = ["Connections", "Serves"]
 
 _KEEPALIVE_S = 75.0
 """An idle connection is closed after this; later headers that do not arrive whole in this time are not waited for."""
@@ -76,10 +75,18 @@ class _Connection(RequestHandler):
         return self._refuse(request, status, exc)
 
 
+class Serves(Protocol):
+    """What answers requests (`gateway.server.service.Service`)."""
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse: ...
+
+    def refuse(self, request: web.BaseRequest, status: int, fault: BaseException | None) -> web.StreamResponse: ...
+
+
 class Connections(web.Server):
     """A protocol factory for `loop.create_server` and its kin. A client that leaves cancels its request."""
 
-    def __init__(self, service: Service, *, head_s: float = _HEAD_S) -> None:
+    def __init__(self, service: Serves, *, head_s: float = _HEAD_S) -> None:
         super().__init__(service.handle, handler_cancellation=True)
         self._refuse = service.refuse
         self._head_s = head_s

@@ -15,11 +15,14 @@ from gateway.telemetry.spans import Spans
 from gateway.telemetry.telemetry import Telemetry
 from gateway.telemetry.texts import Texts
 
-__all__ = ["Observed"]
+__all__ = ["Observed", "Snapshots"]
+
+Snapshots = Callable[[], Awaitable[Iterable[Snapshot]]]
 
 
 class Observed:
     """`clock` gives seconds of any origin, `now` Unix seconds, `bits` a random number of so many bits.
+    `metrics` are those to go on counting with; None: new ones.
 
     Raises ImportError where `telemetry.otlp` is set and the extra [otel] is missing.
     """
@@ -33,13 +36,14 @@ class Observed:
         now: Callable[[], float],
         bits: Callable[[int], int],
         redact: Callable[[str], str],
+        metrics: Metrics | None = None,
     ) -> None:
         watches = section.prometheus or section.otlp is not None
-        self.metrics = Metrics() if watches else None
+        self.metrics = (metrics or Metrics()) if watches else None
         spans = Spans(bits, now() - clock(), sample=section.sample) if section.otlp is not None else None
         texts = (lambda: Texts(redact)) if section.content == "on" else None
         self.observer = Telemetry(self.metrics, spans, texts)
-        self.snapshots: Callable[[], Awaitable[Iterable[Snapshot]]] | None = None
+        self.snapshots: Snapshots | None = None
         """Of the other processes that serve the same port."""
         self._shows = section.prometheus
         self._otlp = None

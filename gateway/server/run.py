@@ -1,114 +1,209 @@
-"""`gateway serve`: binds, serves, and stops in order. Owns sockets and signals."""
+"""`gateway serve`: binds, serves, reloads, and stops in order. Owns sockets and signals of one process."""
 
 import asyncio
 import gc
 import os
 import signal
 import socket
+import ssl
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
-from gateway.config import Config, Redactor
+from adapters.canonical.errors import Conflict, GatewayError
+from gateway.config import Config, Redactor, load_config
 from gateway.server.app import App, build_app
-from gateway.server.tls import tls_context
+from gateway.server.connections import Connections
+from gateway.server.inheritance import Inheritance
+from gateway.server.listening import CannotListen, address_of, bind_all, rebind
+from gateway.server.live import Live
+from gateway.server.service_manager import tell_ready, tell_reloading, tell_stopping
+from gateway.server.siblings import Siblings
+from gateway.server.tls import load_certificate, tls_context
+from gateway.server.workers import Workers
+from providers.registry import provider_types
 
 __all__ = ["serve"]
 
 _BACKLOG = 1024
+_CLOSE_S = 1.0
+"""What connections get to end after the drain; aiohttp takes 0 for no limit."""
 
 
 def serve(config: Config, *, config_path: Path) -> int:
     """Serves until SIGTERM or SIGINT; gives the exit status. A failure to start is one line on stderr.
 
-    The port is bound first and /healthz answers at once; models load meanwhile. A signal stops accepting and drains;
-    a second one ends the process at once.
+    The port is bound first and /healthz answers at once; models load meanwhile. SIGHUP reloads the file. A signal stops
+    accepting and drains; a second one ends the process at once.
     """
+    count = config.server.workers
     with ExitStack() as sockets:
-        bound: list[socket.socket] = []
-        for port in (config.server.port, config.server.admin_port):
-            if port is None:
-                continue
-            try:
-                bound.append(sockets.enter_context(_bind(config.server.host, port)))
-            except OSError as error:
-                why = error.strerror or str(error)
-                print(f"gateway: cannot listen on {config.server.host}:{port}: {why}", file=sys.stderr)
-                return 1
         try:
-            return _run(config, bound, config_path)
-        except (ValueError, ImportError) as error:
-            print(f"gateway: {config_path}: {Redactor(config.secrets)(str(error))}", file=sys.stderr)
+            bound = bind_all(config.server, sockets, shared=count > 1)
+        except CannotListen as error:
+            print(f"gateway: {error}", file=sys.stderr)
             return 1
+        say_where = partial(_say_where, config, bound, config_path)
+        if count == 1:
+            return _guarded(config, config_path, lambda: _Process(config, config_path, bound, say_where).run())
+        return Workers(count, say_where).run(partial(_serve_among, config, bound, config_path))
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    bound = socket.socket(family, kind, protocol)
+def _serve_among(
+    config: Config, like: Sequence[socket.socket], config_path: Path, siblings: Siblings, listens: Callable[[], None]
+) -> int:
+    """One of several processes; `listens` is told that it does."""
+    with ExitStack() as sockets:
+        bound = rebind(like, sockets)
+        return _guarded(config, config_path, lambda: _Process(config, config_path, bound, listens, siblings).run())
+
+
+def _guarded(config: Config, config_path: Path, run: Callable[[], Awaitable[int]]) -> int:
     try:
-        if os.name == "posix":
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except OSError:
-        bound.close()
-        raise
-    bound.setblocking(False)
-    return bound
+        if sys.platform == "win32":
+            return asyncio.run(_awaited(run))
+        import uvloop
+
+        return int(uvloop.run(_awaited(run)))
+    except (ValueError, ImportError) as error:
+        print(f"gateway: {config_path}: {Redactor(config.secrets)(str(error))}", file=sys.stderr)
+        return 1
 
 
-def _run(config: Config, listening: Sequence[socket.socket], config_path: Path) -> int:
-    if sys.platform == "win32":
-        return asyncio.run(_serve(config, listening, config_path))
-    import uvloop
-
-    return int(uvloop.run(_serve(config, listening, config_path)))
+async def _awaited(run: Callable[[], Awaitable[int]]) -> int:
+    return await run()
 
 
-async def _serve(config: Config, listening: Sequence[socket.socket], config_path: Path) -> int:
-    app = build_app(config)
-    _settle_memory()
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    _on_signals(stop)
-    tls = tls_context(config.server.tls) if config.server.tls is not None else None
-    scheme = "http" if tls is None else "https"
-    server = await loop.create_server(app.connections, sock=listening[0], backlog=_BACKLOG, ssl=tls)
-    servers = [server]
-    print(f"gateway: serving {config_path} on {scheme}://{_address(listening[0])}/v1", file=sys.stderr, flush=True)
-    if app.admin_connections is not None:
-        admin = await loop.create_server(app.admin_connections, sock=listening[1], backlog=_BACKLOG, ssl=tls)
-        servers.append(admin)
-        print(f"gateway: admin routes on {scheme}://{_address(listening[1])}", file=sys.stderr, flush=True)
-    try:
-        await _until_stopped(app, stop)
-        server.close()
-        await app.drain(config.server.drain_s)
-    finally:
-        for each in servers:
-            each.close()
-        await app.aclose()
-    return 0
+class _Process:
+    """One process that serves; `listens` is told that it takes connections. `siblings` are the others; None: none."""
+
+    def __init__(
+        self,
+        config: Config,
+        config_path: Path,
+        listening: Sequence[socket.socket],
+        listens: Callable[[], None],
+        siblings: Siblings | None = None,
+    ) -> None:
+        self._config = config
+        self._path = config_path
+        self._listening = listening
+        self._listens = listens
+        self._siblings = siblings
+        self._tls: ssl.SSLContext | None = tls_context(config.server.tls) if config.server.tls is not None else None
+        self._reloads: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        live = self._live = Live(self._config, self._load, self._build, self._took)
+        _settle_memory()
+        stop = asyncio.Event()
+        self._on_signals(stop)
+        main, admin = Connections(live.main), Connections(live.admin)
+        servers = [await self._listen(main, self._listening[0])]
+        if len(self._listening) > 1:
+            servers.append(await self._listen(admin, self._listening[1]))
+        self._listens()
+        try:
+            await self._until_stopped(stop)
+            if self._siblings is None:
+                tell_stopping()
+            servers[0].close()
+            await live.drain(self._config.server.drain_s)
+        finally:
+            for server in servers:
+                server.close()
+            for connections in (main, admin):
+                connections.pre_shutdown()  # closes the idle ones
+                await connections.shutdown(_CLOSE_S)
+            if self._siblings is not None:
+                await self._siblings.aclose()
+            await live.aclose()
+        return 0
+
+    async def _listen(self, connections: Connections, listening: socket.socket) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(connections, sock=listening, backlog=_BACKLOG, ssl=self._tls)
+
+    def _load(self) -> Config:
+        return load_config(self._path, os.environ, provider_types=provider_types())
+
+    def _build(self, config: Config, inherited: Inheritance) -> App:
+        snapshots = self._siblings.snapshots if self._siblings is not None else None
+        return build_app(config, inherited=inherited, reload=self._reload_all, snapshots=snapshots)
+
+    def _took(self, config: Config) -> None:
+        self._config = config
+        if self._tls is not None and config.server.tls is not None:
+            load_certificate(self._tls, config.server.tls)
+
+    async def _reload_all(self) -> None:
+        """This process, and if that went well the others."""
+        await self._live.reload()
+        failures = await self._siblings.reload() if self._siblings is not None else []
+        if failures:
+            raise Conflict("; ".join(failures), code="reload_incomplete")
+
+    async def _reload_on_signal(self) -> None:
+        if self._siblings is None:
+            tell_reloading()
+        try:
+            await self._live.reload()
+        except GatewayError as error:
+            for line in error.message.splitlines():
+                print(f"gateway: not reloaded: {line}", file=sys.stderr, flush=True)
+        if self._siblings is None:
+            tell_ready()
+
+    async def _until_stopped(self, stop: asyncio.Event) -> None:
+        """Starts the providers, and waits for a signal, which may come before they are started."""
+        start = asyncio.ensure_future(self._start())
+        stopped = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((start, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if start.done():
+                start.result()
+                await stopped
+        finally:
+            start.cancel()
+            stopped.cancel()
+            await asyncio.gather(start, stopped, return_exceptions=True)
+
+    async def _start(self) -> None:
+        await self._live.app.start()
+        if self._siblings is not None:
+            await self._siblings.start(lambda: self._live.app.snapshot(), self._live.reload)
+        else:
+            tell_ready()
+
+    def _on_signals(self, stop: asyncio.Event) -> None:
+        def asked() -> None:
+            if stop.is_set():
+                os._exit(130)
+            stop.set()
+
+        if sys.platform == "win32":
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: asked())
+            return
+
+        def reload() -> None:
+            task = loop.create_task(self._reload_on_signal())
+            self._reloads.add(task)
+            task.add_done_callback(self._reloads.discard)
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, asked)
+        loop.add_signal_handler(signal.SIGHUP, reload)
 
 
-def _address(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-async def _until_stopped(app: App, stop: asyncio.Event) -> None:
-    """Starts the providers, and waits for a signal, which may come before they are started."""
-    start = asyncio.ensure_future(app.start())
-    stopped = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait((start, stopped), return_when=asyncio.FIRST_COMPLETED)
-        if start.done():
-            start.result()
-            await stopped
-    finally:
-        start.cancel()
-        stopped.cancel()
-        await asyncio.gather(start, stopped, return_exceptions=True)
+def _say_where(config: Config, bound: Sequence[socket.socket], config_path: Path) -> None:
+    scheme = "http" if config.server.tls is None else "https"
+    print(f"gateway: serving {config_path} on {scheme}://{address_of(bound[0])}/v1", file=sys.stderr, flush=True)
+    if len(bound) > 1:
+        print(f"gateway: admin routes on {scheme}://{address_of(bound[1])}", file=sys.stderr, flush=True)
 
 
 def _settle_memory() -> None:
@@ -119,18 +214,3 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)
-
-
-def _on_signals(stop: asyncio.Event) -> None:
-    def asked() -> None:
-        if stop.is_set():
-            os._exit(130)
-        stop.set()
-
-    if sys.platform == "win32":
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: asked())
-        return
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked)

@@ -213,6 +213,10 @@ class Service:
         """How many requests run."""
         return len(self._active)
 
+    async def wait_idle(self) -> None:
+        """Returns once no request runs."""
+        await self._idle.wait()
+
     async def drain(self, seconds: float) -> None:
         """Waits until no request runs, at most so long; then cancels the rest, telling their clients."""
         self.draining = True

@@ -111,8 +111,11 @@ class Stateful:
         except NotReady as error:  # it may come up later; requests that need it are told until then
             self._log.fault(error, place="storage")
 
-    async def drain(self, seconds: float) -> bool:
-        """Lets the work in the background go on, at most so long. Tells whether some had to be stopped."""
+    async def drain(self, seconds: float | None) -> bool:
+        """Lets the work in the background go on, at most so long (None: to its end).
+
+        Tells whether some had to be stopped.
+        """
         self._socket.stop()
         return await self._background.drain(seconds)
 

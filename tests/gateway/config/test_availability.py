@@ -25,7 +25,6 @@ def test_the_whole_format_is_known_and_only_what_is_missing_is_refused() -> None
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("server: {workers: 2}", "server.workers"),
         ("cache: {}", "cache"),
         ("tools: {from_request: false}", "tools"),
         ("fetch: {max_mb: 1}", "fetch"),
@@ -68,7 +67,7 @@ def test_a_value_that_asks_for_nothing_is_taken() -> None:
 
 
 def test_a_substituted_value_is_refused_as_well() -> None:
-    assert "server.workers: not available" in fault(BASE + "server: {workers: '${W}'}", {"W": "4"})
+    assert "fetch: not available" in fault(BASE + "fetch: {max_mb: '${W}'}", {"W": "4"})
 
 
 def test_every_row_names_a_place_of_the_format() -> None:

@@ -1,14 +1,15 @@
 """The process: it binds first, says clearly why it can't start, and stops in order."""
 
 import asyncio
+import os
 import signal
 import socket
 import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -51,15 +52,18 @@ class Upstream:
 
 
 @contextmanager
-def serving(folder: Path, upstream_port: int = 9, server: str = "") -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(
+    folder: Path, upstream_port: int = 9, server: str = "", *, extra: str = "", env: Mapping[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A gateway process and its address."""
     config = folder / "run.yaml"
     config.write_text(
         f"version: 1\nserver: {{port: 0{server}}}\n"
         f"providers: {{up: {{type: openai-compatible, base_url: 'http://127.0.0.1:{upstream_port}/v1'}}}}\n"
+        f"storage: {{url: memory}}\n{extra}"
     )
     command = [sys.executable, "-c", SERVE, str(config)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, **(env or {})})
     try:
         assert process.stderr is not None
         first = process.stderr.readline()
@@ -221,3 +225,71 @@ def test_a_certificate_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "server.tls" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def until_serving(address: str) -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        with suppress(httpx.TransportError):
+            if httpx.get(f"http://{address}/readyz").status_code == 200:
+                return
+    raise AssertionError("it does not serve")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_several_processes_serve_one_port_and_a_dead_one_is_replaced(tmp_path: Path) -> None:
+    with serving(tmp_path, server=", workers: 2") as (process, address):
+        until_serving(address)
+        first = children(process)
+        assert len(first) == 2
+        os.kill(first[0], signal.SIGKILL)
+        end = time.monotonic() + 20
+        while len(now := children(process)) < 2 or first[0] in now:
+            assert time.monotonic() < end, now
+        until_serving(address)
+        assert first[1] in now
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="SO_REUSEPORT spreads connections on Linux")
+def test_metrics_are_those_of_all_processes_and_a_reload_reaches_all(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    with serving(tmp_path, server=", workers: 2", extra="telemetry: {prometheus: true}\n") as (_, address):
+        until_serving(address)
+        for _ in range(20):
+            assert httpx.get(f"http://{address}/nothing").status_code == 404
+        told = httpx.get(f"http://{address}/metrics").text
+        counted = [line for line in told.splitlines() if line.startswith("gateway_requests_total") and '"404"' in line]
+        assert [line.rpartition(" ")[2] for line in counted] == ["20.0"]
+        config.write_text(config.read_text() + "models: {fast: up/m}\n")
+        assert httpx.post(f"http://{address}/admin/reload").status_code == 200
+        for _ in range(10):
+            names = [row["id"] for row in httpx.get(f"http://{address}/v1/models").json()["data"]]
+            assert "fast" in names
+
+
+def test_a_signal_reloads_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    with serving(tmp_path) as (process, address):
+        until_serving(address)
+        config.write_text(config.read_text() + "models: {fast: up/m}\n")
+        process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 10
+        while "fast" not in httpx.get(f"http://{address}/v1/models").text:
+            assert time.monotonic() < end
+
+
+def test_a_service_manager_is_told_when_it_serves_and_when_it_stops(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(10)
+        with serving(tmp_path, env={"NOTIFY_SOCKET": str(tmp_path / "notify")}) as (process, _):
+            assert manager.recv(100) == b"READY=1"
+            process.send_signal(signal.SIGTERM)
+            assert manager.recv(100) == b"STOPPING=1"
+            assert process.wait(10) == 0

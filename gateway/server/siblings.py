@@ -1,0 +1,105 @@
+"""The other processes that serve the same port: each answers the others on a socket file of its own.
+
+One question a connection: a word and a line break. `metrics` is answered with a snapshot, `reload` with what went
+wrong, or nothing.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from adapters.canonical.errors import GatewayError
+from gateway.telemetry.series import Snapshot
+
+__all__ = ["Siblings"]
+
+_ANSWER_S = 5.0
+_RELOAD_S = 120.0
+_MAX_ANSWER = 64 * 2**20
+
+
+class Siblings:
+    """`folder` holds the socket files, `number` is this process's own among `count`. `parent` can be read from once the
+    process that started them all is gone."""
+
+    def __init__(self, folder: Path, number: int, count: int, parent: int) -> None:
+        self._parent = parent
+        self._folder = folder
+        self._number = number
+        self._count = count
+        self._server: asyncio.Server | None = None
+        self._snapshot: Callable[[], Snapshot | None] = lambda: None
+        self._reload: Callable[[], Awaitable[None]] | None = None
+
+    async def start(self, snapshot: Callable[[], Snapshot | None], reload: Callable[[], Awaitable[None]]) -> None:
+        """From now on the others are answered, and the end of the parent is the end of this process."""
+        asyncio.get_running_loop().add_reader(self._parent, _end)
+        self._snapshot, self._reload = snapshot, reload
+        path = self._path(self._number)
+        path.unlink(missing_ok=True)  # of the process that had this number before
+        self._server = await asyncio.start_unix_server(self._answer, path)
+
+    async def aclose(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._parent)
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def snapshots(self) -> Sequence[Snapshot]:
+        """What the others counted; one that does not answer is left out."""
+        answers = await asyncio.gather(*[self._ask(number, b"metrics", _ANSWER_S) for number in self._others()])
+        return [msgspec.msgpack.decode(answer, type=Snapshot) for answer in answers if answer]
+
+    async def reload(self) -> Sequence[str]:
+        """Lets the others take run.yaml as it is now; gives what went wrong."""
+        numbers = list(self._others())
+        answers = await asyncio.gather(*[self._ask(number, b"reload", _RELOAD_S) for number in numbers])
+        return [
+            f"worker {number}: {'it does not answer' if answer is None else answer.decode()}"
+            for number, answer in zip(numbers, answers, strict=True)
+            if answer is None or answer
+        ]
+
+    def _others(self) -> Sequence[int]:
+        return [number for number in range(self._count) if number != self._number]
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number}.sock"
+
+    async def _ask(self, number: int, question: bytes, within_s: float) -> bytes | None:
+        try:
+            async with asyncio.timeout(within_s):
+                reader, writer = await asyncio.open_unix_connection(self._path(number), limit=_MAX_ANSWER)
+                try:
+                    writer.write(question + b"\n")
+                    return await reader.read(-1)
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError):
+            return None
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            question = (await reader.readline()).strip()
+            if question == b"metrics":
+                snapshot = self._snapshot()
+                if snapshot is not None:
+                    writer.write(msgspec.msgpack.encode(snapshot))
+            elif question == b"reload" and self._reload is not None:
+                try:
+                    await self._reload()
+                except GatewayError as error:
+                    writer.write(error.message.encode())
+            await writer.drain()
+        except ConnectionError:
+            return  # whoever asked has left
+        finally:
+            writer.close()
+
+
+def _end() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
