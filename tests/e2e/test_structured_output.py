@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)
 MODEL = "smollm2-135m-instruct"
 MAX_TOKENS = 400
 NAMES = sorted(SCHEMAS)
-FEW = pytest.param(NAMES[::9], id="few")
-ALL = pytest.param(NAMES, id="all", marks=pytest.mark.slow)
+FEW, ALL = NAMES[::9], NAMES
+SLOW = pytest.mark.slow
 AT_A_TIME = 12
 
 
@@ -91,8 +91,14 @@ async def for_all(names: list[str], ask: Any) -> None:
             group.create_task(one(name))
 
 
-@pytest.mark.parametrize("names", [FEW, ALL])
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("names", "stream"),
+    [
+        pytest.param(FEW, True, id="few, streamed"),
+        pytest.param(ALL, True, id="all, streamed", marks=SLOW),
+        pytest.param(ALL, False, id="all, whole", marks=SLOW),
+    ],
+)
 async def test_an_answer_in_a_schema_always_validates(
     client: openai.AsyncOpenAI, names: list[str], stream: bool
 ) -> None:
@@ -106,8 +112,14 @@ async def test_an_answer_in_a_schema_always_validates(
     await for_all(names, ask)
 
 
-@pytest.mark.parametrize("names", [FEW, ALL])
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("names", "stream"),
+    [
+        pytest.param(FEW, False, id="few, whole"),
+        pytest.param(ALL, True, id="all, streamed", marks=SLOW),
+        pytest.param(ALL, False, id="all, whole", marks=SLOW),
+    ],
+)
 async def test_a_forced_call_always_has_valid_arguments(
     client: openai.AsyncOpenAI, names: list[str], stream: bool
 ) -> None:
@@ -129,7 +141,7 @@ async def test_a_forced_call_always_has_valid_arguments(
     await for_all(names, ask)
 
 
-@pytest.mark.parametrize("names", [FEW, ALL])
+@pytest.mark.parametrize("names", [pytest.param(FEW[::2], id="few"), pytest.param(ALL, id="all", marks=SLOW)])
 async def test_beside_tools_an_answer_is_in_its_schema_or_a_valid_call(
     client: openai.AsyncOpenAI, names: list[str]
 ) -> None:
