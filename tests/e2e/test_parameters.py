@@ -200,6 +200,15 @@ async def test_a_budget_ends_the_thinking_over_http(url: str) -> None:
     assert "</think>" in left["choices"][0]["message"]["content"]
 
 
+async def test_a_budget_and_a_form_of_the_answer_hold_together(url: str) -> None:
+    fields = SAMPLES["response_format"].fields("response_format", "chat")
+    for budget in (0, 3):
+        asks = {"chat_template": "{{ messages[0].content }}<think>", "thinking_token_budget": budget, "max_tokens": 60}
+        body = await chat(url, **fields, **asks, seed=2)
+        assert set(json.loads(body["choices"][0]["message"]["content"])) == {"a"}
+        assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] <= budget + 3
+
+
 async def test_one_field_under_two_names_is_refused(url: str) -> None:
     status, body = await asked(url, "chat", {"repeat_penalty": 1.1, "repetition_penalty": 1.1})
     assert (status, body["error"]["param"]) == (400, "repeat_penalty")

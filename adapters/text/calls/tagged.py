@@ -131,6 +131,7 @@ class Tagged:
                 book.passed()
                 book.finish()
                 raise NotACall
+            text.at = text.settled(self.value_end)
             yield
         end = found - 1 if self.breaks and text.between(max(book.given, found - 1), found) == "\n" else found
         if is_text:
