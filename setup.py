@@ -21,6 +21,7 @@ FLAGS = [
     "-ffp-contract=off",
     "-fno-math-errno",
     "-Wno-maybe-uninitialized",
+    "-Wno-uninitialized",
 ]
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 INSTRUCTION_SETS = {

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "DRAW_RULE",
     "INSTRUCTION_SETS",
     "AdaptedLayerStruct",
     "DecoderStruct",
@@ -34,7 +35,7 @@ INSTRUCTION_SETS: Final = ("avx512", "avx2vnni", "avx2", "neon", "portable")
 """Of all builds, the best one first."""
 
 # Of the structures below and of the packed layout; the same as kernels_version in api.cpp.
-_VERSION = 2
+_VERSION = 3
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -128,9 +129,20 @@ class StepStruct(Structure):
     )
 
 
+DRAW_RULE = np.dtype(
+    [
+        ("noise", np.float64),
+        ("top_p", np.float64),
+        ("temperature", np.float32),
+        ("log_min_p", np.float32),
+        ("top_k", np.int32),
+        ("unused", np.int32),
+    ]
+)
+"""As draw.h has it."""
+
 # name: result, arguments
 _FUNCTIONS: Final = {
-    "kernels_version": (c_int32, ()),
     "kernels_cpu_runs": (c_int32, (c_char_p,)),
     "kernels_packed_format": (c_int32, (c_int32,)),
     "kernels_file_row_bytes": (c_int64, (c_int32, c_int32)),
@@ -145,6 +157,8 @@ _FUNCTIONS: Final = {
     "kernels_forward": (c_int32, (c_void_p, POINTER(StepStruct), c_void_p)),
     "kernels_copy_blocks": (c_int32, (c_void_p, c_void_p, c_int32)),
     "kernels_logits": (c_int32, (c_void_p, c_void_p, c_int32, c_void_p)),
+    "kernels_likeliest": (None, (c_void_p, c_int32, c_int32, c_void_p, c_void_p)),
+    "kernels_draw": (c_int32, (c_void_p, c_int32, c_int32, c_void_p, c_void_p)),
 }
 
 
@@ -154,12 +168,12 @@ class Library:
     def __init__(self, path: Path, instruction_set: str) -> None:
         self.instruction_set = instruction_set
         self._functions = ctypes.CDLL(str(path))
-        for name, (result, arguments) in _FUNCTIONS.items():
-            function = getattr(self._functions, name)
-            function.restype, function.argtypes = result, arguments
         version = self._functions.kernels_version()
         if version != _VERSION:
             raise OSError(f"{path.name} is version {version} of the kernels, expected {_VERSION}: build it again")
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(self._functions, name)
+            function.restype, function.argtypes = result, arguments
 
     def runs(self, instruction_set: str) -> bool:
         """Whether this CPU can run the build of that name. The portable build may be asked on any."""
@@ -234,6 +248,15 @@ class Library:
     def logits(self, session: int, hidden: int, count: int, logits: int) -> None:
         """Addresses of [count, hidden] and [count, vocabulary] float32. Raises MemoryError."""
         if self._functions.kernels_logits(session, hidden, count, logits):
+            raise MemoryError
+
+    def likeliest(self, logits: int, count: int, vocabulary: int, largest: int, tokens: int) -> None:
+        """Addresses of [count, vocabulary] float32, and of [count] float32 and int64 for the results."""
+        self._functions.kernels_likeliest(logits, count, vocabulary, largest, tokens)
+
+    def draw(self, logits: int, vocabulary: int, rules: npt.NDArray[np.void], tokens: int) -> None:
+        """rules: one a row, of `DRAW_RULE`; addresses as above. Raises MemoryError."""
+        if self._functions.kernels_draw(logits, len(rules), vocabulary, rules.ctypes.data, tokens):
             raise MemoryError
 
 

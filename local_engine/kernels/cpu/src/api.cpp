@@ -12,6 +12,7 @@
 
 #include "activations.h"
 #include "decoder.h"
+#include "draw.h"
 #include "multiply.h"
 #include "pack.h"
 
@@ -35,7 +36,7 @@ static bool has_avx_vnni() {
 #endif
 
 // Counts up with each change of the structures or of the packed layout.
-EXPORT int32_t kernels_version() { return 2; }
+EXPORT int32_t kernels_version() { return 3; }
 
 // Whether this CPU has what the build of that name needs: 1 or 0.
 EXPORT int32_t kernels_cpu_runs(const char* instruction_set) {
@@ -141,6 +142,24 @@ EXPORT int32_t kernels_copy_blocks(Session* session, const int32_t* pairs, int32
 EXPORT int32_t kernels_logits(Session* session, const float* hidden, int32_t count, float* logits) {
   try {
     session->logits(hidden, count, logits);
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+// Of each row [count][vocabulary]: the first of the largest logits, and its value.
+EXPORT void kernels_likeliest(const float* logits, int32_t count, int32_t vocabulary, float* largest, int64_t* tokens) {
+  for (int row = 0; row < count; row++)
+    tokens[row] = likeliest(logits + static_cast<size_t>(row) * vocabulary, vocabulary, &largest[row]);
+}
+
+// A token of each row by its rule. Returns 0, or 1 where memory is short.
+EXPORT int32_t kernels_draw(const float* logits, int32_t count, int32_t vocabulary, const DrawRule* rules,
+                            int64_t* tokens) {
+  try {
+    for (int row = 0; row < count; row++)
+      tokens[row] = draw(logits + static_cast<size_t>(row) * vocabulary, vocabulary, rules[row]);
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;
