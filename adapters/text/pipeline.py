@@ -1,5 +1,5 @@
-"""The text of one answer to canonical events: reasoning is split off first, then tool calls are found in the rest.
-A harmony reader does both.
+"""The text of one answer to canonical events: reasoning is split off first, then tool calls are found in the rest; a
+harmony reader does both.
 
 Owns the numbering of parts, which are dense and in order of appearance. Knows no tokens: a passage says which
 characters of the text its event came from, so that a caller can send along what belongs to them.
