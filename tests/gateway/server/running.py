@@ -14,8 +14,7 @@ from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from gateway.config import Config, parse_config
 from gateway.server.app import App, Surroundings, build_app
-from providers.base import Batch
-from providers.testing.scripted import ScriptedProvider
+from providers.base import Batch, Provider
 
 FINISH: Batch = [ChoiceFinished(0, StopReason.STOP)]
 HELLO: list[Batch] = [
@@ -67,7 +66,7 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    *providers: ScriptedProvider, extra: str = "", token: Callable[[], str] | None = None
+    *providers: Provider, extra: str = "", token: Callable[[], str] | None = None
 ) -> AsyncIterator[Running]:
     """Serves until the block is left."""
     log = io.BytesIO()
