@@ -141,7 +141,7 @@ class Background:
 
     async def recover(self, stores: "Stores") -> None:
         """Ends what dead processes left. To be called when the database is opened."""
-        await self._end_orphans(stores)
+        await self.end_orphans(stores)
         self._keeper = asyncio.get_running_loop().create_task(self._keep_alive(stores))
 
     async def drain(self, seconds: float | None) -> bool:
@@ -253,15 +253,16 @@ class Background:
             await asyncio.sleep(_RENEW_S)
             try:
                 if self._jobs:
-                    await stores.responses.renew(self._worker, self._lease())
-                await self._end_orphans(stores)
+                    await stores.responses.renew(list(self._jobs), self._lease())
+                await self.end_orphans(stores)
             except NotReady as error:
                 self._log.fault(error, request_id=self._worker)
 
-    async def _end_orphans(self, stores: "Stores") -> None:
+    async def end_orphans(self, stores: "Stores") -> None:
+        """Fails what nobody makes any more."""
         for response, lease_until in await stores.responses.running():
-            worker = response.worker or ""
-            if worker != self._worker and (lease_until < self._now() or is_dead(worker, self._worker)):
+            is_lost = lease_until < self._now() or is_dead(response.worker or "", self._worker)
+            if is_lost and response.id not in self._jobs:
                 error = InternalError(
                     "the gateway that made this response stopped before it was whole", code="gateway_stopped"
                 )

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 
-from adapters.canonical.errors import GatewayError, NotFound
+from adapters.canonical.errors import NotFound
 from adapters.openai.responses.response_object import FINAL
 from adapters.openai.responses.wire_events import ResponseEvent
 from gateway.storage.records import Advance, Final, KeptEvent
@@ -175,7 +175,7 @@ class EventLogs:
             lost: frozenset[str] = frozenset()
             try:
                 lost = await (await self._storage.stores()).responses.advance(advances, self._lease())
-            except GatewayError as error:
+            except Exception as error:  # whatever it is, the makers of these responses have to know
                 failure = error
             written = loop.time()
             for (journal, events), advance in zip(taken, advances, strict=True):

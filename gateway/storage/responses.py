@@ -193,10 +193,10 @@ class ResponseStore:
         return frozenset(lost)
 
     @whole
-    async def renew(self, worker: str, lease_until: float) -> None:
-        """The worker lives."""
+    async def renew(self, response_ids: Sequence[str], lease_until: float) -> None:
+        """Their maker lives."""
         async with self.database.writing() as connection:
-            running = (RESPONSES.c.worker == worker) & RESPONSES.c.lease_until.is_not(None)
+            running = RESPONSES.c.id.in_(response_ids) & RESPONSES.c.lease_until.is_not(None)
             await connection.execute(update(RESPONSES).where(running).values(lease_until=lease_until))
 
     @whole

@@ -174,11 +174,11 @@ class StoreContract:
         assert await stores.responses.advance(both, 60.0) == {"r1"}
         assert len(await stores.responses.events("r2", -1, 9)) == 1
 
-    async def test_a_lease_is_renewed_for_its_worker_alone(self, stores: Stores) -> None:
+    async def test_a_lease_is_renewed_for_what_runs_alone(self, stores: Stores) -> None:
         await stores.responses.add(running("r1"), [], lease_until=50.0)
-        await stores.responses.add(running("r2", worker=None), [], lease_until=50.0)
+        await stores.responses.add(running("r2"), [], lease_until=50.0)
         await stores.responses.add(response("r3"), [])
-        await stores.responses.renew("w", 99.0)
+        await stores.responses.renew(["r1", "r3", "nowhere"], 99.0)
         assert {one.id: lease for one, lease in await stores.responses.running()} == {"r1": 99.0, "r2": 50.0}
 
     async def test_of_many_ends_at_once_one_counts(self, stores: Stores) -> None:
