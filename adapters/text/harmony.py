@@ -15,7 +15,7 @@ from adapters.text.calls.book import NO_ARGUMENTS, CallBook, CallPiece, NotACall
 from adapters.text.growing_text import GrowingText, Waits
 from adapters.text.reasoning import ReasoningPiece
 
-__all__ = ["HARMONY_ENDS", "HARMONY_MARKS", "HarmonyReader"]
+__all__ = ["HARMONY_ENDS", "HARMONY_MARKS", "HARMONY_NEXT", "HARMONY_REASONING", "HarmonyReader"]
 
 _START: Final = "<|start|>"
 _CHANNEL: Final = "<|channel|>"
@@ -32,7 +32,10 @@ _BEGINNINGS: Final = (_START, _CHANNEL, _MESSAGE, _TO)
 _MAX_HEADER: Final = 512
 _RECIPIENT: Final = re.compile(r"(?:^|\s)to=([^\s<]+)")
 _NAMED_CHANNEL: Final = re.compile(r"<\|channel\|>\s*([a-z_]*)")
-_REASONING: Final = "analysis"
+HARMONY_REASONING: Final = "analysis"
+"""The channel of reasoning."""
+HARMONY_NEXT: Final = f"{_START}assistant{_CHANNEL}"
+"""What the next message begins with, up to its channel."""
 _FUNCTIONS: Final = "functions."
 
 
@@ -123,7 +126,7 @@ class HarmonyReader:
                 return
             yield from self._call(name)
             return
-        if channel is not None and channel[1] == _REASONING:
+        if channel is not None and channel[1] == HARMONY_REASONING:
             book.passed()
             self.is_reasoning = True
             yield from self._content(self._give_reasoning)

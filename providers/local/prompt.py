@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ASSISTANT, Message, text_of
-from adapters.canonical.request import REQUIRED, Request
+from adapters.canonical.request import Request
 from adapters.text.reasoning import ReasoningFormat
 from providers.local.call_grammar import begun_call
 from providers.local.chat_template import ChatTemplate, request_template
@@ -166,16 +166,9 @@ def _ends_inside(form: ReasoningFormat | None, prompt: str, request: Request, me
 
 
 def _check_tools(model: LocalModel, request: Request) -> None:
-    """A call can be read back only in a known form, and enforced only where the form can be written as a grammar."""
+    """A call can be read back only in a known form."""
     if request.tools and not model.formats.reads_calls:
         raise UnsupportedParameter(
             f"tools: the form in which the model '{model.name}' writes tool calls is not known; set its tool_format",
             param="tools",
-        )
-    choice = request.tool_choice
-    is_bound = choice is not None and (choice.mode == REQUIRED or choice.allowed is not None)
-    if model.formats.has_channels and (is_bound or any(tool.strict for tool in request.tools or ())):
-        raise UnsupportedParameter(
-            f"tool_choice: calls of the model '{model.name}' cannot be enforced, nor can strict tools",
-            param="tool_choice",
         )

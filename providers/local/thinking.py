@@ -8,7 +8,7 @@ from typing import Final
 
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.request import ReasoningOptions, Request
-from adapters.text.harmony import HarmonyReader
+from adapters.text.harmony import HARMONY_NEXT, HARMONY_REASONING, HarmonyReader
 from adapters.text.reasoning import ReasoningFormat, ReasoningSplitter
 from local_engine.generation import TokenMask
 from providers.local.chat_template import ChatTemplate
@@ -83,6 +83,12 @@ def budget_mask(
             return HarmonyReader((), str)
         return ReasoningSplitter(form, starts_inside=opens_reasoning)
 
-    closing = tokenizer.encode(form.end + form.answer, add_special_tokens=False)
-    watch = ReasoningWatch(reader, lambda: Detokenizer(tokenizer, shown=shown), tuple(closing))
+    closing, not_next = form.end, None
+    if inner is None and request.tools and form.channels:  # the next message may be a call, but no more thoughts
+        closing += HARMONY_NEXT
+        not_next = tokenizer.encode(HARMONY_REASONING, add_special_tokens=False)[0]
+    elif inner is None:
+        closing += form.answer
+    ids = tuple(tokenizer.encode(closing, add_special_tokens=False))
+    watch = ReasoningWatch(reader, lambda: Detokenizer(tokenizer, shown=shown), ids, not_next)
     return ThinkingBudget(watch, budget, inner)

@@ -22,11 +22,13 @@ _ALL = np.uint32(0xFFFFFFFF)
 
 @dataclass(frozen=True, slots=True)
 class ReasoningWatch:
-    """What tells, token by token, whether a model is thinking. `closing`: the tokens that end it."""
+    """What tells, token by token, whether a model is thinking. `closing`: the tokens that end it. `not_next`: one that
+    must not follow on them, since it would begin more of it."""
 
     reader: Callable[[], ReasoningSplitter | HarmonyReader]
     detokenizer: Callable[[], Detokenizer]
     closing: Sequence[int]
+    not_next: int | None = None
 
 
 class ThinkingBudget:
@@ -45,6 +47,8 @@ class ThinkingBudget:
         self._accepted: list[int] = []
         self._closing: Sequence[int] = ()
         """What the model has to write next, token by token."""
+        self._has_closed = False
+        """Whether the last of these tokens was the one before."""
         self._close_if_used_up()
 
     def fill(self, row: npt.NDArray[np.uint32]) -> None:
@@ -55,6 +59,9 @@ class ThinkingBudget:
             self._inner.fill(row)
         else:
             row.fill(_ALL)
+        if self._has_closed and self._watch.not_next is not None:
+            word, bit = divmod(self._watch.not_next, 32)
+            row[word] &= ~(np.uint32(1) << np.uint32(bit))
 
     def accept(self, token_id: int) -> bool:
         is_complete = self._inner is not None and self._inner.accept(token_id)
@@ -74,6 +81,7 @@ class ThinkingBudget:
         was_reasoning = self._reader.is_reasoning
         self._reader.feed(self._detokenizer.feed((token_id,)))
         self._used += was_reasoning and self._reader.is_reasoning
+        self._has_closed = len(self._closing) == 1
         if self._closing:
             self._closing = self._closing[1:]
         else:

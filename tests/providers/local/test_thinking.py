@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.messages import USER, Message, Text
-from adapters.canonical.request import ReasoningOptions, Request, Sampling
+from adapters.canonical.request import ReasoningOptions, Request, Sampling, Tool
 from adapters.text.reasoning import REASONING_FORMATS
 from local_engine.generation import TokenMask
 from providers.local.chat_template import ChatTemplate
@@ -134,6 +134,28 @@ def test_harmonys_analysis_is_closed_by_opening_the_final_channel() -> None:
     head = ids("<|channel|>", "analysis", "<|message|>")
     expected = [*head, *ids("a", "<|end|>", "<|start|>", "assistant", "<|channel|>", "final", "<|message|>", "b")]
     assert written(found, [*head, *ids("a", "b")]) == expected
+
+
+def test_with_tools_harmonys_next_message_may_be_a_call_but_no_more_thoughts() -> None:
+    formats = text_formats(ChatTemplate("<|channel|>"), VOCABULARY, LocalModelSettings())
+    found = mask(formats, 1, tools=(Tool(kind="function", name="f"),))
+    assert found is not None
+    head = ids("<|channel|>", "analysis", "<|message|>", "a", "<|end|>", "<|start|>", "assistant", "<|channel|>")
+    assert written(found, ids("<|channel|>", "analysis", "<|message|>", "a")) == head
+    assert set(range(VOCABULARY.vocab_size)) - allowed(found) == set(ids("analysis"))
+    found.accept(ids("final")[0])
+    assert set(range(VOCABULARY.vocab_size)) <= allowed(found)
+
+
+def test_a_grammar_says_itself_what_follows_on_harmonys_analysis() -> None:
+    formats = text_formats(ChatTemplate("<|channel|>"), VOCABULARY, LocalModelSettings())
+    found = mask(formats, 0, inner=OnlyA())
+    assert found is not None
+    for token in ids("<|channel|>", "analysis", "<|message|>"):
+        found.accept(token)
+    assert allowed(found) == set(ids("<|end|>"))
+    found.accept(ids("<|end|>")[0])
+    assert allowed(found) == set(ids("a"))
 
 
 class OnlyA:
