@@ -35,6 +35,8 @@ class Progress:
     """Why the targets before this one did not answer."""
     passed_over: list[tuple[Target, str]] = field(default_factory=list)
     """Targets that were not asked, and why."""
+    cache: str | None = None
+    """What the response cache said: hit or miss; None: it was not asked."""
     called: float | None = None
     """When the call of the target began that answers; seconds of the router's clock."""
     guard: FinishGuard | None = None

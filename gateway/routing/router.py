@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from adapters.canonical.errors import ContentRefused, ContextOverflow, GatewayError, NotReady, UnsupportedParameter
 from adapters.canonical.request import Request
@@ -43,6 +43,14 @@ def _unheard(error: BaseException) -> None:
     asyncio.get_running_loop().call_exception_handler({"message": "a shadow failed", "exception": error})
 
 
+class AnswerCache(Protocol):
+    """Answers again what was answered before (`gateway.cache`)."""
+
+    def stream(
+        self, request: Request, progress: Progress, answer: Callable[[], AsyncGenerator[Batch, None]]
+    ) -> AsyncGenerator[Batch, None]: ...
+
+
 class Router:
     """`clock` gives seconds of any origin, `random` numbers from 0 to 1. `observer` sees every attempt; `fault` is told
     of exceptions in shadows. `health` None: a record of its own (strategies that were built before share theirs)."""
@@ -58,8 +66,10 @@ class Router:
         observer: AttemptObserver | None = None,
         fault: Callable[[BaseException], None] = _unheard,
         guardrails: Guardrails | None = None,
+        cache: AnswerCache | None = None,
     ) -> None:
         self._guardrails = guardrails
+        self._cache = cache
         self.names = names
         self._thoughts = KeptThoughts(clock)
         self.health = Health(rules.breaker, clock) if health is None else health
@@ -78,6 +88,12 @@ class Router:
     def stream(self, request: Request, progress: Progress, spell: Spelling) -> AsyncGenerator[Batch, None]:
         """The answer's events. The first batch brings the first output; before it a GatewayError means that nothing
         was said. Closing the iterator, or cancelling the task that waits on it, stops the provider."""
+        if self._cache is not None:
+            return self._cache.stream(request, progress, partial(self._fresh, request, progress, spell))
+        return self._fresh(request, progress, spell)
+
+    def _fresh(self, request: Request, progress: Progress, spell: Spelling) -> AsyncGenerator[Batch, None]:
+        """An answer that is made now."""
         if self._guardrails is None:
             return self._stream(request, progress, spell)
         return self._guarded(self._guardrails, request, progress, spell)

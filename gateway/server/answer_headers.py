@@ -43,6 +43,8 @@ def forwarded_headers(request: web.BaseRequest, names: Sequence[str]) -> dict[st
 def answer_headers(request_id: str, progress: Progress | None, upstream_request_id: str | None) -> dict[str, str]:
     """What is said about an answer beside its body."""
     headers = {"Content-Type": JSON, "Server": "gateway", "x-request-id": request_id}
+    if progress is not None and progress.cache is not None:
+        headers["x-gateway-cache"] = progress.cache
     target = progress.target if progress is not None else None
     if progress is not None and target is not None:
         headers["x-gateway-provider"] = target.provider.name

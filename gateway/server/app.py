@@ -18,6 +18,7 @@ from adapters.gemini.front import GenerateFront
 from adapters.ollama.front import OllamaChatFront, OllamaGenerateFront
 from adapters.openai.chat.front import ChatFront
 from adapters.openai.completions.front import CompletionsFront
+from gateway.cache.exact import ExactCache
 from gateway.config import Config, ProviderConfig, Redactor
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.tools import Fetch
@@ -33,6 +34,7 @@ from gateway.server.accounting import build_accounts
 from gateway.server.admin import AdminTable, admin_routes, reload_table
 from gateway.server.admin_keys import AdminKeys
 from gateway.server.admin_usage import AdminUsage
+from gateway.server.answer_cache import build_cache
 from gateway.server.attempt_log import AttemptLog
 from gateway.server.body import BodyReader, HeldBytes
 from gateway.server.catalogue import Catalogue
@@ -132,6 +134,7 @@ class App:
         observed: Observed,
         fetcher: GuardedFetcher,
         guardrails: Guardrails | None = None,
+        cache: ExactCache | None = None,
         accounts: Accounts | None = None,
         admin: Service | None = None,
         config: Config,
@@ -143,6 +146,7 @@ class App:
         self._observed = observed
         self._fetcher = fetcher
         self._guardrails = guardrails
+        self._cache = cache
         self._stateful = stateful
         self._accounts = accounts
         self._lists = lists
@@ -208,8 +212,9 @@ class App:
                 await provider.aclose()
         if unless_used_by is None or unless_used_by._fetcher is not self._fetcher:
             await self._fetcher.aclose()
-        if self._guardrails is not None:
-            await self._guardrails.aclose()
+        for closable in (self._guardrails, self._cache):
+            if closable is not None:
+                await closable.aclose()
         await self._observed.aclose()
         self.log.flush()
 
@@ -261,6 +266,7 @@ def build_app(
         limiter=inherited.limiter,
     )
     guardrails = build_guardrails(config.run.guardrails)
+    cache = build_cache(config, log, around.clock)
     rules = routing_rules(config)
     health = Health(rules.breaker, around.clock)
     names = build_names(config, providers, lists, health, clock=around.clock, random=around.random)
@@ -273,6 +279,7 @@ def build_app(
         observer=AttemptObservers(*([accounts] if accounts is not None else []), AttemptLog(log), observed.observer),
         fault=log.fault,
         guardrails=guardrails,
+        cache=cache,
     )
     max_bytes = int(config.server.max_body_mb * 2**20)
     held = HeldBytes(_HELD_BODIES * max_bytes)
@@ -375,6 +382,7 @@ def build_app(
         observed=observed,
         fetcher=fetcher,
         guardrails=guardrails,
+        cache=cache,
         accounts=accounts,
         admin=admin,
         config=config,

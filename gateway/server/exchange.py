@@ -46,7 +46,6 @@ class Exchange:
         "_extra_headers",
         "accounts",
         "began",
-        "cache",
         "charge",
         "cost_usd",
         "ended",
@@ -118,8 +117,6 @@ class Exchange:
         self.transcript: Transcript | None = None
         """What is written down of the texts, where telemetry may hold them; None: nothing."""
         self.cost_usd: float | None = None
-        self.cache: str | None = None
-        """What the response cache said: hit or miss; None: it was not asked."""
         self.evicted = False
         """The gateway itself cancelled the request, because it stops."""
 
@@ -205,8 +202,6 @@ class Exchange:
             _add_progress(fields, self.progress, log)
         if self.cost_usd is not None:
             fields["cost_usd"] = self.cost_usd
-        if self.cache is not None:
-            fields["cache"] = self.cache
         if self.error is not None:
             fields["error"] = self.error.code or self.error.type
         log.write("request", fields)
@@ -215,6 +210,8 @@ class Exchange:
 def _add_progress(fields: dict[str, object], progress: Progress, log: Log) -> None:
     if progress.target is not None:
         fields["provider"], fields["upstream_model"] = progress.target.provider.name, log.outside(progress.target.model)
+    if progress.cache is not None:
+        fields["cache"] = progress.cache
     if progress.attempts > 1:
         fields["attempts"] = progress.attempts
     if progress.dropped:

@@ -40,7 +40,7 @@ class Metrics:
         target = progress.target if progress is not None else None
         labels = (
             route,
-            (exchange.model or "") if target is not None else "",
+            (exchange.model or "") if target is not None or (progress and progress.cache == "hit") else "",
             target.provider.name if target is not None else "",
             exchange.key.id if exchange.key is not None else "",
         )
@@ -49,10 +49,10 @@ class Metrics:
         ending = (exchange.status, "" if error is None else type(error).__name__)
         series.ended[ending] = series.ended.get(ending, 0) + 1
         series.duration.observe(exchange.ended - exchange.began)
-        if exchange.cache is not None:
-            series.cache[exchange.cache] = series.cache.get(exchange.cache, 0) + 1
         if progress is None:
             return
+        if progress.cache is not None:
+            series.cache[progress.cache] = series.cache.get(progress.cache, 0) + 1
         if progress.called is not None:
             series.queue.observe(progress.called - exchange.began)
         usage = progress.usage

@@ -46,7 +46,7 @@ async def _cf_01(case: Case) -> None:
         "models: {m: oai/x, m: oai/y}\n": "m",
         "models: {m: oia/x}\n": "oai",
         "reliability: {retry: {attempts: '2 times'}}\n": "attempts",
-        "cache: {exact: {}}\n": "cache",
+        "cache: {exat: {}}\n": "exact",
     }
     assert parse_config(_GOOD, {}, provider_types=provider_types()).providers
     for extra, named in wrong.items():

@@ -25,7 +25,6 @@ def test_the_whole_format_is_known_and_only_what_is_missing_is_refused() -> None
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("cache: {}", "cache"),
         ("tools: {from_request: false}", "tools"),
         ("fetch: {max_mb: 1}", "fetch"),
     ],

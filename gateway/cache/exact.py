@@ -1,0 +1,107 @@
+"""The exact cache: the same request of the same tenant gets the same answer again, as a stream or whole.
+
+The key is a digest of the whole canonical request, type by type, less what says how the answer is delivered; of the
+client's key; and of what run.yaml says about models. Only answers that came whole are kept.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from hashlib import sha256
+
+import msgspec
+from msgspec.structs import replace
+
+from adapters.canonical.events import Started, UsageReported
+from adapters.canonical.request import Request
+from gateway.cache.stored_answer import VERSION, decode_answer, encode_answer
+from gateway.cache.stores import Store
+from gateway.routing.progress import Progress
+from providers.base import Batch
+
+__all__ = ["ExactCache"]
+
+_MAX_ANSWER = 4 * 2**20
+"""Of encoded bytes; a longer answer is not kept."""
+_MAX_EVENTS = 100_000
+_TAGS = "x-gateway-tags"
+
+
+class ExactCache:
+    """`fingerprint` stands for everything in run.yaml that answers depend on."""
+
+    def __init__(self, store: Store, fingerprint: bytes) -> None:
+        self._store = store
+        self._fingerprint = fingerprint
+
+    async def stream(
+        self, request: Request, progress: Progress, answer: Callable[[], AsyncGenerator[Batch, None]]
+    ) -> AsyncGenerator[Batch, None]:
+        """The stored answer's batches, or those of `answer`, which are then stored.
+
+        A client says `Cache-Control: no-store` to keep out of it, `no-cache` to have a fresh answer stored.
+        """
+        wish = progress.headers.get("cache-control", "").lower()
+        if "no-store" in wish:
+            async with aclosing(answer()) as batches:
+                async for batch in batches:
+                    yield batch
+            return
+        key = self._key(request, progress)
+        found = None if "no-cache" in wish else await self._found(key)
+        if found is not None:
+            progress.cache = "hit"
+            for batch in found:
+                _note_usage(batch, progress)
+                yield batch
+            return
+        progress.cache = "miss"
+        kept: list[Batch] | None = []
+        count = 0
+        async with aclosing(answer()) as batches:
+            async for batch in batches:
+                if kept is not None:
+                    kept.append(_without_request_id(batch))
+                    count += len(batch)
+                    kept = kept if count <= _MAX_EVENTS else None
+                yield batch
+        if kept and not progress.dropped:  # what was dropped is told with an answer that is made now
+            data = encode_answer(kept)
+            if len(data) <= _MAX_ANSWER:
+                await self._store.put(key, data)
+
+    async def aclose(self) -> None:
+        await self._store.aclose()
+
+    def _key(self, request: Request, progress: Progress) -> bytes:
+        plain = replace(
+            request,
+            stream=False,
+            include_usage=False,
+            continuous_usage=False,
+            request_id=None,
+            session_id=None,
+            message_paths=None,
+            mirrored={},
+        )
+        asked = (VERSION, progress.key, progress.headers.get(_TAGS), plain)
+        return sha256(self._fingerprint + repr(asked).encode("utf-8", "surrogatepass")).digest()
+
+    async def _found(self, key: bytes) -> list[Batch] | None:
+        data = await self._store.get(key)
+        if data is None:
+            return None
+        try:
+            return decode_answer(data)
+        except (msgspec.MsgspecError, KeyError):
+            return None  # of another version, or broken: as good as none
+
+
+def _note_usage(batch: Batch, progress: Progress) -> None:
+    for event in batch:
+        if type(event) is UsageReported:
+            progress.counted = event.usage
+
+
+def _without_request_id(batch: Batch) -> Batch:
+    """The id is of the call that was made, which a later answer was not."""
+    return [replace(event, request_id=None) if type(event) is Started else event for event in batch]

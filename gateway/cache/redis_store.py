@@ -1,0 +1,48 @@
+"""Stored answers in Redis, for several processes. Needs the extra [redis]."""
+
+from collections.abc import Callable, Mapping
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+__all__ = ["RedisStore"]
+
+_PREFIX = "gateway:answer:"
+_WAIT_S = 0.25
+"""What Redis gets to answer: a cache that is slower than this is no help."""
+_QUIET_S = 60.0
+
+
+class RedisStore:
+    """`log` is told of failures: a Redis that is away is as a cache that is empty, once a minute in the log."""
+
+    def __init__(
+        self, url: str, ttl_s: float, *, clock: Callable[[], float], log: Callable[[str, Mapping[str, object]], None]
+    ) -> None:
+        self._redis: Redis = Redis.from_url(url, socket_timeout=_WAIT_S, socket_connect_timeout=_WAIT_S)
+        self._ttl_ms = max(1, int(ttl_s * 1000))
+        self._clock = clock
+        self._log = log
+        self._quiet_until = 0.0
+
+    async def get(self, key: bytes) -> bytes | None:
+        try:
+            found = await self._redis.get(_PREFIX + key.hex())
+        except (RedisError, OSError) as error:
+            self._failed(error)
+            return None
+        return found if isinstance(found, bytes) else None
+
+    async def put(self, key: bytes, data: bytes) -> None:
+        try:
+            await self._redis.set(_PREFIX + key.hex(), data, px=self._ttl_ms)
+        except (RedisError, OSError) as error:
+            self._failed(error)
+
+    async def aclose(self) -> None:
+        await self._redis.aclose()
+
+    def _failed(self, error: Exception) -> None:
+        if self._clock() >= self._quiet_until:
+            self._quiet_until = self._clock() + _QUIET_S
+            self._log("cache_unreachable", {"error": type(error).__name__})

@@ -1,0 +1,31 @@
+"""Answers in Redis: found by another process, and a Redis that is away is an empty cache."""
+
+from collections.abc import Mapping
+
+from gateway.cache.redis_store import RedisStore
+from tests.gateway.limits.redis_server import REDIS_URL, needs_redis
+
+
+@needs_redis
+async def test_what_one_process_puts_in_another_finds() -> None:
+    logged: list[str] = []
+    stores = [RedisStore(REDIS_URL, 60, clock=lambda: 0.0, log=lambda event, _: logged.append(event)) for _ in range(2)]
+    await stores[0].put(b"key", b"data\x00\xff")
+    assert await stores[1].get(b"key") == b"data\x00\xff"
+    assert await stores[1].get(b"other") is None
+    assert logged == []
+    for store in stores:
+        await store.aclose()
+
+
+async def test_a_redis_that_is_away_is_an_empty_cache_and_one_line() -> None:
+    logged: list[str] = []
+
+    def log(event: str, fields: Mapping[str, object]) -> None:
+        logged.append(event)
+
+    store = RedisStore("redis://127.0.0.1:9", 60, clock=lambda: 1.0, log=log)
+    await store.put(b"key", b"data")
+    assert await store.get(b"key") is None
+    assert logged == ["cache_unreachable"]
+    await store.aclose()
