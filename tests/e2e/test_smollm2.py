@@ -123,6 +123,29 @@ async def test_the_responses_api_answers_alike_streamed_and_whole_and_goes_on_fr
     assert (cut.status, cut.output[0].to_dict()["status"]) == ("incomplete", "incomplete")
 
 
+async def test_a_background_response_is_resumed_continued_cancelled_and_kept(served: Served) -> None:
+    responses = served.client.responses
+    asked: Any = {"model": MODEL, "temperature": 0}
+    made = await responses.create(input=QUESTION, background=True, stream=True, **asked)
+    first = await anext(made)
+    assert first.type == "response.created"
+    await made.close()
+    async with responses.stream(response_id=first.response.id, starting_after=0) as resumed:
+        final = await resumed.get_final_response()
+    assert "Berlin" in final.output_text
+    assert await responses.retrieve(first.response.id) == (await responses.retrieve(final.id))
+    follow_up = await responses.create(input="And of Italy?", previous_response_id=final.id, **asked)
+    counted = await responses.input_tokens.count(model=MODEL, input="And of Italy?", previous_response_id=final.id)
+    assert follow_up.usage is not None
+    assert counted.input_tokens == follow_up.usage.input_tokens
+    endless: Any = {"ignore_eos": True, "max_output_tokens": 1500}
+    long = await responses.create(input="Tell me a story.", background=True, extra_body=endless, **asked)
+    assert (await responses.cancel(long.id)).status == "cancelled"
+    talk = await served.client.conversations.create()
+    await responses.create(input=QUESTION, conversation=talk.id, **asked)
+    assert len((await served.client.conversations.items.list(talk.id)).data) == 2
+
+
 async def test_n_choices_differ_and_repeat_with_their_seed(served: Served) -> None:
     options = {"n": 2, "seed": 7, "temperature": 1.0, "max_tokens": 12}
     first = await ask(served, "Name an animal.", **options)
