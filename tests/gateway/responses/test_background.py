@@ -31,6 +31,27 @@ async def kept_elsewhere(bench: Bench, lease_until: float) -> str:
     return copy.id
 
 
+async def test_62_a_reader_gets_no_event_that_is_not_in_the_database_yet() -> None:
+    words: list[Batch] = [[TextDelta(0, 0, f"{number} ")] for number in range(300)]
+    gate = asyncio.Event()
+    gate.set()  # waiting for it gives the reader a turn
+    script = [step for batch in (*words, GOOD[1]) for step in (gate, batch)]
+    bench = await Bench.open(ScriptedProvider("fake", script), parallel=1, queue=1)
+    try:
+        response_id = await bench.submit()
+        stores = await bench.storage.stores()
+        seen, groups = 0, 0
+        async for group in bench.background.logs.follow("", response_id, -1):
+            written = await stores.responses.events(response_id, seen - 1, len(group))
+            assert [tuple(one) for one in written] == [(one.sequence_number, one.name, one.data) for one in group]
+            seen += len(group)
+            groups += 1
+        assert seen > 300
+        assert groups < seen / 4, "events are written in groups"
+    finally:
+        await bench.aclose()
+
+
 async def test_69_another_machines_response_fails_when_its_lease_has_ended_and_not_before() -> None:
     bench = await Bench.open(ScriptedProvider("fake", GOOD), parallel=1, queue=1)
     try:

@@ -1,6 +1,8 @@
 """Responses that are kept: what comes back, for whom, and what follows on them. The official SDK is the client."""
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import openai
@@ -289,3 +291,25 @@ async def test_without_its_database_the_gateway_serves_what_needs_none_and_says_
         assert (events[-1]["type"], events[-1]["code"]) == ("error", "storage_unavailable")
         assert [event["sequence_number"] for event in events] == list(range(len(events)))
         assert "secret" not in str(gateway.lines())
+
+
+def test_a_gateway_that_keeps_nothing_never_loads_the_database_code() -> None:
+    script = """
+import asyncio, sys
+from providers.testing.scripted import ScriptedProvider
+from tests.gateway.server.running import HELLO, chat, running
+
+async def main():
+    async with running(ScriptedProvider("fake", HELLO)) as gateway:
+        asked = {"model": "fake/m", "input": "hi", "store": False}
+        for path, body in (("/v1/responses", asked), ("/v1/chat/completions", chat())):
+            async with gateway.post(body, path) as answer:
+                assert answer.status == 200
+        assert "sqlalchemy" not in sys.modules
+        async with gateway.post({**asked, "store": True}, "/v1/responses") as answer:
+            assert answer.status == 200
+        assert "sqlalchemy" in sys.modules
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
