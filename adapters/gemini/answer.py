@@ -298,7 +298,7 @@ class _Answer:
         choice.called = True
         part, index = choice.next_part(), choice.index
         args = bytes(call.args)
-        data = None if not signature else chat_data(signature)
+        data = None if not signature else chat_data(signature, self._provider)
         out += (
             ToolCallStarted(index, part, call_id, self._names.get(call.name, call.name), "function", data),
             ToolArgumentsDelta(index, part, "{}" if args in _NOTHING else args.decode()),

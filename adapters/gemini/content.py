@@ -33,6 +33,7 @@ from adapters.gemini.vocabulary import BOOL, GEMINI, NAME, RAW_OBJECT, TEXT
 from adapters.gemini.wire_objects import object_at, rest_of, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject
 from adapters.minted_ids import MINTED
+from adapters.origin_marks import unmarked
 
 __all__ = ["METADATA", "metadata_of", "take_messages", "take_system"]
 
@@ -224,7 +225,13 @@ def _thought(text: str, signature: str | None, whose: _Whose, place: Place) -> R
         return Reasoning(text=text, encrypted=signature, origin=whose.origin)
     if signature is not None and whose.origin is not None:
         return Reasoning(text=text, signature=signature, origin=whose.origin)
-    return Reasoning(text=text, signature=signature or None, provider_data=placed_at(place) if signature else None)
+    signature, origin = unmarked(signature or "")
+    return Reasoning(
+        text=text,
+        signature=signature or None,
+        origin=origin,
+        provider_data=placed_at(place) if signature else None,
+    )
 
 
 def _call(part: JsonObject, call_id: str) -> ToolCall:

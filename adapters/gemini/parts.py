@@ -9,6 +9,7 @@ from msgspec.json import Decoder
 from adapters.canonical.messages import ProviderData
 from adapters.gemini.content import METADATA, metadata_of
 from adapters.gemini.signatures import Place, place_of
+from adapters.origin_marks import marked
 
 __all__ = ["PartWriter", "WirePart"]
 
@@ -40,12 +41,15 @@ class PartWriter:
         origin: str | None = None,
         data: ProviderData | None = None,
     ) -> list[dict[str, Any]]:
-        """What was thought, and its signature where it stood. Signatures that are not Gemini's say whose they are."""
+        """What was thought, and its signature where it stood. Every signature says whose it is: in a mark, and
+        one that is not Gemini's beside itself, since its own clients may look into it."""
         said: dict[str, Any] = {"text": text, "thought": True}
         place = place_of(data)
         sealed = signature if encrypted is None else encrypted
         if sealed is None:
             return [said] if text else []
+        if place is not None:
+            sealed = marked(sealed, origin)
         if place is None or place is Place.THOUGHT:
             said[_SIGNATURE] = sealed
             if place is None:

@@ -15,6 +15,7 @@ from msgspec.json import Decoder
 
 from adapters.canonical.messages import ProviderData, Reasoning, ToolCall
 from adapters.gemini.vocabulary import GEMINI
+from adapters.origin_marks import marked, unmarked
 
 __all__ = ["SKIPPED", "Place", "chat_data", "place_of", "placed_at", "signature_in_chat", "signs_next"]
 
@@ -58,13 +59,14 @@ def place_of(data: ProviderData | None) -> Place | None:
     return None if raw is None else Place(raw)
 
 
-def chat_data(signature: str) -> ProviderData:
-    """The signature of a call as chat clients carry it."""
-    return ProviderData(_CHAT, {_EXTRA: orjson.dumps({"google": {"thought_signature": signature}})})
+def chat_data(signature: str, provider: str) -> ProviderData:
+    """The signature of a call as chat clients carry it, with the name of the provider that made it."""
+    sealed = marked(signature, provider)
+    return ProviderData(_CHAT, {_EXTRA: orjson.dumps({"google": {"thought_signature": sealed}})})
 
 
-def signature_in_chat(call: ToolCall) -> str | None:
-    """What a chat client gave back with a call."""
+def signature_in_chat(call: ToolCall, provider: str) -> str | None:
+    """What a chat client gave back with a call, where it is this provider's."""
     data = call.provider_data
     if data is None or data.origin != _CHAT or _EXTRA not in data.fields:
         return None
@@ -72,7 +74,10 @@ def signature_in_chat(call: ToolCall) -> str | None:
         google = _decode(data.fields[_EXTRA]).google
     except DecodeError:
         return None
-    return None if google is None else google.thought_signature
+    if google is None or google.thought_signature is None:
+        return None
+    signature, origin = unmarked(google.thought_signature)
+    return signature if origin in (None, provider) else None
 
 
 def signs_next(thought: Reasoning) -> bool:

@@ -120,7 +120,7 @@ class _Writer:
             if name is not None and isinstance(part, Text) and isinstance(found, dict):
                 found["text"], name = f"{name}: {part.text}", None
             if signature is None and isinstance(part, ToolCall):
-                signature = signature_in_chat(part)
+                signature = signature_in_chat(part, self._provider)
             if signature is not None and isinstance(found, dict):
                 found[_SIGNATURE] = signature
             signature = None

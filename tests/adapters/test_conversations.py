@@ -14,6 +14,7 @@ from adapters.canonical.events import ToolCallStarted
 from adapters.canonical.request import Request
 from adapters.canonical.result import fold
 from adapters.front import AnswerHead
+from adapters.gemini.upstream import GenerateUpstream
 from adapters.openai.responses.upstream import ResponsesUpstream
 from adapters.upstream import Upstream
 from providers.remote.aws import EventStreamFrames
@@ -29,10 +30,10 @@ MODEL = [
 
 
 OTHERS: dict[str, Callable[[], Upstream]] = {
-    # The same servers under another name in run.yaml: other accounts, whose proofs are none here. Gemini's signatures
-    # have no maker's name where they go back to Gemini, so two of its accounts are not told apart.
+    # The same servers under another name in run.yaml: other accounts, whose proofs are none here.
     "messages": lambda: MessagesUpstream("other"),
     "converse": lambda: ConverseUpstream("other", EventStreamFrames),
+    "gemini": lambda: GenerateUpstream("other"),
     "responses": lambda: ResponsesUpstream("other"),
 }
 
@@ -115,6 +116,5 @@ def test_what_proves_a_thought_comes_back_to_its_maker_through_every_client_that
         conversation.answer_calls(kept, turn)
         sent = SERVERS[server].upstream().render_request(conversation.request())
         assert [proof in sent for proof in proofs] == [True] * len(proofs)
-        if server in OTHERS:
-            other = OTHERS[server]().render_request(conversation.request())
-            assert not any(proof in other for proof in proofs)
+        other = OTHERS[server]().render_request(conversation.request())
+        assert not any(proof in other for proof in proofs)

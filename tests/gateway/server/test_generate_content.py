@@ -1,6 +1,7 @@
 """Gemini's clients at the gateway's socket: the official SDK, its paths, keys, errors, counts and lists of models."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -27,6 +28,7 @@ from adapters.canonical.request import EXPRESSIBLE_FIELDS, Request
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from adapters.gemini.signatures import Place, placed_at
+from adapters.origin_marks import marked
 from providers.base import Batch, Capabilities, ModelEntry
 from providers.testing.scripted import ScriptedProvider
 from tests.gateway.server.running import FINISH, HELLO, Running, running, text
@@ -120,7 +122,7 @@ async def test_the_sdk_reads_the_same_answer_streamed_and_whole() -> None:
         {"text": "Let me look."},
         {
             "function_call": {"id": "c1", "name": "get_weather", "args": {"city": "Oslo"}},
-            "thought_signature": b"SIG",
+            "thought_signature": base64.b64decode(marked("U0lH", "fake")),
         },
         {"function_call": {"id": "c2", "name": "get_weather", "args": {}}},
     ]
