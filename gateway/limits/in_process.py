@@ -49,7 +49,8 @@ class InProcessLimiter:
         taken: list[_Taken] = []
         for scope in demand.scopes:
             counts = self._counts.get(scope.name) or self._new(scope.name, second)
-            counts.advance(scope, second, now)
+            if second != counts.second or scope.budget is not None:
+                counts.advance(scope, second, now)
             taken.append((scope, counts, tokens_needed(scope, demand), counts.period_end))
         for scope, counts, tokens, period_end in taken:
             obstacle = counts.obstacle(scope, demand, tokens)
@@ -191,12 +192,13 @@ class _Window:
 class _Counts:
     """Of one scope."""
 
-    __slots__ = ("_per", "is_loaded", "period_end", "requests", "running", "spent", "tokens")
+    __slots__ = ("_per", "is_loaded", "period_end", "requests", "running", "second", "spent", "tokens")
 
     def __init__(self) -> None:
         self.requests = _Window()
         self.tokens = _Window()
         self.running = 0
+        self.second = -1  # in which the windows were brought up to date
         self.period_end = 0
         self.spent = 0  # in the period, reservations included
         self.is_loaded = False
@@ -205,8 +207,10 @@ class _Counts:
 
     def advance(self, scope: Scope, second: int, now: float) -> None:
         """Leaves behind what is over. A clock that goes back begins no period anew."""
-        self.requests.advance(second)
-        self.tokens.advance(second)
+        if second != self.second:
+            self.second = second
+            self.requests.advance(second)
+            self.tokens.advance(second)
         budget = scope.budget
         if budget is not None and (now >= self.period_end or budget.per != self._per):
             self._per = budget.per

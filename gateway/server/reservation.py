@@ -17,11 +17,10 @@ async def reserve(exchange: Exchange, model: str | None, request: object, names:
     accounts = exchange.accounts
     if accounts is None:
         return
-    public, route = model or "", None
-    if model is not None:
-        public = model if model in names.aliases else await names.public_name(model)
-        route = await names.resolve(model) if request is not None else None
-    found = await accounts.open(exchange.key, public, request, route)
+    public = model or ""
+    if model is not None and model not in names.aliases:
+        public = await names.public_name(model)
+    found = await accounts.open(exchange.key, public, request, names)
     if isinstance(found, Refusal):
         exchange.standing = found.standing
         raise _refused(found)

@@ -12,7 +12,7 @@ from gateway.limits.limiter import Limiter, Refusal
 from gateway.limits.rules import Rules
 from gateway.limits.scope import Demand, Scope
 from gateway.routing.attempt import Attempt, AttemptKind, Outcome
-from gateway.routing.route import Route
+from gateway.routing.names import Names
 from gateway.usage.charge import Charge
 from gateway.usage.estimate import estimated_usage, output_tokens, prompt_tokens
 from gateway.usage.ledger import Ledger
@@ -30,7 +30,8 @@ class _Known(NamedTuple):
 
     scopes: tuple[Scope, ...]
     counts_tokens: bool
-    counts_money: bool
+    highest_price: Price | None
+    """Of all targets that may answer; None where no money is counted, or no price is known."""
 
 
 class Accounts:
@@ -54,21 +55,20 @@ class Accounts:
         self._prices = prices
         self._now = now
         self._known: dict[tuple[str | None, str], _Known] = {}
-        self._highest: dict[str, Price | None] = {}
 
-    async def open(self, key: ClientKey | None, model: str, request: object, route: Route | None) -> Charge | Refusal:
-        """Takes what a request needs. `model` is its public name, `route` where it may go.
+    async def open(self, key: ClientKey | None, model: str, request: object, names: Names) -> Charge | Refusal:
+        """Takes what a request needs. `model` is its public name, `names` tells where that may go.
 
         `request` None: it spends no tokens.
         """
-        known = self._known.get((None if key is None else key.id, model)) or self._know(key, model)
+        known = self._known.get((None if key is None else key.id, model)) or await self._know(key, model, names)
         if not known.scopes:
             return Charge(None, model, request)
         if request is None or not known.counts_tokens:
             demand = Demand(known.scopes)
         else:
             prompt, output = prompt_tokens(request), output_tokens(request)
-            price = self._highest_price(model, route) if known.counts_money and route is not None else None
+            price = known.highest_price
             nano_usd = price.at_most(prompt, output) if price is not None else 0
             demand = Demand(known.scopes, prompt, output, nano_usd)
         found = await self.limiter.reserve(demand)
@@ -98,23 +98,18 @@ class Accounts:
         if self.ledger is not None:
             await self.ledger.aclose()
 
-    def _highest_price(self, model: str, route: Route) -> Price | None:
-        """Of all targets that may answer."""
-        if model in self._highest:
-            return self._highest[model]
-        known = [self._prices.of(target.label) for target in (*route.targets, *route.on_failure)]
-        highest = Price.highest(price for price in known if price is not None)
-        if len(self._highest) < _MAX_KNOWN:
-            self._highest[model] = highest
-        return highest
-
-    def _know(self, key: ClientKey | None, model: str) -> "_Known":
+    async def _know(self, key: ClientKey | None, model: str, names: Names) -> "_Known":
         if len(self._known) >= _MAX_KNOWN:
             self._known.clear()
         scopes = scopes_of(key, model, self._models)
         counts_money = any(scope.budget is not None for scope in scopes)
         counts_tokens = counts_money or any(scope.tpm is not None for scope in scopes)
-        found = self._known[None if key is None else key.id, model] = _Known(scopes, counts_tokens, counts_money)
+        highest: Price | None = None
+        if counts_money and model:
+            route = await names.resolve(model)
+            known = [self._prices.of(target.label) for target in (*route.targets, *route.on_failure)]
+            highest = Price.highest(price for price in known if price is not None)
+        found = self._known[None if key is None else key.id, model] = _Known(scopes, counts_tokens, highest)
         return found
 
 

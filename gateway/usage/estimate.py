@@ -6,7 +6,7 @@ other scripts have about two. A text's own flag tells the one from the other wit
 
 from adapters.canonical.embedding import EmbeddingRequest
 from adapters.canonical.events import Event, UsageReported
-from adapters.canonical.messages import Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from adapters.canonical.messages import Part, Reasoning, Refusal, Text, ToolCall, ToolResult
 from adapters.canonical.request import Prompt, Request
 from adapters.canonical.rerank import RerankRequest, ScoreRequest
 from adapters.canonical.usage import Usage
@@ -36,9 +36,9 @@ def text_tokens(text: str) -> int:
 
 def prompt_tokens(request: object) -> int:
     """Of a request of any kind; 0 for one that reads no text."""
+    if isinstance(request, Request):
+        return _generation_tokens(request)
     match request:
-        case Request():
-            return _generation_tokens(request)
         case EmbeddingRequest():
             return _prompts_tokens(request.inputs)
         case RerankRequest():
@@ -54,6 +54,8 @@ def output_tokens(request: object) -> int:
     if not isinstance(request, Request):
         return 0
     limit = DEFAULT_OUTPUT_TOKENS if request.max_tokens is None else request.max_tokens
+    if request.n is None and request.best_of is None and request.prompts is None:
+        return limit
     return limit * max(request.num_choices, request.best_of or 1)
 
 
@@ -75,9 +77,15 @@ def unreported_usage(request: Request, progress: Progress) -> list[Event]:
 
 
 def _generation_tokens(request: Request) -> int:
-    total = _prompts_tokens(request.prompts or ())
+    total = 0 if request.prompts is None else _prompts_tokens(request.prompts)
     for message in request.messages or ():
-        total += _message_tokens(message)
+        total += _MESSAGE_TOKENS
+        for part in message.parts:
+            if type(part) is Text:  # as nearly all are; a call for each would cost more than the sum
+                text = part.text
+                total += -(-len(text) // (_ASCII_CHARS if text.isascii() else _OTHER_CHARS))
+            else:
+                total += _part_tokens(part)
     for tool in request.tools or ():
         total += (
             _MESSAGE_TOKENS + (len(tool.description or "") + len(tool.parameters or tool.raw or b"")) // _ASCII_CHARS
@@ -87,13 +95,6 @@ def _generation_tokens(request: Request) -> int:
 
 def _prompts_tokens(prompts: tuple[Prompt, ...]) -> int:
     return sum([text_tokens(prompt) if isinstance(prompt, str) else len(prompt) for prompt in prompts])
-
-
-def _message_tokens(message: Message) -> int:
-    total = _MESSAGE_TOKENS
-    for part in message.parts:
-        total += text_tokens(part.text) if type(part) is Text else _part_tokens(part)
-    return total
 
 
 def _part_tokens(part: Part) -> int:
