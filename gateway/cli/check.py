@@ -31,6 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     print_table("Providers", ("name", "type", "state", "address"), _providers(config))
     print_table("Local models", ("name", "source", "state", "size", "load"), _local_models(config, problems))
     print_table("Models", ("name", "targets", "then, on failure"), _aliases(config, problems))
+    if not problems and any(entry.type == "local" for entry in config.run.providers.values()):
+        print(_cpu_kernels())
     if problems:
         raise CommandFailed("\n".join(f"{arguments.config}: {problem}" for problem in problems))
     print(f"{arguments.config} is valid")
@@ -69,6 +71,16 @@ def _local_models(config: "Config", problems: list[str]) -> list[tuple[str, ...]
                 continue
             rows += _models_of(name, provider, problems)
     return rows
+
+
+def _cpu_kernels() -> str:
+    """What computes on this machine's CPU, without loading a model."""
+    from local_engine.kernels.cpu.library import best_library
+
+    library = best_library()
+    if library is None:
+        return "CPU kernels: not built, torch computes; install the package where a C++ compiler is to have them"
+    return f"CPU kernels: {library.instruction_set}"
 
 
 def _models_of(provider_name: str, provider: "LocalProvider", problems: list[str]) -> list[tuple[str, ...]]:

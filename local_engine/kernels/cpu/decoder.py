@@ -94,7 +94,11 @@ def unsupported(config: ModelConfig) -> str | None:
 
 def build_decoder(config: ModelConfig, library: Library, weights: Weights, *, rounding: Rounding) -> PackedDecoder:
     """Reads all weights. `weights` gives float32 on the CPU. Raises ModelLoadError."""
-    return _Builder(config, library, weights, rounding).build()
+    builder = _Builder(config, library, weights, rounding)
+    try:
+        return builder.build()
+    finally:
+        builder.close()
 
 
 class _Builder:
@@ -106,6 +110,9 @@ class _Builder:
         self._packer = MatrixPacker(library, weights, rounding=rounding)
         self._kept: list[object] = [self._packer]
         self._sites: list[tuple[str, str, str, str]] = []
+
+    def close(self) -> None:
+        self._packer.close()
 
     def build(self) -> PackedDecoder:
         config = self._config

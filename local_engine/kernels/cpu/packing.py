@@ -2,13 +2,15 @@
 
 import mmap
 import sys
-from collections.abc import Iterator
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
 
 from local_engine.kernels.cpu.library import Bytes, Library, MatrixStruct
+from local_engine.kernels.cpu.topology import physical_cores
 from local_engine.loading.weights import StoredRows, Weights
 
 __all__ = ["MatrixPacker", "NotPackable", "Rounding"]
@@ -23,6 +25,7 @@ _GROUP = 32
 _TILE = 16
 _ALIGNMENT = 64
 _SLAB_BYTES = 64 << 20
+_PIECES_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class MatrixPacker:
         self._library = library
         self._weights = weights
         self._rounding: Rounding = rounding
+        self._threads = ThreadPoolExecutor(physical_cores(), thread_name_prefix="packing")
         self._free: Bytes = np.empty(0, dtype=np.uint8)
         self._memory: list[Bytes] = []
 
@@ -60,10 +64,15 @@ class MatrixPacker:
         memory = self._take(plan.num_bytes)
         tile_bytes = self._library.matrix_bytes(plan.packed_format, _TILE, columns)
         row = 0
-        for piece in self._pieces(plan):
-            tiles = memory[row // _TILE * tile_bytes :]
-            self._library.pack_rows(plan.packed_type, piece, columns, tiles)
+        packing: deque[Future[None]] = deque()
+        for piece in plan.stored.pieces():
+            # The next piece is read meanwhile; more than a few of them would take as much memory again as the matrix.
+            if len(packing) > _PIECES_AT_ONCE:
+                packing.popleft().result()
+            packing.append(self._threads.submit(self._pack, plan, piece, memory[row // _TILE * tile_bytes :]))
             row += len(piece)
+        for piece_packed in packing:
+            piece_packed.result()
         self._weights.mark_read(name)
         return MatrixStruct(memory.ctypes.data, None, plan.packed_format, rows, columns, 0)
 
@@ -80,13 +89,16 @@ class MatrixPacker:
         assert packed is not None
         return _Plan(stored, rows, columns, kind, packed, self._library.matrix_bytes(packed, rows, columns))
 
-    def _pieces(self, plan: _Plan) -> Iterator[Bytes]:
-        """Rows as they are packed, a multiple of 16 at a time save for the last."""
-        for piece in plan.stored.pieces():
-            rows = np.ascontiguousarray(piece)
-            if plan.packed_type != plan.stored.type:
-                rows = self._library.quantise_rows(plan.stored.type, rows, plan.columns, plan.packed_type)
-            yield rows
+    def _pack(self, plan: _Plan, piece: Bytes, out: Bytes) -> None:
+        """Rows of the matrix to their tiles. Runs on any thread, and without the GIL for nearly all of its time."""
+        rows = np.ascontiguousarray(piece)
+        if plan.packed_type != plan.stored.type:
+            rows = self._library.quantise_rows(plan.stored.type, rows, plan.columns, plan.packed_type)
+        self._library.pack_rows(plan.packed_type, rows, plan.columns, out)
+
+    def close(self) -> None:
+        """Ends the threads; what was packed stays."""
+        self._threads.shutdown()
 
     def _take(self, num_bytes: int) -> Bytes:
         """Aligned memory that lives as long as the packer."""

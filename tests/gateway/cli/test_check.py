@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli import main
+from local_engine.kernels.cpu.library import INSTRUCTION_SETS
 from tests.gateway.cli.conftest import WriteConfig
 
 
@@ -36,6 +37,7 @@ def test_a_valid_file_is_reported_as_tables(
     assert "smollm2-135m-instruct smollm2-135m-instruct to be fetched 94 MiB start" in lines
     assert f"tiny {tmp_path / 'tiny.gguf'} on this machine 2 KiB on_demand" in lines
     assert "fast openai/gpt (off), mistral/m local/tiny" in lines
+    assert lines[-2].removeprefix("CPU kernels: ") in INSTRUCTION_SETS
     assert lines[-1] == "run.yaml is valid"
 
 
