@@ -1,0 +1,136 @@
+"""Rows of usage, their sums, and keys made at run time, on each kind of database."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from adapters.canonical.errors import Conflict
+from gateway.storage import usage as module
+from gateway.storage.bounds import Bounds
+from gateway.storage.database import Database
+from gateway.storage.migrate import migrate_database
+from gateway.storage.opening import Stores, open_stores
+from gateway.storage.place import FilePlace, MemoryPlace, Place, parse_place
+from gateway.storage.records import KeptKey
+from gateway.storage.schema import METADATA
+from gateway.usage.row import UsageRow
+
+POSTGRESQL = os.environ.get("GATEWAY_TEST_POSTGRESQL")
+DAY_S = 86_400
+NOON = 20_000 * DAY_S + 43_200.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = NOON
+
+    def __call__(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+async def place_of(kind: str, folder: Path) -> Place:
+    if kind == "memory":
+        return MemoryPlace()
+    if kind == "sqlite":
+        return FilePlace(folder / "gateway.db")
+    if POSTGRESQL is None:
+        assert os.environ.get("GATEWAY_TEST_SERVERS") != "required", "there is no PostgreSQL"
+        pytest.skip("GATEWAY_TEST_POSTGRESQL names no database")
+    place = parse_place(POSTGRESQL)
+    await migrate_database(place)
+    database = Database.unchecked(place)
+    async with database.writing() as connection:
+        for table in reversed(METADATA.sorted_tables):
+            await connection.execute(table.delete())
+    await database.aclose()
+    return place
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+async def stores(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Stores]:
+    opened = await open_stores(await place_of(request.param, tmp_path), Bounds(1e9, 1 << 40), clock)
+    yield opened
+    await opened.aclose()
+
+
+def row(at: float = NOON, key: str = "a", model: str = "m", *, cost: int | None = 10, kind: str = "first") -> UsageRow:
+    return UsageRow(at, "r", key, model, "p", "u", kind, "ok", 3_000_000_000, 2, None, None, None, False, cost, 5, None)
+
+
+async def test_sums_are_those_of_all_rows_however_they_were_grouped(stores: Stores) -> None:
+    await stores.usage.add([row(), row(), row(key="b", cost=None)])
+    await stores.usage.add([row(), row(NOON + DAY_S)])
+    (total,), has_more = await stores.usage.totals([], since=0, until=int(NOON) + 2 * DAY_S, limit=9, where={})
+    assert (total["attempts"], total["prompt_tokens"], total["cost_nano_usd"]) == (5, 15_000_000_000, 40)
+    assert has_more is False
+    found, _ = await stores.usage.totals(["key", "day"], since=0, until=int(NOON) + 2 * DAY_S, limit=9, where={})
+    assert [(each["key"], each["day"], each["attempts"]) for each in found] == [
+        ("a", 20_000 * DAY_S, 3),
+        ("a", 20_001 * DAY_S, 1),
+        ("b", 20_000 * DAY_S, 1),
+    ]
+    found, has_more = await stores.usage.totals(["key"], since=0, until=int(NOON) + 1, limit=1, where={"model": "m"})
+    assert [each["key"] for each in found] == ["a"]
+    assert has_more is True
+
+
+async def test_what_was_spent_is_told_by_key_and_model_without_shadows(stores: Stores) -> None:
+    rows = [row(cost=1), row(model="n", cost=2), row(key="b", cost=4), row(NOON - DAY_S, cost=8), row(kind="shadow")]
+    await stores.usage.add(rows)
+    since = int(NOON) - 43_200
+    assert sorted(await stores.usage.spent(since)) == [("m", 5), ("n", 2)]
+    assert sorted(await stores.usage.spent(since, key="a")) == [("m", 1), ("n", 2)]
+    assert await stores.usage.spent(since, key="a", model="n") == [("n", 2)]
+    assert await stores.usage.spent(since + DAY_S) == []
+
+
+async def test_attempts_come_back_as_they_were_newest_first(stores: Stores) -> None:
+    rows = [row(NOON + n, key="ab"[n % 2]) for n in range(6)]
+    await stores.usage.add(rows[:4])
+    await stores.usage.add(rows[4:])
+    newest = await stores.usage.attempts(since=0, until=NOON + 9, limit=5, key=None)
+    assert newest == rows[:0:-1]
+    assert await stores.usage.attempts(since=NOON + 1, until=NOON + 4, limit=9, key="a") == [rows[2]]
+
+
+async def test_rows_go_when_they_are_old_or_too_many_and_their_sums_stay(
+    stores: Stores, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_ROWS", 5)
+    for n in range(4):
+        clock.time += module.ROWS_KEPT_S / 100
+        await stores.usage.add([row(clock.time, model=str(n))] * 2)
+    left = await stores.usage.attempts(since=0, until=clock.time + 1, limit=99, key=None)
+    assert sorted({each.model for each in left}) == ["2", "3"]
+    clock.time += module.ROWS_KEPT_S + 60
+    await stores.usage.add([row(clock.time)])
+    assert len(await stores.usage.attempts(since=0, until=clock.time + 1, limit=99, key=None)) == 1
+    (total,), _ = await stores.usage.totals([], since=0, until=int(clock.time) + 1, limit=1, where={})
+    assert total["attempts"] == 9
+    clock.time += module.HOURS_KEPT_S + 3600
+    await stores.usage.add([row(clock.time)])
+    (total,), _ = await stores.usage.totals([], since=0, until=int(clock.time) + 1, limit=1, where={})
+    assert total["attempts"] == 1
+
+
+async def test_a_key_is_found_by_its_hash_listed_and_revoked_once(stores: Stores) -> None:
+    keys = [KeptKey(name, name.encode(), 5, None, None, b"{}") for name in ("b", "a", "c")]
+    for key in keys:
+        await stores.client_keys.add(key)
+    assert await stores.client_keys.find(b"a") == keys[1]
+    assert await stores.client_keys.find(b"x") is None
+    listed, has_more = await stores.client_keys.list(None, 2)
+    assert ([key.id for key in listed], has_more) == (["a", "b"], True)
+    assert await stores.client_keys.revoke("a", 7) == keys[1]._replace(revoked=7)
+    assert await stores.client_keys.revoke("a", 9) == keys[1]._replace(revoked=7)
+    assert await stores.client_keys.revoke("x", 9) is None
+    with pytest.raises(Conflict):
+        await stores.client_keys.add(keys[1]._replace(hash=b"another"))
+    assert await stores.client_keys.find(b"b") == keys[0]  # the database goes on after a refused insertion

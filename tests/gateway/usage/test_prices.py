@@ -1,0 +1,99 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.canonical.usage import Usage
+from gateway.config.prices import PriceRow, read_prices
+from gateway.limits.scope import NANO
+from gateway.usage.prices import Price, PriceList, cost_of
+from tests.gateway.config.loading import BASE, fault, load
+
+ROW = PriceRow(input=2, output=10, cached=0.5, cache_write=3)
+TOKENS = st.integers(0, 10**7)
+COUNTS = st.none() | TOKENS
+
+
+def cost_usd(usage: Usage, row: PriceRow = ROW) -> float:
+    return cost_of(usage, Price.of(row)) / NANO
+
+
+def test_cached_and_written_tokens_are_taken_out_of_the_prompts() -> None:
+    usage = Usage(prompt_tokens=1_000_000, cached_tokens=400_000, cache_write_tokens=100_000, completion_tokens=200_000)
+    assert cost_usd(usage) == 0.5 * 2 + 0.4 * 0.5 + 0.1 * 3 + 0.2 * 10
+
+
+def test_where_a_row_does_not_say_a_cache_costs_what_the_prompt_does() -> None:
+    usage = Usage(prompt_tokens=1_000_000, cached_tokens=400_000, cache_write_tokens=100_000)
+    assert cost_usd(usage, PriceRow(input=2, output=10)) == 2
+
+
+def test_reasoning_is_part_of_the_answer_and_costs_nothing_more() -> None:
+    plain, thought = Usage(completion_tokens=500), Usage(completion_tokens=500, reasoning_tokens=400)
+    assert cost_usd(plain) == cost_usd(thought)
+
+
+def test_what_costs_anything_is_never_free() -> None:
+    assert cost_of(Usage(prompt_tokens=1), Price.of(PriceRow(input=0.00001, output=0))) == 1
+
+
+@given(prompt=COUNTS, cached=COUNTS, written=COUNTS, completion=COUNTS)
+def test_a_cost_lies_between_nothing_and_the_most_that_was_reserved(
+    prompt: int | None, cached: int | None, written: int | None, completion: int | None
+) -> None:
+    usage = Usage(prompt_tokens=prompt, cached_tokens=cached, cache_write_tokens=written, completion_tokens=completion)
+    price = Price.of(ROW)
+    assert 0 <= cost_of(usage, price) <= price.at_most(prompt or 0, completion or 0)
+
+
+def test_an_exact_name_goes_before_patterns_and_the_longest_pattern_first() -> None:
+    rows = {"a/*": 1, "a/big-*": 2, "a/big-one": 3, "*": 4}
+    prices = PriceList({name: PriceRow(input=usd, output=0) for name, usd in rows.items()})
+    found = [prices.of(label) for label in ("a/small", "a/big-two", "a/big-one", "b/x")]
+    assert [price.input // 1_000_000 for price in found if price is not None] == [1, 2, 3, 4]
+
+
+def test_a_model_without_a_row_has_no_price() -> None:
+    assert PriceList({"a/m": ROW}).of("b/m") is None
+
+
+def test_the_file_is_read_with_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("a/m: {input: 0.25, output: 2}\n")
+    config = load(BASE + "prices: {file: p.yaml}\n", path=tmp_path / "run.yaml")
+    assert config.prices["a/m"].output == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a/m: {input: 1}\n", "p.yaml:1: a/m.output"),
+        ("a/m: {input: 1, output: 2}\nb/m: {input: -1, output: 2}\n", "p.yaml:2: b/m.input"),
+        ("a/m: {input: 1, output: 2, colour: 3}\n", "p.yaml:1: a/m.colour"),
+        ("a: [", "p.yaml:"),
+    ],
+)
+def test_a_fault_in_the_file_is_told_with_its_line(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    line = fault(BASE + "prices: {file: p.yaml}\n", path=tmp_path / "run.yaml")
+    assert "run.yaml:4: prices.file: " in line
+    assert why in line
+
+
+def test_a_missing_file_is_a_fault(tmp_path: Path) -> None:
+    rows, faults = read_prices(tmp_path / "none.yaml", ("prices", "file"), 1)
+    assert not rows
+    assert "cannot be read" in faults[0].message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "auth: {keys: [{id: a, secret: s, budget: {usd: 1}}]}",
+        "auth: {keys: [{id: a, secret: s, per_model: {m: {budget: {usd: 1}}}}]}",
+        "auth: {jwt: {issuer: 'https://a', audience: b, budget: {usd: 1}}}",
+        "models: {m: {targets: [local/tiny], budget: {usd: 1}}}",
+    ],
+)
+def test_a_budget_without_prices_is_a_fault(text: str) -> None:
+    assert "a budget needs to know what tokens cost" in fault(BASE + text)
