@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gateway.cli import chat, check, keys, migrate, models, print_config, pull, serve
+from gateway.cli import bench, chat, check, keys, migrate, models, print_config, pull, serve
 from gateway.cli.failure import CommandFailed
 from gateway.version import VERSION
 
@@ -19,6 +19,7 @@ _COMMANDS = {
     "pull": pull,
     "chat": chat,
     "config": print_config,
+    "bench": bench,
     "keys": keys,
     "migrate": migrate,
 }

@@ -1,0 +1,60 @@
+"""`gateway bench`: how fast a running gateway, or any server of the same API, answers."""
+
+import argparse
+
+from gateway.cli.failure import CommandFailed
+
+__all__ = ["EXAMPLE", "SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "measure a running gateway, or any server that speaks OpenAI's chat API"
+EXAMPLE = "gateway bench http://127.0.0.1:8080/v1 --model fast --clients 32 --stream"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", nargs="?", metavar="URL", help="up to and with /v1 (default: that of the configuration)")
+    parser.add_argument("--model", required=True, help="the model that is asked")
+    parser.add_argument("--clients", type=_positive, default=16, help="requests at the same time (default: 16)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long (default: 10)")
+    parser.add_argument("--requests", type=_positive, help="how many requests at most")
+    parser.add_argument("--stream", action="store_true", help="ask for streams")
+    parser.add_argument("--prompt", default="Write a sentence about the sea.", help="what is asked")
+    parser.add_argument("--max-tokens", type=_positive, default=128, help="longest answer in tokens (default: 128)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    import asyncio
+    import json
+    import os
+
+    from gateway.cli.bench_load import Load, measure, report
+
+    url, key = arguments.url, os.environ.get("LLM_GATEWAY_API_KEY")
+    if url is None:
+        from gateway.cli.configuration import address, client_key, load
+
+        config = load(arguments.config)
+        url, key = address(config), key or client_key(config)
+    wanted = Load(
+        url=url.rstrip("/") + "/chat/completions",
+        key=key,
+        model=arguments.model,
+        prompt=arguments.prompt,
+        max_tokens=arguments.max_tokens,
+        stream=arguments.stream,
+        clients=arguments.clients,
+        seconds=arguments.seconds,
+        requests=arguments.requests,
+    )
+    result = asyncio.run(measure(wanted))
+    print(json.dumps(result, indent=1) if arguments.json else report(result))
+    if not result["requests"]:
+        raise CommandFailed(f"no request was answered well: {result['errors']}")
+    return 0
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number

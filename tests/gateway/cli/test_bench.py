@@ -1,0 +1,40 @@
+"""`gateway bench` counts what it saw, and says what failed."""
+
+import pytest
+
+from gateway.cli.bench_load import Load, measure, report
+from providers.testing.scripted import ScriptedProvider
+from tests.gateway.server.running import HELLO, Running, running
+
+
+def load(gateway: Running, *, model: str = "fake/m", stream: bool = False) -> Load:
+    return Load(
+        url=gateway.url + "/v1/chat/completions",
+        key=None,
+        model=model,
+        prompt="hi",
+        max_tokens=5,
+        stream=stream,
+        clients=3,
+        seconds=30,
+        requests=9,
+    )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_every_request_is_counted_with_its_tokens(stream: bool) -> None:
+    async with running(ScriptedProvider("fake", HELLO)) as gateway:
+        result = await measure(load(gateway, stream=stream))
+    assert result["requests"] == 9
+    assert result["errors"] == {}
+    seconds = result["seconds"]
+    assert isinstance(seconds, float)
+    assert bool(result["first_output_ms"]) == stream
+    assert "p99" in report(result)
+
+
+async def test_failures_are_counted_by_status() -> None:
+    async with running(ScriptedProvider("fake", HELLO)) as gateway:
+        result = await measure(load(gateway, model="no-such"))
+    assert result["requests"] == 0
+    assert result["errors"] == {"404": 9}
