@@ -10,14 +10,16 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Protocol
 
+from msgspec.json import Decoder, encode
 from msgspec.structs import replace
 
 from adapters.canonical.messages import Message, Part, ToolCall, ToolResult
-from adapters.canonical.request import Request, Tool
+from adapters.canonical.request import Request, Tool, ToolChoice
 
 __all__ = ["FixedIds", "Ids", "NameRule", "renamed"]
 
 _HASH_CHARS = 8
+_decode_reference = Decoder(dict[str, Any]).decode
 
 
 class NameRule:
@@ -74,9 +76,10 @@ def renamed(request: Request, names: NameRule | None, ids: Ids | None) -> Reques
             tools = tuple([_named(tool, names) for tool in request.tools])
             if any(new is not old for new, old in zip(tools, request.tools, strict=True)):
                 changed["tools"] = tools
-        choice = request.tool_choice
-        if choice is not None and choice.name is not None and names.sent(choice.name) != choice.name:
-            changed["tool_choice"] = replace(choice, name=names.sent(choice.name))
+        if request.tool_choice is not None:
+            choice = _choice(request.tool_choice, names)
+            if choice is not request.tool_choice:
+                changed["tool_choice"] = choice
     if request.messages is not None:
         messages = tuple([_message(message, names, ids) for message in request.messages])
         if any(new is not old for new, old in zip(messages, request.messages, strict=True)):
@@ -88,6 +91,28 @@ def _named(tool: Tool, names: NameRule) -> Tool:
     if tool.raw is not None or (sent := names.sent(tool.name)) == tool.name:
         return tool
     return replace(tool, name=sent)
+
+
+def _choice(choice: ToolChoice, names: NameRule) -> ToolChoice:
+    if choice.name is not None and (sent := names.sent(choice.name)) != choice.name:
+        choice = replace(choice, name=sent)
+    if choice.allowed is not None:
+        allowed = tuple([_reference(raw, names) for raw in choice.allowed])
+        if allowed != choice.allowed:
+            choice = replace(choice, allowed=allowed)
+    return choice
+
+
+def _reference(raw: bytes, names: NameRule) -> bytes:
+    """A reference to a tool, whose name dialects put at different depths."""
+    found = _decode_reference(raw)
+    inner = found.get(str(found.get("type")))
+    holder = inner if isinstance(inner, dict) else found
+    name = holder.get("name")
+    if not isinstance(name, str) or names.sent(name) == name:
+        return raw
+    holder["name"] = names.sent(name)
+    return encode(found)
 
 
 def _message(message: Message, names: NameRule | None, ids: Ids | None) -> Message:

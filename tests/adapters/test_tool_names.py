@@ -2,12 +2,15 @@
 
 import json
 import re
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.canonical.request import Request, Tool
-from adapters.tool_names import NameRule
+from adapters.canonical.messages import Message, Text, ToolCall, ToolResult
+from adapters.canonical.request import Request, Tool, ToolChoice
+from adapters.tool_names import FixedIds, NameRule, renamed
+from tests.adapters.anthropic.exchange import chat as anthropic_chat
 from tests.adapters.gemini.exchange import chat
 
 RULE = NameRule(first="a-z_", allowed="a-z0-9_", max_length=24)
@@ -52,3 +55,68 @@ def test_a_client_of_gemini_sees_its_own_names_alone() -> None:
     assert error is None
     message = json.loads(exchange.answer(events))["choices"][0]["message"]
     assert message["tool_calls"][0]["function"]["name"] == name
+
+
+NAMES = NameRule(first="a-z", allowed="a-z_", max_length=40)
+CALL = ToolCall(id="id 1", name="get.it", arguments="{}")
+RESULT = ToolResult(call_id="id 1", parts=(Text(text="ok"),))
+
+
+def asked(**fields: Any) -> Request:
+    messages = (
+        Message(role="user", parts=(Text(text="hi"),)),
+        Message(role="assistant", parts=(CALL,)),
+        Message(role="tool", parts=(RESULT,)),
+    )
+    tools = (Tool(kind="function", name="get.it"), Tool(kind="function", name="plain"))
+    return Request(**{"model": "m", "dialect": "d", "messages": messages, "tools": tools, **fields})
+
+
+def test_a_request_is_renamed_everywhere_and_the_same_each_time() -> None:
+    references = (b'{"type":"function","function":{"name":"get.it"}}', b'{"type":"function","name":"plain"}')
+    choice = ToolChoice(mode="auto", name="get.it", allowed=references)
+    found = renamed(asked(tool_choice=choice), NAMES, FixedIds(9))
+    name = NAMES.sent("get.it")
+    assert found.tools is not None
+    assert [tool.name for tool in found.tools] == [name, "plain"]
+    assert found.tool_choice is not None
+    assert found.tool_choice.name == name
+    assert found.tool_choice.allowed is not None
+    assert json.loads(found.tool_choice.allowed[0])["function"]["name"] == name
+    assert found.tool_choice.allowed[1] is references[1]
+    assert found.messages is not None
+    call, result = found.messages[1].parts[0], found.messages[2].parts[0]
+    assert isinstance(call, ToolCall)
+    assert isinstance(result, ToolResult)
+    assert call.name == name
+    assert call.id == result.call_id == FixedIds(9).sent("id 1")
+    assert renamed(asked(tool_choice=choice), NAMES, FixedIds(9)) == found
+
+
+def test_a_request_that_is_allowed_as_it_is_stays_the_same_object() -> None:
+    request = asked(
+        messages=(Message(role="user", parts=(Text(text="hi"),)),), tools=(Tool(kind="function", name="f"),)
+    )
+    assert renamed(request, NAMES, FixedIds(9)) is request
+    forbidden = asked()
+    assert renamed(forbidden, None, None) is forbidden
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_an_id_of_fixed_length_is_letters_and_digits(call_id: str) -> None:
+    sent = FixedIds(9).sent(call_id)
+    assert re.fullmatch(r"[a-zA-Z0-9]{9}", sent)
+    assert FixedIds(9).sent(sent) == sent
+
+
+def test_anthropic_gets_names_that_it_allows_and_its_clients_their_own() -> None:
+    tools = [{"type": "function", "function": {"name": "get.it"}}]
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": tools}}
+    exchange = anthropic_chat(tools=tools, tool_choice=allowed)
+    (tool,) = exchange.sent()["tools"]
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,128}", tool["name"])
+    block = {"type": "tool_use", "id": "t", "name": tool["name"], "input": {}}
+    body = {"type": "message", "content": [block], "stop_reason": "tool_use"}
+    events, _ = exchange.read_body(json.dumps(body).encode())
+    call = json.loads(exchange.answer(events))["choices"][0]["message"]["tool_calls"][0]
+    assert call["function"]["name"] == "get.it"
