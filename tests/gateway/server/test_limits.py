@@ -201,3 +201,35 @@ async def test_a_gateway_without_keys_limits_and_prices_counts_nothing() -> None
         assert gateway.app.service._accounts is None
         async with gateway.post(chat()) as answer:
             assert "x-ratelimit-limit-requests" not in answer.headers
+
+
+async def test_a_response_in_the_background_holds_its_place_until_it_is_made() -> None:
+    gate = asyncio.Event()
+    body = {"model": "fake/m", "input": "hi", "background": True, "max_output_tokens": 10}
+    async with serving([gate, *HELLO], extra=limited("limits: {parallel: 1, tpm: 1000}")) as gateway:
+        async with gateway.post(body, "/v1/responses", headers=BEARER) as answer:
+            assert answer.status == 200
+            await answer.read()
+        assert (await ask(gateway)).status == 429
+        gate.set()
+        await until(lambda: in_use(gateway) == 0, 5)
+        answer = await ask(gateway, max_tokens=10)
+        assert int(answer.headers["x-ratelimit-remaining-tokens"]) == 1000 - 5 - 15
+        async with gateway.session.get(gateway.url + "/admin/usage?group=key", headers=BEARER) as told:
+            (row,) = orjson.loads(await told.read())["data"]
+        assert (row["key"], row["attempts"], row["prompt_tokens"]) == ("team-a", 2, 6)
+
+
+async def test_a_second_target_is_an_attempt_of_its_own_and_paid_for_once() -> None:
+    fakes = ScriptedProvider("fake", [UpstreamOverloaded("no")]), ScriptedProvider("other", HELLO)
+    models = "models: {m: {targets: [fake/m], on_failure: [other/n]}}\nreliability: {retry: {attempts: 1}}\n"
+    async with running(*fakes, extra=limited("limits: {tpm: 1000}", models)) as gateway:
+        await ask(gateway, model="m", max_tokens=10)
+        answer = await ask(gateway, model="m", max_tokens=10)
+        assert int(answer.headers["x-ratelimit-remaining-tokens"]) == 1000 - 5 - 15
+        async with gateway.session.get(gateway.url + "/admin/usage/attempts", headers=BEARER) as told:
+            rows = orjson.loads(await told.read())["data"]
+        assert [(row["provider"], row["kind"], row["status"]) for row in rows[2:]] == [
+            ("other", "failover", "ok"),
+            ("fake", "first", "overloaded"),
+        ]
