@@ -67,14 +67,15 @@ class MarkedAnswers:
     def _pipeline(self, request: Request) -> TextPipeline:
         options = request.reasoning
         shows = options is None or options.include is not False
+        separates = options is None or options.separate is not False
         parallel = request.parallel_tool_calls is not False
         calls_read = request.tools and (request.tool_choice is None or request.tool_choice.mode != NONE)
         schemas = {tool.name: tool.parameters for tool in request.tools or ()} if calls_read else {}
-        if self.reasoning is not None and self.reasoning.channels:
+        if self.reasoning is not None and self.reasoning.channels and separates:
             reader = HarmonyReader(schemas.keys(), _new_call_id, parallel=parallel)
             return TextPipeline(reader, None, shows_reasoning=shows)
         reasoning = calls = None
-        if self.reasoning is not None:
+        if self.reasoning is not None and separates:
             opened = self.reasoning.opened and (options is None or options.effort != _NO_EFFORT)
             reasoning = ReasoningSplitter(self.reasoning, starts_inside=opened)
         tools = self._tools_read(request)

@@ -125,6 +125,7 @@ async def test_guesses_are_counted_in_the_usage(client: openai.AsyncOpenAI) -> N
         ({"typical_p": 2}, "typical_p"),
         ({"top_p_min": -1}, "top_p_min"),
         ({"bad_words": [""]}, "bad_words"),
+        ({"chat_template": "x"}, "chat_template"),  # run.yaml does not allow it
     ],
 )
 async def test_numbers_out_of_range_are_a_400_by_name(

@@ -55,6 +55,12 @@ async def test_hidden_reasoning_is_not_shown() -> None:
     assert choice.parts == (Text(text="b"),)
 
 
+async def test_reasoning_may_be_left_in_the_text() -> None:
+    left = ReasoningOptions(separate=False)
+    choice = await answered(whole({"content": "<think>a</think>b"}), stream=False, reasoning=left)
+    assert choice.parts == (Text(text="<think>a</think>b"),)
+
+
 async def test_logprobs_stay_with_the_text_that_they_belong_to() -> None:
     pieces = ["<think>", "a", "</think>", "b"]
     told = [{"token": piece, "logprob": -0.5, "bytes": list(piece.encode())} for piece in pieces]
