@@ -20,6 +20,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,8 +120,10 @@ prices: {{file: prices.yaml}}
 storage: {{url: "sqlite:///{folder}/{name}.db"}}
 """
 
+METRICS = "telemetry: {prometheus: true}\n"
 
-def bench(gateway: list[str], seconds: float, rounds: int, folder: Path, *, with_limits: bool) -> None:
+
+def bench(gateway: list[str], seconds: float, rounds: int, folder: Path, *, more: Sequence[str]) -> None:
     python = sys.executable
     ports = {name: free_port() for name in ("burst", "spaced")}
     servers: list[Server] = []
@@ -143,14 +146,14 @@ def bench(gateway: list[str], seconds: float, rounds: int, folder: Path, *, with
             command += ["--upstream", f"http://127.0.0.1:{ports[name]}/v1"]
             bare = start(command, bare_port, f"bare-{name}")
             pairs[name] = [("bare", bare, bare_port, "mock-model")]
-            for label in ("gateway", "limits") if with_limits else ("gateway",):
+            for label in ("gateway", *more):
                 port = free_port()
                 config = folder / f"{label}-{name}.yaml"
                 config.write_text(
                     f"version: 1\nserver: {{port: {port}}}\nproviders:\n"
                     f"  mock: {{type: openai-compatible, base_url: 'http://127.0.0.1:{ports[name]}/v1', api_key: k}}\n"
                     "models: {public: mock/mock-model}\n"
-                    + (LIMITS.format(key=KEY, folder=folder, name=name) if label == "limits" else "")
+                    + {"limits": LIMITS.format(key=KEY, folder=folder, name=name), "metrics": METRICS}.get(label, "")
                 )
                 ours = start([*gateway, "--config", str(config)], port, f"{label}-{name}")
                 cold.append(ours.cold_start_s)
@@ -190,9 +193,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--gateway", default=f"{sys.executable} -m gateway", help="the command that starts it")
     parser.add_argument("--limits", action="store_true", help="also a gateway with keys, limits, budget and usage")
+    parser.add_argument("--metrics", action="store_true", help="also a gateway that counts for Prometheus")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        bench(args.gateway.split(), args.seconds, args.rounds, Path(folder), with_limits=args.limits)
+        bench(
+            args.gateway.split(),
+            args.seconds,
+            args.rounds,
+            Path(folder),
+            more=[label for label in ("limits", "metrics") if getattr(args, label)],
+        )
 
 
 if __name__ == "__main__":

@@ -58,7 +58,8 @@ def _workers(run: RunFile) -> Iterator[Finding]:
     ):
         yield ("server", "workers"), "expected 1, since local models run in the one process that serves"
     keys = run.auth.keys if run.auth is not None else ()
-    if run.shared is None and any(map(_is_limited, keys)):
+    limited = any(map(_is_limited, keys)) or any(alias.limits or alias.budget for alias in run.models.values())
+    if run.shared is None and limited:
         yield ("server", "workers"), "several processes count limits and budgets together only with 'shared'"
 
 

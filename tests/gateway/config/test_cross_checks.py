@@ -108,3 +108,24 @@ def test_the_local_provider_names_its_models(entry: str, expected: str) -> None:
 
 def test_there_is_one_local_provider() -> None:
     assert "a second local provider" in fault(BASE + "  other: {type: local, model: x}")
+
+
+REMOTE = "version: 1\nproviders:\n  openai: {api_key: sk-test}\nserver: {workers: 2}\n"
+
+
+def test_several_processes_serve_remote_providers_and_no_local_models() -> None:
+    assert load(REMOTE).server.workers == 2
+    assert "server.workers: expected 1, since local models" in fault(BASE + "server: {workers: 2}")
+
+
+@pytest.mark.parametrize(
+    "limited",
+    [
+        "auth: {keys: [{id: a, secret: secret, limits: {rpm: 1}}]}",
+        "auth: {keys: [{id: a, secret: secret, limits: {parallel: 1}}]}",
+        "models: {m: {targets: [openai/m], limits: {rpm: 1}}}",
+    ],
+)
+def test_limits_of_several_processes_need_a_shared_count(limited: str) -> None:
+    assert "server.workers: several processes" in fault(REMOTE + limited)
+    assert load(REMOTE + limited + "\nshared: {url: 'redis://127.0.0.1'}").server.workers == 2
