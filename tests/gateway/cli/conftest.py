@@ -40,7 +40,8 @@ def fake_gateway() -> Iterator[FakeGateway]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             state.keys.append(self.headers.get("authorization", ""))
-            models = [{"id": "fast", "object": "model", "owned_by": "gateway", "context_window": 2048}]
+            known = {"input": ["text", "image"], "tools": True, "prices": {"input": 5.0, "output": 0.25}}
+            models = [{"id": "fast", "owned_by": "gateway", "context_window": 2048, "gateway": known}]
             self._send(200, json.dumps({"object": "list", "data": models}).encode())
 
         def do_POST(self) -> None:

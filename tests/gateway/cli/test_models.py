@@ -21,7 +21,7 @@ def test_a_running_gateway_is_asked_with_a_key_that_it_lets_in(
     assert [line.split() for line in captured.out.splitlines()] == [
         ["Models"],
         ["name", "owner", "context", "takes", "$", "in/out"],
-        ["fast", "gateway", "2048"],
+        ["fast", "gateway", "2048", "image,", "tools", "5", "/", "0.25"],
     ]
     assert captured.err == ""
     assert fake_gateway.keys == ["Bearer wide"]

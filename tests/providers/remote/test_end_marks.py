@@ -1,3 +1,4 @@
+import json
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
@@ -5,8 +6,14 @@ import pytest
 from adapters.canonical.events import ChoiceFinished, Event, TextDelta, ToolCallFinished, ToolCallStarted, UsageReported
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import TokenLogprob, Usage
-from providers.base import Batch
+from providers.base import Batch, ProviderSettings
+from providers.registry import build
 from providers.remote.end_marks import without_end_marks
+from providers.remote.openai_compatible import OpenAICompatible
+from tests.mock_upstream import Answer, MockUpstream
+from tests.providers.remote.anthropic_wire import request
+from tests.providers.remote.calls import collect
+from tests.providers.remote.calls import text_of as text_of_events
 
 MARKS = ("<|im_end|>", "</s>")
 FINISH = ChoiceFinished(0, StopReason.STOP)
@@ -59,3 +66,20 @@ async def test_what_follows_a_held_text_comes_after_it() -> None:
 
 async def test_a_stream_that_breaks_off_keeps_what_was_said() -> None:
     assert await read([TextDelta(0, 0, "a <")]) == [TextDelta(0, 0, "a "), TextDelta(0, 0, "<")]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_vendor_that_leaves_marks_in_its_answers_gives_none_to_clients(stream: bool) -> None:
+    whole = {"choices": [{"index": 0, "message": {"content": "Hello.<|eot_id|>"}, "finish_reason": "stop"}]}
+    chunks = [
+        {"choices": [{"index": 0, "delta": {"content": "Hello.<|eot"}}]},
+        {"choices": [{"index": 0, "delta": {"content": "_id|>"}}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+    ]
+    pieces = [*[b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in chunks], b"data: [DONE]\n\n"]
+    async with MockUpstream(Answer.sse(pieces) if stream else Answer.json(json.dumps(whole).encode())) as upstream:
+        provider = build(ProviderSettings(name="x", type="together", base_url=upstream.base_url, api_key="k"))
+        events = await collect(provider.stream(request(stream=stream)))
+        assert isinstance(provider, OpenAICompatible)
+        await provider.aclose()
+    assert text_of_events(events) == "Hello."
