@@ -11,8 +11,9 @@ namespace {
 
 // Checks before a waiting thread gives up its core: some 20 microseconds.
 constexpr int kSpins = 512;
-// The share of a call that its threads may wait for one that does not run.
-constexpr double kMuchStalled = 0.25;
+// How long a call may wait for threads that do not run before the caller goes on alone: some time, and a share of it all.
+constexpr double kStalledS = 0.0005;
+constexpr double kStalledShare = 0.25;
 constexpr int kFewestLoneCalls = 8;
 constexpr int kMostLoneCalls = 128;
 
@@ -36,8 +37,14 @@ void Team::wait(Stage& stage, int count) {
     if (stage.done.load(std::memory_order_acquire) >= count) return;
   }
   const double start = now_s();
-  while (stage.done.load(std::memory_order_acquire) < count) std::this_thread::yield();
-  stalled_s_ += now_s() - start;
+  while (stage.done.load(std::memory_order_acquire) < count) {
+    if (leaves()) return;
+    std::this_thread::yield();
+  }
+  if (member_ != 0) return;
+  const double end = now_s();
+  stalled_s_ += end - start;
+  if (stalled_s_ > kStalledS + kStalledShare * (end - start_s_)) alone_.store(true, std::memory_order_relaxed);
 }
 
 ThreadPool::ThreadPool(int threads, int stages) : stages_(stages) {
@@ -54,9 +61,9 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run(const std::function<void(Team&)>& call) {
-  const int size = size_for_next_call();
-  if (size == 1) {
-    Team team(stages_.data(), 0, 1);
+  if (workers_.empty() || lone_calls_left_ > 0) {
+    lone_calls_left_ -= lone_calls_left_ > 0 ? 1 : 0;
+    Team team(stages_.data(), alone_, 0, 1);
     call(team);
     return;
   }
@@ -64,21 +71,30 @@ void ThreadPool::run(const std::function<void(Team&)>& call) {
     stage.claimed.store(0, std::memory_order_relaxed);
     stage.done.store(0, std::memory_order_relaxed);
   }
-  running_.store(size - 1, std::memory_order_relaxed);
+  alone_.store(false, std::memory_order_relaxed);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     call_ = &call;
     generation_++;
   }
   wake_.notify_all();
-  const double start = now_s();
-  Team team(stages_.data(), 0, size);
+  Team team(stages_.data(), alone_, 0, threads());
+  team.start_s_ = now_s();
   call(team);
-  // Nobody may still be among the stages when the next call resets them.
-  const double end = now_s();
+  {
+    // Who has not woken by now sleeps on.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    call_ = nullptr;
+  }
+  // Nobody may still be among the stages, or hold the call, when this returns.
   while (running_.load(std::memory_order_acquire) > 0) std::this_thread::yield();
-  const double left = now_s();
-  judge(left - start, team.stalled_s_ + left - end);
+  if (!alone_.load(std::memory_order_relaxed)) {
+    lone_calls_ = 0;
+    return;
+  }
+  lone_calls_ = lone_calls_ == 0 ? kFewestLoneCalls : lone_calls_ * 2;
+  if (lone_calls_ > kMostLoneCalls) lone_calls_ = kMostLoneCalls;
+  lone_calls_left_ = lone_calls_;
 }
 
 void ThreadPool::work(int member) {
@@ -87,33 +103,16 @@ void ThreadPool::work(int member) {
     const std::function<void(Team&)>* call = nullptr;
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      wake_.wait(lock, [&] { return closing_ || generation_ != seen; });
+      wake_.wait(lock, [&] { return closing_ || (generation_ != seen && call_ != nullptr); });
       if (closing_) return;
       seen = generation_;
       call = call_;
+      running_.fetch_add(1, std::memory_order_relaxed);
     }
-    Team team(stages_.data(), member, threads());
+    Team team(stages_.data(), alone_, member, threads());
     (*call)(team);
     running_.fetch_sub(1, std::memory_order_acq_rel);
   }
-}
-
-int ThreadPool::size_for_next_call() {
-  if (lone_calls_left_ > 0) {
-    lone_calls_left_--;
-    return 1;
-  }
-  return threads();
-}
-
-void ThreadPool::judge(double took_s, double stalled_s) {
-  if (stalled_s < kMuchStalled * took_s) {
-    lone_calls_ = lone_calls_ / 2;
-    return;
-  }
-  lone_calls_ = lone_calls_ == 0 ? kFewestLoneCalls : lone_calls_ * 2;
-  if (lone_calls_ > kMostLoneCalls) lone_calls_ = kMostLoneCalls;
-  lone_calls_left_ = lone_calls_;
 }
 
 }  // namespace kernels

@@ -19,18 +19,24 @@ class Team {
   int member() const { return member_; }
   int size() const { return size_; }
 
-  // Runs item(i) once for each i below count, on whatever thread comes first, and returns when all are done.
+  // Runs item(i) once for each i below count, on whatever thread comes first, and returns when all are done. On a thread
+  // that is to leave the call it returns at once: nothing may be read or written outside of items.
   template <class Item>
   void share(int count, Item&& item) {
-    Stage& stage = stages_[next_stage_++];
     if (size_ == 1) {
       for (int i = 0; i < count; i++) item(i);
       return;
     }
+    Stage& stage = stages_[next_stage_++];
     int done = 0;
-    for (int i; (i = stage.claimed.fetch_add(1, std::memory_order_relaxed)) < count; done++) item(i);
+    while (!leaves()) {
+      const int i = stage.claimed.fetch_add(1, std::memory_order_relaxed);
+      if (i >= count) break;
+      item(i);
+      done++;
+    }
     if (done > 0) stage.done.fetch_add(done, std::memory_order_acq_rel);
-    if (stage.done.load(std::memory_order_acquire) < count) wait(stage, count);
+    if (stage.done.load(std::memory_order_acquire) < count && !leaves()) wait(stage, count);
   }
 
  private:
@@ -40,13 +46,19 @@ class Team {
     std::atomic<int> done{0};
   };
 
-  Team(Stage* stages, int member, int size) : stages_(stages), member_(member), size_(size) {}
+  Team(Stage* stages, std::atomic<bool>& alone, int member, int size)
+      : stages_(stages), alone_(alone), member_(member), size_(size) {}
+
+  // The first thread goes on alone: the others take no more work.
+  bool leaves() const { return member_ != 0 && alone_.load(std::memory_order_relaxed); }
   void wait(Stage& stage, int count);
 
   Stage* stages_;
+  std::atomic<bool>& alone_;
   int next_stage_ = 0;
   int member_;
   int size_;
+  double start_s_ = 0;
   double stalled_s_ = 0;
 };
 
@@ -60,16 +72,14 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Runs call(team) on every thread and returns when all have ended. One call at a time.
+  // Runs call(team) on every thread that wakes in time, and returns when all work is done. One call at a time.
   //
-  // Where the threads waited for each other during much of the last calls, because others use the cores, the next ones run
-  // on the caller alone; now and then all are tried again.
+  // Where the caller waits for much of the time, because others use the cores and a thread with work in its hands does
+  // not run, the caller goes on alone, and so do the next calls; now and then all threads are tried again.
   void run(const std::function<void(Team&)>& call);
 
  private:
   void work(int member);
-  int size_for_next_call();
-  void judge(double took_s, double stalled_s);
 
   std::vector<Team::Stage> stages_;
   std::vector<std::thread> workers_;
@@ -78,7 +88,8 @@ class ThreadPool {
   const std::function<void(Team&)>* call_ = nullptr;
   uint64_t generation_ = 0;
   bool closing_ = false;
-  std::atomic<int> running_{0};
+  std::atomic<int> running_{0};  // workers inside the call
+  std::atomic<bool> alone_{false};
   int lone_calls_left_ = 0;
   int lone_calls_ = 0;
 };
