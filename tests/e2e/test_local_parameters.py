@@ -70,7 +70,8 @@ async def test_context_logits_come_with_each_prompt(client: openai.AsyncOpenAI, 
     body = {"return_context_logits": True}
     if stream:
         chunks = [c async for c in await client.completions.create(**TEXT, stream=True, extra_body=body)]
-        (logits,) = [extra["context_logits"] for c in chunks for one in c.choices if (extra := one.model_extra or {})]
+        told = [one.model_extra or {} for c in chunks for one in c.choices]
+        (logits,) = [extra["context_logits"] for extra in told if "context_logits" in extra]
     else:
         text = await client.completions.create(**TEXT, extra_body=body)
         logits = (text.choices[0].model_extra or {})["context_logits"]
