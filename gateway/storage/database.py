@@ -38,6 +38,7 @@ class Database:
 
     def __init__(self, engine: AsyncEngine, place: Place) -> None:
         self._engine = engine
+        self._reader = _reader(place) or engine
         self._place = place
         self._writer = asyncio.Lock()
         self._operations: set[asyncio.Task[Any]] = set()
@@ -76,7 +77,7 @@ class Database:
         fails."""
         async with self._writer if isinstance(self._place, MemoryPlace) else nullcontext():
             with _told():
-                async with self._engine.connect() as connection:
+                async with self._reader.connect() as connection:
                     yield connection
 
     @asynccontextmanager
@@ -101,6 +102,7 @@ class Database:
         while self._operations:
             await asyncio.wait(self._operations)
         await self._engine.dispose()
+        await self._reader.dispose()
 
     def _settle(self, task: "asyncio.Task[Any]") -> None:
         self._operations.discard(task)
@@ -142,13 +144,30 @@ def _told() -> Iterator[None]:
         raise NotReady("the gateway's database can't be used now", code="storage_unavailable") from error
 
 
+def _reader(place: Place) -> AsyncEngine | None:
+    """Connections of their own for reads of a file, which need no transaction: beginning and ending one would cost as
+    much as the read. None: those for writes serve."""
+    if not isinstance(place, FilePlace):
+        return None
+    engine = create_async_engine(
+        URL.create(_DRIVER, database=str(place.path)),
+        pool_size=_CONNECTIONS,
+        max_overflow=0,
+        pool_reset_on_return=None,
+        isolation_level="AUTOCOMMIT",
+        skip_autocommit_rollback=True,
+    )
+    event.listen(engine.sync_engine, "connect", _prepare)
+    return engine
+
+
 def _engine(place: Place) -> AsyncEngine:
     match place:
         case MemoryPlace():
             engine = create_async_engine(URL.create(_DRIVER), poolclass=StaticPool)
         case FilePlace():
             url = URL.create(_DRIVER, database=str(place.path))
-            engine = create_async_engine(url, pool_size=_CONNECTIONS, max_overflow=0, pool_reset_on_return=None)
+            engine = create_async_engine(url, pool_size=1, max_overflow=0)
         case ServerPlace():
             if find_spec("asyncpg") is None:
                 raise ImportError("storage: PostgreSQL needs the extra: pip install 'llm-protocol-gateway[postgres]'")
