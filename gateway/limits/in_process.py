@@ -251,6 +251,15 @@ _Taken = tuple[Scope, _Counts, int, int]
 
 
 def _standing(taken: "list[_Taken]") -> Standing:
+    if len(taken) == 1:
+        scope, counts, _, _ = taken[0]
+        rpm, tpm = scope.rpm, scope.tpm
+        return Standing(
+            rpm,
+            None if rpm is None else max(0, rpm - counts.requests.total),
+            tpm,
+            None if tpm is None else max(0, tpm - counts.tokens.total),
+        )
     requests: tuple[int, int] | None = None
     tokens: tuple[int, int] | None = None
     for scope, counts, _, _ in taken:
@@ -262,6 +271,6 @@ def _standing(taken: "list[_Taken]") -> Standing:
             left = max(0, scope.tpm - counts.tokens.total)
             if tokens is None or left < tokens[0]:
                 tokens = left, scope.tpm
-    left_requests, rpm = requests or (None, None)
-    left_tokens, tpm = tokens or (None, None)
-    return Standing(rpm, left_requests, tpm, left_tokens)
+    left_requests, least_rpm = requests or (None, None)
+    left_tokens, least_tpm = tokens or (None, None)
+    return Standing(least_rpm, left_requests, least_tpm, left_tokens)
