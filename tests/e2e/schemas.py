@@ -50,7 +50,9 @@ SCHEMAS: Mapping[str, Schema] = {
     "a tuple": fields(a={"type": "array", "prefixItems": [whole(), text(5)], "items": False, "minItems": 2}),
     "an older tuple": {
         "$schema": "http://json-schema.org/draft-07/schema#",
-        **{**listed(False, 2), "items": [whole(), {"type": "boolean"}], "additionalItems": False},
+        **listed(False, 2),
+        "items": [whole(), {"type": "boolean"}],
+        "additionalItems": False,
     },
     "a list at the root": listed(whole(), 4),
     "a text at the root": text(20),
