@@ -86,7 +86,7 @@ class Final:
 class Advance:
     """What is new of a response that is being made. `body` goes with a `status` that is not final yet.
 
-    `after` is for who is not its maker: the number of the last event, as far as is known. Where there are more meanwhile,
+    `after` is for who is not its maker: the number of the last event, as far as is known. Where there are more by now,
     nothing is written.
     """
 
