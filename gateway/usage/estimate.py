@@ -4,9 +4,24 @@ No tokenizer: this runs on every request with limits. English has about four cha
 other scripts have about two. A text's own flag tells the one from the other without a look at it.
 """
 
+from typing import assert_never
+
 from adapters.canonical.embedding import EmbeddingRequest
 from adapters.canonical.events import Event, UsageReported
-from adapters.canonical.messages import Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from adapters.canonical.messages import (
+    Audio,
+    Document,
+    File,
+    Image,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    Video,
+)
 from adapters.canonical.request import Prompt, Request
 from adapters.canonical.rerank import RerankRequest, ScoreRequest
 from adapters.canonical.usage import Usage
@@ -105,5 +120,11 @@ def _part_tokens(part: Part) -> int:
             return text_tokens(part.arguments) + _MESSAGE_TOKENS
         case ToolResult():
             return sum(map(_part_tokens, part.parts)) + _MESSAGE_TOKENS
+        case Document(text=str(text)):
+            return text_tokens(text)
+        case Opaque():
+            return len(part.raw) // _ASCII_CHARS
+        case Image() | Audio() | Video() | File() | Document():
+            return _MEDIA_TOKENS
         case _:
-            return text_tokens(text) if (text := getattr(part, "text", None)) else _MEDIA_TOKENS
+            assert_never(part)
