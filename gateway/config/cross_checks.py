@@ -53,10 +53,6 @@ def _open_door(run: RunFile) -> Iterator[Finding]:
 def _workers(run: RunFile) -> Iterator[Finding]:
     if run.server.workers == 1:
         return
-    if any(
-        isinstance(provider, LocalProvider) and provider.enabled is not False for provider in run.providers.values()
-    ):
-        yield ("server", "workers"), "expected 1, since local models run in the one process that serves"
     keys = run.auth.keys if run.auth is not None else ()
     limited = any(map(_is_limited, keys)) or any(alias.limits or alias.budget for alias in run.models.values())
     if run.shared is None and limited:

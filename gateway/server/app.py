@@ -63,7 +63,7 @@ from providers.registry import build as build_provider
 if TYPE_CHECKING:
     from gateway.storage.opening import Stores
 
-__all__ = ["FRONTS", "App", "Surroundings", "build_app", "build_providers"]
+__all__ = ["FRONTS", "App", "Surroundings", "build_app", "build_provider_of", "build_providers"]
 
 _CHAT = "/v1/chat/completions"
 _MESSAGES = MessagesFront()
@@ -397,6 +397,11 @@ def build_providers(
 
     Raises ValueError or ImportError, naming the provider.
     """
+    return {name: there.get(name) or build_provider_of(config, name, fetcher) for name in config.providers}
+
+
+def build_provider_of(config: Config, name: str, fetcher: Fetcher | None) -> Provider:
+    """The configured provider of this name, not started. Raises ValueError or ImportError, naming it."""
     timeouts = config.reliability.timeouts
     limits = Limits(
         connect_s=timeouts.connect_s,
@@ -405,10 +410,7 @@ def build_providers(
         total_s=timeouts.total_s,
     )
     may_bring = config.server.request_templates
-    return {
-        name: there.get(name) or build_provider(_settings(name, entry, limits, fetcher, request_templates=may_bring))
-        for name, entry in config.providers.items()
-    }
+    return build_provider(_settings(name, config.providers[name], limits, fetcher, request_templates=may_bring))
 
 
 def _settings(

@@ -16,6 +16,7 @@ from adapters.canonical.errors import Conflict, GatewayError
 from gateway.config import Config, Redactor, load_config
 from gateway.server.app import App, build_app
 from gateway.server.connections import Connections
+from gateway.server.engine import local_provider, run_engine, with_engine
 from gateway.server.inheritance import Inheritance
 from gateway.server.listening import CannotListen, address_of, bind_all, rebind
 from gateway.server.live import Live
@@ -48,7 +49,8 @@ def serve(config: Config, *, config_path: Path) -> int:
         say_where = partial(_say_where, config, bound, config_path)
         if count == 1:
             return _guarded(config, config_path, lambda: _Process(config, config_path, bound, say_where).run())
-        return Workers(count, say_where).run(partial(_serve_among, config, bound, config_path))
+        engine = partial(_serve_engine, config, config_path) if local_provider(config) is not None else None
+        return Workers(count, say_where, engine).run(partial(_serve_among, config, bound, config_path))
 
 
 def _serve_among(
@@ -58,6 +60,13 @@ def _serve_among(
     with ExitStack() as sockets:
         bound = rebind(like, sockets)
         return _guarded(config, config_path, lambda: _Process(config, config_path, bound, listens, siblings).run())
+
+
+def _serve_engine(config: Config, config_path: Path, siblings: Siblings, ready: Callable[[], None]) -> int:
+    """The process of the local models."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    siblings.engine.unlink(missing_ok=True)  # of the process before
+    return _guarded(config, config_path, lambda: run_engine(config, siblings, ready))
 
 
 def _guarded(config: Config, config_path: Path, run: Callable[[], Awaitable[int]]) -> int:
@@ -94,6 +103,7 @@ class _Process:
         self._siblings = siblings
         self._tls: ssl.SSLContext | None = tls_context(config.server.tls) if config.server.tls is not None else None
         self._reloads: set[asyncio.Task[None]] = set()
+        self._built = False
 
     async def run(self) -> int:
         live = self._live = Live(self._config, self._load, self._build, self._took)
@@ -131,6 +141,9 @@ class _Process:
 
     def _build(self, config: Config, inherited: Inheritance) -> App:
         snapshots = self._siblings.snapshots if self._siblings is not None else None
+        if self._siblings is not None:
+            inherited = with_engine(config, inherited, self._siblings.engine, is_first=not self._built)
+            self._built = True
         return build_app(config, inherited=inherited, reload=self._reload_all, snapshots=snapshots)
 
     def _took(self, config: Config) -> None:

@@ -35,9 +35,18 @@ class Siblings:
         self._snapshot: Callable[[], Snapshot | None] = lambda: None
         self._reload: Callable[[], Awaitable[None]] | None = None
 
+    @property
+    def engine(self) -> Path:
+        """The socket file of the process that runs the local models."""
+        return self._folder / "engine.sock"
+
+    def follow_parent(self) -> None:
+        """From now on, the end of the parent is the end of this process. For the running loop."""
+        asyncio.get_running_loop().add_reader(self._parent, _end)
+
     async def start(self, snapshot: Callable[[], Snapshot | None], reload: Callable[[], Awaitable[None]]) -> None:
         """From now on the others are answered, and the end of the parent is the end of this process."""
-        asyncio.get_running_loop().add_reader(self._parent, _end)
+        self.follow_parent()
         self._snapshot, self._reload = snapshot, reload
         path = self._path(self._number)
         path.unlink(missing_ok=True)  # of the process that had this number before

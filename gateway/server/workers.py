@@ -34,11 +34,16 @@ class _Worker:
 
 
 class Workers:
-    """`count` processes; `ready` is told when all of them serve. For the main thread, before any loop runs there."""
+    """`count` processes that serve, and one that runs `engine`; None: there is none. `ready` is told when all do.
 
-    def __init__(self, count: int, ready: Callable[[], None]) -> None:
+    For the main thread, before any loop runs there.
+    """
+
+    def __init__(self, count: int, ready: Callable[[], None], engine: "Serve | None" = None) -> None:
+        self._engine = engine
         self._ready = ready
-        self._workers = [_Worker(number) for number in range(count)]
+        self._workers = [_Worker(number) for number in range(count + (engine is not None))]
+        self._count = count
         self._stopping = False
         self._signals: list[int] = []
         self._ready_count = 0
@@ -89,8 +94,9 @@ class Workers:
                 signal.signal(number, signal.SIG_DFL)
             for end in unneeded:
                 os.close(end)
-            siblings = Siblings(folder, worker.number, len(self._workers), ends[1])
-            status = serve(siblings, lambda: _tell(ends[0]))
+            siblings = Siblings(folder, worker.number, self._count, ends[1])
+            run = serve if worker.number < self._count or self._engine is None else self._engine
+            status = run(siblings, lambda: _tell(ends[0]))
         finally:
             sys.stderr.flush()
             os._exit(status)  # what the parent has registered to do at its exit is the parent's

@@ -113,11 +113,6 @@ def test_there_is_one_local_provider() -> None:
 REMOTE = "version: 1\nproviders:\n  openai: {api_key: sk-test}\nserver: {workers: 2}\n"
 
 
-def test_several_processes_serve_remote_providers_and_no_local_models() -> None:
-    assert load(REMOTE).server.workers == 2
-    assert "server.workers: expected 1, since local models" in fault(BASE + "server: {workers: 2}")
-
-
 @pytest.mark.parametrize(
     "limited",
     [

@@ -293,3 +293,36 @@ def test_a_service_manager_is_told_when_it_serves_and_when_it_stops(tmp_path: Pa
             process.send_signal(signal.SIGTERM)
             assert manager.recv(100) == b"STOPPING=1"
             assert process.wait(10) == 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_local_models_of_several_processes_run_in_one_more_which_is_replaced_when_it_dies(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        "version: 1\nserver: {port: 0, workers: 2}\nstorage: {url: memory}\n"
+        "providers: {local: {type: local, device: cpu, models: {tiny: {source: ./nowhere.gguf}}}}\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", SERVE, str(config)], stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert process.stderr is not None
+        address = process.stderr.readline().rpartition("://")[2].strip().removesuffix("/v1")
+        assert len(children(process)) == 3
+        engine = children(process)[-1]  # the one that was started last
+        until_told(address, "nowhere.gguf")
+        os.kill(engine, signal.SIGKILL)
+        until_told(address, "starting")
+        until_told(address, "nowhere.gguf")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def until_told(address: str, reason: str) -> None:
+    """Until the gateway is not ready for this reason."""
+    end = time.monotonic() + 30
+    told = ""
+    while reason not in told:
+        assert time.monotonic() < end, told
+        told = httpx.get(f"http://{address}/readyz").text
