@@ -205,7 +205,7 @@ async def _cx_01(case: Case) -> None:
 _ALLOWED = {
     "content-type", "content-length", "date", "server", "x-request-id", "x-gateway-provider",
     "x-gateway-upstream-model", "x-gateway-upstream-request-id", "cache-control", "x-accel-buffering",
-    "transfer-encoding",
+    "transfer-encoding", "x-content-type-options",
 }  # fmt: skip
 
 

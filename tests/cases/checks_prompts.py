@@ -210,7 +210,7 @@ async def _pm_01_vendors(case: Case) -> None:
         for fields in ({}, {"max_completion_tokens": None}, {"max_tokens": None}):
             body = {key: value for key, value in case.body_with(**fields).items() if value is not None}
             remote = Case(case.id, {"request": {**case.requests[0], "body": {**body, "model": f"{name}/x"}}})
-            async with staged(remote, Answer.json(json.dumps(_OPENAI).encode())) as stage:
+            async with staged(remote, Answer.json(json.dumps(_OPENAI).encode()), key="upstream-key") as stage:
                 assert (await stage.post()).status == 200, name
                 limits = {key: value for key, value in stage.sent().items() if key.startswith("max_")}
                 wanted = body.get("max_completion_tokens", body.get("max_tokens"))
@@ -262,7 +262,7 @@ async def _js_01_openai(case: Case) -> None:
         b'{"type": "json_schema", "json_schema": {"name": "p", "strict": true, "schema": %b}}, '
         b'"tools": [{"type": "function", "function": {"name": "f", "parameters": %b}}]}' % (schema, schema)
     )
-    async with staged(remote, Answer.json(json.dumps(_OPENAI).encode())) as stage:
+    async with staged(remote, Answer.json(json.dumps(_OPENAI).encode()), key="upstream-key") as stage:
         assert (await stage.post(raw)).status == 200
         assert stage.upstream.requests[0].body.count(schema) == 2
 

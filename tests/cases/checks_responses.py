@@ -121,6 +121,11 @@ async def _rs_02(case: Case) -> None:
         bare = {name: value for name, value in message.items() if name in known}
         degraded = case.body_with(messages=[*case.body["messages"], bare, result])
         assert (await stage.post(degraded)).status == 200
+        # The gateway kept the block by the id of its call; where it had not, thinking is off for that turn.
+        assert stage.sent()["messages"][1]["content"][0] == original
+        unknown = [{**call, "id": "another"} for call in bare["tool_calls"]]
+        forgotten = [*case.body["messages"], {**bare, "tool_calls": unknown}, {**result, "tool_call_id": "another"}]
+        assert (await stage.post(case.body_with(messages=forgotten))).status == 200
         assert "thinking" not in stage.sent() or stage.sent()["thinking"]["type"] == "disabled"
 
 

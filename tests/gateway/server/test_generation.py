@@ -59,7 +59,7 @@ async def test_headers_tell_where_the_answer_came_from() -> None:
                 assert headers["x-gateway-upstream-model"] == "m"
                 assert headers["x-gateway-upstream-request-id"] == "up-req-1"
                 assert headers["x-request-id"].startswith("req_")
-                allowed = {"content-type", "server", "date", "x-request-id"} | {
+                allowed = {"content-type", "server", "date", "x-request-id", "x-content-type-options"} | {
                     name for name in headers if name.startswith("x-gateway-")
                 }
                 allowed |= {"transfer-encoding", "cache-control", "x-accel-buffering"} if stream else {"content-length"}
