@@ -96,7 +96,7 @@ def rope_kv_write_kernel(
         x = tl.where(turned, x * cosine[None, :] + other * signed_sine[None, :], x)
     query_at = (row * num_heads + head)[:, None] * head_dim + column[None, :]
     tl.store(queries + query_at, x.to(queries.dtype.element_ty), mask=inside & is_query[:, None])
-    slot = tl.load(slots + row)
+    slot = tl.broadcast_to(tl.load(slots + row), [heads])
     kept = slot >= 0
     key_head = slot * num_kv_heads + head - num_heads
     value_head = key_head - num_kv_heads

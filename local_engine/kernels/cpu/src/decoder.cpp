@@ -18,18 +18,26 @@ constexpr int kMostRows = 512;
 // Rows of activations that are multiplied before the next tile: they and the tile stay in the first caches.
 constexpr int kRowBlock = 64;
 constexpr int kStagesPerLayer = 12;
-// Pieces that each thread's share of a matrix is cut into, so that one who comes late leaves its part to the others.
-constexpr int kPieces = 4;
+// A matrix is cut into as many pieces as there are threads, or that number several times: so that one who comes late leaves
+// its part to the others, and yet a piece is long enough to stream from memory.
+constexpr int kMostPieces = 8;
+constexpr size_t kPieceBytes = 128 << 10;
+// Rows that cost as much as reading the weights does.
+constexpr int kReadingRows = 4;
 
-// Cuts `count` items into pieces; runs function(first, last) over them.
+// Cuts `count` items of `bytes` of weights each into pieces; runs function(first, last) over them.
 template <class Function>
-void share_pieces(Team& team, int count, Function&& function) {
-  const int pieces = std::min(count, team.size() == 1 ? 1 : team.size() * kPieces);
+void share_pieces(Team& team, int count, size_t bytes, int rows, Function&& function) {
+  const size_t work = bytes * count * (1 + rows / kReadingRows) / (team.size() * kPieceBytes);
+  const int each = static_cast<int>(std::min<size_t>(std::max<size_t>(work, 1), kMostPieces));
+  const int pieces = std::min(count, team.size() == 1 ? 1 : team.size() * each);
   team.share(pieces, [&](int piece) {
     function(static_cast<int>(static_cast<int64_t>(count) * piece / pieces),
              static_cast<int>(static_cast<int64_t>(count) * (piece + 1) / pieces));
   });
 }
+
+size_t bytes_of_tile(const Matrix& matrix) { return tile_bytes(matrix.format, matrix.columns); }
 
 }  // namespace
 
@@ -176,7 +184,7 @@ void Session::normalise(Team& team, int rows, float* hidden, const float* additi
 void Session::project(Team& team, int rows, const Matrix* const* parts, int count, float* out, int stride) {
   int tiles = 0;
   for (int part = 0; part < count; part++) tiles += parts[part]->tiles();
-  share_pieces(team, tiles, [&](int first, int last) {
+  share_pieces(team, tiles, bytes_of_tile(*parts[0]), rows, [&](int first, int last) {
     float results[kRowBlock * kTile];
     for (int begin = 0; begin < rows; begin += kRowBlock) {
       const int block = std::min(kRowBlock, rows - begin);
@@ -196,7 +204,7 @@ void Session::project(Team& team, int rows, const Matrix* const* parts, int coun
 // A matrix back to the residual's width: added to it, or kept for a norm of its own.
 void Session::project_back(Team& team, int rows, const Matrix& matrix, const Activations& x, float* out, bool add) {
   const int width = decoder_.hidden;
-  share_pieces(team, matrix.tiles(), [&](int first, int last) {
+  share_pieces(team, matrix.tiles(), bytes_of_tile(matrix), rows, [&](int first, int last) {
     float results[kRowBlock * kTile];
     for (int begin = 0; begin < rows; begin += kRowBlock) {
       const int block = std::min(kRowBlock, rows - begin);
@@ -224,7 +232,7 @@ void Session::gate(Team& team, const Step& step, int index) {
     });
     adapt(team, step, index, &AdaptedLayer::gate_up, normed_, additions_.data(), 2 * width);
   }
-  share_pieces(team, decoder_.intermediate / kGroup, [&](int first, int last) {
+  share_pieces(team, decoder_.intermediate / kGroup, 4 * bytes_of_tile(layer.gate), rows, [&](int first, int last) {
     float gates[kRowBlock * kTile];
     float ups[kRowBlock * kTile];
     for (int begin = 0; begin < rows; begin += kRowBlock) {
@@ -343,7 +351,7 @@ void Session::logits_part(const float* hidden, int count, float* logits) {
                last_normed_.row(row));
       last_normed_.quantise(row, 0, decoder_.hidden);
     });
-    share_pieces(team, decoder_.head.tiles(), [&](int first, int last) {
+    share_pieces(team, decoder_.head.tiles(), bytes_of_tile(decoder_.head), count, [&](int first, int last) {
       float results[kRowBlock * kTile];
       for (int begin = 0; begin < count; begin += kRowBlock) {
         const int block = std::min(kRowBlock, count - begin);

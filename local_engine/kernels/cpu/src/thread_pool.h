@@ -1,4 +1,4 @@
-// The threads of one engine. They sleep between calls, claim work in small pieces, and yield to whoever else needs the
+// The threads of one engine. They sleep between calls that do not follow each other at once, claim work in small pieces, and yield to whoever else needs the
 // cores while they wait for each other.
 #pragma once
 
@@ -86,7 +86,7 @@ class ThreadPool {
   std::mutex mutex_;
   std::condition_variable wake_;
   const std::function<void(Team&)>* call_ = nullptr;
-  uint64_t generation_ = 0;
+  std::atomic<uint64_t> generation_{0};
   bool closing_ = false;
   std::atomic<int> running_{0};  // workers inside the call
   std::atomic<bool> alone_{false};
