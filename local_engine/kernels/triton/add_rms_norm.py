@@ -33,8 +33,8 @@ def add_rms_norm_kernel(
 ):
     """One row.
 
-    Grid: (T,). Tile: the row, padded to `block`. Moves 4 T hidden_size numbers (2 read, 2 written) and the weights, which
-    stay in the L2 cache. Accumulates in float32. Differs from the twin by one rounding of the output's type.
+    Grid: (T,). Tile: the row, padded to `block`. Moves 4 T hidden_size numbers (2 read, 2 written) and the weights,
+    which stay in the L2 cache. Accumulates in float32. Differs from the twin by one rounding of the output's type.
     """
     column = tl.arange(0, block)
     inside = column < hidden_size

@@ -23,7 +23,7 @@ def gated_activation_kernel(gate_up, out, width, activation: tl.constexpr, block
     """`block` columns of one row.
 
     Grid: (T, width / block). Moves 3 T width numbers (2 read, 1 written). Computes in float32. Differs from the twin by
-    one rounding of the output's type; in float32 by 1e-7 of gate times up, since 1 + erf cancels where gates are negative.
+    one rounding of the output's type; in float32 by 1e-7 of gate times up, as 1 + erf cancels where gates are negative.
     """
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * block + tl.arange(0, block)

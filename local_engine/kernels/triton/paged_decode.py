@@ -1,8 +1,8 @@
 """Attention of one query a sequence over its keys and values in the paged cache: the decode step.
 
-The keys of a sequence are split into ranges, each attended by a program of its own (Dao et al. 2023, flash-decoding), so
-that few sequences fill the device too; a second kernel combines the ranges. The query heads that share a kv head are the
-rows of one matrix, so each key is read once.
+The keys of a sequence are split into ranges, each attended by a program of its own (Dao et al. 2023, flash-decoding),
+so that few sequences fill the device too; a second kernel combines the ranges. The query heads that share a kv head are
+the rows of one matrix, so each key is read once.
 """
 
 import torch
@@ -53,10 +53,10 @@ def paged_decode_kernel(
 ):
     """One range of one sequence's keys, for the query heads of one kv head.
 
-    Grid: (B, K, splits). Tile: `tile` keys and values of `columns` numbers against `rows` queries. Reads each visible key
-    and value once (2 B length K D numbers) and writes B H splits (D + 2) float32. Products of 16-bit numbers accumulate
-    in float32; those of float32 run as IEEE, not as TF32. Differs from the twin by the rounding of the weights to the
-    type of the queries: 2e-3 in float16, 1e-5 in float32.
+    Grid: (B, K, splits). Tile: `tile` keys and values of `columns` numbers against `rows` queries. Reads each visible
+    key and value once (2 B length K D numbers) and writes B H splits (D + 2) float32. Products of 16-bit numbers
+    accumulate in float32; those of float32 run as IEEE, not as TF32. Differs from the twin by the rounding of the
+    weights to the type of the queries: 2e-3 in float16, 1e-5 in float32.
     """
     sequence, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     row, column, key = tl.arange(0, rows), tl.arange(0, columns), tl.arange(0, tile)
@@ -122,8 +122,8 @@ def paged_decode_combine_kernel(
 ):
     """The ranges of one query head, weighed by their shares of the softmax; nothing to see gives zeros.
 
-    Grid: (B, H). Tile: the ranges, padded to a power of two, times the head. Reads B H splits (D + 2) float32 and writes
-    B H D numbers. Computes in float32.
+    Grid: (B, H). Tile: the ranges, padded to a power of two, times the head. Reads B H splits (D + 2) float32 and
+    writes B H D numbers. Computes in float32.
     """
     sequence, head, num_heads = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     split, column = tl.arange(0, ranges), tl.arange(0, columns)
@@ -177,8 +177,9 @@ def paged_decode(
 ) -> Tensor:
     """queries [B, H, D] -> [B, H, D] in their dtype: each attends to the last `window` of its sequence's keys.
 
-    block_tables: [B, blocks] int32, the cache's blocks of `block_size` slots in order. lengths: [B] int32, keys that the
-    sequence has in the cache, its newest included; 0 for a row of padding, which gives zeros. splits: see `num_splits`.
+    block_tables: [B, blocks] int32, the cache's blocks of `block_size` slots in order. lengths: [B] int32, keys that
+    the sequence has in the cache, its newest included; 0 for a row of padding, which gives zeros. splits: see
+    `num_splits`.
     scale, soft_cap, sinks: as `layers.attention.PagedAttention`. Raises ValueError for wrong shapes and types.
     """
     _check(queries, cache, block_tables, lengths)
@@ -246,7 +247,9 @@ def paged_decode(
 def _check(queries: Tensor, cache: LayerCache, block_tables: Tensor, lengths: Tensor) -> None:
     if queries.ndim != 3 or block_tables.ndim != 2 or cache.keys.ndim != 3:
         shapes = [tuple(tensor.shape) for tensor in (queries, block_tables, cache.keys)]
-        raise ValueError(f"queries, block_tables, cache.keys: expected [B, H, D], [B, blocks], [slots, K, D], got {shapes}")
+        raise ValueError(
+            f"queries, block_tables, cache.keys: expected [B, H, D], [B, blocks], [slots, K, D], got {shapes}"
+        )
     num_sequences, num_heads, head_dim = queries.shape
     num_slots, num_kv_heads, _ = cache.keys.shape
     if num_heads % num_kv_heads:

@@ -1,7 +1,8 @@
 """What happens to a step's queries, keys and values between projection and attention, in one pass.
 
-Queries and keys get the norm of their heads, where the model has one, and are turned by their positions; keys and values
-go to their slots of the paged cache in the type that it stores (see `layers.kv_cache`), queries to a tensor of their own.
+Queries and keys get the norm of their heads, where the model has one, and are turned by their positions; keys and
+values go to their slots of the paged cache in the type that it stores (see `layers.kv_cache`), queries to a tensor of
+their own.
 """
 
 from dataclasses import dataclass
@@ -60,9 +61,9 @@ def rope_kv_write_kernel(
 ):
     """`heads` heads of one row.
 
-    Grid: (T, (H + 2 K) / heads). Tile: heads x the head padded to `block`. Moves 2 T (H + 2 K) D numbers; the partners that
-    turn are read a second time, from the L1 cache. Computes in float32. Differs from the twin by one rounding of the
-    type that is written; in int8 and fp8 a number may fall to the neighbouring step.
+    Grid: (T, (H + 2 K) / heads). Tile: heads x the head padded to `block`. Moves 2 T (H + 2 K) D numbers; the partners
+    that turn are read a second time, from the L1 cache. Computes in float32. Differs from the twin by one rounding of
+    the type that is written; in int8 and fp8 a number may fall to the neighbouring step.
     """
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * heads + tl.arange(0, heads)
@@ -204,7 +205,9 @@ def rope_kv_write_twin(
     """See `rope_kv_write`."""
     num_kv_heads = cache.keys.shape[1]
     num_heads = qkv.shape[1] - 2 * num_kv_heads
-    queries, keys, values = qkv.float().split((num_heads, num_kv_heads, num_kv_heads), dim=1)
+    numbers = qkv.float()
+    queries, keys = numbers[:, :num_heads], numbers[:, num_heads : num_heads + num_kv_heads]
+    values = numbers[:, num_heads + num_kv_heads :]
     if norms is not None:
         queries = rms_norm(queries, norms.queries.float(), norms.eps)
         keys = rms_norm(keys, norms.keys.float(), norms.eps)
