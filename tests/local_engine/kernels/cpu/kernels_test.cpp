@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "decoder.h"
+#include "draw.h"
 #include "half.h"
 #include "multiply.h"
 #include "pack.h"
@@ -165,6 +166,25 @@ void test_attention() {
   }
 }
 
+// A token is drawn from any row of which one logit is finite, and it is such a one.
+void test_draw() {
+  const int count = 1 + below(3000);
+  std::vector<float> logits = floats(count);
+  for (float& logit : logits) logit = below(3) == 0 ? -INFINITY : logit * 8.0f;
+  logits[below(count)] = 1.0f;
+  const DrawRule rule{(uniform() + 1.0) / 2.0,
+                      below(2) == 0 ? 1.0 : 0.5,
+                      0.01f + uniform() + 1.0f,
+                      below(2) == 0 ? -INFINITY : -2.0f,
+                      below(3) * below(60),
+                      0};
+  const int64_t token = draw(logits.data(), count, rule);
+  require(token >= 0 && token < count && std::isfinite(logits[token]), "a draw");
+  float largest = 0;
+  const int64_t best = likeliest(logits.data(), count, &largest);
+  require(logits[best] == largest && largest == *std::max_element(logits.begin(), logits.end()), "the likeliest");
+}
+
 // A small random decoder: rows computed together, cut and alone, on any number of threads, are the same bits.
 void test_decoder() {
   const int hidden = 32 * (1 + below(3));
@@ -243,6 +263,7 @@ int main(int count, char** arguments) {
     test_attention<BfloatCache>();
   }
   const uint64_t result = checksum;
+  for (int round = std::atoi(arguments[2]); round > 0; round--) test_draw();
   for (int round = std::atoi(arguments[2]) / 4; round > 0; round--) test_decoder();
   std::printf("%016llx\n", static_cast<unsigned long long>(result));
   return 0;
