@@ -174,37 +174,39 @@ int64_t draw_from_all(const ScaledRow& row, double noise) {
 }  // namespace
 
 int64_t likeliest(const float* logits, int count, float* largest) {
-  float lanes[kLanes];
-  simd::Floats most = simd::splat(-std::numeric_limits<float>::infinity());
-  simd::Floats poison = simd::zero();  // 0 * x is no number where x is none
-  int id = 0;
-  for (; id + kLanes <= count; id += kLanes) {
-    const simd::Floats x = simd::load(logits + id);
-    most = simd::max(x, most);
-    poison = simd::fma(simd::sub(x, x), simd::zero(), poison);
+  float best = -std::numeric_limits<float>::infinity();
+  int where = 0;  // the block of the best so far
+  simd::Floats poison = simd::zero();  // x - x is no number where x is none, or infinite
+  for (int first = 0; first < count; first += kBlock) {
+    const int last = std::min(count, first + kBlock);
+    simd::Floats most = simd::splat(-std::numeric_limits<float>::infinity());
+    int id = first;
+    for (; id + kLanes <= last; id += kLanes) {
+      const simd::Floats x = simd::load(logits + id);
+      most = simd::max(x, most);
+      poison = simd::add(simd::sub(x, x), poison);
+    }
+    float of_block = simd::maximum(most);
+    for (; id < last; id++) {
+      of_block = logits[id] > of_block ? logits[id] : of_block;
+      if (logits[id] != logits[id]) poison = simd::splat(logits[id]);
+    }
+    if (of_block > best) {
+      best = of_block;
+      where = first;
+    }
   }
-  float best = simd::maximum(most);
-  bool sound = true;
-  for (; id < count; id++) {
-    best = logits[id] > best ? logits[id] : best;
-    sound = sound && logits[id] == logits[id];
-  }
-  simd::store(lanes, poison);
-  bool suspicious = !sound;
-  for (float lane : lanes) suspicious = suspicious || lane != lane;
-  if (suspicious) {
-    // An infinity, or what is no number: look closely.
-    for (int i = 0; i < count; i++) {
-      if (logits[i] != logits[i]) {
-        *largest = logits[i];
-        return i;
-      }
+  if (const float sum = simd::sum(poison); sum != sum) {
+    for (int id = 0; id < count; id++) {
+      if (logits[id] == logits[id]) continue;
+      *largest = logits[id];
+      return id;
     }
   }
   *largest = best;
-  for (int i = 0; i < count; i++)
-    if (logits[i] == best) return i;
-  return 0;
+  int id = where;
+  while (id + 1 < count && logits[id] != best) id++;
+  return id;
 }
 
 int64_t draw(const float* logits, int count, const DrawRule& rule) {
