@@ -50,6 +50,10 @@ class DraftModel:
         if twin is not None:
             self._allocator.free(twin.own.blocks)
 
+    def close(self) -> None:
+        self._twins.clear()
+        self._executor.close()
+
     @torch.inference_mode()
     def draft(self, wanted: Mapping[Sequence, int]) -> dict[Sequence, tuple[int, ...]]:
         """See `Drafter.draft`. Long prompts are computed over several steps, without guesses until they are."""

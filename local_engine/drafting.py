@@ -27,6 +27,9 @@ class Drafter(Protocol):
     def forget(self, sequence: Sequence) -> None:
         """Drops what is kept of a sequence that has ended."""
 
+    def close(self) -> None:
+        """Gives back all that it holds. Nothing may be drafted after it."""
+
 
 class NgramDrafter:
     """Prompt lookup: what followed the last three (or two) tokens where they stood before, in prompt or answer.
@@ -46,6 +49,9 @@ class NgramDrafter:
 
     def forget(self, sequence: Sequence) -> None:
         self._lookups.pop(sequence, None)
+
+    def close(self) -> None:
+        self._lookups.clear()
 
 
 class _Lookup:

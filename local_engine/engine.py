@@ -182,8 +182,11 @@ class Engine:
         return events
 
     def close(self) -> None:
-        """Ends the workers. Nothing may be stepped after it."""
+        """Ends the workers, and gives back KV pool and threads. Nothing may be stepped after it."""
         self._mask_workers.shutdown(wait=False, cancel_futures=True)
+        self._runner.close()
+        if self._drafter is not None:
+            self._drafter.close()
 
     @property
     def retry_after_s(self) -> float:

@@ -46,3 +46,6 @@ class Executor(Protocol):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Of rows of `StepRows.hidden`: [R, hidden_size] -> [R, V] float32, the caller's to overwrite."""
+
+    def close(self) -> None:
+        """Gives the KV pool and the threads back, though others still hold the executor. Nothing is called after it."""

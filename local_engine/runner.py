@@ -69,6 +69,11 @@ class Runner:
         self._executor = executor
         self._late: dict[Sequence, Tensor] = {}
 
+    def close(self) -> None:
+        """Gives back what the executor holds. Nothing may be run after it."""
+        self._late.clear()
+        self._executor.close()
+
     @property
     def waits_for_masks(self) -> bool:
         return bool(self._late)

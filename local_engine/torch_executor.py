@@ -78,3 +78,7 @@ class TorchExecutor:
     def logits(self, hidden: Tensor) -> Tensor:
         """See `Executor.logits`."""
         return self._model.logits(hidden)
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        self._caches.clear()

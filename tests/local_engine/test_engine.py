@@ -330,7 +330,7 @@ class RaisingExecutor:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self.num_blocks = executor.num_blocks
-        self.logits, self.copy_blocks = executor.logits, executor.copy_blocks
+        self.logits, self.copy_blocks, self.close = executor.logits, executor.copy_blocks, executor.close
 
     def forward(self, chunks: SequenceOf[Chunk]) -> StepRows:
         if any(POISON in chunk.sequence.tokens[chunk.start : chunk.stop] for chunk in chunks):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from local_engine.config import KVDType
 from local_engine.draft_model import DraftModel
 from local_engine.drafting import NgramDrafter
 from local_engine.engine import Engine
@@ -118,9 +119,18 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def soak(model: LoadedModel, draft: LoadedModel | None, *, requests: int) -> Crowd:
+def soak(
+    model: LoadedModel, draft: LoadedModel | None, *, requests: int, blocks: int = 40, kv_dtype: KVDType = "auto"
+) -> Crowd:
     config = config_with_blocks(
-        model, 40, max_batch_tokens=24, max_sequences=12, queue=10, draft_tokens=3, draft_kv_bytes=1 << 15
+        model,
+        blocks,
+        kv_dtype=kv_dtype,
+        max_batch_tokens=24,
+        max_sequences=12,
+        queue=10,
+        draft_tokens=3,
+        draft_kv_bytes=1 << 15,
     )
     crowd = Crowd(Engine(raising(model), config, draft=draft), seed=requests)
     crowd.run(requests // 4)
@@ -149,7 +159,7 @@ def soak(model: LoadedModel, draft: LoadedModel | None, *, requests: int) -> Cro
     return crowd
 
 
-def check_answers(crowd: Crowd, model: LoadedModel, *, every: int) -> None:
+def check_answers(crowd: Crowd, model: LoadedModel, *, every: int, kv_dtype: KVDType = "auto") -> None:
     """Some of the answers against those of an idle engine without guesses."""
     compared = 0
     for request, outcome in crowd.ended[::every]:
@@ -157,7 +167,7 @@ def check_answers(crowd: Crowd, model: LoadedModel, *, every: int) -> None:
         if request.mask is not None or isinstance(last, GenerationFailed):
             continue
         assert isinstance(last, StepOutput)
-        (alone,) = generate(Engine(model, small_config()), [request])
+        (alone,) = generate(Engine(model, small_config(kv_dtype=kv_dtype)), [request])
         assert tokens_of(outcome) == tokens_of(alone)
         ended = alone[-1]
         assert isinstance(ended, StepOutput)

@@ -1,5 +1,6 @@
 """The executor over the fused CPU kernels. Owns a session: the KV pool, the threads and the memory of a step."""
 
+import os
 import weakref
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
@@ -13,7 +14,7 @@ from local_engine.errors import InvalidInput
 from local_engine.executor import StepRows
 from local_engine.kernels.cpu.adapters import AdapterLayers
 from local_engine.kernels.cpu.decoder import PackedDecoder
-from local_engine.kernels.cpu.library import StepStruct
+from local_engine.kernels.cpu.library import Library, StepStruct
 from local_engine.kernels.cpu.topology import physical_cores
 from local_engine.scheduler import Chunk
 
@@ -47,7 +48,7 @@ class CpuExecutor:
         try:
             if self.num_blocks >= _MAX_BLOCKS:
                 raise MemoryError
-            self._session = self._library.open(
+            session = self._library.open(
                 model.struct,
                 block_size=config.block_size,
                 num_blocks=self.num_blocks + 1,
@@ -56,7 +57,10 @@ class CpuExecutor:
             )
         except MemoryError as error:
             raise InvalidInput("kv_bytes", f"{config.kv_bytes} bytes do not fit in memory") from error
-        weakref.finalize(self, self._library.close, self._session)
+        self._opened = session
+        self._closer = weakref.finalize(self, _close, self._library, session, os.getpid())
+        # At exit the engine's thread may be in the middle of a step, and the system takes everything back.
+        self._closer.atexit = False
 
     def forward(self, chunks: SequenceOf[Chunk]) -> StepRows:
         """See `Executor.forward`."""
@@ -91,3 +95,19 @@ class CpuExecutor:
         logits = torch.empty(len(rows), self._vocab_size)
         self._library.logits(self._session, rows.data_ptr(), len(rows), logits.data_ptr())
         return logits
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        self._closer()
+
+    @property
+    def _session(self) -> int:
+        if not self._closer.alive:
+            raise RuntimeError("the executor is closed")
+        return self._opened
+
+
+def _close(library: Library, session: int, process: int) -> None:
+    """In the process that opened it: a fork has none of the threads, and would wait for them for ever."""
+    if os.getpid() == process:
+        library.close(session)
