@@ -26,7 +26,7 @@ class Host:
         self._provider = provider
         self._fault = fault
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def start(self, path: Path) -> None:
         """`path` is of the socket file; nothing may be there."""
@@ -36,15 +36,15 @@ class Host:
     async def aclose(self) -> None:
         if self._server is not None:
             self._server.close()
-        for task in list(self._connections):
-            task.cancel()
+        for writer in self._connections.values():  # ends their reading; asyncio reports a cancelled task as a fault
+            writer.transport.abort()
         await asyncio.gather(*self._connections, return_exceptions=True)
         await self._provider.aclose()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._connections.add(task)
+        self._connections[task] = writer
         calls: dict[int, asyncio.Task[None]] = {}
         teller = asyncio.create_task(self._tell(writer))
         try:
@@ -64,7 +64,7 @@ class Host:
                 one.cancel()
             await asyncio.gather(*running, return_exceptions=True)
             writer.close()
-            self._connections.discard(task)
+            del self._connections[task]
 
     async def _serve(self, kind: str, number: int, value: object, writer: asyncio.StreamWriter) -> None:
         try:

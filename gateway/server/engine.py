@@ -37,7 +37,7 @@ def with_engine(config: Config, inherited: Inheritance, engine: Path, *, is_firs
 
 
 async def run_engine(config: Config, siblings: Siblings, ready: Callable[[], None]) -> int:
-    """Runs them until SIGTERM or SIGINT. Raises ValueError and ImportError as building a provider does."""
+    """Runs them until SIGTERM. Raises ValueError and ImportError as building a provider does."""
     name = local_provider(config)
     assert name is not None
     fetcher = GuardedFetcher(config.run.fetch or Fetch())
@@ -45,8 +45,7 @@ async def run_engine(config: Config, siblings: Siblings, ready: Callable[[], Non
     stop = asyncio.Event()
     siblings.follow_parent()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
     await host.start(siblings.engine)
     ready()
     await stop.wait()

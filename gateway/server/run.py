@@ -207,8 +207,9 @@ class _Process:
             task.add_done_callback(self._reloads.discard)
 
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, asked)
+        loop.add_signal_handler(signal.SIGTERM, asked)
+        if self._siblings is None:  # else the parent passes it on
+            loop.add_signal_handler(signal.SIGINT, asked)
         loop.add_signal_handler(signal.SIGHUP, reload)
 
 

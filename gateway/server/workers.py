@@ -6,7 +6,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.server.service_manager import tell_ready
@@ -90,8 +90,9 @@ class Workers:
         status = 1
         try:
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal tells all; the parent passes it on, once
             for end in unneeded:
                 os.close(end)
             siblings = Siblings(folder, worker.number, self._count, ends[1])
@@ -117,10 +118,11 @@ class Workers:
         for number in heard:
             if number == signal.SIGCHLD:
                 continue
-            self._stopping = self._stopping or number != signal.SIGHUP
-            for worker in self._workers:
-                if worker.pid is not None:
-                    os.kill(worker.pid, number if number == signal.SIGHUP else signal.SIGTERM)
+            if number == signal.SIGHUP:
+                _send(self._workers, signal.SIGHUP)
+            else:
+                _send(self._workers if self._stopping else self._workers[: self._count], signal.SIGTERM)
+                self._stopping = True
 
     def _reap(self) -> bool:
         """Notes who has ended. Tells whether one could not start, which ends them all."""
@@ -138,11 +140,15 @@ class Workers:
             worker.pause_s = _FIRST_PAUSE_S if lived_s > _STEADY_S else min(worker.pause_s * 2, _LONGEST_PAUSE_S)
             worker.due = time.monotonic() + (0 if lived_s > _STEADY_S else worker.pause_s)
             print(f"gateway: worker {worker.number} has ended, and is started again", file=sys.stderr, flush=True)
-        if failed:
-            for worker in self._workers:
-                if worker.pid is not None:
-                    os.kill(worker.pid, signal.SIGTERM)
+        if failed or (self._stopping and all(worker.pid is None for worker in self._workers[: self._count])):
+            _send(self._workers, signal.SIGTERM)  # the engine goes last: running requests still need it
         return failed
+
+
+def _send(workers: Sequence[_Worker], number: signal.Signals) -> None:
+    for worker in workers:
+        if worker.pid is not None:
+            os.kill(worker.pid, number)
 
 
 def _tell(end: int) -> None:

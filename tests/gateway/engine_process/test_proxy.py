@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,6 +95,16 @@ async def test_who_leaves_a_stream_stops_it_there(tmp_path: Path) -> None:
             assert await anext(batches) == text("a")
             assert provider.open_streams == 1
         await until(lambda: provider.open_streams == 0)
+
+
+async def test_a_host_that_stops_while_it_is_asked_reports_no_fault(tmp_path: Path) -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    provider = ScriptedProvider("local", HELLO, models=[ModelEntry(id="m", context=7)])
+    async with apart(provider, tmp_path / "s") as (proxy, host):
+        await answer(proxy)
+        await host.aclose()
+    assert reported == []
 
 
 async def test_the_end_of_the_process_fails_what_ran_and_the_next_one_serves(tmp_path: Path) -> None:

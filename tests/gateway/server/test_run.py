@@ -63,7 +63,10 @@ def serving(
         f"storage: {{url: memory}}\n{extra}"
     )
     command = [sys.executable, "-c", SERVE, str(config)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, **(env or {})})
+    environment = {**os.environ, **(env or {})}
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment, start_new_session=True
+    )
     try:
         assert process.stderr is not None
         first = process.stderr.readline()
@@ -149,6 +152,56 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
                 await asking
         connection.close()
     upstream.close()
+
+
+async def test_ctrl_c_in_a_terminal_which_tells_every_process_lets_requests_finish(tmp_path: Path) -> None:
+    upstream = Upstream()
+    with serving(tmp_path, upstream.port, ", workers: 2") as (process, address):
+        async with httpx.AsyncClient(timeout=10) as client:
+            asking = asyncio.ensure_future(client.post(f"http://{address}/v1/chat/completions", json=CHAT))
+            connection = await asyncio.to_thread(upstream.accept)
+            os.killpg(process.pid, signal.SIGINT)
+            await closed(address)
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
+            )
+            answer = await asking
+        assert answer.json()["choices"][0]["message"]["content"] == "late"
+        assert await asyncio.to_thread(process.wait, 10) == 0
+        connection.close()
+    upstream.close()
+
+
+ENGINE_AND_SERVER = """\
+import os, select, signal, sys
+from gateway.server.workers import Workers
+engine_lives, held_by_engine = os.pipe()
+def engine(siblings, ready):
+    ready()
+    signal.pause()
+def server(siblings, ready):
+    os.close(held_by_engine)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    ready()
+    signal.sigwait({signal.SIGTERM})
+    ended, _, _ = select.select([engine_lives], [], [], 0.5)
+    print("the engine has ended" if ended else "the engine lives", flush=True)
+    return 0
+def all_ready():
+    os.close(held_by_engine)
+    print("ready", flush=True)
+sys.exit(Workers(1, all_ready, engine).run(server))
+"""
+
+
+def test_the_engine_outlives_the_processes_whose_requests_need_it() -> None:
+    command = [sys.executable, "-c", ENGINE_AND_SERVER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == "the engine lives\n"
+        assert process.wait(10) == 0
 
 
 def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
