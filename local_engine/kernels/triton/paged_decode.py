@@ -10,12 +10,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from local_engine.kernels.triton.shapes import FLOATS, expect
+from local_engine.kernels.triton.shapes import FLOATS, expect, expect_cache
 from local_engine.layers.kv_cache import LayerCache
 
 __all__ = ["num_splits", "paged_decode", "paged_decode_twin"]
 
-_SCALED = (torch.float8_e4m3fn, torch.int8)
 # Keys of a tile at most; fewer where they would take more bytes than that. A range is a whole number of tiles.
 _LARGEST_TILE = 64
 _TILE_BYTES = 16_384
@@ -245,25 +244,14 @@ def paged_decode(
 
 
 def _check(queries: Tensor, cache: LayerCache, block_tables: Tensor, lengths: Tensor) -> None:
-    if queries.ndim != 3 or block_tables.ndim != 2 or cache.keys.ndim != 3:
-        shapes = [tuple(tensor.shape) for tensor in (queries, block_tables, cache.keys)]
-        raise ValueError(
-            f"queries, block_tables, cache.keys: expected [B, H, D], [B, blocks], [slots, K, D], got {shapes}"
-        )
+    if queries.ndim != 3 or block_tables.ndim != 2:
+        shapes = [tuple(tensor.shape) for tensor in (queries, block_tables)]
+        raise ValueError(f"queries, block_tables: expected [B, H, D] and [B, blocks], got {shapes}")
     num_sequences, num_heads, head_dim = queries.shape
-    num_slots, num_kv_heads, _ = cache.keys.shape
-    if num_heads % num_kv_heads:
-        raise ValueError(f"queries: expected a multiple of the cache's {num_kv_heads} heads, got {num_heads}")
     expect("queries", queries, (num_sequences, num_heads, head_dim), FLOATS)
     expect("block_tables", block_tables, (num_sequences, block_tables.shape[1]), (torch.int32,))
     expect("lengths", lengths, (num_sequences,), (torch.int32,))
-    for name, side in (("keys", cache.keys), ("values", cache.values)):
-        expect(f"cache.{name}", side, (num_slots, num_kv_heads, head_dim), (*FLOATS, *_SCALED))
-    for name, scales in (("key_scales", cache.key_scales), ("value_scales", cache.value_scales)):
-        if (scales is not None) != (cache.keys.dtype in _SCALED):
-            raise ValueError(f"cache.{name}: expected scales beside int8 and fp8 alone, got {cache.keys.dtype}")
-        if scales is not None:
-            expect(f"cache.{name}", scales, (num_slots, num_kv_heads), (torch.float32,))
+    expect_cache(cache, num_heads, head_dim)
 
 
 def paged_decode_twin(

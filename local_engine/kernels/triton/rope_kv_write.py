@@ -12,15 +12,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from local_engine.kernels.triton.shapes import FLOATS, expect
+from local_engine.kernels.triton.shapes import FLOATS, LARGEST, expect, expect_cache
 from local_engine.layers.kv_cache import LayerCache
 from local_engine.layers.rms_norm import rms_norm
 from local_engine.layers.rope import apply_rope
 
 __all__ = ["HeadNorms", "rope_kv_write", "rope_kv_write_twin"]
 
-_LARGEST = {torch.float8_e4m3fn: 448.0, torch.int8: 127.0}
-_STORED = (*FLOATS, *_LARGEST)
 # Numbers of a program's tile: heads times the padded head.
 _TILE = 1024
 
@@ -164,7 +162,7 @@ def rope_kv_write(
             rotary_dim,
             has_norm=norms is not None,
             has_rope=angles is not None,
-            largest=_LARGEST.get(cache.keys.dtype, 0.0),
+            largest=LARGEST.get(cache.keys.dtype, 0.0),
             rounded=cache.keys.dtype == torch.int8,
             heads=heads,
             block=block,
@@ -175,22 +173,13 @@ def rope_kv_write(
 
 def _check(qkv: Tensor, cache: LayerCache, slots: Tensor) -> int:
     """The number of query heads. Raises ValueError."""
-    if qkv.ndim != 3 or cache.keys.ndim != 3:
-        raise ValueError(f"qkv: expected [T, H + 2 K, D], got {tuple(qkv.shape)}, cache {tuple(cache.keys.shape)}")
+    if qkv.ndim != 3:
+        raise ValueError(f"qkv: expected [T, H + 2 K, D], got {tuple(qkv.shape)}")
     num_rows, total_heads, head_dim = qkv.shape
-    num_slots, num_kv_heads, _ = cache.keys.shape
-    num_heads = total_heads - 2 * num_kv_heads
-    if num_heads <= 0 or num_heads % num_kv_heads:
-        raise ValueError(f"qkv: expected a multiple of the cache's {num_kv_heads} heads, got {total_heads} in all")
+    num_heads = total_heads - 2 * cache.keys.shape[1]
+    expect_cache(cache, num_heads, head_dim)
     expect("qkv", qkv, (num_rows, total_heads, head_dim), FLOATS)
     expect("slots", slots, (num_rows,), (torch.int64,))
-    for name, side in (("keys", cache.keys), ("values", cache.values)):
-        expect(f"cache.{name}", side, (num_slots, num_kv_heads, head_dim), _STORED)
-    if cache.keys.dtype in _LARGEST:
-        for name, scales in (("key_scales", cache.key_scales), ("value_scales", cache.value_scales)):
-            if scales is None:
-                raise ValueError(f"cache.{name}: expected scales beside {cache.keys.dtype}, got None")
-            expect(f"cache.{name}", scales, (num_slots, num_kv_heads), (torch.float32,))
     return num_heads
 
 

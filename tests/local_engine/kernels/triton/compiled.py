@@ -20,6 +20,7 @@ from triton.compiler import ASTSource
 from local_engine.kernels.triton.add_rms_norm import MAX_HIDDEN_SIZE, add_rms_norm_kernel, num_warps
 from local_engine.kernels.triton.gated_activation import gated_activation_kernel
 from local_engine.kernels.triton.paged_decode import paged_decode_combine_kernel, paged_decode_kernel
+from local_engine.kernels.triton.paged_prefill import paged_prefill_kernel
 from local_engine.kernels.triton.rope_kv_write import rope_kv_write_kernel
 
 __all__ = ["CompiledKernel", "compiled_kernels"]
@@ -57,6 +58,8 @@ _ROPE = ["*bf16"] * 5 + ["*i64", "*bf16"]
 _ROPE_SIZES = ["fp32", "i32", "i32", "i32", "i32"]
 _DECODE_SIZES = ["*i32", "*i32", "*fp32", "*fp32", "*fp32", "fp32", "fp32", "i32", "i32", "i32", "i32"]
 _ROPE_SHAPE = {"has_norm": True, "has_rope": True, "heads": 8, "block": 128}
+_PREFILL_SIZES = ["*i32", "*i32", "*i32", "*bf16", "*bf16", "fp32", "fp32", "i32", "i32", "i32", "i32"]
+_PREFILL_SHAPE = {"block_size": 16, "share": 4, "rows": 64, "columns": 128, "tile": 64}
 _DECODE_SHAPE = {"block_size": 16, "splits": 8, "rows": 16}
 
 _CASES = [
@@ -131,6 +134,23 @@ _CASES = [
         ["*fp32", "*fp32", "*fp32", "*bf16", "*bf16", "i32"],
         {"splits": 64, "has_sinks": True, "ranges": 64, "columns": 128},
     ),
+    Case(
+        "paged_prefill",
+        paged_prefill_kernel,
+        ["*bf16"] * 3 + ["*fp32"] * 2 + _PREFILL_SIZES,
+        _PREFILL_SHAPE | {"has_cap": False, "has_scales": False, "has_sinks": False},
+        warps=8,
+        stages=2,
+    ),
+    Case(
+        "paged_prefill, heads of 256, soft cap, sinks, int8",
+        paged_prefill_kernel,
+        ["*bf16", "*i8", "*i8", "*fp32", "*fp32", *_PREFILL_SIZES],
+        _PREFILL_SHAPE
+        | {"has_cap": True, "has_scales": True, "has_sinks": True, "rows": 32, "columns": 256, "tile": 32},
+        warps=8,
+        stages=2,
+    ),
 ]
 
 
@@ -171,5 +191,6 @@ def _compiled(case: Case, arch: int) -> CompiledKernel:
 
 
 if __name__ == "__main__":
+    triton.knobs.compilation.always_compile = True  # what is taken from the cache has no log
     triton.knobs.nvidia.dump_ptxas_log = True
     print(json.dumps([asdict(kernel) for name in sys.argv[1:] for kernel in compiled_kernels(int(name))]))

@@ -50,6 +50,6 @@ def test_no_register_spills_and_shared_memory_suffices(kernels: Sequence[dict[st
 
 
 def test_attention_of_16_bit_numbers_runs_on_the_tensor_cores(kernels: Sequence[dict[str, object]]) -> None:
-    attention = [kernel for kernel in kernels if str(kernel["kernel"]).startswith("paged_decode")]
+    attention = [kernel for kernel in kernels if str(kernel["kernel"]).startswith("paged_")]
     without = {kernel["kernel"] for kernel in attention if not kernel["has_mma"]}
     assert without == {"paged_decode, float32", "paged_decode_combine"}

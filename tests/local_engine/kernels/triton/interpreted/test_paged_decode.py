@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from local_engine.kernels.triton.paged_decode import num_splits, paged_decode, paged_decode_twin
-from local_engine.layers.kv_cache import LayerCache, new_layer_cache
+from local_engine.layers.kv_cache import LayerCache
+from tests.local_engine.kernels.triton.interpreted.paged_inputs import paged_cache
 
 _TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3}
 
@@ -25,7 +26,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Inputs:
-    """A cache whose unused slots are not numbers, so that reading one shows."""
+    """What `paged_decode` takes for a shape."""
 
     queries: Tensor
     cache: LayerCache
@@ -52,29 +53,12 @@ _DTYPES = [(torch.float32, "float32"), (torch.float16, "float16")]
 
 
 def _inputs(shape: Shape, dtype: torch.dtype, kv_dtype: str) -> Inputs:
-    generator = torch.Generator().manual_seed(5)
-    blocks = [-(-length // shape.block_size) for length in shape.lengths]
-    order = (1 + torch.randperm(sum(blocks), generator=generator)).int()
-    block_tables = torch.zeros(len(blocks), max(blocks, default=0), dtype=torch.int32)
-    cache = new_layer_cache(
-        (sum(blocks) + 1) * shape.block_size,
-        shape.kv_heads,
-        shape.head_dim,
-        kv_dtype=kv_dtype,
-        device=torch.device("cpu"),
+    generator = torch.Generator().manual_seed(6)
+    cache, block_tables = paged_cache(
+        shape.lengths, shape.kv_heads, shape.head_dim, block_size=shape.block_size, kv_dtype=kv_dtype
     )
-    for side in (cache.key_scales, cache.value_scales) if cache.key_scales is not None else (cache.keys, cache.values):
-        assert side is not None
-        side.fill_(float("nan"))
-    for row, length in enumerate(shape.lengths):
-        mine = order[sum(blocks[:row]) : sum(blocks[: row + 1])]
-        block_tables[row, : len(mine)] = mine
-        positions = torch.arange(length)
-        slots = mine.long()[positions // shape.block_size] * shape.block_size + positions % shape.block_size
-        numbers = torch.randn(2, length, shape.kv_heads, shape.head_dim, generator=generator).to(dtype)
-        cache.write(slots, numbers[0], numbers[1])
     return Inputs(
-        2 * torch.randn(len(blocks), shape.heads, shape.head_dim, generator=generator).to(dtype),
+        2 * torch.randn(len(shape.lengths), shape.heads, shape.head_dim, generator=generator).to(dtype),
         cache,
         block_tables,
         torch.tensor(shape.lengths, dtype=torch.int32),

@@ -119,7 +119,7 @@ def test_wrong_shapes_are_refused_by_name() -> None:
         rope_kv_write(qkv, cache, slots[:1], angles=angles)
     with pytest.raises(ValueError, match=r"slots: expected torch\.int64"):
         rope_kv_write(qkv, cache, slots.int(), angles=angles)
-    with pytest.raises(ValueError, match="qkv: expected a multiple"):
+    with pytest.raises(ValueError, match="queries: expected a multiple"):
         rope_kv_write(qkv[:, :7].contiguous(), cache, slots, angles=angles)
     with pytest.raises(ValueError, match="angles: expected an even number"):
         rope_kv_write(qkv, cache, slots, angles=(torch.zeros(3, 1, 66), torch.zeros(3, 1, 66)))
