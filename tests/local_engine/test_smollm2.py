@@ -1,5 +1,6 @@
 """A real model, SmolLM2-135M-Instruct in four bits: sense in its answers, the same ones however they are batched."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from local_engine.engine import Engine
 from local_engine.loading.gguf import GgufFile
 from local_engine.loading.load import LoadedModel, load_model
 from local_engine.sampling import SamplingParams
-from tests.local_engine.engine_driver import generate, last, request, tokens_of
+from tests.local_engine.engine_driver import Outcome, generate, last, request, token_outputs, tokens_of
 
 CONFIG = EngineConfig(kv_bytes=256 << 20)
 
@@ -53,3 +54,32 @@ def test_batched_chunked_and_lone_answers_are_equal(smollm2: LoadedModel, vocabu
     chunked = Engine(smollm2, EngineConfig(kv_bytes=256 << 20, max_batch_tokens=7))
     together = generate(chunked, [request(prompt, sampling) for prompt in prompts])
     assert [tokens_of(outcome) for outcome in together] == lone
+
+
+@pytest.mark.parametrize("guesser", ["lookup", "itself"])
+def test_guessed_preempted_and_cached_answers_are_the_same_to_the_last_bit(smollm2: LoadedModel, guesser: str) -> None:
+    prompts = [[(811 * column + 97 * row) % 40_000 + 300 for column in range(12 + 9 * row)] * 2 for row in range(3)]
+    kinds = [
+        SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True, logprobs=1),
+        SamplingParams(seed=3, temperature=0.8, top_p=0.9, max_tokens=10, ignore_eos=True, logprobs=0),
+        SamplingParams(n=2, best_of=3, beam_search=True, max_tokens=6, ignore_eos=True),
+    ]
+    items = [request(prompt, sampling) for prompt in prompts for sampling in kinds]
+    alone = Engine(smollm2, replace(CONFIG, prefix_cache=False))
+    expected = [told(generate(alone, [item])[0]) for item in items]
+    block_bytes = CONFIG.kv_bytes // (alone.stats().blocks_total + 1)
+    config = replace(CONFIG, kv_bytes=10 * block_bytes, draft_tokens=3, max_batch_tokens=50)
+    engine = Engine(smollm2, config, draft=None if guesser == "lookup" else smollm2)
+    assert [told(outcome) for outcome in generate(engine, items)] == expected
+    (again,) = generate(engine, items[-1:])
+    assert told(again) == expected[-1]
+    assert last(again).cached_tokens > 0
+    stats = engine.stats()
+    assert stats.preemptions > 0
+    assert stats.accepted_draft_tokens > 0 or guesser == "lookup"
+    assert stats.blocks_used == 0
+
+
+def told(outcome: Outcome) -> list[object]:
+    end = last(outcome)
+    return [token_outputs(outcome), end.score, [(answer.tokens, answer.score) for answer in end.others]]
