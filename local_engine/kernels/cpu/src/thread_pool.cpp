@@ -1,5 +1,6 @@
 #include "thread_pool.h"
 
+#include <algorithm>
 #include <chrono>
 
 #if defined(__x86_64__) || defined(_M_X64)
@@ -13,11 +14,13 @@ namespace {
 constexpr int kSpins = 512;
 // Checks for another call before a thread sleeps, since waking it takes as long: some 50 microseconds.
 constexpr int kIdleSpins = 1024;
-// How long a call may wait for threads that do not run before the caller goes on alone: some time, and a share of it all.
-constexpr double kStalledS = 0.0005;
+// How long a call may wait for threads that do not run before the caller goes on alone: a time slice of another process,
+// and a share of the call.
+constexpr double kStalledS = 0.004;
 constexpr double kStalledShare = 0.25;
-constexpr int kFewestLoneCalls = 8;
-constexpr int kMostLoneCalls = 128;
+// For how long the next calls then are the caller's alone: doubled each time that all threads were tried in vain.
+constexpr double kShortestAloneS = 0.02;
+constexpr double kLongestAloneS = 0.32;
 
 void pause() {
 #if defined(__x86_64__) || defined(_M_X64)
@@ -49,7 +52,7 @@ void Team::wait(Stage& stage, int count) {
   if (stalled_s_ > kStalledS + kStalledShare * (end - start_s_)) alone_.store(true, std::memory_order_relaxed);
 }
 
-ThreadPool::ThreadPool(int threads, int stages) : stages_(stages) {
+ThreadPool::ThreadPool(int threads, int stages) : stages_(stages), alone_s_(kShortestAloneS) {
   for (int member = 1; member < threads; member++) workers_.emplace_back([this, member] { work(member); });
 }
 
@@ -63,8 +66,8 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run(const std::function<void(Team&)>& call) {
-  if (workers_.empty() || lone_calls_left_ > 0) {
-    lone_calls_left_ -= lone_calls_left_ > 0 ? 1 : 0;
+  const double start = now_s();
+  if (workers_.empty() || start < alone_until_s_) {
     Team team(stages_.data(), alone_, 0, 1);
     call(team);
     return;
@@ -81,7 +84,7 @@ void ThreadPool::run(const std::function<void(Team&)>& call) {
   }
   wake_.notify_all();
   Team team(stages_.data(), alone_, 0, threads());
-  team.start_s_ = now_s();
+  team.start_s_ = start;
   call(team);
   {
     // Who has not woken by now sleeps on.
@@ -91,12 +94,11 @@ void ThreadPool::run(const std::function<void(Team&)>& call) {
   // Nobody may still be among the stages, or hold the call, when this returns.
   while (running_.load(std::memory_order_acquire) > 0) std::this_thread::yield();
   if (!alone_.load(std::memory_order_relaxed)) {
-    lone_calls_ = 0;
+    alone_s_ = kShortestAloneS;
     return;
   }
-  lone_calls_ = lone_calls_ == 0 ? kFewestLoneCalls : lone_calls_ * 2;
-  if (lone_calls_ > kMostLoneCalls) lone_calls_ = kMostLoneCalls;
-  lone_calls_left_ = lone_calls_;
+  alone_until_s_ = now_s() + alone_s_;
+  alone_s_ = std::min(2 * alone_s_, kLongestAloneS);
 }
 
 void ThreadPool::work(int member) {

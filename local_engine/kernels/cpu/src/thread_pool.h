@@ -90,8 +90,8 @@ class ThreadPool {
   bool closing_ = false;
   std::atomic<int> running_{0};  // workers inside the call
   std::atomic<bool> alone_{false};
-  int lone_calls_left_ = 0;
-  int lone_calls_ = 0;
+  double alone_until_s_ = 0;
+  double alone_s_;
 };
 
 }  // namespace kernels
