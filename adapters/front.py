@@ -27,7 +27,7 @@ class AnswerHead(Struct, frozen=True):
 class ListedModel(Struct, frozen=True, kw_only=True):
     """A model as clients may call it. `created` is Unix seconds, `context` the window in tokens.
 
-    `gateway` is what is known of it beside, as JSON values: for dialects whose clients look past fields they don't know.
+    `gateway` is what is known of it beside, as JSON values, for dialects whose clients look past what they do not know.
     """
 
     id: str

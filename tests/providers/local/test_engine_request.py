@@ -9,8 +9,8 @@ from local_engine import errors as engine_errors
 from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate
 from providers.local.engine_request import COMPLETION_MAX_TOKENS, gateway_error, sampling_params
-from providers.local.prompt import model_prompt
 from providers.local.local_model import LocalModel
+from providers.local.prompt import model_prompt
 from providers.local.settings import LocalModelSettings
 from providers.local.text_formats import text_formats
 from tests.scripted_engine import BOS_ID, EOS_ID, ScriptedEngine, Vocabulary

@@ -11,8 +11,8 @@ from adapters.canonical.messages import Message, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request, Tool
 from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate
-from providers.local.prompt import model_prompt
 from providers.local.local_model import LocalModel
+from providers.local.prompt import model_prompt
 from providers.local.quoted_text import Quoter, is_quoted
 from providers.local.template_messages import render_prompt
 from providers.local.tokenizer import FastTokenizer, SpecialTokens, load_tokenizer
