@@ -9,6 +9,7 @@ import logging
 import queue
 import threading
 import time
+import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,9 @@ from local_engine.sequence import Sequence
 __all__ = ["AsyncEngine"]
 
 _logger = logging.getLogger(__name__)
+
+# How long the end of a process waits for the step that runs.
+_EXIT_WAIT_S = 5.0
 
 
 class _Stream:
@@ -93,7 +97,7 @@ class AsyncEngine:
     """Implements `Generator` over a loaded model. Streams may belong to different event loops.
 
     The constructor takes the KV pool, reads LoRA adapters and starts the thread; `aclose` ends it. A process that exits
-    without `aclose` is not held up. `draft` is the model that guesses; see `Engine`.
+    without `aclose` is held up for the step that runs, and no more. `draft` is the model that guesses; see `Engine`.
     """
 
     def __init__(
@@ -116,6 +120,7 @@ class AsyncEngine:
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="local-engine", daemon=True)
         self._thread.start()
+        weakref.finalize(self, _end_thread, self._commands, self._thread)
 
     @property
     def max_context(self) -> int:
@@ -292,6 +297,13 @@ class AsyncEngine:
             self._forget(stream)
         streams.clear()
         self._send(items)
+
+
+def _end_thread(commands: queue.SimpleQueue[_Command], thread: threading.Thread) -> None:
+    """When the process ends: a thread that is in torch while the interpreter goes would end it with an abort."""
+    commands.put(_Close(drain=False))
+    if thread is not threading.current_thread():
+        thread.join(_EXIT_WAIT_S)
 
 
 def _deliver(items: list[tuple[_Stream, StepOutput | EngineError]]) -> None:

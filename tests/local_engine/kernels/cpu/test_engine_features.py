@@ -322,26 +322,24 @@ def test_a_process_that_was_forked_has_engines_of_its_own_and_ends(files: Mappin
 
 
 EXITING = """
-import sys, threading
+import asyncio, sys
 from pathlib import Path
+from local_engine.async_engine import AsyncEngine
 from local_engine.config import EngineConfig
-from local_engine.engine import Engine
 from local_engine.loading.load import load_model
 from local_engine.sampling import SamplingParams
 from tests.local_engine.engine_driver import request
 
-config = EngineConfig(kv_bytes=1 << 24, threads=2, max_batch_tokens=2048)
-engine = Engine(load_model(Path(sys.argv[1]), config), config)
-started = threading.Event()
+config = EngineConfig(kv_bytes=1 << 24, threads=2)
+engine = AsyncEngine(load_model(Path(sys.argv[1]), config), config)
+sampling = SamplingParams(ignore_eos=True, top_k=9, logprobs=2)
+streams = [engine.generate(request([9] * length, sampling)) for length in range(1, 9)]
 
-def work():
-    while True:
-        engine.add(request([9] * 60, SamplingParams(max_tokens=1)))
-        engine.step()
-        started.set()
+async def first():
+    await asyncio.gather(*(anext(stream) for stream in streams))
 
-threading.Thread(target=work, daemon=True).start()
-started.wait()
+loop = asyncio.new_event_loop()
+loop.run_until_complete(first())
 """
 
 
