@@ -12,24 +12,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-from adapters.anthropic.front import MessagesFront
 from adapters.front import Front
-from adapters.gemini.front import GenerateFront
-from adapters.ollama.front import OllamaChatFront, OllamaGenerateFront
-from adapters.openai.chat.front import ChatFront
-from adapters.openai.completions.front import CompletionsFront
 from gateway.cache.exact import ExactCache
-from gateway.config import Config, ProviderConfig, Redactor
+from gateway.config import Config, Redactor
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.tools import Fetch
 from gateway.fetching.guarded import GuardedFetcher
 from gateway.guardrails.guardrails import Guardrails, build_guardrails
 from gateway.routing.attempt import AttemptObservers
-from gateway.routing.counting import TokenCounts
 from gateway.routing.health import Health
 from gateway.routing.names import ModelLists
 from gateway.routing.router import Router
-from gateway.server.ability_routes import ability_routes
 from gateway.server.accounting import build_accounts
 from gateway.server.admin import AdminTable, admin_routes, reload_table
 from gateway.server.admin_keys import AdminKeys
@@ -40,56 +33,28 @@ from gateway.server.body import BodyReader, HeldBytes
 from gateway.server.catalogue import Catalogue
 from gateway.server.connections import Connections
 from gateway.server.cors import Cors
+from gateway.server.endpoints import BY_HEADER, BY_START, CHAT, FRONTS, LISTS, OLLAMA, endpoints
 from gateway.server.forwarding import Forwarding, forwarded_routes
-from gateway.server.generation import Generation
 from gateway.server.inheritance import NOTHING, Inheritance, unchanged_providers
 from gateway.server.key_doors import build_door
 from gateway.server.log import Log
 from gateway.server.observed import Observed, Snapshots
-from gateway.server.ollama_routes import OllamaPreloads, ollama_posts, ollama_questions
+from gateway.server.ollama_routes import ollama_questions
+from gateway.server.provider_building import build_providers
 from gateway.server.route_table import build_names, routing_rules
-from gateway.server.service import ListingFront, Served, Service
+from gateway.server.service import Service
 from gateway.server.stateful import Stateful
-from gateway.server.token_count import CountingFront, TokenCount
 from gateway.telemetry.gauges import engine_gauges, gauge, target_gauges
 from gateway.telemetry.names import ACTIVE_REQUESTS, HELD_BODIES
 from gateway.telemetry.series import Snapshot
 from gateway.usage.accounts import Accounts
-from gateway.version import VERSION
-from providers.base import Limits, Provider, ProviderSettings
-from providers.fetching import Fetcher
-from providers.registry import build as build_provider
+from providers.base import Provider
 
 if TYPE_CHECKING:
     from gateway.storage.opening import Stores
 
-__all__ = ["FRONTS", "App", "Surroundings", "build_app", "build_provider_of", "build_providers"]
+__all__ = ["App", "Surroundings", "build_app"]
 
-_CHAT = "/v1/chat/completions"
-_MESSAGES = MessagesFront()
-_GEMINI = GenerateFront()
-_GEMINI_ARRAY, _GEMINI_SSE = GenerateFront(stream=True), GenerateFront(stream=True, sse=True)
-_OLLAMA = OllamaChatFront()
-_GEMINI_MODELS = ("/v1beta/models", "/v1/models")
-FRONTS: Mapping[str, Front] = {
-    _CHAT: ChatFront(),
-    "/v1/completions": CompletionsFront(),
-    "/v1/messages": _MESSAGES,
-    "/api/chat": _OLLAMA,
-    "/api/generate": OllamaGenerateFront(),
-    **{f"{models}/*:generateContent": _GEMINI for models in _GEMINI_MODELS},
-    **{f"{models}/*:streamGenerateContent": _GEMINI_ARRAY for models in _GEMINI_MODELS},
-    **{f"{models}/*:streamGenerateContent?alt=sse": _GEMINI_SSE for models in _GEMINI_MODELS},
-}
-_COUNTS: Mapping[str, CountingFront] = {
-    "/v1/messages/count_tokens": _MESSAGES,
-    **{f"{models}/*:countTokens": _GEMINI for models in _GEMINI_MODELS},
-}
-_LISTS: Mapping[str, ListingFront | None] = {"/v1/models": None, "/v1beta/models": _GEMINI}
-_BY_HEADER: Mapping[str, ListingFront] = {"anthropic-version": _MESSAGES, "x-goog-api-key": _GEMINI}
-_BY_START: Mapping[str, Front] = {"/v1beta/": _GEMINI, "/api/": _OLLAMA}
-_UNTYPED = "/api/"
-"""Below this path bodies need not say that they are JSON: Ollama does not ask, and its examples with curl do not."""
 _HEADERS = {"X-Content-Type-Options": "nosniff"}
 _HTTPS_HEADERS = {**_HEADERS, "Strict-Transport-Security": "max-age=31536000"}
 _CLOSE_S = 1.0
@@ -284,32 +249,7 @@ def build_app(
     max_bytes = int(config.server.max_body_mb * 2**20)
     held = HeldBytes(_HELD_BODIES * max_bytes)
     bodies = BodyReader(max_bytes, held)
-    untyped = BodyReader(max_bytes, held, any_type=True)
-    generation = partial(
-        Generation,
-        now=around.now,
-        max_depth=config.server.max_depth,
-        keepalive_s=config.server.keepalive_s,
-    )
     stateful = Stateful(config, router, bodies, log, now=around.now, token=around.token, redact=redact)
-    preloads = {
-        path: OllamaPreloads(names, chat=path == "/api/chat", now=around.now, max_depth=config.server.max_depth)
-        for path in ("/api/chat", "/api/generate")
-    }
-    served: dict[str, Served] = {
-        path: generation(
-            front,
-            router,
-            untyped if path.startswith(_UNTYPED) else bodies,
-            keeper=stateful.chats if path == _CHAT else None,
-            preloads=preloads.get(path),
-        )
-        for path, front in fronts.items()
-    }
-    counts = TokenCounts(router)
-    served.update(ability_routes(router, bodies, now=around.now, max_depth=config.server.max_depth))
-    for path, front in _COUNTS.items():
-        served[path] = TokenCount(front, counts, bodies, max_depth=config.server.max_depth)
     local_first = sorted(providers, key=lambda name: not isinstance(config.providers.get(name), LocalProvider))
     catalogue = Catalogue(
         names,
@@ -318,7 +258,17 @@ def build_app(
         local=_loaded_at_start(config, providers),
         started_at=int(around.now()),
     )
-    served.update(ollama_posts(_OLLAMA, catalogue, router, untyped, now=around.now, max_depth=config.server.max_depth))
+    served = endpoints(
+        config,
+        fronts,
+        names=names,
+        router=router,
+        catalogue=catalogue,
+        bodies=bodies,
+        untyped=BodyReader(max_bytes, held, any_type=True),
+        kept_chats=stateful.chats,
+        now=around.now,
+    )
     forwarded = forwarded_routes(
         Forwarding(
             router,
@@ -354,16 +304,16 @@ def build_app(
     service = edge(
         served,
         observer=observed.observer,
-        asked=ollama_questions(_OLLAMA, catalogue),
+        asked=ollama_questions(OLLAMA, catalogue),
         other={
             **forwarded,
             **stateful.routes,
-            **stateful.chat_routes(_CHAT, served),
+            **stateful.chat_routes(CHAT, served),
             **({} if has_admin_port else admin_routes(admin_table)),
         },
-        lists=_LISTS,
-        by_header=_BY_HEADER,
-        by_start=_BY_START,
+        lists=LISTS,
+        by_header=BY_HEADER,
+        by_start=BY_START,
     )
     admin = edge({}, other=admin_routes(admin_table)) if has_admin_port else None
     if observed.metrics is not None:
@@ -387,60 +337,6 @@ def build_app(
         admin=admin,
         config=config,
         redact=redact,
-    )
-
-
-def build_providers(
-    config: Config, fetcher: Fetcher | None = None, there: Mapping[str, Provider] = NOTHING.providers
-) -> dict[str, Provider]:
-    """The configured providers, not started, those that are `there` as they are.
-
-    Raises ValueError or ImportError, naming the provider.
-    """
-    return {name: there.get(name) or build_provider_of(config, name, fetcher) for name in config.providers}
-
-
-def build_provider_of(config: Config, name: str, fetcher: Fetcher | None) -> Provider:
-    """The configured provider of this name, not started. Raises ValueError or ImportError, naming it."""
-    timeouts = config.reliability.timeouts
-    limits = Limits(
-        connect_s=timeouts.connect_s,
-        first_token_s=timeouts.first_token_s,
-        gap_s=timeouts.gap_s,
-        total_s=timeouts.total_s,
-    )
-    may_bring = config.server.request_templates
-    return build_provider(_settings(name, config.providers[name], limits, fetcher, request_templates=may_bring))
-
-
-def _settings(
-    name: str, entry: ProviderConfig, limits: Limits, fetcher: Fetcher | None, *, request_templates: bool
-) -> ProviderSettings:
-    if isinstance(entry, LocalProvider):
-        general = {"type", "enabled", "params", "unsupported_params", "model"}
-        return ProviderSettings(
-            name=name,
-            type=entry.type,
-            params=entry.params,
-            limits=limits,
-            options={**entry.model_dump(exclude=general), "request_templates": request_templates},
-            fetcher=fetcher,
-        )
-    general = {"type", "enabled", "base_url", "api_key", "headers", "proxy", "ca_file", "max_connections", "params"}
-    return ProviderSettings(
-        name=name,
-        type=entry.type,
-        base_url=entry.base_url,
-        api_key=entry.api_key.get_secret_value() if entry.api_key is not None else None,
-        headers={header: value.get_secret_value() for header, value in entry.headers.items()},
-        proxy=entry.proxy.get_secret_value() if entry.proxy is not None else None,
-        ca_file=entry.ca_file,
-        max_connections=entry.max_connections,
-        user_agent=f"llm-protocol-gateway/{VERSION}",
-        params=entry.params,
-        limits=limits,
-        options=entry.model_dump(exclude={*general, "unsupported_params"}, exclude_none=True),
-        fetcher=fetcher,
     )
 
 

@@ -13,8 +13,8 @@ from gateway.config.sections.tools import Fetch
 from gateway.engine_process.host import Host
 from gateway.engine_process.proxy import EngineProxy
 from gateway.fetching.guarded import GuardedFetcher
-from gateway.server.app import build_provider_of
 from gateway.server.inheritance import Inheritance
+from gateway.server.provider_building import build_provider_of
 from gateway.server.siblings import Siblings
 
 __all__ = ["local_provider", "run_engine", "with_engine"]

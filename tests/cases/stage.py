@@ -20,7 +20,8 @@ import yaml
 
 from gateway.config import Config, parse_config
 from gateway.config.sections.local import LocalProvider as LocalSection
-from gateway.server.app import App, Surroundings, build_app, build_providers
+from gateway.server.app import App, Surroundings, build_app
+from gateway.server.provider_building import build_providers
 from local_engine.sampling import SamplingDefaults
 from providers.base import Provider, ProviderSettings
 from providers.local.chat_template import ChatTemplate

@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app, build_providers
+from gateway.server.app import Surroundings, build_app
+from gateway.server.provider_building import build_providers
 from providers.local.model_source import fetch
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow, pytest.mark.timeout(600)]

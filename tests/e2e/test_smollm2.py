@@ -17,7 +17,8 @@ import pytest_asyncio
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app, build_providers
+from gateway.server.app import Surroundings, build_app
+from gateway.server.provider_building import build_providers
 from providers.local.provider import LocalProvider
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -1,0 +1,90 @@
+"""Which dialect is served where: the fronts by path, and what each path is served by.
+
+Paths of the stateful API, of administration and of what passes through unread stand elsewhere.
+"""
+
+from collections.abc import Callable, Mapping
+
+from adapters.anthropic.front import MessagesFront
+from adapters.front import Front
+from adapters.gemini.front import GenerateFront
+from adapters.ollama.front import OllamaChatFront, OllamaGenerateFront
+from adapters.openai.chat.front import ChatFront
+from adapters.openai.completions.front import CompletionsFront
+from gateway.config import Config
+from gateway.routing.counting import TokenCounts
+from gateway.routing.names import Names
+from gateway.routing.router import Router
+from gateway.server.ability_routes import ability_routes
+from gateway.server.body import BodyReader
+from gateway.server.catalogue import Catalogue
+from gateway.server.generation import AnswerKeeper, Generation
+from gateway.server.ollama_routes import OllamaPreloads, ollama_posts
+from gateway.server.service import ListingFront, Served
+from gateway.server.token_count import CountingFront, TokenCount
+
+__all__ = ["BY_HEADER", "BY_START", "CHAT", "FRONTS", "LISTS", "OLLAMA", "endpoints"]
+
+CHAT = "/v1/chat/completions"
+_OLLAMA_CHAT, _OLLAMA_GENERATE = _PRELOADING = ("/api/chat", "/api/generate")
+_MESSAGES = MessagesFront()
+_GEMINI = GenerateFront()
+_GEMINI_ARRAY, _GEMINI_SSE = GenerateFront(stream=True), GenerateFront(stream=True, sse=True)
+OLLAMA = OllamaChatFront()
+_GEMINI_MODELS = ("/v1beta/models", "/v1/models")
+FRONTS: Mapping[str, Front] = {
+    CHAT: ChatFront(),
+    "/v1/completions": CompletionsFront(),
+    "/v1/messages": _MESSAGES,
+    _OLLAMA_CHAT: OLLAMA,
+    _OLLAMA_GENERATE: OllamaGenerateFront(),
+    **{f"{models}/*:generateContent": _GEMINI for models in _GEMINI_MODELS},
+    **{f"{models}/*:streamGenerateContent": _GEMINI_ARRAY for models in _GEMINI_MODELS},
+    **{f"{models}/*:streamGenerateContent?alt=sse": _GEMINI_SSE for models in _GEMINI_MODELS},
+}
+_COUNTS: Mapping[str, CountingFront] = {
+    "/v1/messages/count_tokens": _MESSAGES,
+    **{f"{models}/*:countTokens": _GEMINI for models in _GEMINI_MODELS},
+}
+LISTS: Mapping[str, ListingFront | None] = {"/v1/models": None, "/v1beta/models": _GEMINI}
+BY_HEADER: Mapping[str, ListingFront] = {"anthropic-version": _MESSAGES, "x-goog-api-key": _GEMINI}
+BY_START: Mapping[str, Front] = {"/v1beta/": _GEMINI, "/api/": OLLAMA}
+_UNTYPED = "/api/"
+"""Below this path bodies need not say that they are JSON: Ollama does not ask, and its examples with curl do not."""
+
+
+def endpoints(
+    config: Config,
+    fronts: Mapping[str, Front],
+    *,
+    names: Names,
+    router: Router,
+    catalogue: Catalogue,
+    bodies: BodyReader,
+    untyped: BodyReader,
+    kept_chats: AnswerKeeper,
+    now: Callable[[], float],
+) -> dict[str, Served]:
+    """What serves each path. `untyped` reads bodies of whatever type; `kept_chats` answers chats that are kept."""
+    max_depth = config.server.max_depth
+    served: dict[str, Served] = {
+        path: Generation(
+            front,
+            router,
+            untyped if path.startswith(_UNTYPED) else bodies,
+            now=now,
+            max_depth=max_depth,
+            keepalive_s=config.server.keepalive_s,
+            keeper=kept_chats if path == CHAT else None,
+            preloads=OllamaPreloads(names, chat=path == _OLLAMA_CHAT, now=now, max_depth=max_depth)
+            if path in _PRELOADING
+            else None,
+        )
+        for path, front in fronts.items()
+    }
+    counts = TokenCounts(router)
+    for path, front in _COUNTS.items():
+        served[path] = TokenCount(front, counts, bodies, max_depth=max_depth)
+    served.update(ability_routes(router, bodies, now=now, max_depth=max_depth))
+    served.update(ollama_posts(OLLAMA, catalogue, router, untyped, now=now, max_depth=max_depth))
+    return served
