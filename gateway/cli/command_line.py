@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.cli import bench, chat, check, keys, migrate, models, print_config, pull, serve
+from gateway.cli.configuration import add_config
 from gateway.cli.failure import CommandFailed
 from gateway.version import VERSION
 
@@ -56,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"gateway {VERSION}")
-    _add_config(parser, default=Path("run.yaml"))
+    add_config(parser, default=Path("run.yaml"))
     parser.set_defaults(run=serve.run)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, command in _COMMANDS.items():
@@ -67,13 +68,7 @@ def _parser() -> argparse.ArgumentParser:
             epilog=f"Example: {command.EXAMPLE}",
             allow_abbrev=False,
         )
-        _add_config(sub, default=argparse.SUPPRESS)
+        add_config(sub, default=argparse.SUPPRESS)
         command.add_arguments(sub)
         sub.set_defaults(run=command.run)
     return parser
-
-
-def _add_config(parser: argparse.ArgumentParser, *, default: object) -> None:
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", default=default, help="the configuration (default: ./run.yaml)"
-    )

@@ -1,5 +1,6 @@
 """The configuration that a command works with, and where the gateway that it describes can be called."""
 
+import argparse
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,9 +10,16 @@ from gateway.cli.failure import CommandFailed
 if TYPE_CHECKING:
     from gateway.config import Config
 
-__all__ = ["address", "client_key", "load"]
+__all__ = ["add_config", "address", "client_key", "load"]
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def add_config(parser: argparse.ArgumentParser, *, default: object) -> None:
+    """The option that names the file."""
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", default=default, help="the configuration (default: ./run.yaml)"
+    )
 
 
 def load(path: Path) -> "Config":

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from gateway.cli.configuration import load
+from gateway.cli.configuration import add_config, load
 from gateway.cli.failure import CommandFailed
 from gateway.cli.table import print_table
 
@@ -42,10 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     create.add_argument("--days", type=float, metavar="N", help="days that it is good for (default: for ever)")
     create.add_argument("--admin", action="store_true", help="it may call the admin routes")
     create.set_defaults(act=_create)
-    actions.add_parser("list", help="list the keys").set_defaults(act=_list)
+    listing = actions.add_parser("list", help="list the keys")
+    listing.set_defaults(act=_list)
     revoke = actions.add_parser("revoke", help="let a key in no more")
     revoke.add_argument("id")
     revoke.set_defaults(act=_revoke)
+    for action in (create, listing, revoke):
+        add_config(action, default=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:

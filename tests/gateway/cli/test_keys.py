@@ -50,6 +50,14 @@ def test_what_cannot_be_done_is_one_line_and_status_1(
     assert why in said[0]
 
 
+def test_the_file_may_be_named_behind_the_action(config: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "create", "team-b", *config]) == 0
+    capsys.readouterr()
+    assert main(["keys", "list", *config]) == 0
+    assert "team-b" in capsys.readouterr().out
+    assert main(["keys", "revoke", "team-b", *config]) == 0
+
+
 def test_an_id_is_taken_once(config: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys", *config, "create", "team-b"]) == 0
     assert main(["keys", *config, "create", "team-b"]) == 1
