@@ -269,7 +269,7 @@ async def test_a_prompt_over_the_window_is_refused_with_both_numbers(served: Ser
         ({"logit_bias": {"999999": 1}}, "logit_bias"),
         ({"extra_body": {"stop_token_ids": [10**6]}}, "stop_token_ids"),
         ({"reasoning_effort": "low"}, "reasoning_effort"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "grammar", "grammar": "start: ["}}, "response_format.grammar"),
     ],
 )
 async def test_bad_or_unsupported_input_is_a_400_that_names_the_field(

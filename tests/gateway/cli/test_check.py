@@ -42,14 +42,14 @@ def test_a_valid_file_is_reported_as_tables(
 
 
 def test_an_invalid_file_lists_every_fault(write_config: WriteConfig, capsys: pytest.CaptureFixture[str]) -> None:
-    write_config("version: 1\nmodles: {}\nserver: {port: x}\ncache: {}\n")
+    write_config("version: 1\nmodles: {}\nserver: {port: x}\nfetch: {max_mb: 1}\n")
     assert main(["check"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [
         "gateway: run.yaml:2: modles: unknown key 'modles', did you mean 'models'?",
         "gateway: run.yaml:3: server.port: expected a whole number, got 'x'",
-        "gateway: run.yaml:4: cache: not available in this version",
+        "gateway: run.yaml:4: fetch: not available in this version",
     ]
 
 

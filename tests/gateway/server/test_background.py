@@ -314,10 +314,14 @@ async def test_67_a_cancel_that_races_the_end_leaves_one_state(times: int) -> No
     provider = ScriptedProvider("fake", steps)
     async with running(provider) as gateway:
         before = asyncio.all_tasks()
-        found = {await _race(gateway, provider, number % 37) for number in range(times)}
+        found: set[str] = set()
+        for number in range(20 * times):
+            # Longer waits, until both ends were seen: how many turns an answer takes is the machine's affair.
+            found.add(await _race(gateway, provider, number % 37 * (1 + number // times)))
+            if number + 1 >= times and len(found) > 1:
+                break
         await until(lambda: not {task for task in asyncio.all_tasks() - before if "_make" in repr(task)})
-    assert found <= {"cancelled", "completed"}
-    assert len(found) == 2
+    assert found == {"cancelled", "completed"}
 
 
 async def test_a_gateway_that_stops_fails_what_is_not_finished() -> None:

@@ -57,7 +57,7 @@ async def texts(provider: LocalProvider, request: Request) -> list[str]:
     events = await events_of(provider, request)
     folder.feed(events)
     finished = [event.choice for event in events if isinstance(event, ChoiceFinished)]
-    assert finished == list(range(request.num_choices))
+    assert sorted(finished) == list(range(request.num_choices))
     return [
         "".join(event.text for event in events if isinstance(event, TextDelta) and event.choice == choice)
         for choice in range(request.num_choices)
@@ -68,7 +68,7 @@ def usage(events: list[Event]) -> UsageReported:
     return [event for event in events if isinstance(event, UsageReported)][-1]
 
 
-async def test_beams_of_every_prompt_come_in_order_under_their_numbers(tmp_path: Path) -> None:
+async def test_beams_of_every_prompt_come_under_their_numbers(tmp_path: Path) -> None:
     async with serving(tmp_path) as provider:
         beams = Sampling(use_beam_search=True)
         lone = [await texts(provider, completion(prompt, n=2, best_of=3, sampling=beams)) for prompt in ("ab", "xyz")]
