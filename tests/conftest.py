@@ -1,11 +1,14 @@
 """Fixtures that tests of several packages share."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from providers.local.model_source import fetch
+
+_TESTS = itertools.count()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -19,6 +22,12 @@ def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LLM_GATEWAY_DATA", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def own_data_folder(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test's gateways keep a database of their own, so that none waits for what another one writes."""
+    monkeypatch.setenv("LLM_GATEWAY_DATA", str(data_folder / f"test-{next(_TESTS)}"))
 
 
 @pytest.fixture(scope="session")
