@@ -1,7 +1,6 @@
 """What every store keeps to, on each kind of database. A third one is tested by a subclass that opens it."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -11,10 +10,8 @@ import pytest
 
 from adapters.canonical.errors import InvalidRequest, NotReady
 from gateway.storage.bounds import Bounds
-from gateway.storage.database import Database
-from gateway.storage.migrate import migrate_database
 from gateway.storage.opening import Stores, open_stores
-from gateway.storage.place import FilePlace, MemoryPlace, Place, parse_place
+from gateway.storage.place import FilePlace, MemoryPlace, Place
 from gateway.storage.records import (
     Advance,
     Final,
@@ -25,9 +22,8 @@ from gateway.storage.records import (
     KeptResponse,
     Page,
 )
-from gateway.storage.schema import METADATA
+from tests.gateway.storage.postgresql import empty_postgresql
 
-POSTGRESQL = os.environ.get("GATEWAY_TEST_POSTGRESQL")
 """The URL of an empty database."""
 FOREVER = Bounds(ttl_s=1e9, max_bytes=1 << 40)
 NEWEST, OLDEST = Page(), Page(descending=False)
@@ -316,14 +312,4 @@ class TestSqlite(StoreContract):
 class TestPostgresql(StoreContract):
     @pytest.fixture
     async def place(self, tmp_path: Path) -> Place:
-        if POSTGRESQL is None:
-            assert os.environ.get("GATEWAY_TEST_SERVERS") != "required", "there is no PostgreSQL"
-            pytest.skip("GATEWAY_TEST_POSTGRESQL names no database")
-        place = parse_place(POSTGRESQL)
-        await migrate_database(place)
-        database = Database.unchecked(place)
-        async with database.writing() as connection:
-            for table in reversed(METADATA.sorted_tables):
-                await connection.execute(table.delete())
-        await database.aclose()
-        return place
+        return await empty_postgresql()

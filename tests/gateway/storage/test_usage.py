@@ -1,6 +1,5 @@
 """Rows of usage, their sums, and keys made at run time, on each kind of database."""
 
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,15 +8,12 @@ import pytest
 from adapters.canonical.errors import Conflict
 from gateway.storage import usage as module
 from gateway.storage.bounds import Bounds
-from gateway.storage.database import Database
-from gateway.storage.migrate import migrate_database
 from gateway.storage.opening import Stores, open_stores
-from gateway.storage.place import FilePlace, MemoryPlace, Place, parse_place
+from gateway.storage.place import FilePlace, MemoryPlace, Place
 from gateway.storage.records import KeptKey
-from gateway.storage.schema import METADATA
 from gateway.usage.row import UsageRow
+from tests.gateway.storage.postgresql import empty_postgresql
 
-POSTGRESQL = os.environ.get("GATEWAY_TEST_POSTGRESQL")
 DAY_S = 86_400
 NOON = 20_000 * DAY_S + 43_200.0
 
@@ -40,17 +36,7 @@ async def place_of(kind: str, folder: Path) -> Place:
         return MemoryPlace()
     if kind == "sqlite":
         return FilePlace(folder / "gateway.db")
-    if POSTGRESQL is None:
-        assert os.environ.get("GATEWAY_TEST_SERVERS") != "required", "there is no PostgreSQL"
-        pytest.skip("GATEWAY_TEST_POSTGRESQL names no database")
-    place = parse_place(POSTGRESQL)
-    await migrate_database(place)
-    database = Database.unchecked(place)
-    async with database.writing() as connection:
-        for table in reversed(METADATA.sorted_tables):
-            await connection.execute(table.delete())
-    await database.aclose()
-    return place
+    return await empty_postgresql()
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])

@@ -1,0 +1,29 @@
+"""The PostgreSQL that tests keep things in, where there is one; `.ci/run` starts it and demands it."""
+
+import os
+
+import pytest
+
+from gateway.storage.database import Database
+from gateway.storage.migrate import migrate_database
+from gateway.storage.place import Place, parse_place
+from gateway.storage.schema import METADATA
+
+__all__ = ["empty_postgresql"]
+
+_URL = os.environ.get("GATEWAY_TEST_POSTGRESQL")
+
+
+async def empty_postgresql() -> Place:
+    """The database, brought up to date and with nothing in it. Skips the test where there is none."""
+    if _URL is None:
+        assert os.environ.get("GATEWAY_TEST_SERVERS") != "required", "there is no PostgreSQL"
+        pytest.skip("GATEWAY_TEST_POSTGRESQL names no database")
+    place = parse_place(_URL)
+    await migrate_database(place)
+    database = Database.unchecked(place)
+    async with database.writing() as connection:
+        for table in reversed(METADATA.sorted_tables):
+            await connection.execute(table.delete())
+    await database.aclose()
+    return place
