@@ -8,7 +8,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from adapters.canonical.errors import GatewayError, UnsupportedParameter, UpstreamError, UpstreamTimeout
+from adapters.canonical.errors import (
+    GatewayError,
+    UnsupportedParameter,
+    UpstreamAuth,
+    UpstreamError,
+    UpstreamQuota,
+    UpstreamRateLimited,
+    UpstreamTimeout,
+)
 from gateway.routing.attempt import Attempt, AttemptKind, AttemptObserver, Outcome
 from gateway.routing.breaker import BreakerRules
 from gateway.routing.deadline import Deadline
@@ -16,8 +24,11 @@ from gateway.routing.health import Health
 from gateway.routing.progress import Progress
 from gateway.routing.retries import Tries
 from gateway.routing.route import Detours, Target
+from providers.client_key import CLIENT_KEY
 
 __all__ = ["Attempts", "RoutingRules", "Walking"]
+
+_OF_ACCOUNTS = (UpstreamAuth, UpstreamQuota, UpstreamRateLimited)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +75,17 @@ class Walking:
         attempt.outcome, attempt.error, attempt.ended = outcome, error, self.clock()
         record = attempt.record
         record.in_flight -= 1
-        if error is not None:
+        if error is not None and not _is_of_own_account(error):
             self.health.failed(record, error, attempt)
         elif outcome is not Outcome.ANSWERED:
             record.breaker.released(attempt)
         if self.observer is not None:
             self.observer.ended(attempt)
+
+
+def _is_of_own_account(error: GatewayError) -> bool:
+    """Whether it is about the account of a client that came with a key of its own: other clients have another one."""
+    return isinstance(error, _OF_ACCOUNTS) and CLIENT_KEY.get() is not None
 
 
 class Attempts:

@@ -32,6 +32,7 @@ from gateway.routing.shadows import Shadows
 from gateway.routing.thoughts import KeptThoughts
 from gateway.routing.truncation import shortened
 from providers.base import Batch
+from providers.client_key import mean_for
 
 __all__ = ["Progress", "Router", "RoutingRules"]
 
@@ -267,9 +268,11 @@ class Router:
     def _plan(self, route: Route, request: Request | None, progress: Progress) -> Sequence[Target]:
         """The targets in the order in which they are asked. `request` None: no generation.
 
+        A client's own key is for the provider that the name stands for in the first place, whichever is asked first.
         Raises InvalidRequest where none has the tags that are asked for.
         """
         targets: Sequence[Target] = route.targets
+        mean_for(targets[0].provider.name)
         metadata = None
         if request is not None:
             progress.model, progress.stream = request.model, request.stream

@@ -38,7 +38,7 @@ from gateway.server.exchange import Exchange
 from gateway.server.log import Log
 from gateway.server.routes import Handler, Route, Routes
 from gateway.usage.accounts import Accounts
-from providers.client_key import CLIENT_KEY
+from providers.client_key import CLIENT_KEY, OwnKey
 
 __all__ = ["ListingFront", "RequestObserver", "Served", "Service"]
 
@@ -239,7 +239,8 @@ class Service:
         if path not in _OPEN:
             exchange.key = await self._door.admit(request.headers, query)
             if exchange.key is not None:  # the next request of a connection runs in the same context
-                CLIENT_KEY.set(exchange.key.upstream_key)
+                secret = exchange.key.upstream_key
+                CLIENT_KEY.set(None if secret is None else OwnKey(secret))
         if route is None:
             raise NotFound(f"there is no {self._redact(unquote(path))[:200]}", code="unknown_url")
         methods = route.methods

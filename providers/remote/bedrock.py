@@ -26,6 +26,7 @@ from adapters.canonical.messages import (
 from adapters.canonical.request import Request
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
+from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import ANTHROPIC
 from providers.remote.aws import AwsSignature, EventStreamFrames, require_botocore
@@ -89,7 +90,8 @@ class BedrockProvider:
         base_url = settings.base_url or f"https://bedrock-runtime.{region}.amazonaws.com"
         auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
         self._name = settings.name
-        self._client = HttpClient(settings, base_url, auth)
+        key_header = KeyHeader("authorization", "Bearer ") if auth else None
+        self._client = HttpClient(settings, base_url, auth, key_header=key_header)
         self._sign = None if auth else AwsSignature(settings.name, base_url, region=str(region)).headers
         self._upstream = ConverseUpstream(
             settings.name,

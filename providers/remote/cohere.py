@@ -15,6 +15,7 @@ from adapters.canonical.request import Request
 from adapters.cohere.upstream import CohereUpstream
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
+from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import COHERE
 from providers.remote.exchange import exchange, failure_of
@@ -81,7 +82,8 @@ class CohereProvider:
                 raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
         auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
         self._name = settings.name
-        self._client = HttpClient(settings, settings.base_url or _BASE_URL, auth)
+        key_header = KeyHeader("authorization", "Bearer ")
+        self._client = HttpClient(settings, settings.base_url or _BASE_URL, auth, key_header=key_header)
         self._upstream = CohereUpstream(
             settings.name, defaults={name: msgspec.json.encode(value) for name, value in settings.params.items()}
         )

@@ -119,7 +119,8 @@ class GeminiProvider:
         auth = {"x-goog-api-key": settings.api_key} if settings.api_key else {}
         self._token = GoogleToken(settings.name) if self._is_vertex and not settings.api_key else None
         self._name = settings.name
-        self._client = HttpClient(settings, settings.base_url or base_url, auth, key_header=KeyHeader("x-goog-api-key"))
+        key_header = KeyHeader("x-goog-api-key") if self._token is None else None
+        self._client = HttpClient(settings, settings.base_url or base_url, auth, key_header=key_header)
         self._upstream = GenerateUpstream(
             settings.name, defaults={name: msgspec.json.encode(value) for name, value in settings.params.items()}
         )

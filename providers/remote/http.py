@@ -18,7 +18,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from adapters.canonical.errors import BadUpstreamResponse, UpstreamError
+from adapters.canonical.errors import BadUpstreamResponse, UpstreamAuth, UpstreamError
 from providers.base import Limits, ProviderSettings
 from providers.client_key import CLIENT_KEY, KeyHeader
 from providers.remote.connector import Connector
@@ -71,11 +71,13 @@ class HttpClient:
         *,
         key_header: KeyHeader | None = None,
     ) -> None:
-        """`auth` are the headers that carry the key, `key_header` is where a client's own one goes; None: nowhere.
+        """`auth` are the headers that carry the key, `key_header` is where a client's own one goes; None: nowhere, as
+        calls are signed for the gateway's account, or a token of it goes with them.
 
         Raises ValueError on settings that can't work.
         """
         self._key_header = key_header
+        self._asks_for_no_key = key_header is not None and not auth
         self.provider = settings.name
         self.limits: Limits = settings.limits
         self._base = _checked_base(settings.name, base_url)
@@ -151,10 +153,15 @@ class HttpClient:
         return await self._answer(self._request(method, path, sent, body), None)
 
     def _put_client_key(self, sent: CIMultiDict[str]) -> None:
-        key = CLIENT_KEY.get()
-        if key is not None and self._key_header is not None:
+        """Raises UpstreamAuth where the call would be made in the gateway's name for a client that has its own key."""
+        own = CLIENT_KEY.get()
+        if own is None:
+            return
+        if own.provider == self.provider and self._key_header is not None:
             name, prefix = self._key_header
-            sent[name] = prefix + key
+            sent[name] = prefix + own.secret
+        elif not self._asks_for_no_key:
+            raise UpstreamAuth(f"{self.provider}: it is not asked in the name of a client with a key of its own")
 
     async def _answer(
         self, call: Coroutine[None, None, PooledAnswer | aiohttp.ClientResponse], limit_s: float | None

@@ -51,7 +51,8 @@ class OpenAICompatible:
         self._name = settings.name
         self._vendor = vendor
         self._endpoint = endpoint
-        self._client = HttpClient(settings, base_url, auth, key_header=KeyHeader(vendor.key_header, vendor.key_prefix))
+        key_header = KeyHeader(vendor.key_header, vendor.key_prefix) if endpoint.sign is None else None
+        self._client = HttpClient(settings, base_url, auth, key_header=key_header)
         self._chat: Upstream = ChatUpstream(quirks)
         self._completions: Upstream = CompletionsUpstream(quirks)
         self._capabilities = per_model(

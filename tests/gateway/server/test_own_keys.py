@@ -61,7 +61,7 @@ def published(*keys: tuple[str, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey])
 
 @asynccontextmanager
 async def asked(auth: str, *answers: Answer, keys: tuple[Answer, ...] = ()) -> AsyncIterator[Asked]:
-    """`ISSUER` in `auth` is the issuer's address."""
+    """`ISSUER` in `auth` is the issuer's address, which is also that of the providers `spare` and `keyless`."""
     log = io.BytesIO()
     async with (
         MockUpstream(*(answers or (ANSWER,))) as upstream,
@@ -72,6 +72,8 @@ async def asked(auth: str, *answers: Answer, keys: tuple[Answer, ...] = ()) -> A
         text = (
             "version: 1\nproviders:\n"
             f"  up: {{type: openai-compatible, base_url: '{upstream.base_url}', api_key: key-of-the-gateway}}\n"
+            f"  spare: {{type: openai-compatible, base_url: '{issuer.base_url}', api_key: key-of-the-spare}}\n"
+            f"  keyless: {{type: openai-compatible, base_url: '{issuer.base_url}'}}\n"
             f"reliability: {{retry: {{attempts: 1}}}}\nstorage: {{url: memory}}\n{auth.replace('ISSUER', issuer_url)}"
         )
         app = build_app(parse_config(text, {}, provider_types=["openai-compatible"]), around=Surroundings(log=log))
@@ -189,3 +191,51 @@ async def test_without_any_key_nothing_is_passed_on() -> None:
     ):
         assert answer.status == 401
         assert not gateway.upstream.requests
+
+
+BUSY = Answer.json(b'{"error":{"message":"busy"}}', status=503)
+WITH_SPARE = PASSED + "models: {both: {targets: [up/m, %s/m]}}\n"
+BOTH = {**BODY, "model": "both"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_clients_own_key_goes_to_the_provider_that_it_is_meant_for_alone(stream: bool) -> None:
+    async with asked(WITH_SPARE % "spare", BUSY, keys=(ANSWER,)) as gateway:
+        body = {**BOTH, "stream": stream}
+        assert await gateway.ask("sk-of-the-client", body) == (503, "overloaded")
+        assert not gateway.issuer.requests  # neither with the client's key nor with the gateway's
+        assert (await gateway.ask("key-of-a-team", BOTH))[0] == 200
+        assert [request.headers["authorization"] for request in gateway.issuer.requests] == ["Bearer key-of-the-spare"]
+
+
+async def test_a_client_with_its_own_key_falls_over_to_a_provider_that_asks_for_no_key() -> None:
+    async with asked(WITH_SPARE % "keyless", BUSY, keys=(ANSWER,)) as gateway:
+        assert (await gateway.ask("sk-of-the-client", BOTH))[0] == 200
+        assert "authorization" not in gateway.issuer.requests[0].headers
+
+
+async def test_shadows_and_detours_do_not_get_a_clients_own_key() -> None:
+    elsewhere = (
+        "models: {both: {targets: [up/m], shadow: {use: spare/m, percent: 100}, on_content_filter: [spare/m]}}\n"
+    )
+    filtered = Answer.json(b'{"error":{"message":"no","code":"content_filter"}}', status=400)
+    async with asked(PASSED + elsewhere, ANSWER, filtered, keys=(ANSWER,)) as gateway:
+        assert (await gateway.ask("sk-of-the-client", BOTH))[0] == 200
+        assert (await gateway.ask("sk-of-the-client", BOTH))[0] >= 400
+        await gateway.app.drain(0)
+        assert not gateway.issuer.requests
+
+
+async def test_embeddings_keep_to_the_clients_own_provider_as_well() -> None:
+    async with asked(WITH_SPARE % "spare", BUSY, keys=(ANSWER,)) as gateway:
+        found = await gateway.ask("sk-of-the-client", {"model": "both", "input": "hi"}, "/v1/embeddings")
+        assert found == (503, "overloaded")
+        assert not gateway.issuer.requests
+
+
+async def test_wrong_keys_of_one_client_do_not_turn_others_away_from_a_provider() -> None:
+    refused = Answer.json(b'{"error":{"message":"wrong key"}}', status=401)
+    async with asked(WITH_SPARE % "spare", *[refused] * 8, ANSWER, keys=(ANSWER,)) as gateway:
+        assert {await gateway.ask("sk-wrong", BOTH) for _ in range(8)} == {(401, "invalid_api_key")}
+        assert (await gateway.ask("key-of-a-team", BOTH))[0] == 200
+        assert not gateway.issuer.requests  # its breaker is closed, so the first target was asked

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from adapters.canonical.errors import (
+    UpstreamAuth,
     UpstreamError,
     UpstreamTimeout,
     UpstreamUnreachable,
 )
 from providers.base import Limits
+from providers.client_key import CLIENT_KEY, OwnKey
 from providers.remote.http import HttpClient
 from tests.mock_upstream import Answer, MockUpstream
 from tests.providers.remote.calls import BODY, STREAM, call, collect, connected, failure, settings, text_of
@@ -282,3 +284,16 @@ class TestLargeAnswers:
         async with connected(Answer.json(body).gzipped()) as (_, client):
             with await client.post("/a", b"{}", stream=False) as found:
                 assert await found.body() == body
+
+
+async def test_a_clients_own_key_never_goes_out_beside_a_signature_of_the_gateways() -> None:
+    own = CLIENT_KEY.set(OwnKey("sk-of-the-client", settings().name))
+    try:
+        async with MockUpstream(Answer.json(b"{}")) as upstream:
+            signing = HttpClient(settings(), upstream.base_url, {})
+            with pytest.raises(UpstreamAuth):
+                await signing.post("/x", b"{}", stream=False, headers={"authorization": "Bearer token-of-the-gateway"})
+            assert not upstream.requests
+            await signing.aclose()
+    finally:
+        CLIENT_KEY.reset(own)
