@@ -8,6 +8,7 @@ both stay. Every error is an InvalidRequest that names the path. Knows no dialec
 import json
 import re
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -144,6 +145,10 @@ class JsonObject:
 
     def __contains__(self, name: str) -> bool:
         return name in self._fields
+
+    def has_any(self, names: AbstractSet[str]) -> bool:
+        """Whether a field of these names is there, null or not."""
+        return not names.isdisjoint(self._fields)
 
     def rest(self) -> dict[str, bytes]:
         """What nobody took, as it came."""

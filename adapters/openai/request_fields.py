@@ -116,10 +116,9 @@ def field_values(request: Request, table: FieldTable, names: Mapping[str, str]) 
         values = (None,) if holder is None else read(holder)
         if values.count(None) == len(values):
             continue
-        for (name, field), value in zip(fields.items(), values, strict=False):
+        for (name, wire), value in zip(fields, values, strict=False):
             if value is not None:
-                wire = names.get(name, field.wire)
-                found[wire] = orjson.Fragment(value) if isinstance(value, bytes) else value
+                found[names.get(name, wire)] = orjson.Fragment(value) if isinstance(value, bytes) else value
     return found
 
 

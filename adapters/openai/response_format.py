@@ -37,6 +37,8 @@ def parse_output_format(body: JsonObject) -> OutputFormat | None:
 
 def only_format(body: JsonObject, found: OutputFormat | None) -> OutputFormat | None:
     """`found` stands in the dialect's own field; or what stands in the body under one of the other names."""
+    if not body.has_any(_ALIASES.keys()):
+        return found
     formats = [found, *(_parse_alias(body, name, read) for name, read in _ALIASES.items() if name in body)]
     given = [one for one in formats if one is not None]
     if len(given) > 1:

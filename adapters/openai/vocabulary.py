@@ -174,10 +174,14 @@ class FieldTable:
             groups.setdefault(field.group, {})[name] = field
         self.groups = tuple(
             # A getter of one name would give a bare value, so the first name stands twice.
-            (group, attrgetter(*[field.name for field in found.values()], next(iter(found.values())).name), found)
+            (
+                group,
+                attrgetter(*[field.name for field in found.values()], next(iter(found.values())).name),
+                tuple((name, field.wire) for name, field in found.items()),
+            )
             for group, found in groups.items()
         )
-        """For each group of a request: what reads the values of its fields, and the fields by canonical name."""
+        """For each group of a request: what reads the values of its fields, and the canonical and wire name of each."""
 
 
 CHAT_FIELDS = FieldTable(

@@ -130,7 +130,7 @@ def fit_target(request: Request, target: Target, spell: Spelling, *, completions
     )
     asked = fitted.request
     if target.adapter is None:
-        return Fitted(replace(asked, model=target.model), fitted.dropped)
+        return fitted if asked.model == target.model else Fitted(replace(asked, model=target.model), fitted.dropped)
     if asked.adapter is not None:
         param = spell("adapter")
         raise InvalidRequest(f"{param}: the model '{request.model}' names an adapter already", param=param)
@@ -209,6 +209,8 @@ def _fit_parts(
             parts = tuple([part for part in parts if type(part) is not Reasoning])
             without[index] = replace(message, parts=parts)
             refused = _refused(parts, capabilities)
+        if refused is None:
+            continue
         path = _path_of(request, index, spell)
         while type(refused) is Opaque and refused in parts:
             dropped.append(path)

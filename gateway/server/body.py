@@ -5,8 +5,8 @@ bodies that are held at one time are bounded together.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator
+from types import TracebackType
 
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -63,7 +63,7 @@ class BodyReader:
         await self._check_head(request)
         content = request.content
         if content.is_eof():  # the whole body came with the headers, as small ones do
-            with _readable():
+            with _READABLE:
                 body = content.read_nowait(-1)
             if len(body) > self._max_bytes:
                 raise self._too_large()
@@ -99,7 +99,7 @@ class BodyReader:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _TOTAL_S
         while True:
-            with _readable():
+            with _READABLE:
                 async with asyncio.timeout_at(min(deadline, loop.time() + _IDLE_S)):
                     piece = await request.content.readany()
             if not piece:
@@ -113,17 +113,23 @@ class BodyReader:
         return BodyTooLarge(f"the body is larger than the limit of {self._max_bytes} bytes (server.max_body_mb)")
 
 
-@contextmanager
-def _readable() -> Iterator[None]:
-    """Around a read of a body: what may go wrong is the client's error."""
-    try:
-        yield
-    except web.RequestPayloadError as error:
-        raise InvalidRequest("the body is broken: it does not match its encoding or its length") from error
-    except HttpProcessingError as error:
-        raise InvalidRequest("the body is broken: it does not match its encoding") from error
-    except TimeoutError as error:
-        raise InvalidRequest("the body did not arrive in time", code="body_timeout") from error
+class _Readable:
+    """Around a read of a body: what may go wrong is the client's error. contextlib's way costs 2 us a read more."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, web.RequestPayloadError):
+            raise InvalidRequest("the body is broken: it does not match its encoding or its length") from error
+        if isinstance(error, HttpProcessingError):
+            raise InvalidRequest("the body is broken: it does not match its encoding") from error
+        if isinstance(error, TimeoutError):
+            raise InvalidRequest("the body did not arrive in time", code="body_timeout") from error
+
+
+_READABLE = _Readable()
 
 
 def _check_type(content_type: str) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from aiohttp import web
@@ -78,7 +78,7 @@ class _Connection(RequestHandler):
 class Serves(Protocol):
     """What answers requests (`gateway.server.service.Service`)."""
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse: ...
+    def handle(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]: ...
 
     def refuse(self, request: web.BaseRequest, status: int, fault: BaseException | None) -> web.StreamResponse: ...
 

@@ -112,13 +112,16 @@ async def whole_result(exchange: Exchange, router: Router, front: Front, request
     transcript = exchange.transcript
     if transcript is not None:
         transcript.asked(request)
-    async with aclosing(router.stream(request, exchange.progress, front.client_field)) as batches:
+    batches = router.stream(request, exchange.progress, front.client_field)
+    try:
         async for batch in batches:
             if exchange.first_output is None:
                 exchange.see_first(batch)
             folder.feed(batch)
             if transcript is not None:
                 transcript.feed(batch)
+    finally:
+        await batches.aclose()
     folder.feed(unreported_usage(request, exchange.progress))
     return folder.result()
 

@@ -5,7 +5,7 @@ The old one is closed when its last request has ended.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
 
@@ -27,8 +27,8 @@ class _Current:
     def __init__(self, service: Callable[[], Service]) -> None:
         self._service = service
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        return await self._service().handle(request)
+    def handle(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+        return self._service().handle(request)
 
     def refuse(self, request: web.BaseRequest, status: int, fault: BaseException | None) -> web.StreamResponse:
         return self._service().refuse(request, status, fault)

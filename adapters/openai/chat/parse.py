@@ -23,7 +23,7 @@ _LEGACY = {"functions": "tools", "function_call": "tool_choice"}
 def parse_chat(raw: bytes, *, max_depth: int) -> Request:
     """Raises InvalidRequest, naming the path."""
     body = parse_object(raw, max_depth=max_depth)
-    for old, new in _LEGACY.items():
+    for old, new in _LEGACY.items() if body.has_any(_LEGACY.keys()) else ():
         if body.take_raw(old) is not None:
             raise UnsupportedParameter(f"{old}: this legacy field is not taken; use {new}", param=old)
     model = take_model(body)
