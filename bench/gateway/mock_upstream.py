@@ -10,7 +10,8 @@ the slower part:
   GET  /health                "ok"
 
 With --delay-ms 0 a whole stream is written at once (each event still its own
-HTTP chunk); with --delay-ms N the events leave N ms apart.
+HTTP chunk); with --delay-ms N the events leave N ms apart, but for the first
+--at-once of them, which leave together.
 A usage event is added when the request asks for stream_options.include_usage.
 
 Needs uvloop and httptools. Binds to a loopback address only.
@@ -109,8 +110,8 @@ class Answers:
 class Upstream(asyncio.Protocol):
     served = 0
 
-    def __init__(self, answers, delay, loop):
-        self.answers, self.delay, self.loop = answers, delay, loop
+    def __init__(self, answers, delay, at_once, loop):
+        self.answers, self.delay, self.at_once, self.loop = answers, delay, at_once, loop
 
     def fresh(self, data):
         return data.replace(ID, self.id)
@@ -150,8 +151,8 @@ class Upstream(asyncio.Protocol):
                 self.transport.write(self.fresh(a.burst_usage if USAGE.search(body) else a.burst))
             else:
                 events = a.events_usage if USAGE.search(body) else a.events
-                self.transport.write(a.stream_head + self.fresh(events[0]))
-                self.loop.call_later(self.delay, self.tick, events, 1, self.loop.time())
+                self.transport.write(a.stream_head + self.fresh(b"".join(events[: self.at_once])))
+                self.loop.call_later(self.delay, self.tick, events, self.at_once, self.loop.time())
         elif path.endswith(b"/models"):
             self.transport.write(a.models)
         elif path.endswith(b"/health"):
@@ -165,14 +166,16 @@ class Upstream(asyncio.Protocol):
         self.transport.write(self.fresh(events[i]))
         i += 1
         if i < len(events):  # aim at the absolute time, so that lateness does not add up
-            self.loop.call_later(max(0.0, start + i * self.delay - self.loop.time()), self.tick, events, i, start)
+            self.loop.call_later(
+                max(0.0, start + (i - self.at_once + 1) * self.delay - self.loop.time()), self.tick, events, i, start
+            )
 
 
 async def serve(args):
     loop = asyncio.get_running_loop()
     answers = Answers(args.model, args.tokens, args.chunks)
     server = await loop.create_server(
-        lambda: Upstream(answers, args.delay_ms / 1000, loop), args.host, args.port, backlog=1024
+        lambda: Upstream(answers, args.delay_ms / 1000, args.at_once, loop), args.host, args.port, backlog=1024
     )
     stop = asyncio.Event()
     for sig in (signal.SIGINT, signal.SIGTERM):
@@ -190,6 +193,7 @@ def main():
     p.add_argument("--tokens", type=int, default=200, help="words in the non-streamed answer")
     p.add_argument("--chunks", type=int, default=64, help="SSE events per stream, [DONE] not counted")
     p.add_argument("--delay-ms", type=float, default=0.0, help="gap between SSE events")
+    p.add_argument("--at-once", type=int, default=1, help="events of a spread stream that leave with its head")
     args = p.parse_args()
     if not ipaddress.ip_address(args.host).is_loopback:
         p.error("--host must be a loopback address")

@@ -1,17 +1,29 @@
-"""The sockets that the gateway listens on."""
+"""The sockets that the gateway listens on, and how many it may have."""
 
 import os
 import socket
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 
 from gateway.config.sections.server import Server
 
-__all__ = ["CannotListen", "address_of", "bind_all", "rebind"]
+__all__ = ["CannotListen", "address_of", "allow_many_sockets", "bind_all", "rebind"]
 
 
 class CannotListen(Exception):
     """The message says which address, and why."""
+
+
+def allow_many_sockets() -> None:
+    """Raises this process's limit of open files as far as the system lets it: each request that is served has two, and
+    many systems begin with 1,024."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def bind_all(section: Server, sockets: ExitStack, *, shared: bool = False) -> list[socket.socket]:

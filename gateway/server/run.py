@@ -18,7 +18,7 @@ from gateway.server.app import App, build_app
 from gateway.server.connections import Connections
 from gateway.server.engine import local_provider, run_engine, with_engine
 from gateway.server.inheritance import Inheritance
-from gateway.server.listening import CannotListen, address_of, bind_all, rebind
+from gateway.server.listening import CannotListen, address_of, allow_many_sockets, bind_all, rebind
 from gateway.server.live import Live
 from gateway.server.service_manager import tell_ready, tell_reloading, tell_stopping
 from gateway.server.siblings import Siblings
@@ -40,6 +40,7 @@ def serve(config: Config, *, config_path: Path) -> int:
     accepting and drains; a second one ends the process at once.
     """
     count = config.server.workers
+    allow_many_sockets()
     with ExitStack() as sockets:
         try:
             bound = bind_all(config.server, sockets, shared=count > 1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -82,6 +83,19 @@ def test_it_answers_and_a_signal_ends_it_with_status_zero(tmp_path: Path) -> Non
         assert httpx.get(f"http://{address}/healthz").status_code == 200
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_it_may_have_as_many_sockets_as_the_system_allows(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        with serving(tmp_path) as (process, _):
+            limits = Path(f"/proc/{process.pid}/limits").read_text()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    (line,) = (line for line in limits.splitlines() if line.startswith("Max open files"))
+    assert line.split()[3:5] == [str(before[1])] * 2
 
 
 async def closed(address: str) -> None:
