@@ -21,6 +21,7 @@ from local_engine.errors import EngineError, GenerationFailed
 from local_engine.generation import EngineStats, FinishReason, GenerationRequest, StepOutput, TokenOutput
 from local_engine.loading.load import LoadedModel
 from local_engine.mask_feed import MaskFeed
+from local_engine.pipeline import Pipeline
 from local_engine.prefix_keys import root_key
 from local_engine.runner import Runner, StepResult
 from local_engine.scheduler import Chunk, Scheduler
@@ -73,6 +74,11 @@ class Engine:
             queue=config.queue,
             prefix_cache=config.prefix_cache,
         )
+        self._pipeline: Pipeline | None = None
+        if executor.ahead is not None and not config.draft_tokens:
+            self._pipeline = Pipeline(executor.ahead, self.scheduler)
+        self._grounded = False
+        """The next step is computed by itself: one that was ahead has failed."""
         windows = (loaded.info.config.max_context, config.max_context, executor.num_blocks * config.block_size)
         self.max_context = min(window for window in windows if window is not None)
         self._stop_ids = frozenset(loaded.info.stop_token_ids)
@@ -92,7 +98,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """A step would advance something."""
-        return self.scheduler.runnable or self._runner.waits_for_masks
+        return self.scheduler.runnable or self._runner.waits_for_masks or self._under_way
 
     def check(self, request: GenerationRequest) -> None:
         """Everything about a request that needs the model but no state.
@@ -162,15 +168,15 @@ class Engine:
     def step(self) -> list[SequenceEvent]:
         """Computes one batch and returns what is new, an event a request at most.
 
-        Empty when there was nothing to do, or only parts of prompts.
+        Empty when there was nothing to do, only parts of prompts, or when results are still under way.
         """
         events = self._take_late(timeout_s=0.0 if self.scheduler.runnable else _MASK_WAIT_S)
         if events:
             return events  # computing them further now could give one request two events
-        chunks = self.scheduler.schedule(self._draft())
-        if self.scheduler.copies:
-            events += self._copy_blocks(self.scheduler.copies)
-            chunks = [chunk for chunk in chunks if not chunk.sequence.done]
+        if self._under_way or self._may_go_ahead:
+            return self._step_ahead()
+        self._grounded = False
+        chunks = self._plan(self._draft(), events)
         if chunks:
             try:
                 results = self._runner.run(chunks)
@@ -213,6 +219,40 @@ class Engine:
             accepted_draft_tokens=totals.accepted_drafts,
             rejected_draft_tokens=totals.rejected_drafts,
         )
+
+    @property
+    def _under_way(self) -> bool:
+        return self._pipeline is not None and self._pipeline.busy
+
+    @property
+    def _may_go_ahead(self) -> bool:
+        """The next step may be launched before the results of the last are known."""
+        return self._pipeline is not None and not self._grounded and not self.scheduler.num_needing_host
+
+    def _step_ahead(self) -> list[SequenceEvent]:
+        """Launches the next step, unless it has to wait, and takes in what the one before has yielded."""
+        assert self._pipeline is not None
+        events: list[SequenceEvent] = []
+        chunks = self._plan({}, events) if self._may_go_ahead else []
+        try:
+            results = self._pipeline.advance(chunks)
+        except Exception:  # as in `step`; computed again by itself, it tells which requests cannot run
+            _logger.warning("a step that was under way failed, and is computed again", exc_info=True)
+            self._grounded = True
+            results = {}
+        for chunk, result in results.items():
+            self._count_prompt(chunk.sequence)
+            events += self._go_on(chunk.sequence, result, None)
+        self._totals.step_done()
+        return events
+
+    def _plan(self, drafts: Mapping[Sequence, tuple[int, ...]], events: list[SequenceEvent]) -> list[Chunk]:
+        """The chunks of the next step, each with blocks of its own to write to. Adds to `events` who fails without."""
+        chunks = self.scheduler.schedule(drafts)
+        if not self.scheduler.copies:
+            return chunks
+        events += self._copy_blocks(self.scheduler.copies)
+        return [chunk for chunk in chunks if not chunk.sequence.done]
 
     def _draft(self) -> Mapping[Sequence, tuple[int, ...]]:
         """Guesses for the sequences that decode. One with a mask has none: its state goes forward only."""
@@ -280,9 +320,7 @@ class Engine:
             return self._fail(sequence, GenerationFailed("the model's logits are not finite numbers"))
         if not chunk.reaches_end:
             return []
-        if sequence.num_generated == 0 and sequence.member == 0:
-            self._totals.prompt_tokens += sequence.num_prompt
-            self._totals.prefix_hits += sequence.cached_tokens or 0
+        self._count_prompt(sequence)
         if result.late:
             sequence.parked = True
             return []
@@ -317,6 +355,12 @@ class Engine:
         if finish is not None:
             return [self._finish(sequence, tokens, finish, stop_token_id=stop_token_id)]
         return [(sequence, step_output(sequence, tokens))]
+
+    def _count_prompt(self, sequence: Sequence) -> None:
+        """Called whenever all of a sequence's tokens are computed: the first time, these are its prompt's."""
+        if sequence.num_generated == 0 and sequence.member == 0:
+            self._totals.prompt_tokens += sequence.num_prompt
+            self._totals.prefix_hits += sequence.cached_tokens or 0
 
     def _count_draft(self, sequence: Sequence, *, accepted: int, drafted: int) -> None:
         sequence.accepted_drafts += accepted

@@ -4,15 +4,16 @@ An executor owns one KV pool and the way through a model's weights. It knows tok
 logits (sampling, scoring) is the runner's business. `torch_executor` is the reference and the twin of every other.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
 from local_engine.scheduler import Chunk
 
-__all__ = ["Executor", "StepRows"]
+__all__ = ["Ahead", "Draw", "Executor", "LaunchedStep", "StepRows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,48 @@ class StepRows:
     first_row: tuple[int, ...]
 
 
+class Draw(NamedTuple):
+    """How the token after a chunk is chosen, where its logits and these numbers are all it takes: see `SamplingParams`.
+
+    seed, position: what its noise is a function of. temperature: 0 is greedy.
+    """
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+    position: int
+
+
+class LaunchedStep(Protocol):
+    """A step on its way."""
+
+    def fetch(self) -> Mapping[Chunk, int | None]:
+        """The drawn tokens; None where logits are not finite numbers. Waits. Raises what the device raises."""
+
+
+class Ahead(Protocol):
+    """Steps that are launched before the tokens of the one before are known to the host."""
+
+    def launch(self, chunks: SequenceOf[Chunk], draws: Mapping[Chunk, Draw]) -> LaunchedStep:
+        """Starts computing the chunks, as `Executor.forward` does, and drawing the tokens after those in `draws`.
+
+        Where a chunk's token is PENDING, it is the one that the launch before draws for the chunk's sequence. Reads
+        sequences and draws before it returns, and does not wait for the device.
+        """
+
+
 class Executor(Protocol):
     """Not thread-safe: the engine's thread owns it. Raises whatever its device raises."""
 
     @property
     def num_blocks(self) -> int:
         """KV blocks beside the padding block: ids 1 to this."""
+
+    @property
+    def ahead(self) -> Ahead | None:
+        """Its way to compute steps ahead; None where a step's results are known when it returns."""
 
     def forward(self, chunks: SequenceOf[Chunk]) -> StepRows:
         """Computes the chunks in one pass and writes their keys and values to their sequences' blocks."""

@@ -22,7 +22,7 @@ from local_engine.philox import uniforms
 from local_engine.sampling import SamplingParams
 from local_engine.sequence import Sequence
 
-__all__ = ["LOGPROB_FLOOR", "Candidate", "SamplerRow", "candidates", "sample", "score"]
+__all__ = ["LOGPROB_FLOOR", "Candidate", "SamplerRow", "candidates", "sample", "score", "top_p_at"]
 
 # What -inf is reported as: JSON cannot hold an infinity.
 LOGPROB_FLOOR = -9999.0
@@ -278,7 +278,11 @@ def _draw_rules(rows: SequenceOf[SamplerRow]) -> DrawRules:
     rules["noise"] = uniforms([row.sequence.seed for row in rows], [row.position for row in rows])
     for rule, row in zip(rules, rows, strict=True):
         sampling = row.sampling
-        rule["top_p"], rule["top_k"], rule["temperature"] = _top_p(row), sampling.top_k, sampling.temperature
+        rule["top_p"], rule["top_k"], rule["temperature"] = (
+            top_p_at(sampling, row.position),
+            sampling.top_k,
+            sampling.temperature,
+        )
         rule["log_min_p"] = math.log(sampling.min_p) if sampling.min_p > 0.0 else -math.inf
     return rules
 
@@ -298,7 +302,9 @@ def _cut(logits: Tensor, rows: SequenceOf[SamplerRow]) -> Tensor | None:
         likeliest = logits[top_k].topk(int(counts.max()), dim=-1).values
         floor[top_k] = likeliest.gather(1, counts[:, None] - 1)[:, 0]
     if top_p:
-        mass = torch.tensor([_top_p(rows[row]) for row in top_p], device=logits.device, dtype=torch.float64)
+        mass = torch.tensor(
+            [top_p_at(params[row], rows[row].position) for row in top_p], device=logits.device, dtype=torch.float64
+        )
         floor[top_p] = torch.maximum(floor[top_p], _nucleus_floor(logits[top_p], floor[top_p], mass))
     if min_p:
         share = torch.tensor([math.log(params[row].min_p) for row in min_p], device=logits.device)
@@ -306,12 +312,11 @@ def _cut(logits: Tensor, rows: SequenceOf[SamplerRow]) -> Tensor | None:
     return floor
 
 
-def _top_p(row: SamplerRow) -> float:
-    """top_p as it has decayed by this token."""
-    sampling = row.sampling
-    if row.position == 0:
+def top_p_at(sampling: SamplingParams, position: int) -> float:
+    """top_p as it has decayed by the answer's token at `position`."""
+    if position == 0:
         return sampling.top_p
-    return max(sampling.top_p * sampling.top_p_decay**row.position, sampling.top_p_min)
+    return max(sampling.top_p * sampling.top_p_decay**position, sampling.top_p_min)
 
 
 def _typical(logits: Tensor, mass: Tensor) -> Tensor:

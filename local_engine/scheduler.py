@@ -7,6 +7,9 @@ The best-ranked sequence therefore always advances: the pool holds at least one 
 
 Full blocks stay findable by their content until the pool needs them, so a sequence begins behind what is there of its
 prompt. Only full blocks are shared and nothing writes to them again.
+
+A step may be planned while the one before is under way (`launched`, then `settle`): what a sequence loses meanwhile,
+blocks or life, its device may still write to. It does so before any later step, so whoever gets the blocks is safe.
 """
 
 from bisect import insort
@@ -22,9 +25,11 @@ from local_engine.errors import QueueFull
 from local_engine.prefix_keys import extend_keys
 from local_engine.sequence import Sequence
 
-__all__ = ["MAX_PASSES", "Chunk", "Scheduler"]
+__all__ = ["MAX_PASSES", "PENDING", "Chunk", "Scheduler"]
 
 MAX_PASSES: Final = 8
+PENDING: Final = -1
+"""In place of a token that only the device knows yet."""
 _NO_DRAFTS: Final[Mapping[Sequence, tuple[int, ...]]] = MappingProxyType({})
 
 
@@ -44,12 +49,14 @@ class Chunk:
     def tokens(self) -> list[int]:
         """The token at each of its positions."""
         known = self.sequence.tokens[self.start : self.stop - len(self.draft)]
-        return [*known, *self.draft] if self.draft else known
+        if self.draft:
+            return [*known, *self.draft]
+        return known if len(known) == self.stop - self.start else [*known, PENDING]
 
     @property
     def reaches_end(self) -> bool:
         """The last known token is in it, so its logits choose the next one."""
-        return self.stop - len(self.draft) == len(self.sequence.tokens)
+        return self.stop - len(self.draft) == self.sequence.length
 
 
 class Scheduler:
@@ -76,6 +83,9 @@ class Scheduler:
         self.copies: list[tuple[int, int]] = []
         """Blocks to copy, (from, to), before the chunks of the last plan are computed."""
         self.preemptions = 0
+        self.num_needing_host = 0
+        """Sequences whose next step has to wait for the results of the last."""
+        self._under_way: list[Chunk] = []
         self._requests: Counter[int] = Counter()
         self._passes = 0
 
@@ -87,7 +97,7 @@ class Scheduler:
     @property
     def runnable(self) -> bool:
         """Some sequence could advance; False when all there are wait for their readers."""
-        return any(not sequence.idle for sequence in self.running) or any(
+        return any(not sequence.idle and not sequence.ending for sequence in self.running) or any(
             not sequence.idle for sequence in self.waiting
         )
 
@@ -101,7 +111,7 @@ class Scheduler:
         if self.num_unfinished >= self.limit:
             raise QueueFull(limit=self.limit, retry_after_s=retry_after_s)
         insort(self.waiting, sequence, key=_rank)
-        self._requests[sequence.arrival] += 1
+        self._count(sequence, 1)
 
     def fork(self, parent: Sequence, child: Sequence, *, num_computed: int) -> None:
         """Takes in a sequence that begins with the first `num_computed` tokens of another, which it shares.
@@ -109,7 +119,7 @@ class Scheduler:
         Where there is nothing to share, or as many as allowed run, it waits and is computed anew. Forks count with
         their request, not for the bound on requests.
         """
-        self._requests[child.arrival] += 1
+        self._count(child, 1)
         if not 0 < num_computed <= parent.num_computed or len(self.running) >= self.max_sequences:
             insort(self.waiting, child, key=_rank)
             return
@@ -133,7 +143,7 @@ class Scheduler:
         for sequence in self.running:
             if not sequence.idle and sequence.num_uncomputed > 1 and budget > 0:
                 budget -= self._plan_prefill(plan, sequence, budget)
-        computing = {key for chunk in plan.values() for key in self._prefilled_keys(chunk)}
+        computing = {key for chunk in (*self._under_way, *plan.values()) for key in self._prefilled_keys(chunk)}
         expecting = 0
         for sequence in list(self.waiting):
             if budget <= 0 or (expecting and len(self.running) + expecting >= self.max_sequences):
@@ -155,8 +165,23 @@ class Scheduler:
 
         Blocks that are full now can be found by their content from now on.
         """
-        filled = slice(sequence.num_computed // self.block_size, stop // self.block_size)
+        self._cache_filled(sequence, sequence.num_computed, stop)
         sequence.num_computed = stop
+
+    def launched(self, chunks: list[Chunk]) -> None:
+        """Plans on as if the last plan were computed, and its tokens known. Empty: no step is under way any more."""
+        for chunk in chunks:
+            sequence = chunk.sequence
+            sequence.num_pending += chunk.reaches_end
+            sequence.num_computed = chunk.stop
+        self._under_way = chunks
+
+    def settle(self, chunk: Chunk) -> None:
+        """As `advance`, for a launched chunk that is computed; its sequence has run all the time."""
+        self._cache_filled(chunk.sequence, chunk.start, chunk.stop)
+
+    def _cache_filled(self, sequence: Sequence, start: int, stop: int) -> None:
+        filled = slice(start // self.block_size, stop // self.block_size)
         for block, key in zip(sequence.blocks[filled], self._keys(sequence)[filled], strict=False):
             self.allocator.cache(block, key)
 
@@ -172,9 +197,7 @@ class Scheduler:
             self._release(sequence)
         else:
             self.waiting.remove(sequence)
-        self._requests[sequence.arrival] -= 1
-        if not self._requests[sequence.arrival]:
-            del self._requests[sequence.arrival]
+        self._count(sequence, -1)
 
     def check(self) -> None:
         """Raises ValueError if blocks, sets and order do not agree. For tests, after every step."""
@@ -191,23 +214,25 @@ class Scheduler:
             room = len(sequence.blocks) * self.block_size
             if not room:
                 raise ValueError("a running sequence holds no blocks")
-            if not sequence.num_computed <= len(sequence.tokens) <= room + 1 or sequence.num_computed > room:
-                raise ValueError(f"{len(sequence.tokens)} tokens, {sequence.num_computed} computed, room for {room}")
+            if not sequence.num_computed <= sequence.length <= room + 1 or sequence.num_computed > room:
+                raise ValueError(f"{sequence.length} tokens, {sequence.num_computed} computed, room for {room}")
             for block, key in zip_longest(sequence.blocks, self._keys(sequence)):
                 if self.allocator.key_of(block) not in (None, key):
                     raise ValueError(f"block {block} is known by a key that is not that of its content")
         for sequence in self.waiting:
-            if sequence.blocks or sequence.num_computed:
+            if sequence.blocks or sequence.num_computed or sequence.num_pending:
                 raise ValueError("a waiting sequence holds blocks")
+        if self.num_needing_host != sum(each.needs_host for each in (*self.running, *self.waiting)):
+            raise ValueError("sequences that need the host are not counted right")
 
     def _plan_decodes(self) -> dict[Sequence, Chunk]:
         plan: dict[Sequence, Chunk] = {}
         # A copy, best rank first: whoever is preempted on the way ranks after the one that needs the block.
         for sequence in list(self.running):
-            if sequence.idle or not sequence.blocks or sequence.num_uncomputed != 1:
+            if sequence.idle or sequence.ending or not sequence.blocks or sequence.num_uncomputed != 1:
                 continue
             if self._grow(sequence):
-                plan[sequence] = Chunk(sequence, sequence.num_computed, len(sequence.tokens))
+                plan[sequence] = Chunk(sequence, sequence.num_computed, sequence.length)
         return plan
 
     def _plan_drafts(self, plan: dict[Sequence, Chunk], drafts: Mapping[Sequence, tuple[int, ...]]) -> None:
@@ -310,9 +335,16 @@ class Scheduler:
     def _preempt(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
         self._release(sequence)
-        sequence.num_computed = 0
+        sequence.num_computed = sequence.num_pending = 0
+        sequence.epoch += 1
         insort(self.waiting, sequence, key=_rank)
         self.preemptions += 1
+
+    def _count(self, sequence: Sequence, change: int) -> None:
+        self.num_needing_host += change * sequence.needs_host
+        self._requests[sequence.arrival] += change
+        if not self._requests[sequence.arrival]:
+            del self._requests[sequence.arrival]
 
     def _release(self, sequence: Sequence) -> None:
         self.allocator.free(sequence.blocks)

@@ -5,7 +5,8 @@ samples of which the best are kept.
 
 A token list is never cut: after a preemption the blocks are gone and `num_computed` is 0, so prompt and answer so far
 are prefilled again, save for what the prefix cache still has, and decoding is merely the case where one token is left
-to compute.
+to compute. A step may be planned before the results of the one before are known: the tokens that it follows are then
+counted (`num_pending`), and known to the device alone.
 """
 
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ class Sequence:
     masked: the state of its request's mask. accepted_drafts, rejected_drafts: of the tokens that were guessed for it.
     reported: what was asked about the prompt is out.
     promoted: it was passed over often enough to go first from now on, whatever its priority.
+    num_pending: tokens of steps that are under way. epoch: counts its preemptions, which void such steps.
+    needs_host: its next step can only be planned when its tokens are known, or more than a token is wanted of a step.
     """
 
     request: GenerationRequest
@@ -54,6 +57,9 @@ class Sequence:
     parked: bool = False
     promoted: bool = False
     done: bool = False
+    num_pending: int = 0
+    epoch: int = 0
+    needs_host: bool = field(init=False)
     prompt_scores: list[TokenOutput] = field(default_factory=list)
     reported: bool = False
     context_logits: list[npt.NDArray[np.float32]] = field(default_factory=list)
@@ -71,6 +77,7 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)
+        self.needs_host = self.max_tokens == 0 or self.request.mask is not None or self.request.sampling.needs_host
         if self.penalised:
             self.seen.update(self.tokens)
 
@@ -98,8 +105,18 @@ class Sequence:
         return len(self.tokens) - len(self.request.prompt)
 
     @property
+    def length(self) -> int:
+        """Its tokens, known or pending."""
+        return len(self.tokens) + self.num_pending
+
+    @property
     def num_uncomputed(self) -> int:
-        return len(self.tokens) - self.num_computed
+        return self.length - self.num_computed
+
+    @property
+    def ending(self) -> bool:
+        """A step that is under way makes its last token."""
+        return 0 < self.num_pending >= self.max_tokens - self.num_generated
 
     @property
     def num_reusable(self) -> int:

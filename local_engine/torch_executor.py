@@ -9,7 +9,7 @@ from local_engine.batch import adapter_rows, build_batch
 from local_engine.block_allocator import PADDING_BLOCK
 from local_engine.config import EngineConfig, ModelConfig
 from local_engine.errors import InvalidInput
-from local_engine.executor import StepRows
+from local_engine.executor import Ahead, StepRows
 from local_engine.layers.kv_cache import LayerCache, kv_item_bytes, new_layer_cache
 from local_engine.layers.lora import LoraSites
 from local_engine.models.model import Model
@@ -29,6 +29,7 @@ class TorchExecutor:
 
     def __init__(self, model: Model, config: EngineConfig, *, lora_sites: LoraSites) -> None:
         shape = model.config
+        self.ahead: Ahead | None = None
         self._model = model
         self._lora_sites = lora_sites
         self._block_size = config.block_size

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from local_engine.config import EngineConfig
 from local_engine.errors import InvalidInput
-from local_engine.executor import StepRows
+from local_engine.executor import Ahead, StepRows
 from local_engine.kernels.cpu.adapters import AdapterLayers
 from local_engine.kernels.cpu.decoder import PackedDecoder
 from local_engine.kernels.cpu.library import Library, StepStruct
@@ -33,6 +33,7 @@ class CpuExecutor:
     """
 
     def __init__(self, model: PackedDecoder, config: EngineConfig) -> None:
+        self.ahead: Ahead | None = None
         self._library = model.library
         self._hidden_size = model.config.hidden_size
         self._vocab_size = model.config.vocab_size
