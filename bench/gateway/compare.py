@@ -53,6 +53,7 @@ class Server:
     def __init__(self, command: list[str], ready: str, log: Path) -> None:
         self._log = log.open("wb")
         environment = {**os.environ, "LLM_GATEWAY_DATA": str(log.parent)}  # keeps nothing beyond the run
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
         start = time.perf_counter()
         self.process = subprocess.Popen(
             command, stdout=self._log, stderr=subprocess.STDOUT, process_group=0, cwd=ROOT, env=environment
