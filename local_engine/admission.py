@@ -3,14 +3,22 @@
 `sampling` checks the ranges that hold for every model. What is refused here has reached no scheduler.
 """
 
+from local_engine.config import VisionConfig
 from local_engine.errors import ContextOverflow, InvalidInput
 from local_engine.generation import MAX_CONTEXT_LOGITS, GenerationRequest
 
 __all__ = ["check_request"]
 
 
-def check_request(request: GenerationRequest, *, max_context: int, vocab_size: int, max_sequences: int) -> None:
-    """Raises InvalidInput naming the parameter, or ContextOverflow."""
+def check_request(
+    request: GenerationRequest,
+    *,
+    max_context: int,
+    vocab_size: int,
+    max_sequences: int,
+    vision: VisionConfig | None = None,
+) -> None:
+    """Raises InvalidInput naming the parameter, or ContextOverflow. vision: of a model that reads images."""
     if type(request.priority) is not int or not -(2**31) <= request.priority < 2**31:
         raise InvalidInput("priority", "must be a 32-bit integer")
     prompt, sampling = request.prompt, request.sampling
@@ -23,6 +31,8 @@ def check_request(request: GenerationRequest, *, max_context: int, vocab_size: i
         valid = (type(token_id) is int and 0 <= token_id < vocab_size for token_id in prompt)
         index = next(index for index, good in enumerate(valid) if not good)
         raise InvalidInput("prompt", f"item {index} is no token id below {vocab_size}")
+    if request.images:
+        _check_images(request, vision)
     room = max_context - len(prompt)
     if sampling.max_tokens is not None and sampling.max_tokens > room:
         raise ContextOverflow(prompt_tokens=len(prompt), limit=max_context, max_tokens=sampling.max_tokens)
@@ -40,3 +50,16 @@ def check_request(request: GenerationRequest, *, max_context: int, vocab_size: i
     if sampling.context_logits and len(prompt) * vocab_size > MAX_CONTEXT_LOGITS:
         longest = MAX_CONTEXT_LOGITS // vocab_size
         raise InvalidInput("context_logits", f"can be had of {longest} tokens at most, the prompt has {len(prompt)}")
+
+
+def _check_images(request: GenerationRequest, vision: VisionConfig | None) -> None:
+    if vision is None:
+        raise InvalidInput("images", "the model reads none")
+    side, end = vision.image_size, 0
+    for number, image in enumerate(request.images):
+        if image.pixels.shape != (3, side, side):
+            raise InvalidInput("images", f"item {number} has shape {image.pixels.shape}, expected (3, {side}, {side})")
+        stop = image.start + vision.tokens
+        if image.start < end or request.prompt[image.start : stop] != (vision.token_id,) * vision.tokens:
+            raise InvalidInput("images", f"item {number} has no {vision.tokens} tokens of its own at {image.start}")
+        end = stop

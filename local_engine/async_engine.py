@@ -11,7 +11,9 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,6 +22,7 @@ from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.errors import EngineClosed, EngineError, GenerationFailed, QueueFull
 from local_engine.generation import EngineStats, GenerationRequest, StepOutput
+from local_engine.images import PlacedImage
 from local_engine.loading.load import LoadedModel
 from local_engine.sequence import Sequence
 
@@ -40,7 +43,9 @@ class _Stream:
     def __init__(self, request: GenerationRequest, loop: asyncio.AbstractEventLoop) -> None:
         self.request = request
         self.loop = loop
+        self.images: tuple[PlacedImage, ...] = ()
         self.sequence: Sequence | None = None
+        self.entered = False
         self.closed = False
         self.sent = 0
         self.taken = 0
@@ -118,6 +123,10 @@ class AsyncEngine:
         self._live: set[_Stream] = set()
         self._lock = threading.Lock()
         self._closing = False
+        # Images are read beside the steps, one request's after the other's; `_live` bounds how many wait.
+        self._image_worker = ThreadPoolExecutor(
+            1, thread_name_prefix="local-engine-images", initializer=partial(_set_threads, config.threads)
+        )
         self._thread = threading.Thread(target=self._run, name="local-engine", daemon=True)
         self._thread.start()
         weakref.finalize(self, _end_thread, self._commands, self._thread)
@@ -152,6 +161,9 @@ class AsyncEngine:
         """
         stream = self._admit(request)
         try:
+            if request.images:
+                stream.images = await asyncio.wrap_future(self._submit_images(stream))
+            self._enter(stream)
             while True:
                 output = await stream.next()
                 # The thread sets `paused` before it reads `taken` again, so one of the two sides sees the other.
@@ -162,7 +174,9 @@ class AsyncEngine:
                     return
         finally:
             stream.closed = True
-            if stream in self._live:
+            if not stream.entered:
+                self._forget(stream)
+            elif stream in self._live:
                 self._commands.put(_Abort(stream))
 
     async def aclose(self, *, drain: bool = False) -> None:
@@ -185,14 +199,36 @@ class AsyncEngine:
             if len(self._live) >= limit:
                 raise QueueFull(limit=limit, retry_after_s=self._engine.retry_after_s)
             self._live.add(stream)
-            self._commands.put(_Add(stream))  # under the lock: never behind the _Close that ends the thread
         return stream
+
+    def _submit_images(self, stream: _Stream) -> "Future[tuple[PlacedImage, ...]]":
+        """Has a request's images read. Raises EngineClosed."""
+        with self._lock:
+            if self._closing:
+                raise EngineClosed("the engine is stopping and takes no more requests")
+            return self._image_worker.submit(self._read_images, stream)
+
+    def _read_images(self, stream: _Stream) -> tuple[PlacedImage, ...]:
+        """In the worker; none for a request that nobody waits for. Raises GenerationFailed."""
+        if self._closing or stream.closed:
+            return ()
+        try:
+            return self._engine.read_images(stream.request)
+        except Exception as error:  # what a device raises, as in `Engine.step`
+            raise GenerationFailed(f"an image cannot be read: {type(error).__name__}: {error}") from error
+
+    def _enter(self, stream: _Stream) -> None:
+        """Hands an admitted request to the engine's thread."""
+        with self._lock:
+            if self._closing:
+                raise EngineClosed("the engine is stopping and takes no more requests")
+            stream.entered = True
+            self._commands.put(_Add(stream))  # under the lock: never behind the _Close that ends the thread
 
     # Everything below runs on the engine's thread.
 
     def _run(self) -> None:
-        if self._config.threads is not None:
-            torch.set_num_threads(self._config.threads)
+        _set_threads(self._config.threads)
         try:
             self._serve()
         except Exception as error:  # the thread's edge: readers must hear of a defect, or they would wait for ever
@@ -202,6 +238,7 @@ class AsyncEngine:
                 orphans, self._live = self._live, set()
             self._send([(stream, GenerationFailed(f"the engine stopped: {error}")) for stream in orphans])
         finally:
+            self._image_worker.shutdown(wait=False)
             self._engine.close()
 
     def _serve(self) -> None:
@@ -230,7 +267,7 @@ class AsyncEngine:
                     self._forget(stream)
                     return
                 try:
-                    stream.sequence = self._engine.add(stream.request)
+                    stream.sequence = self._engine.add(stream.request, stream.images)
                 except EngineError as error:
                     self._send([(stream, error)])
                     self._forget(stream)
@@ -297,6 +334,12 @@ class AsyncEngine:
             self._forget(stream)
         streams.clear()
         self._send(items)
+
+
+def _set_threads(count: int | None) -> None:
+    """Of the thread that calls it: torch keeps the number for each."""
+    if count is not None:
+        torch.set_num_threads(count)
 
 
 def _end_thread(commands: queue.SimpleQueue[_Command], thread: threading.Thread) -> None:

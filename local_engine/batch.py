@@ -19,7 +19,7 @@ from local_engine.layers.attention import AttentionGroup, AttentionPlan, Attenti
 from local_engine.layers.lora import AdapterRows
 from local_engine.scheduler import Chunk
 
-__all__ = ["Batch", "adapter_rows", "build_batch"]
+__all__ = ["Batch", "adapter_rows", "build_batch", "place_images"]
 
 Indices = npt.NDArray[np.int64]
 
@@ -49,7 +49,8 @@ def build_batch(
     """The tensors of one step, on `device`; attention masks in `dtype`.
 
     windows: those of the model's layers; the batch has a plan for each. A row attends to as many positions as a window
-    says, its own included, None is all; slots that none of a chunk's rows sees are left out.
+    says, its own included, None is all; slots that none of a chunk's rows sees are left out. Rows of one span of
+    `Sequence.uncut`, which a chunk has whole, see each other.
     """
     decodes = sorted((c for c in chunks if c.stop - c.start == 1), key=lambda chunk: chunk.stop)
     prefills = [c for c in chunks if c.stop - c.start > 1]
@@ -91,6 +92,16 @@ def adapter_rows(batch: Batch, device: torch.device) -> tuple[AdapterRows, ...]:
     )
 
 
+def place_images(batch: Batch, hidden: Tensor) -> None:
+    """Writes what images are made of over the embeddings [T, hidden_size] of the tokens that stand for them."""
+    for chunk, first in zip(batch.chunks, batch.first_row, strict=True):
+        for image in chunk.sequence.images:
+            start, stop = max(image.start, chunk.start), min(image.stop, chunk.stop)
+            if start < stop:
+                row = first - chunk.start
+                hidden[row + start : row + stop] = image.rows[start - image.start : stop - image.start]
+
+
 def _groups(
     decodes: list[Chunk],
     prefills: list[Chunk],
@@ -113,6 +124,8 @@ def _groups(
         first = _first_seen(chunk, window)
         queries, keys = np.arange(chunk.start, chunk.stop)[:, None], np.arange(first, chunk.stop)
         seen = keys <= queries
+        for start, stop in chunk.sequence.uncut:
+            seen |= (start <= queries) & (queries < stop) & (start <= keys) & (keys < stop)
         if window is not None:
             seen &= keys > queries - window
         slots = _slots(chunk, block_size)[first:]

@@ -86,6 +86,7 @@ class DraftModel:
             twin = self._twins[sequence] = _Twin(sequence.fork(member=0, seed=sequence.seed))
             twin.own.adapter = None
             twin.own.masked = None
+            twin.own.images = twin.own.uncut = ()  # it sees the tokens that stand for them
         own = twin.own
         same = twin.known
         while same < min(len(own.tokens), len(sequence.tokens)) and own.tokens[same] == sequence.tokens[same]:

@@ -19,6 +19,7 @@ from local_engine.draft_model import DraftModel
 from local_engine.drafting import Drafter, NgramDrafter
 from local_engine.errors import EngineError, GenerationFailed
 from local_engine.generation import EngineStats, FinishReason, GenerationRequest, StepOutput, TokenOutput
+from local_engine.images import ImageReader, PlacedImage
 from local_engine.loading.load import LoadedModel
 from local_engine.mask_feed import MaskFeed
 from local_engine.pipeline import Pipeline
@@ -88,6 +89,7 @@ class Engine:
         self._drafter: Drafter | None = None
         if config.draft_tokens:
             self._drafter = NgramDrafter() if draft is None else DraftModel(draft, config, vocab_size=self.vocab_size)
+        self._images = ImageReader(loaded.encode_image)
         self._mask_workers = ThreadPoolExecutor(_MASK_WORKERS, thread_name_prefix="local-engine-mask")
         self._totals = Totals(clock)
 
@@ -112,11 +114,21 @@ class Engine:
             max_context=self.max_context,
             vocab_size=self.vocab_size,
             max_sequences=self.config.max_sequences,
+            vision=self._info.config.vision,
         )
 
-    def add(self, request: GenerationRequest) -> Sequence:
-        """Queues a request. Raises what `check` raises, and QueueFull. What it gives stands for the request."""
+    def read_images(self, request: GenerationRequest) -> tuple[PlacedImage, ...]:
+        """What the model makes of a request's images. Blocks; any one thread may, whatever else the engine does."""
+        return self._images.placed(request.images)
+
+    def add(self, request: GenerationRequest, images: tuple[PlacedImage, ...] | None = None) -> Sequence:
+        """Queues a request. Raises what `check` raises, and QueueFull. What it gives stands for the request.
+
+        images: what `read_images` gave for it; None reads them now.
+        """
         self.check(request)
+        placed = self.read_images(request) if images is None else images
+        vision = self._info.config.vision
         adapter = None if request.adapter is None else self.adapters.find(request.adapter)
         sampling = request.sampling
         room = self.max_context - len(request.prompt)
@@ -133,6 +145,8 @@ class Engine:
                 cache_salt=request.cache_salt,
             ),
             adapter=adapter,
+            images=placed,
+            uncut=tuple((image.start, image.stop) for image in placed if vision is not None and vision.bidirectional),
         )
         self.scheduler.add(sequence, retry_after_s=self.retry_after_s)
         self._arrivals += 1

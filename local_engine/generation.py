@@ -20,6 +20,7 @@ __all__ = [
     "FinishReason",
     "GenerationRequest",
     "Generator",
+    "ImageInput",
     "StepOutput",
     "TokenMask",
     "TokenOutput",
@@ -50,6 +51,19 @@ class TokenMask(Protocol):
         """One in the same state that goes its own way. Cheap: a beam search calls it for each beam and token."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ImageInput:
+    """One image of a prompt. Its tokens stand there from `start` on, as many as the model makes of an image.
+
+    pixels: [3, S, S] float32, S the model's image size, normalised as it was trained. key: 32 bytes that no other
+    content has.
+    """
+
+    start: int
+    pixels: npt.NDArray[np.float32]
+    key: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One prompt to continue.
@@ -61,6 +75,7 @@ class GenerationRequest:
     mask: what the answer must look like; the request owns it. None: anything.
     ends: whether an answer, as its token ids so far, ends with the last of them: its text has a stop string, say. Asked
         only where several answers are generated, whose reader hears of them at the end. It must be quick.
+    images: those of the prompt, in its order.
     """
 
     request_id: str
@@ -71,6 +86,7 @@ class GenerationRequest:
     cache_salt: str | None = None
     mask: TokenMask | None = None
     ends: Callable[[SequenceOf[int]], bool] | None = None
+    images: tuple[ImageInput, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

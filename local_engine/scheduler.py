@@ -131,9 +131,9 @@ class Scheduler:
     def schedule(self, drafts: Mapping[Sequence, tuple[int, ...]] = _NO_DRAFTS) -> list[Chunk]:
         """The next step's chunks, decoding sequences first, each sequence at most once. Empty if none can advance.
 
-        At most `max_batch_tokens` tokens, save that every decoding sequence has its token and that prompts always get
-        room for one block, so that neither starves the other. `drafts`, guesses of what follows a decoding sequence,
-        are taken as far as tokens and free blocks allow.
+        At most `max_batch_tokens` tokens, save that every decoding sequence has its token, that prompts always get room
+        for one block, so that neither starves the other, and that no image is cut whose tokens see each other.
+        `drafts`, guesses of what follows a decoding sequence, are taken as far as tokens and free blocks allow.
         """
         self.copies = []
         plan = self._plan_decodes()
@@ -250,9 +250,10 @@ class Scheduler:
             budget -= len(draft)
 
     def _plan_prefill(self, plan: dict[Sequence, Chunk], sequence: Sequence, budget: int) -> int:
-        count = min(sequence.num_uncomputed, budget)
-        plan[sequence] = Chunk(sequence, sequence.num_computed, sequence.num_computed + count)
-        return count
+        start = sequence.num_computed
+        stop = sequence.whole_stop(start, start + min(sequence.num_uncomputed, budget))
+        plan[sequence] = Chunk(sequence, start, stop)
+        return stop - start
 
     def _grow(self, sequence: Sequence) -> bool:
         """Gives a running sequence a block of its own for its next token; False if it had to give up all it had."""
@@ -320,7 +321,9 @@ class Scheduler:
     def _keys(self, sequence: Sequence) -> list[bytes]:
         """The keys of all full blocks of a sequence; none if nothing is cached."""
         if self.prefix_cache:
-            extend_keys(sequence.keys, sequence.tokens, root=sequence.root, block_size=self.block_size)
+            extend_keys(
+                sequence.keys, sequence.tokens, root=sequence.root, block_size=self.block_size, images=sequence.images
+            )
         return sequence.keys
 
     def _reusable_keys(self, sequence: Sequence) -> list[bytes]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from local_engine.adapters import Adapter
 from local_engine.generation import GenerationRequest, TokenOutput
+from local_engine.images import PlacedImage
 from local_engine.mask_feed import MaskFeed
 
 __all__ = ["Sequence"]
@@ -31,6 +32,8 @@ class Sequence:
     seed: 64 bits, the request's own or one drawn for it.
     stop_ids: all tokens that end it. max_tokens: the request's, or what the window leaves.
     root: what the keys of its blocks begin with; see `prefix_keys`. adapter: the load of it that it began with.
+    images: those of its prompt, in order. uncut: the spans that one step has to compute whole, since their positions
+        see each other.
     cached_tokens: prompt tokens that the prefix cache had when it first ran; None before.
     paused: its reader is slow. parked: it waits for something outside the pool: its mask, or the others of its search.
     masked: the state of its request's mask. accepted_drafts, rejected_drafts: of the tokens that were guessed for it.
@@ -47,6 +50,8 @@ class Sequence:
     max_tokens: int
     root: bytes = b""
     adapter: Adapter | None = None
+    images: tuple[PlacedImage, ...] = ()
+    uncut: tuple[tuple[int, int], ...] = ()
     member: int = 0
     tokens: list[int] = field(init=False)
     keys: list[bytes] = field(default_factory=list)
@@ -129,6 +134,14 @@ class Sequence:
             reusable = min(reusable, self.num_context_logits)
         return reusable
 
+    def whole_stop(self, start: int, stop: int) -> int:
+        """Where a chunk that was to reach from start to stop has to end, that it cuts no span of `uncut` in two: before
+        the span, or behind it where the chunk begins inside or with it."""
+        for first, last in self.uncut:
+            if first < stop < last:
+                return first if first > start else last
+        return stop
+
     @property
     def num_context_logits(self) -> int:
         """Prompt positions whose logits are there."""
@@ -145,6 +158,7 @@ class Sequence:
         """Another continuation of the same tokens, without blocks: those are for the scheduler to share."""
         twin = Sequence(self.request, self.arrival, seed, self.stop_ids, self.max_tokens, root=self.root, member=member)
         twin.adapter = self.adapter
+        twin.images, twin.uncut = self.images, self.uncut
         twin.tokens = list(self.tokens)
         twin.keys = list(self.keys)
         twin.cached_tokens = self.cached_tokens

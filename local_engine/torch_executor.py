@@ -5,7 +5,7 @@ from collections.abc import Sequence as SequenceOf
 import torch
 from torch import Tensor
 
-from local_engine.batch import adapter_rows, build_batch
+from local_engine.batch import adapter_rows, build_batch, place_images
 from local_engine.block_allocator import PADDING_BLOCK
 from local_engine.config import EngineConfig, ModelConfig
 from local_engine.errors import InvalidInput
@@ -64,8 +64,10 @@ class TorchExecutor:
         batch = build_batch(
             chunks, block_size=self._block_size, windows=self._windows, device=self._device, dtype=self._dtype
         )
+        hidden = self._model.embed(batch.token_ids)
+        place_images(batch, hidden)
         with self._lora_sites.applied(adapter_rows(batch, self._device)):
-            hidden = self._model.forward(batch.token_ids, batch.positions, self._caches, batch.plans)
+            hidden = self._model.forward(hidden, batch.positions, self._caches, batch.plans)
         return StepRows(hidden, batch.chunks, batch.first_row)
 
     def copy_blocks(self, pairs: SequenceOf[tuple[int, int]]) -> None:

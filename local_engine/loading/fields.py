@@ -60,6 +60,10 @@ class FieldReader:
         inner = {} if holder is None else {key: holder.table(key) for key in holder._values}
         return {key: table for key, table in inner.items() if table is not None}
 
+    def with_defaults(self, defaults: Mapping[str, object]) -> "FieldReader":
+        """The same, where absent names have these values."""
+        return FieldReader(self._path, {**defaults, **self._values})
+
     def given(self, name: str) -> bool:
         """The file has the name, be its value null."""
         return name in self._values

@@ -12,6 +12,7 @@ import torch
 from local_engine.config import EngineConfig, ModelConfig
 from local_engine.errors import InvalidInput, ModelLoadError
 from local_engine.executor import Executor
+from local_engine.images import EncodeImage
 from local_engine.kernels.cpu.executor import CpuExecutor
 from local_engine.kernels.cpu.loading import load_fused
 from local_engine.layers.lora import LowRank
@@ -50,12 +51,14 @@ class LoadedModel:
 
     open_executor: takes a KV pool over the weights; raises InvalidInput where it does not fit.
     read_adapter: what the LoRA adapter in a folder adds to each linear layer; blocks, and raises ModelLoadError.
+    encode_image: from pixels to rows, of a model that reads images.
     load_id: no other load has it, of the same path or another.
     """
 
     open_executor: Callable[[EngineConfig], Executor]
     read_adapter: Callable[[Path], Mapping[str, LowRank]]
     info: ModelInfo
+    encode_image: EncodeImage | None = None
     load_id: str = field(default_factory=lambda: uuid4().hex)
 
 
@@ -105,6 +108,8 @@ def _load_folder(folder: Path, config: EngineConfig, progress: Progress | None) 
     generation_file = folder / "generation_config.json"
     generation = FieldReader(generation_file, read_json(generation_file) if generation_file.is_file() else {})
     stop_ids = generation.integers("eos_token_id") or fields.integers("eos_token_id")
+    if not stop_ids and (text := fields.table("text_config")) is not None:
+        stop_ids = text.integers("eos_token_id")
     defaults = SamplingDefaults(
         temperature=generation.optional_number("temperature"),
         top_p=generation.optional_number("top_p"),
@@ -115,7 +120,7 @@ def _load_folder(folder: Path, config: EngineConfig, progress: Progress | None) 
     )
     info = ModelInfo(folder, shape, _in_vocabulary(stop_ids, shape), defaults)
     packing = packing_of(fields)
-    with contextlib.closing(SafetensorsSource(folder)) as stored:
+    with contextlib.closing(SafetensorsSource(folder, prefixes=architecture.hf_prefixes)) as stored:
         source = PlainSource(stored, packing=packing, names=architecture.hf_stacks(shape))
         return _build(architecture, source, info, config, progress)
 
@@ -133,12 +138,15 @@ def _build(
     weights = Weights(source, device=device, dtype=dtype, progress=progress)
     with torch.inference_mode():
         model = architecture.build(info.config, weights, best_ops(device, dtype))
+        tower = None if architecture.build_tower is None or info.config.vision is None else architecture.build_tower
+        encode_image = None if tower is None else tower(info.config, weights)
     weights.finish()
     sites = weights.lora_sites
     return LoadedModel(
         open_executor=partial(TorchExecutor, model, lora_sites=sites),
         read_adapter=partial(load_adapter, sites=sites, device=device, dtype=dtype),
         info=info,
+        encode_image=encode_image,
     )
 
 

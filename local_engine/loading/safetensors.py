@@ -52,10 +52,11 @@ class SafetensorsSource:
     """The open files of a model's folder; close it when the weights are read. Raises ModelLoadError.
 
     shapes, types: of every tensor; types are the format's own names, such as BF16. under: what the name of a tensor
-    begins with here where the file leaves it out, as it does of a model that was saved without its head.
+    begins with here where the file leaves it out, as it does of a model that was saved without its head. prefixes: what
+    names begin with in the file, and here; the first that fits counts.
     """
 
-    def __init__(self, folder: Path, *, under: str = "") -> None:
+    def __init__(self, folder: Path, *, under: str = "", prefixes: Mapping[str, str] | None = None) -> None:
         self.path = folder
         self._in_file: dict[str, str] = {}
         self._files: dict[str, Path] = {}
@@ -67,7 +68,7 @@ class SafetensorsSource:
             for file, names in _listing(folder).items():
                 opened = self._enter(file)
                 for stored in opened.keys() if names is None else names:
-                    name = stored if stored.startswith(under) else under + stored
+                    name = _renamed(stored if stored.startswith(under) else under + stored, prefixes or {})
                     self._in_file[name] = stored
                     shapes[name], types[name] = self._describe(file, name)
         except BaseException:
@@ -108,6 +109,13 @@ class SafetensorsSource:
             raise ModelLoadError(file, f"tensor {name!r} is of type {kind}, expected one of {', '.join(_ITEM_BYTES)}")
         self._files[name] = file
         return tuple(part.get_shape()), kind
+
+
+def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
+    for theirs, ours in prefixes.items():
+        if name.startswith(theirs):
+            return ours + name.removeprefix(theirs)
+    return name
 
 
 def _listing(folder: Path) -> dict[Path, list[str] | None]:

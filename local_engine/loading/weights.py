@@ -101,6 +101,10 @@ class Weights:
         """Vectors one after the other: [sum of sizes]."""
         return self._read(names, [(size,) for size in sizes])
 
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """One tensor of any number of dimensions."""
+        return self._read([name], [shape])
+
     def stored(self, name: str, shape: tuple[int, ...]) -> StoredRows | None:
         """A matrix as the file has it, or None; `mark_read` says that it was used."""
         self._check_shape(name, shape)
@@ -115,6 +119,10 @@ class Weights:
     def skip(self, name: str) -> None:
         """A tensor that files may carry and this model has no use for."""
         self._unread.discard(name)
+
+    def skip_under(self, prefix: str) -> None:
+        """The same of all tensors whose names begin so."""
+        self._unread = {name for name in self._unread if not name.startswith(prefix)}
 
     def finish(self) -> None:
         """Raises ModelLoadError naming a tensor that nobody asked for: the model would not be what the file says."""

@@ -77,10 +77,13 @@ class Gemma:
     def config(self) -> ModelConfig:
         return self._config
 
-    def forward(self, token_ids: Tensor, positions: Tensor, caches: list[LayerCache], plans: AttentionPlans) -> Tensor:
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """See `Model.embed`."""
+        return F.embedding(token_ids, self._embedding) * self._embedding_scale
+
+    def forward(self, hidden: Tensor, positions: Tensor, caches: list[LayerCache], plans: AttentionPlans) -> Tensor:
         """See `Model.forward`."""
         rms_norm, eps = self._ops.rms_norm, self._config.rms_norm_eps
-        hidden = F.embedding(token_ids, self._embedding) * self._embedding_scale
         steps = self._rotary.steps(positions, hidden.dtype, plans)
         for layer, cache in zip(self._layers, caches, strict=True):
             attended = layer.attention(rms_norm(hidden, layer.attention_norm, eps), cache, steps[layer.kind])

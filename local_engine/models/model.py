@@ -17,8 +17,11 @@ class Model(Protocol):
     def config(self) -> ModelConfig:
         """The shape, which also sizes the KV cache."""
 
-    def forward(self, token_ids: Tensor, positions: Tensor, caches: list[LayerCache], plans: AttentionPlans) -> Tensor:
-        """token_ids, positions [T] int64 -> hidden states [T, hidden_size], before the last norm."""
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """token_ids [T] int64 -> [T, hidden_size]: what the first layer gets, the caller's to overwrite."""
+
+    def forward(self, hidden: Tensor, positions: Tensor, caches: list[LayerCache], plans: AttentionPlans) -> Tensor:
+        """Of `embed`'s rows, which it may overwrite, at positions [T] int64: [T, hidden_size], before the last norm."""
 
     def normed(self, hidden: Tensor) -> Tensor:
         """[R, hidden_size] after the last norm: what stands for a text in an embedding model."""

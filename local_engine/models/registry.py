@@ -1,7 +1,7 @@
 """The supported architectures, as rows: adding one is a file beside this one and a row here."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from local_engine.config import ModelConfig
 from local_engine.layers.ops import Ops
@@ -12,7 +12,9 @@ from local_engine.models import (
     gemma,
     gemma2,
     gemma3,
+    gemma3_vision,
     gpt_oss,
+    idefics3,
     llama,
     mistral,
     mixtral,
@@ -23,6 +25,7 @@ from local_engine.models import (
     smollm3,
 )
 from local_engine.models.model import Model
+from local_engine.models.siglip import ImageTower
 
 __all__ = ["ARCHITECTURES", "Architecture", "by_gguf_name", "by_hf_name"]
 
@@ -32,7 +35,8 @@ class Architecture:
     """One decoder: the names that files know it by, how its configuration reads, and how it is built.
 
     Rows that share a gguf_name and gguf_experts, whether such a file has experts, read it with the same functions.
-    hf_stacks: where safetensors stack the experts.
+    hf_stacks: where safetensors stack the experts. hf_prefixes: what names of tensors begin with there, and with us.
+    build_tower: of a model that reads images. In a GGUF such a model is its decoder alone.
     """
 
     gguf_name: str
@@ -43,6 +47,8 @@ class Architecture:
     build: Callable[[ModelConfig, Weights, Ops], Model]
     hf_stacks: Callable[[ModelConfig], Mapping[str, HfName]] = lambda _: {}
     gguf_experts: bool = False
+    hf_prefixes: Mapping[str, str] = field(default_factory=dict)
+    build_tower: Callable[[ModelConfig, Weights], ImageTower] | None = None
 
 
 ARCHITECTURES = (
@@ -93,6 +99,26 @@ ARCHITECTURES = (
         gguf_config=gemma3.gguf_config,
         gguf_names=gemma.gguf_names,
         build=gemma.Gemma,
+    ),
+    Architecture(
+        gguf_name="gemma3",
+        hf_names=("Gemma3ForConditionalGeneration",),
+        hf_config=gemma3_vision.hf_config,
+        gguf_config=gemma3.gguf_config,
+        gguf_names=gemma.gguf_names,
+        build=gemma.Gemma,
+        hf_prefixes=gemma3_vision.PREFIXES,
+        build_tower=gemma3_vision.build_tower,
+    ),
+    Architecture(
+        gguf_name="llama",
+        hf_names=("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"),
+        hf_config=idefics3.hf_config,
+        gguf_config=llama.gguf_config,
+        gguf_names=llama.gguf_names,
+        build=llama.build_llama,
+        hf_prefixes=idefics3.PREFIXES,
+        build_tower=idefics3.build_tower,
     ),
     Architecture(
         gguf_name="phi3",

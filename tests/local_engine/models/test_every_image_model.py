@@ -1,0 +1,119 @@
+"""Every model that reads images against transformers, however the engine comes to its answer."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from local_engine.config import EngineConfig
+from local_engine.engine import Engine
+from local_engine.loading.load import LoadedModel, load_model
+from local_engine.models.registry import ARCHITECTURES
+from local_engine.sampling import SamplingParams
+from tests.local_engine.engine_driver import Outcome, config_with_blocks, last, run, small_config, tokens_of
+from tests.local_engine.models.tiny_image_oracles import (
+    IMAGE,
+    TINY_IMAGE_ORACLES,
+    TOKENS,
+    ImageOracle,
+    ImagePrompt,
+    image_oracle,
+    pixels_of,
+)
+
+COUNT = 10
+GREEDY = SamplingParams(temperature=0.0, max_tokens=COUNT, ignore_eos=True, logit_bias={IMAGE: -100.0})
+ONE, OTHER, THIRD = (pixels_of(seed) for seed in (1, 2, 3))
+PROMPTS = (
+    ImagePrompt([3, 17, 99, 101, ONE, 102, 64, 23, 8, 101, OTHER, 102, 31, 90]),
+    ImagePrompt([3, 17, 99, 101, OTHER, 102, 64, 23]),
+    ImagePrompt([101, THIRD]),
+    ImagePrompt([44, 9, 81, 60, 61, 62, 14, 15]),
+)
+
+
+def test_every_model_that_reads_images_has_an_oracle() -> None:
+    named = {name for row in ARCHITECTURES if row.build_tower is not None for name in row.hf_names}
+    assert named == TINY_IMAGE_ORACLES.keys()
+
+
+class Subject:
+    """A model under test: transformers' answers, and our load of the files that were made from it."""
+
+    def __init__(self, oracle: ImageOracle, loaded: LoadedModel) -> None:
+        self.oracle = oracle
+        self.loaded = loaded
+        self.expected = [oracle.greedy(prompt, COUNT) for prompt in PROMPTS]
+
+
+@pytest.fixture(scope="module", params=list(TINY_IMAGE_ORACLES))
+def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    folder: Path = tmp_path_factory.mktemp(request.param)
+    oracle = image_oracle(request.param)
+    return Subject(oracle, load_model(oracle.write(folder), EngineConfig()))
+
+
+def answers(engine: Engine, prompts: tuple[ImagePrompt, ...] = PROMPTS) -> list[Outcome]:
+    """To all prompts, added at once."""
+    sequences = [engine.add(prompt.request(GREEDY)) for prompt in prompts]
+    outcomes = run(engine)
+    return [outcomes[sequence] for sequence in sequences]
+
+
+def test_its_logits_are_those_of_transformers_at_every_position_of_a_prompt(subject: Subject) -> None:
+    sampling = SamplingParams(temperature=0.0, max_tokens=1, context_logits=True)
+    for prompt in PROMPTS:
+        engine = Engine(subject.loaded, small_config())
+        sequence = engine.add(prompt.request(sampling))
+        found = last(run(engine)[sequence]).context_logits
+        assert found is not None
+        torch.testing.assert_close(torch.from_numpy(found), subject.oracle.logits(prompt), atol=5e-4, rtol=1e-4)
+
+
+def test_what_an_image_shows_changes_the_answer(subject: Subject) -> None:
+    other = subject.oracle.greedy(ImagePrompt([101, ONE]), COUNT)
+    assert other != subject.expected[2]
+
+
+def test_alone_it_answers_as_transformers(subject: Subject) -> None:
+    for prompt, expected in zip(PROMPTS, subject.expected, strict=True):
+        (outcome,) = answers(Engine(subject.loaded, small_config()), (prompt,))
+        assert tokens_of(outcome) == expected
+
+
+@pytest.mark.parametrize("budget", [64, 7, 5, 3, 1])
+def test_batched_and_chunked_it_answers_the_same(subject: Subject, budget: int) -> None:
+    outcomes = answers(Engine(subject.loaded, small_config(max_batch_tokens=budget)))
+    assert [tokens_of(outcome) for outcome in outcomes] == subject.expected
+
+
+def test_preempted_it_answers_the_same(subject: Subject) -> None:
+    engine = Engine(subject.loaded, config_with_blocks(subject.loaded, 12, max_batch_tokens=16))
+    assert [tokens_of(outcome) for outcome in answers(engine)] == subject.expected
+    assert engine.stats().preemptions > 0
+
+
+@pytest.mark.parametrize("words_before", [0, 1, 2, 3])
+def test_behind_a_cached_prefix_that_ends_anywhere_in_an_image_it_answers_the_same(
+    subject: Subject, words_before: int
+) -> None:
+    prompt = ImagePrompt([*range(20, 20 + words_before), 101, ONE, 102, 64])
+    engine = Engine(subject.loaded, small_config(max_batch_tokens=5))
+    expected = subject.oracle.greedy(prompt, COUNT)
+    for cached_tokens in (0, (len(prompt.tokens) - 1) // 4 * 4):
+        (outcome,) = answers(engine, (prompt,))
+        assert tokens_of(outcome) == expected
+        assert last(outcome).cached_tokens == cached_tokens
+
+
+def test_prompts_that_differ_in_an_image_alone_share_what_is_before_it(subject: Subject) -> None:
+    engine = Engine(subject.loaded, small_config())
+    for image, cached_tokens in ((ONE, 0), (OTHER, 4), (THIRD, 4), (OTHER, 12)):
+        prompt = ImagePrompt([3, 17, 99, 42, 101, image, 102, 64, 23, 9, 8, 5])
+        (outcome,) = answers(engine, (prompt,))
+        assert tokens_of(outcome) == subject.oracle.greedy(prompt, COUNT)
+        assert last(outcome).cached_tokens == cached_tokens, image[0, 0, 0]
+
+
+def test_images_are_given_for_the_tokens_that_stand_for_them() -> None:
+    assert ImagePrompt([5, ONE, 6]).tokens == [5, *[100] * TOKENS, 6]

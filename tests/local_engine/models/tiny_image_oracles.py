@@ -1,0 +1,158 @@
+"""A tiny random oracle of every architecture that reads images, by the name that config.json calls it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import transformers
+
+from local_engine.generation import GenerationRequest, ImageInput
+from local_engine.sampling import SamplingParams
+
+__all__ = ["IMAGE", "SIZE", "TINY_IMAGE_ORACLES", "TOKENS", "ImageOracle", "ImagePrompt", "image_oracle", "pixels_of"]
+
+SIZE, TOKENS, IMAGE, START, END = 16, 4, 100, 101, 102
+_TEXT = {
+    "vocab_size": 128,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 96,
+    "eos_token_id": 7,
+    "bos_token_id": 1,
+}
+_TOWER = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": SIZE,
+    "patch_size": 4,
+}
+
+
+def _gemma3(**overrides: Any) -> Any:
+    text = {
+        **_TEXT,
+        "head_dim": 16,
+        "query_pre_attn_scalar": 16,
+        "num_hidden_layers": 7,
+        "sliding_window": 6,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    }
+    return transformers.Gemma3Config(
+        text_config=text,
+        vision_config=_TOWER,
+        mm_tokens_per_image=TOKENS,
+        image_token_index=IMAGE,
+        boi_token_index=START,
+        eoi_token_index=END,
+        **overrides,
+    )
+
+
+def _idefics3(config: Any) -> Callable[..., Any]:
+    def build(**overrides: Any) -> Any:
+        text = {**_TEXT, "model_type": "llama", "pad_token_id": 0}
+        values = {"scale_factor": 2, "image_token_id": IMAGE, "pad_token_id": 0, **overrides}
+        return config(text_config=text, vision_config=_TOWER, **values)
+
+    return build
+
+
+TINY_IMAGE_ORACLES: Mapping[str, Callable[..., Any]] = {
+    "Gemma3ForConditionalGeneration": _gemma3,
+    "Idefics3ForConditionalGeneration": _idefics3(transformers.Idefics3Config),
+    "SmolVLMForConditionalGeneration": _idefics3(transformers.SmolVLMConfig),
+}
+
+
+def pixels_of(seed: int) -> npt.NDArray[np.float32]:
+    """An image [3, S, S] of noise."""
+    return np.random.default_rng(seed).standard_normal((3, SIZE, SIZE), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class ImagePrompt:
+    """Tokens in which each item that is an array stands for an image."""
+
+    items: Sequence[int | npt.NDArray[np.float32]]
+
+    @property
+    def images(self) -> list[npt.NDArray[np.float32]]:
+        return [item for item in self.items if not isinstance(item, int)]
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for item in self.items for token in ([item] if isinstance(item, int) else [IMAGE] * TOKENS)]
+
+    def request(self, sampling: SamplingParams) -> GenerationRequest:
+        images, place = [], 0
+        for item in self.items:
+            if isinstance(item, int):
+                place += 1
+            else:
+                images.append(ImageInput(place, item, sha256(item.tobytes()).digest()))
+                place += TOKENS
+        return GenerationRequest("r", tuple(self.tokens), sampling, images=tuple(images))
+
+
+@dataclass(frozen=True)
+class ImageOracle:
+    """transformers' own model, in float32."""
+
+    model: Any
+
+    def logits(self, prompt: ImagePrompt, more: Sequence[int] = ()) -> torch.Tensor:
+        """[T, V] for every position of the prompt and what follows it."""
+        tokens = torch.tensor([[*prompt.tokens, *more]])
+        inputs: dict[str, Any] = {}
+        if prompt.images:
+            pixels = torch.from_numpy(np.stack(prompt.images))
+            inputs["pixel_values"] = pixels if self._is_gemma else pixels[None]
+        if self._is_gemma:
+            inputs["token_type_ids"] = (tokens == IMAGE).long()
+        with torch.inference_mode():
+            logits: torch.Tensor = self.model(input_ids=tokens, **inputs).logits[0]
+        return logits
+
+    def greedy(self, prompt: ImagePrompt, count: int) -> list[int]:
+        """The next `count` tokens, each the likeliest after all before it, save for the token of images."""
+        answer: list[int] = []
+        for _ in range(count):
+            logits = self.logits(prompt, answer)[-1].index_fill(0, torch.tensor([IMAGE]), -torch.inf)
+            answer.append(int(logits.argmax()))
+        return answer
+
+    def write(self, folder: Path) -> Path:
+        self.model.save_pretrained(folder)
+        return folder
+
+    @property
+    def _is_gemma(self) -> bool:
+        return str(self.model.config.model_type) == "gemma3"
+
+
+def image_oracle(name: str, seed: int = 3, **overrides: Any) -> ImageOracle:
+    """A random model whose logits differ clearly from token to token, and from image to image."""
+    torch.manual_seed(seed)
+    config = TINY_IMAGE_ORACLES[name](**overrides)
+    model = getattr(transformers, name)._from_config(config, attn_implementation="eager")
+    least = -0.5 if name.startswith("Gemma") else 0.5
+    for parameter, weight in model.named_parameters():
+        if "norm" in parameter and weight.ndim == 1 and not parameter.endswith("bias"):
+            low = least if "layer_norm" not in parameter and "post_layernorm" not in parameter else 0.5
+            torch.nn.init.uniform_(weight, low, low + 1)
+        else:
+            torch.nn.init.normal_(weight, std=0.3)
+    return ImageOracle(model.eval())
