@@ -71,10 +71,12 @@ class ReadinessState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether a model can answer now. `reason` is one clear line where it cannot."""
+    """Whether a model can answer now. `reason` is one clear line where it cannot. `in_memory` false: it will be loaded
+    by the first request for it."""
 
     state: ReadinessState
     reason: str | None = None
+    in_memory: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,12 @@ EXAMPLE = "gateway bench http://127.0.0.1:8080/v1 --model fast --clients 32 --st
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("url", nargs="?", metavar="URL", help="up to and with /v1 (default: that of the configuration)")
+    parser.add_argument(
+        "url",
+        nargs="?",
+        metavar="URL",
+        help="base URL, as http://127.0.0.1:8080 or .../v1 (default: that of the configuration)",
+    )
     parser.add_argument("--model", required=True, help="the model that is asked")
     parser.add_argument("--clients", type=_positive, default=16, help="requests at the same time (default: 16)")
     parser.add_argument("--seconds", type=float, default=10.0, help="how long (default: 10)")
@@ -28,15 +33,17 @@ def run(arguments: argparse.Namespace) -> int:
     import os
 
     from gateway.cli.bench_load import Load, measure, report
+    from gateway.cli.configuration import address, base_url, client_key, load, trust
 
-    url, key = arguments.url, os.environ.get("LLM_GATEWAY_API_KEY")
-    if url is None:
-        from gateway.cli.configuration import address, client_key, load
-
+    key, trusted = os.environ.get("LLM_GATEWAY_API_KEY"), None
+    if arguments.url is None:
         config = load(arguments.config)
-        url, key = address(config), key or client_key(config)
+        url, key, trusted = address(config), key or client_key(config), trust(config)
+    else:
+        url = base_url(arguments.url)
     wanted = Load(
-        url=url.rstrip("/") + "/chat/completions",
+        url=url + "/chat/completions",
+        trust=trusted,
         key=key,
         model=arguments.model,
         prompt=arguments.prompt,

@@ -1,6 +1,7 @@
 """The load of `gateway bench`: so many clients, each asking again as soon as it was answered."""
 
 import asyncio
+import ssl
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,9 +17,10 @@ _TOTAL_S = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """`requests` None: as many as there are time for."""
+    """`requests` None: as many as there are time for. `trust` None: what the system trusts."""
 
     url: str
+    trust: ssl.SSLContext | None = None
     key: str | None
     model: str
     prompt: str
@@ -55,7 +57,9 @@ async def measure(load: Load) -> Mapping[str, object]:
     sent = orjson.dumps(body)
     began = time.perf_counter()
     async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), headers=headers, timeout=aiohttp.ClientTimeout(total=_TOTAL_S)
+        connector=aiohttp.TCPConnector(limit=0, ssl=load.trust or True),
+        headers=headers,
+        timeout=aiohttp.ClientTimeout(total=_TOTAL_S),
     ) as session:
         await asyncio.gather(*[_client(load, session, sent, seen, began + load.seconds) for _ in range(load.clients)])
     took_s = time.perf_counter() - began

@@ -3,13 +3,14 @@
 import argparse
 import importlib
 import os
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.cli.configuration import address, client_key, load
+from gateway.cli.configuration import address, base_url, client_key, load, trust
 from gateway.cli.failure import CommandFailed
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a name of `models:`, or provider/model")
     parser.add_argument(
         "--url",
-        help=f"base URL of a running gateway (default: that of run.yaml); its key is taken from ${KEY_VARIABLE}",
+        help="base URL of a running gateway, as http://127.0.0.1:8080 or .../v1 (default: that of run.yaml); "
+        f"its key is taken from ${KEY_VARIABLE}",
     )
 
 
@@ -44,6 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         if sys.stdin.isatty():
             with suppress(ImportError):  # not on every platform
                 importlib.import_module("readline")  # gives input() line editing and a history
+            client.wait_until_loaded(arguments.model)  # which may draw its progress where the prompt would stand
             talk(conversation, input, _write)
         else:
             _answer_pipe(conversation)
@@ -122,22 +125,26 @@ def _answer_pipe(conversation: Conversation) -> None:
 def _client(arguments: argparse.Namespace) -> Iterator["Gateway"]:
     """A client of the gateway at --url, else of the one that run.yaml describes, else of one inside this process."""
     if arguments.url is not None:
-        with _remote(arguments.url, os.environ.get(KEY_VARIABLE), trust_env=True) as client:
+        with _remote(base_url(arguments.url), os.environ.get(KEY_VARIABLE), trust_env=True) as client:
             yield client
         return
     config = load(arguments.config)
-    url, key = address(config), client_key(config)
+    url, key, trusted = address(config), client_key(config), trust(config)
     # No proxy of the environment stands between this process and a gateway on its own machine.
-    with _remote(url, key, trust_env=False) if _answers(url) else _embedded(arguments.config, key) as client:
-        yield client
+    if _answers(url, trusted):
+        with _remote(url, key, trust_env=False, trusted=trusted) as client:
+            yield client
+    else:
+        with _embedded(arguments.config, key) as client:
+            yield client
 
 
-def _remote(url: str, key: str | None, *, trust_env: bool) -> "Gateway":
+def _remote(url: str, key: str | None, *, trust_env: bool, trusted: ssl.SSLContext | None = None) -> "Gateway":
     from openai import DefaultHttpxClient
 
     from gateway.client import Gateway
 
-    http = DefaultHttpxClient(trust_env=trust_env, timeout=_ANSWER_TIMEOUT_S)
+    http = DefaultHttpxClient(trust_env=trust_env, timeout=_ANSWER_TIMEOUT_S, verify=trusted or True)
     return Gateway(base_url=url, api_key=key, max_retries=0, http_client=http)
 
 
@@ -156,12 +163,13 @@ def _embedded(config_path: Path, key: str | None) -> Iterator["Gateway"]:
             yield client
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str, trusted: ssl.SSLContext | None) -> bool:
     """Whether a gateway is alive there."""
     import httpx
 
+    health = url.removesuffix("/v1") + "/healthz"
     try:
-        return httpx.get(url.removesuffix("/v1") + "/healthz", timeout=_PROBE_TIMEOUT_S, trust_env=False).is_success
+        return httpx.get(health, timeout=_PROBE_TIMEOUT_S, trust_env=False, verify=trusted or True).is_success
     except httpx.HTTPError:
         return False
 

@@ -2,15 +2,17 @@
 
 import argparse
 import os
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from gateway.cli.failure import CommandFailed
 
 if TYPE_CHECKING:
     from gateway.config import Config
 
-__all__ = ["add_config", "address", "client_key", "load"]
+__all__ = ["add_config", "address", "base_url", "client_key", "load", "trust"]
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -36,7 +38,28 @@ def load(path: Path) -> "Config":
 def address(config: "Config") -> str:
     """The base URL of the gateway that runs with this configuration on this machine."""
     host = _ANY.get(config.server.host, config.server.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{config.server.port}/v1"
+    scheme = "http" if config.server.tls is None else "https"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{config.server.port}/v1"
+
+
+def trust(config: "Config") -> ssl.SSLContext | None:
+    """What takes the certificate of this configuration, and no other one, whatever name it is for: the gateway is
+    called on this machine. None: it serves no HTTPS. Raises CommandFailed."""
+    if config.server.tls is None:
+        return None
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        context.load_verify_locations(cafile=config.server.tls.cert)
+    except OSError as error:  # ssl.SSLError is one
+        raise CommandFailed(f"server.tls.cert: {config.server.tls.cert} holds no readable certificate") from error
+    return context
+
+
+def base_url(given: str) -> str:
+    """The address that calls go below: one that names a host alone means its /v1."""
+    return given.rstrip("/") if urlsplit(given).path.strip("/") else f"{given.rstrip('/')}/v1"
 
 
 def client_key(config: "Config") -> str | None:

@@ -40,6 +40,8 @@ def _embedded_key(config: Config) -> str:
 class Gateway(openai.OpenAI):
     """An openai.OpenAI that speaks to a gateway. `options` are OpenAI's own."""
 
+    _inside: EmbeddedGateway | None = None
+
     def __init__(self, *, base_url: object = None, api_key: object = None, **options: Any) -> None:
         super().__init__(base_url=_url(base_url), api_key=_key(api_key), **options)
 
@@ -52,9 +54,16 @@ class Gateway(openai.OpenAI):
         Raises ConfigError, or ValueError or ImportError where a provider can't be built.
         """
         read = read_config(config)
-        transport = PipeTransport(EmbeddedGateway.from_config(read, log))
-        inside = http.Client(transport=transport, timeout=_TIMEOUT_S)
-        return cls(base_url=_EMBEDDED_URL, api_key=api_key or _embedded_key(read), http_client=inside, **options)
+        embedded = EmbeddedGateway.from_config(read, log)
+        inside = http.Client(transport=PipeTransport(embedded), timeout=_TIMEOUT_S)
+        client = cls(base_url=_EMBEDDED_URL, api_key=api_key or _embedded_key(read), http_client=inside, **options)
+        client._inside = embedded
+        return client
+
+    def wait_until_loaded(self, model: str) -> None:
+        """Blocks while a gateway inside is loading this model. Of another gateway nothing is known: returns at once."""
+        if self._inside is not None:
+            self._inside.wait_until_loaded(model)
 
 
 class AsyncGateway(openai.AsyncOpenAI):

@@ -21,6 +21,7 @@ __all__ = ["EmbeddedGateway"]
 
 T = TypeVar("T")
 _CLOSE_S = 30.0
+_LOOK_S = 0.05
 
 
 class EmbeddedGateway:
@@ -61,6 +62,12 @@ class EmbeddedGateway:
             asyncio.run_coroutine_threadsafe(accepting, self._loop)
         return ours
 
+    def wait_until_loaded(self, model: str) -> None:
+        """Blocks while the model, by any name that a request may use, is still loading. Raises what a failed start
+        does."""
+        self._starting.result()
+        asyncio.run_coroutine_threadsafe(_loaded(self._app, model), self._loop).result()
+
     def close(self) -> None:
         """Ends what runs, closes the providers and the thread. Blocks until that is done."""
         with self._lock:
@@ -88,6 +95,11 @@ def read_config(path: str | os.PathLike[str]) -> Config:
 
 async def _build(build: Callable[[], App]) -> App:
     return build()
+
+
+async def _loaded(app: App, model: str) -> None:
+    while await app.catalogue.is_loading(model):  # noqa: ASYNC110  # providers tell of no moment when they are ready
+        await asyncio.sleep(_LOOK_S)
 
 
 async def _close(app: App) -> None:

@@ -9,16 +9,18 @@ Aliases and prefixes never fetch a model list. Lists are kept for a short time, 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from adapters.canonical.errors import GatewayError, ModelNotFound
 from gateway.routing.route import Route, Target
 from providers.base import ModelEntry, Provider
 
-__all__ = ["LIST_TTL_S", "MAX_LISTED", "ModelLists", "Names", "ProviderRules"]
+__all__ = ["LIST_TTL_S", "LOCAL_TTL_S", "MAX_LISTED", "ModelLists", "Names", "ProviderRules"]
 
 LIST_TTL_S = 60.0
+LOCAL_TTL_S = 1.0
+"""Of models of this machine: what is known of one changes when it is loaded, and asking costs little."""
 FAILURE_TTL_S = 10.0
 FETCH_S = 5.0
 MAX_LISTED = 10_000
@@ -44,9 +46,13 @@ class _List:
 
 
 class ModelLists:
-    """What each provider has, fetched at most once in LIST_TTL_S. `clock` gives seconds of any origin."""
+    """What each provider has, fetched at most once in LIST_TTL_S, or LOCAL_TTL_S where it is one of `local`. `clock`
+    gives seconds of any origin."""
 
-    def __init__(self, providers: Mapping[str, Provider], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, providers: Mapping[str, Provider], clock: Callable[[], float], *, local: Collection[str] = ()
+    ) -> None:
+        self._local = local
         self._providers = providers
         self._clock = clock
         self._lists: dict[str, _List] = {}
@@ -84,7 +90,8 @@ class ModelLists:
             stale = self._lists.get(provider)
             entries, ttl_s = (stale.entries if stale is not None else None), FAILURE_TTL_S
         else:
-            entries, ttl_s = {entry.id: entry for entry in listed[:MAX_LISTED]}, LIST_TTL_S
+            entries = {entry.id: entry for entry in listed[:MAX_LISTED]}
+            ttl_s = LOCAL_TTL_S if provider in self._local else LIST_TTL_S
         fresh = self._lists[provider] = _List(entries, self._clock() + ttl_s)
         return fresh
 

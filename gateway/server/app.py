@@ -96,6 +96,7 @@ class App:
         *,
         router: Router,
         stateful: Stateful,
+        catalogue: Catalogue,
         observed: Observed,
         fetcher: GuardedFetcher,
         guardrails: Guardrails | None = None,
@@ -116,6 +117,7 @@ class App:
         self._accounts = accounts
         self._lists = lists
         self._router = router
+        self.catalogue = catalogue
         self.log = log
         self.service = service
         self.admin = admin
@@ -206,7 +208,8 @@ def build_app(
         providers = build_providers(config, fetcher, inherited.providers)
     redact = Redactor(config.secrets)
     log = Log(around.log, form=config.telemetry.log, now=around.now, redact=redact)
-    lists = ModelLists(providers, around.clock)
+    local = _local_models(config, providers)
+    lists = ModelLists(providers, around.clock, local={name for name, _ in local})
     observed = Observed(
         config.telemetry,
         log,
@@ -255,7 +258,7 @@ def build_app(
         names,
         lists,
         {name: providers[name] for name in local_first},
-        local=_loaded_at_start(config, providers),
+        local=local,
         started_at=int(around.now()),
     )
     served = endpoints(
@@ -329,6 +332,7 @@ def build_app(
         log,
         router=router,
         stateful=stateful,
+        catalogue=catalogue,
         observed=observed,
         fetcher=fetcher,
         guardrails=guardrails,
@@ -340,11 +344,11 @@ def build_app(
     )
 
 
-def _loaded_at_start(config: Config, providers: Mapping[str, Provider]) -> list[tuple[str, str]]:
-    return [
-        (name, model)
+def _local_models(config: Config, providers: Mapping[str, Provider]) -> dict[tuple[str, str], bool]:
+    """Every model of this machine, by provider and name, and whether it loads at start."""
+    return {
+        (name, model): row.load == "start"
         for name, entry in config.providers.items()
         if isinstance(entry, LocalProvider) and name in providers
         for model, row in entry.models.items()
-        if row.load == "start"
-    ]
+    }

@@ -15,7 +15,8 @@ __all__ = ["Catalogue"]
 
 
 class Catalogue:
-    """`local` are the models of this process that load at start; `providers` stand in the order of their listing."""
+    """`local` are the models of this machine, and whether each loads at start; `providers` stand in the order of their
+    listing."""
 
     def __init__(
         self,
@@ -23,7 +24,7 @@ class Catalogue:
         lists: ModelLists,
         providers: Mapping[str, Provider],
         *,
-        local: Sequence[tuple[str, str]],
+        local: Mapping[tuple[str, str], bool],
         started_at: int,
     ) -> None:
         self._names = names
@@ -42,10 +43,11 @@ class Catalogue:
         return form.render_models([row for row in rows if key is None or key.may_use(row.id)])
 
     async def list_loaded(self, key: ClientKey | None, form: ModelListForm) -> bytes:
-        """The models of this process that are in memory; only what the key may use."""
+        """The models of this machine that are in memory; only what the key may use."""
         rows: list[ListedModel] = []
         for provider, model in self._local:
-            if self._providers[provider].readiness(model).state is not ReadinessState.READY:
+            readiness = self._providers[provider].readiness(model)
+            if readiness.state is not ReadinessState.READY or not readiness.in_memory:
                 continue
             listed = await self._lists.of(provider)
             entry = (listed or {}).get(model) or ModelEntry(id=model)
@@ -66,6 +68,15 @@ class Catalogue:
         entry = listed[model] if listed is not None else ModelEntry(id=model)
         return form.render_model(self._model_row(entry, name, provider))
 
+    async def is_loading(self, name: str) -> bool:
+        """Whether a target behind this name is being loaded."""
+        try:
+            route = await self._names.resolve(name)
+        except ModelNotFound:
+            return False
+        states = [target.provider.readiness(target.model).state for target in route.targets]
+        return ReadinessState.LOADING in states
+
     def _alias_row(self, alias: str, targets: Sequence[Target]) -> ListedModel:
         return _row(ModelEntry(id=alias), alias, "gateway", self._started_at, targets)
 
@@ -80,7 +91,8 @@ class Catalogue:
         else:
             found = (
                 (f"{provider}/{model}", _obstacle((Target(self._providers[provider], model),)))
-                for provider, model in self._local
+                for (provider, model), at_start in self._local.items()
+                if at_start
             )
         return [f"{name}: {why}" for name, why in found if why is not None]
 

@@ -63,7 +63,7 @@ class ModelLoads:
         if name in self._failures:
             return Readiness(ReadinessState.FAILED, self._failures[name])
         if task is None:
-            return Readiness(ReadinessState.READY, "loaded on demand")
+            return Readiness(ReadinessState.READY, "loaded on demand", in_memory=False)
         if not task.done():
             return Readiness(ReadinessState.LOADING, "still loading")
         return Readiness(ReadinessState.READY)

@@ -1,13 +1,17 @@
 """A folder with a run.yaml, and a server on loopback that answers as a gateway does."""
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from tests.certificates import certificate
 
 WriteConfig = Callable[[str], Path]
 
@@ -17,14 +21,17 @@ class FakeGateway:
     """What it answers, and what it was asked."""
 
     port: int = 0
+    scheme: str = "http"
+    status: int = 200
     words: list[str] = field(default_factory=lambda: ["Hello", " there"])
     error: dict[str, object] | None = None
     bodies: list[dict[str, object]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{self.scheme}://127.0.0.1:{self.port}/v1"
 
 
 def _chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
@@ -35,11 +42,28 @@ def _chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
 
 @pytest.fixture
 def fake_gateway() -> Iterator[FakeGateway]:
-    state = FakeGateway()
+    with _serving(FakeGateway()) as state:
+        yield state
+
+
+@pytest.fixture
+def https_gateway(tmp_path: Path) -> Iterator[FakeGateway]:
+    """Its certificate is cert.pem, its key key.pem, in the test's folder."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate(tmp_path, "gateway.example.com"))
+    with _serving(FakeGateway(scheme="https"), context) as state:
+        yield state
+
+
+@contextmanager
+def _serving(state: FakeGateway, tls: ssl.SSLContext | None = None) -> Iterator[FakeGateway]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             state.keys.append(self.headers.get("authorization", ""))
+            if state.status != 200:
+                self._send(state.status, json.dumps({"error": state.error}).encode())
+                return
             known = {"input": ["text", "image"], "tools": True, "prices": {"input": 5.0, "output": 0.25}}
             models = [{"id": "fast", "owned_by": "gateway", "context_window": 2048, "gateway": known}]
             self._send(200, json.dumps({"object": "list", "data": models}).encode())
@@ -48,6 +72,7 @@ def fake_gateway() -> Iterator[FakeGateway]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             state.keys.append(self.headers.get("authorization", ""))
             state.bodies.append(body)
+            state.paths.append(self.path)
             if state.error is not None:
                 self._send(404, json.dumps({"error": state.error}).encode())
                 return
@@ -67,6 +92,8 @@ def fake_gateway() -> Iterator[FakeGateway]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         state.port = server.server_address[1]
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield state

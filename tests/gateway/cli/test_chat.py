@@ -10,6 +10,7 @@ from openai import OpenAI
 
 from gateway.cli import main
 from gateway.cli.chat import Conversation, talk
+from gateway.cli.configuration import base_url
 from tests.gateway.cli.conftest import FakeGateway, WriteConfig
 
 ROOT = Path(__file__).parents[3]
@@ -112,6 +113,29 @@ def test_the_gateway_of_the_file_is_called_with_its_own_key(
     assert main(["chat", "m"]) == 0
     assert capsys.readouterr().out == "Hello there\n"
     assert fake_gateway.keys[-1] == "Bearer mine"
+
+
+def test_a_gateway_with_a_certificate_is_called_over_https(
+    write_config: WriteConfig,
+    https_gateway: FakeGateway,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_config(f"version: 1\nserver: {{port: {https_gateway.port}, tls: {{cert: cert.pem, key: key.pem}}}}\n")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Why?"))
+    assert main(["chat", "m"]) == 0
+    assert capsys.readouterr().out == "Hello there\n"
+
+
+def test_an_address_without_a_path_means_its_v1(
+    fake_gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert base_url("http://h:1/") == base_url("http://h:1") == base_url("http://h:1/v1/") == "http://h:1/v1"
+    assert base_url("http://h:1/other") == "http://h:1/other"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Why?"))
+    assert main(["chat", "m", "--url", fake_gateway.url.removesuffix("/v1")]) == 0
+    assert fake_gateway.paths == ["/v1/chat/completions"]
+    assert capsys.readouterr().out == "Hello there\n"
 
 
 def test_a_failed_answer_to_a_pipe_is_one_line_and_status_1(

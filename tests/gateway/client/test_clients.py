@@ -15,6 +15,7 @@ from gateway.client.embedded import EmbeddedGateway
 from gateway.client.transport import AsyncPipeTransport, PipeTransport, http
 from gateway.config import ConfigError
 from gateway.server.app import App, Surroundings, build_app
+from providers.base import Readiness, ReadinessState
 from providers.testing.scripted import Script, ScriptedProvider, Step
 from tests.gateway.server.running import FINISH, HELLO, configure
 
@@ -179,3 +180,19 @@ def test_a_wrong_file_is_told_by_the_constructor(tmp_path: Path) -> None:
     config.write_text("version: 2\n")
     with pytest.raises(ConfigError):
         Gateway.embedded(config)
+
+
+def test_a_model_that_is_loading_is_waited_for() -> None:
+    inside = Inside(HELLO)
+    try:
+        inside.provider._readiness = Readiness(ReadinessState.LOADING)
+        waiting = threading.Thread(target=inside.gateway.wait_until_loaded, args=("fake/m",), daemon=True)
+        waiting.start()
+        waiting.join(0.2)
+        assert waiting.is_alive()
+        inside.provider._readiness = Readiness(ReadinessState.READY)
+        waiting.join(WITHIN_S)
+        assert not waiting.is_alive()
+        inside.gateway.wait_until_loaded("no/such")
+    finally:
+        inside.gateway.close()
