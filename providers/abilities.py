@@ -17,6 +17,8 @@ from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 
 __all__ = [
     "EXTRAS",
+    "GEMINI_EXTRAS",
+    "INPUT_TYPE",
     "OLLAMA_EXTRAS",
     "Embedder",
     "ForwardAnswer",
@@ -36,11 +38,18 @@ EXTRAS = "extras"
 """Among the fields that an ability takes: those of a client of OpenAI's dialects that nobody maps, as they are."""
 OLLAMA_EXTRAS = "extras of ollama"
 """The same of a client of Ollama."""
+GEMINI_EXTRAS = "extras of gemini"
+"""The same of a client of Gemini."""
+_OF_DIALECTS = {"ollama": OLLAMA_EXTRAS, "gemini": GEMINI_EXTRAS}
+
+
+INPUT_TYPE = "input_type"
+"""The extra in which clients of OpenAI's dialects say what vectors are for, for those who read that as `purpose`."""
 
 
 def extras_of(dialect: str) -> str:
     """The word for the unmapped fields of a client of this dialect."""
-    return OLLAMA_EXTRAS if dialect.startswith("ollama.") else EXTRAS
+    return _OF_DIALECTS.get(dialect.partition(".")[0], EXTRAS)
 
 
 class ForwardCall(Struct, frozen=True, kw_only=True):

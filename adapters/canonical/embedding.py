@@ -1,30 +1,58 @@
 """Embeddings: texts in, one vector each out. Unset is None; only a provider applies a default."""
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from adapters.canonical.errors import BadUpstreamResponse, InvalidRequest, UnsupportedParameter
+from adapters.canonical.messages import Opaque
 from adapters.canonical.request import Prompt
 from adapters.canonical.usage import Usage
 
-__all__ = ["CUT_TO_WINDOW", "EmbeddingRequest", "EmbeddingResult"]
+__all__ = [
+    "CLASSIFICATION",
+    "CLUSTERING",
+    "CODE_QUERY",
+    "CUT_TO_WINDOW",
+    "DOCUMENT",
+    "FACT",
+    "QUERY",
+    "QUESTION",
+    "SIMILARITY",
+    "EmbeddingRequest",
+    "EmbeddingResult",
+    "numbers",
+    "packed",
+    "prompts_of",
+    "texts_of",
+]
 
 CUT_TO_WINDOW = -1
 """As `truncate_prompt_tokens`: whatever fits."""
 
+QUERY, DOCUMENT, SIMILARITY, CLASSIFICATION = "query", "document", "similarity", "classification"
+CLUSTERING, QUESTION, FACT, CODE_QUERY = "clustering", "question", "fact", "code_query"
+
 
 class EmbeddingRequest(Struct, frozen=True, kw_only=True):
-    """`inputs` are texts or token ids; `dimensions` None leaves the model's own size.
+    """`inputs` are texts or token ids, or what the client's own dialect alone can read; `dimensions` None leaves the
+    model's own size.
 
-    `truncate_prompt_tokens`: longer inputs are cut at their end to so many tokens, where otherwise they are refused.
-    `base64` is how the client wants its vectors written, which is no provider's business.
+    `purpose` is what the vectors are for, one of the words above. `titles` are those of the documents, one for each
+    input. `truncate_prompt_tokens`: longer inputs are cut at their end to so many tokens, where otherwise they are
+    refused; `cut_is_default`: the client said nothing of it, and its dialect cuts then. `base64` is how the client
+    wants its vectors written, which is no provider's business.
     """
 
     model: str
     dialect: str
-    inputs: tuple[Prompt, ...]
+    inputs: tuple[Prompt | Opaque, ...]
     dimensions: int | None = None
+    purpose: str | None = None
+    titles: tuple[str | None, ...] | None = None
     truncate_prompt_tokens: int | None = None
+    cut_is_default: bool = False
     user: str | None = None
     base64: bool = False
     request_id: str | None = None
@@ -38,3 +66,32 @@ class EmbeddingResult(Struct, frozen=True, kw_only=True):
     vectors: tuple[bytes, ...]
     usage: Usage | None = None
     request_id: str | None = None
+
+
+def prompts_of(request: EmbeddingRequest) -> tuple[Prompt, ...]:
+    """The inputs for what takes texts and token ids. Raises UnsupportedParameter for any other."""
+    prompts = tuple([each for each in request.inputs if not isinstance(each, Opaque)])
+    if len(prompts) != len(request.inputs):
+        raise UnsupportedParameter(f"input: the model '{request.model}' takes texts alone", param="input")
+    return prompts
+
+
+def texts_of(request: EmbeddingRequest, house: str) -> list[str]:
+    """The inputs for an API that takes texts alone. Raises InvalidRequest, naming `house`, for token ids."""
+    texts = [each for each in request.inputs if isinstance(each, str)]
+    if len(texts) != len(request.inputs):
+        raise InvalidRequest(f"input: {house} takes texts, not token ids", param="input")
+    return texts
+
+
+def packed(rows: Sequence[Sequence[float]], inputs: int) -> tuple[bytes, ...]:
+    """Rows of an upstream as vectors. Raises BadUpstreamResponse where they are not one for each input, of one size."""
+    if len(rows) != inputs:
+        raise BadUpstreamResponse(f"the upstream sent {len(rows)} embeddings for {inputs} inputs")
+    if len(set(map(len, rows))) != 1 or not rows[0]:
+        raise BadUpstreamResponse("the upstream sent embeddings of different sizes")
+    return tuple([array("f", row).tobytes() for row in rows])
+
+
+def numbers(vector: bytes) -> list[float]:
+    return array("f", vector).tolist()

@@ -1,12 +1,13 @@
 """How well documents answer a query: scores of pairs of texts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.usage import Usage
 
-__all__ = ["RerankRequest", "RerankResult", "RerankScore", "ScoreRequest", "ScoreResult"]
+__all__ = ["RerankRequest", "RerankResult", "RerankScore", "ScoreRequest", "ScoreResult", "ranked"]
 
 
 class RerankRequest(Struct, frozen=True, kw_only=True):
@@ -58,3 +59,20 @@ class ScoreResult(Struct, frozen=True, kw_only=True):
 
     scores: tuple[float, ...]
     usage: Usage | None = None
+
+
+def ranked(request: RerankRequest, scores: Sequence[RerankScore]) -> tuple[RerankScore, ...]:
+    """Scores of an upstream, best first, not more than were asked for.
+
+    Raises BadUpstreamResponse for scores of documents that there are not, for two of one, and for too few.
+    """
+    documents = len(request.documents)
+    for each in scores:
+        if not 0 <= each.index < documents:
+            raise BadUpstreamResponse(f"the upstream sent no score of document {each.index}")
+    if len({each.index for each in scores}) != len(scores):
+        raise BadUpstreamResponse("the upstream scored a document twice")
+    wanted = min(documents, request.top_n or documents)
+    if len(scores) < wanted:
+        raise BadUpstreamResponse(f"the upstream sent {len(scores)} scores, expected {wanted}")
+    return tuple(sorted(scores, key=lambda each: -each.score)[:wanted])

@@ -1,6 +1,5 @@
 """Embeddings, both ways: /api/embed, and the older /api/embeddings of one text."""
 
-from array import array
 from typing import Annotated, Any
 
 import msgspec
@@ -8,7 +7,7 @@ import orjson
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
-from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, EmbeddingResult
+from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, EmbeddingResult, numbers, packed, texts_of
 from adapters.canonical.errors import BadUpstreamResponse, InvalidRequest, UnsupportedParameter
 from adapters.canonical.usage import Usage
 from adapters.front import AnswerHead
@@ -38,6 +37,10 @@ class EmbedFront:
 
     id_prefix = ""
 
+    def client_field(self, name: str) -> str:
+        """The client's spelling of a canonical field."""
+        return "truncate" if name == "truncate_prompt_tokens" else name
+
     def parse(self, body: bytes, *, max_depth: int, request_id: str) -> EmbeddingRequest:
         """Raises InvalidRequest, naming the path."""
         fields = parse_object(body, max_depth=max_depth)
@@ -47,7 +50,7 @@ class EmbedFront:
         return _request(fields, (inputs,) if isinstance(inputs, str) else tuple(inputs), request_id)
 
     def render(self, request: EmbeddingRequest, result: EmbeddingResult, head: AnswerHead) -> bytes:
-        found: dict[str, Any] = {"model": head.model, "embeddings": [_numbers(vector) for vector in result.vectors]}
+        found: dict[str, Any] = {"model": head.model, "embeddings": [numbers(vector) for vector in result.vectors]}
         if result.usage is not None and result.usage.prompt_tokens is not None:
             found["prompt_eval_count"] = result.usage.prompt_tokens
         return orjson.dumps(found)
@@ -58,40 +61,39 @@ class EmbeddingsFront:
 
     id_prefix = ""
 
+    def client_field(self, name: str) -> str:
+        """The client's spelling of a canonical field."""
+        return "truncate" if name == "truncate_prompt_tokens" else name
+
     def parse(self, body: bytes, *, max_depth: int, request_id: str) -> EmbeddingRequest:
         """Raises InvalidRequest, naming the path."""
         fields = parse_object(body, max_depth=max_depth)
         return _request(fields, (fields.require("prompt", NAME),), request_id)
 
     def render(self, request: EmbeddingRequest, result: EmbeddingResult, head: AnswerHead) -> bytes:
-        return orjson.dumps({"embedding": _numbers(result.vectors[0])})
+        return orjson.dumps({"embedding": numbers(result.vectors[0])})
 
 
 def _request(fields: JsonObject, inputs: tuple[str, ...], request_id: str) -> EmbeddingRequest:
+    cut = fields.take("truncate", BOOL)
     return EmbeddingRequest(
         model=fields.require("model", NAME),
         dialect=EMBED,
         inputs=inputs,
         dimensions=fields.take("dimensions", _SIZE),
-        truncate_prompt_tokens=CUT_TO_WINDOW if fields.take("truncate", BOOL) else None,
+        truncate_prompt_tokens=CUT_TO_WINDOW if cut else None,
+        cut_is_default=cut is None,
         request_id=request_id,
         extras={name: raw for name, raw in fields.rest().items() if raw != b"null"},
     )
 
 
-def _numbers(vector: bytes) -> list[float]:
-    return array("f", vector).tolist()
-
-
 def render_embeddings(request: EmbeddingRequest) -> bytes:
-    """Raises InvalidRequest for token ids. Too long an input is an error unless the client lets it be cut."""
-    if not all(isinstance(text, str) for text in request.inputs):
-        raise InvalidRequest("input: Ollama takes texts, not token ids", param="input")
-    body: dict[str, Any] = {
-        "model": request.model,
-        "input": request.inputs,
-        "truncate": request.truncate_prompt_tokens == CUT_TO_WINDOW,
-    }
+    """Raises InvalidRequest for token ids. Too long an input is an error unless the client lets it be cut: its own
+    clients, who say nothing, leave that to the server."""
+    body: dict[str, Any] = {"model": request.model, "input": texts_of(request, "Ollama")}
+    if not (request.cut_is_default and request.dialect == EMBED):
+        body["truncate"] = request.truncate_prompt_tokens == CUT_TO_WINDOW
     if request.dimensions is not None:
         body["dimensions"] = request.dimensions
     for name, raw in request.extras.items():
@@ -109,11 +111,6 @@ def parse_embeddings(request: EmbeddingRequest, body: bytes) -> EmbeddingResult:
         raise BadUpstreamResponse(f"the upstream sent no embeddings: {error}") from error
     if found.error is not None:
         raise error_from_text(found.error)
-    rows = found.embeddings or []
-    if len(rows) != len(request.inputs):
-        raise BadUpstreamResponse(f"the upstream sent {len(rows)} embeddings for {len(request.inputs)} inputs")
-    if len(set(map(len, rows))) != 1 or not rows[0]:
-        raise BadUpstreamResponse("the upstream sent embeddings of different sizes")
     count = found.prompt_eval_count
     usage = None if count is None else Usage(prompt_tokens=count)
-    return EmbeddingResult(vectors=tuple([array("f", row).tobytes() for row in rows]), usage=usage)
+    return EmbeddingResult(vectors=packed(found.embeddings or [], len(request.inputs)), usage=usage)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
+from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult, prompts_of
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.rerank import RerankRequest, RerankResult, ScoreRequest, ScoreResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
@@ -18,17 +18,23 @@ from adapters.canonical.usage import Usage
 from gateway.routing.requirements import Spelling, fit
 from gateway.routing.route import Target
 from gateway.routing.router import Progress, Router
-from providers.abilities import Embedder, Reranker, Tokenizer, extras_of, lacks
+from providers.abilities import INPUT_TYPE, Embedder, Reranker, Tokenizer, extras_of, lacks
 
 __all__ = ["detokenize", "embed", "rerank", "score", "tokenize"]
 
-_EMBEDDING_FIELDS = ("dimensions", "truncate_prompt_tokens", "user")
+_EMBEDDING_FIELDS = ("dimensions", "purpose", "titles", "truncate_prompt_tokens", "user")
 _RERANK_FIELDS = ("top_n", "truncate_prompt_tokens", "user")
 
 R = TypeVar("R", EmbeddingRequest, RerankRequest)
 
 
-async def embed(router: Router, request: EmbeddingRequest, progress: Progress) -> EmbeddingResult:
+def _as_it_is(name: str) -> str:
+    return name
+
+
+async def embed(
+    router: Router, request: EmbeddingRequest, progress: Progress, *, spell: Spelling = _as_it_is
+) -> EmbeddingResult:
     """A vector for each input."""
 
     async def call(target: Target) -> EmbeddingResult:
@@ -36,7 +42,9 @@ async def embed(router: Router, request: EmbeddingRequest, progress: Progress) -
         if not isinstance(provider, Embedder):
             raise lacks(request.model, "gives no embeddings")
         fields = provider.embedding_fields(target.model)
-        result = await provider.embed(_fitted(request, fields, _EMBEDDING_FIELDS, target, progress))
+        if extras_of(request.dialect) not in fields:
+            prompts_of(request)
+        result = await provider.embed(_fitted(request, fields, _EMBEDDING_FIELDS, target, progress, spell=spell))
         progress.counted, progress.upstream_request_id = result.usage, result.request_id
         return result
 
@@ -120,15 +128,28 @@ async def _rerank(request: RerankRequest, target: Target, progress: Progress) ->
     return await provider.rerank(_fitted(request, fields, _RERANK_FIELDS, target, progress))
 
 
-def _fitted(request: R, taken: frozenset[str], fields: tuple[str, ...], target: Target, progress: Progress) -> R:
+def _fitted(
+    request: R,
+    taken: frozenset[str],
+    fields: tuple[str, ...],
+    target: Target,
+    progress: Progress,
+    *,
+    spell: Spelling = _as_it_is,
+) -> R:
     """The request as the target gets it: in its names, without what it cannot express."""
-    absent: list[str] = [name for name in fields if name not in taken and getattr(request, name) is not None]
-    unmapped: Mapping[str, bytes] = {} if extras_of(request.dialect) in taken else request.extras
-    dropped: tuple[str, ...] = (*absent, *unmapped)
+    takes_extras = extras_of(request.dialect) in taken
+    said: list[str] = [name for name in fields if getattr(request, name) is not None]
+    absent: list[str] = [name for name in said if name not in taken]
+    unmapped: Mapping[str, bytes] = {} if takes_extras else request.extras
+    if "purpose" in said and INPUT_TYPE in request.extras:  # which say the same: one of them goes out
+        absent = [name for name in absent if name != "purpose"]
+        unmapped = {name: raw for name, raw in unmapped.items() if name != INPUT_TYPE or "purpose" not in taken}
+    dropped: tuple[str, ...] = (*map(spell, absent), *unmapped)
     if dropped and not target.drops_unsupported:
         param = dropped[0]
         raise UnsupportedParameter(f"{param}: the model '{request.model}' does not take it", param=param)
     progress.dropped = dropped
     changed: dict[str, None] = dict.fromkeys(absent)
-    extras = {} if unmapped else request.extras
+    extras = request.extras if takes_extras else {}
     return replace(request, model=target.model, extras=extras, **changed)

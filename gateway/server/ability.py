@@ -7,20 +7,25 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
 from aiohttp import web
+from msgspec.structs import replace
 
+from adapters.canonical.embedding import EmbeddingRequest
+from adapters.canonical.rerank import RerankRequest, ScoreRequest
+from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest
 from adapters.front import AnswerHead, Front
 from gateway.routing.names import Names
 from gateway.routing.router import Progress
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
-from gateway.server.generation import Named, admit
+from gateway.server.generation import admit
 from gateway.server.reservation import reserve
 from gateway.server.whole_answer import WholeAnswer
 
 __all__ = ["Ability", "AbilityFront", "Asks"]
 
 
-Q = TypeVar("Q", bound=Named)
+Asked = EmbeddingRequest | RerankRequest | ScoreRequest | TokenizeRequest | DetokenizeRequest
+Q = TypeVar("Q", bound=Asked)
 A = TypeVar("A")
 A_contra = TypeVar("A_contra", contravariant=True)
 Asks = Callable[[Q, Progress], Awaitable[A]]
@@ -68,6 +73,8 @@ class Ability(Generic[Q, A]):
         exchange.held_bytes = len(body)
         request = self._words.parse(body, max_depth=self._max_depth, request_id=exchange.request_id)
         del body
+        if exchange.path_model is not None:
+            request = replace(request, model=exchange.path_model)
         exchange.model, exchange.streams = request.model, False
         await admit(exchange, request, self._names)
         await reserve(exchange, request.model, request, self._names)

@@ -2,19 +2,44 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Protocol
 
+from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
+from adapters.front import Front
 from adapters.openai.embeddings.front import EmbeddingsFront
 from adapters.openai.rerank.front import CohereRerankFront, RerankFront, ScoreFront
 from adapters.openai.tokens.front import ChatTokenCountFront, DetokenizeFront, TokenizeFront
 from gateway.routing import abilities
 from gateway.routing.counting import TokenCounts
 from gateway.routing.router import Router
-from gateway.server.ability import Ability
+from gateway.server.ability import Ability, AbilityFront
 from gateway.server.body import BodyReader
 from gateway.server.service import Served
 from gateway.server.token_count import TokenCount
 
-__all__ = ["ability_routes"]
+__all__ = ["EmbeddingFront", "ability_routes", "embedding"]
+
+
+class EmbeddingFront(AbilityFront[EmbeddingRequest, EmbeddingResult], Protocol):
+    """Embeddings in one dialect."""
+
+    def client_field(self, name: str) -> str:
+        """The client's spelling of a canonical field."""
+        ...
+
+
+def embedding(
+    words: EmbeddingFront,
+    router: Router,
+    bodies: BodyReader,
+    *,
+    now: Callable[[], float],
+    max_depth: int,
+    front: Front | None = None,
+) -> Served:
+    """What answers with vectors. `front` is the dialect of errors, None is OpenAI's; `now` gives Unix seconds."""
+    embed = partial(abilities.embed, router, spell=words.client_field)
+    return Ability(words, embed, router.names, bodies, now=now, max_depth=max_depth, front=front)
 
 
 def ability_routes(
@@ -26,12 +51,11 @@ def ability_routes(
     rerank = Ability(RerankFront(), ranks, router.names, bodies, now=now, max_depth=max_depth)
     cohere = Ability(CohereRerankFront(), ranks, router.names, bodies, now=now, max_depth=max_depth)
     score = Ability(ScoreFront(), scores, router.names, bodies, now=now, max_depth=max_depth)
-    embed = partial(abilities.embed, router)
     spell = ChatTokenCountFront().client_field
     tokenize = partial(abilities.tokenize, router, spell=spell)
     detokenize = partial(abilities.detokenize, router)
     return {
-        "/v1/embeddings": Ability(EmbeddingsFront(), embed, router.names, bodies, now=now, max_depth=max_depth),
+        "/v1/embeddings": embedding(EmbeddingsFront(), router, bodies, now=now, max_depth=max_depth),
         "/v1/rerank": rerank,
         "/rerank": rerank,
         "/v2/rerank": cohere,

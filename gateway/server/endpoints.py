@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from adapters.anthropic.front import MessagesFront
 from adapters.front import Front
+from adapters.gemini.embedding_front import BatchEmbedFront, EmbedFront
 from adapters.gemini.front import GenerateFront
 from adapters.ollama.front import OllamaChatFront, OllamaGenerateFront
 from adapters.openai.chat.front import ChatFront
@@ -15,7 +16,7 @@ from gateway.config import Config
 from gateway.routing.counting import TokenCounts
 from gateway.routing.names import Names
 from gateway.routing.router import Router
-from gateway.server.ability_routes import ability_routes
+from gateway.server.ability_routes import EmbeddingFront, ability_routes, embedding
 from gateway.server.body import BodyReader
 from gateway.server.catalogue import Catalogue
 from gateway.server.generation import AnswerKeeper, Generation
@@ -45,6 +46,10 @@ FRONTS: Mapping[str, Front] = {
 _COUNTS: Mapping[str, CountingFront] = {
     "/v1/messages/count_tokens": _MESSAGES,
     **{f"{models}/*:countTokens": _GEMINI for models in _GEMINI_MODELS},
+}
+_EMBEDDINGS: Mapping[str, EmbeddingFront] = {
+    **{f"{models}/*:embedContent": EmbedFront() for models in _GEMINI_MODELS},
+    **{f"{models}/*:batchEmbedContents": BatchEmbedFront() for models in _GEMINI_MODELS},
 }
 LISTS: Mapping[str, ListingFront | None] = {"/v1/models": None, "/v1beta/models": _GEMINI}
 BY_HEADER: Mapping[str, ListingFront] = {"anthropic-version": _MESSAGES, "x-goog-api-key": _GEMINI}
@@ -85,6 +90,8 @@ def endpoints(
     counts = TokenCounts(router)
     for path, front in _COUNTS.items():
         served[path] = TokenCount(front, counts, bodies, max_depth=max_depth)
+    for path, words in _EMBEDDINGS.items():
+        served[path] = embedding(words, router, bodies, now=now, max_depth=max_depth, front=_GEMINI)
     served.update(ability_routes(router, bodies, now=now, max_depth=max_depth))
     served.update(ollama_posts(OLLAMA, catalogue, router, untyped, now=now, max_depth=max_depth))
     return served

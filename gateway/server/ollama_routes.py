@@ -9,10 +9,9 @@ from adapters.ollama.embeddings import EmbeddingsFront, EmbedFront
 from adapters.ollama.front import VERSION_BODY, OllamaChatFront, parse_show
 from adapters.ollama.model_list import ModelCards, RunningModels, Tags
 from adapters.ollama.preload import parse_preload, render_preload
-from gateway.routing import abilities
 from gateway.routing.names import Names
 from gateway.routing.router import Router
-from gateway.server.ability import Ability
+from gateway.server.ability_routes import embedding
 from gateway.server.body import BodyReader
 from gateway.server.catalogue import Catalogue
 from gateway.server.exchange import Exchange
@@ -63,13 +62,10 @@ def ollama_posts(
 ) -> Mapping[str, Served]:
     """What answers the POSTs of each path. `now` gives Unix seconds."""
     show = partial(parse_show, max_depth=max_depth)
-    embed = partial(abilities.embed, router)
-    names = router.names
-    return {
-        "/api/show": NamedInBody(front, ModelCards(), show, catalogue, bodies),
-        "/api/embed": Ability(EmbedFront(), embed, names, bodies, now=now, max_depth=max_depth, front=front),
-        "/api/embeddings": Ability(EmbeddingsFront(), embed, names, bodies, now=now, max_depth=max_depth, front=front),
-    }
+    served: dict[str, Served] = {"/api/show": NamedInBody(front, ModelCards(), show, catalogue, bodies)}
+    for path, words in (("/api/embed", EmbedFront()), ("/api/embeddings", EmbeddingsFront())):
+        served[path] = embedding(words, router, bodies, now=now, max_depth=max_depth, front=front)
+    return served
 
 
 def ollama_questions(front: OllamaChatFront, catalogue: Catalogue) -> Mapping[str, Served]:

@@ -108,8 +108,14 @@ def _generation_tokens(request: Request) -> int:
     return total
 
 
-def _prompts_tokens(prompts: tuple[Prompt, ...]) -> int:
-    return sum([text_tokens(prompt) if isinstance(prompt, str) else len(prompt) for prompt in prompts])
+def _prompts_tokens(prompts: tuple[Prompt | Opaque, ...]) -> int:
+    return sum(map(_input_tokens, prompts))
+
+
+def _input_tokens(prompt: Prompt | Opaque) -> int:
+    if isinstance(prompt, Opaque):
+        return _part_tokens(prompt)
+    return text_tokens(prompt) if isinstance(prompt, str) else len(prompt)
 
 
 def _part_tokens(part: Part) -> int:

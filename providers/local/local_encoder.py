@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Encoding
 
-from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, EmbeddingResult
+from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, EmbeddingResult, prompts_of
 from adapters.canonical.errors import ContextOverflow, GatewayError, InvalidRequest
 from adapters.canonical.request import Prompt, Request
 from adapters.canonical.rerank import RerankRequest, RerankResult, RerankScore
@@ -47,7 +47,7 @@ async def embed(encoder: LocalEncoder, request: EmbeddingRequest) -> EmbeddingRe
     if encoder.scores:
         raise lacks(encoder.name, "scores pairs of texts and gives no embeddings")
     limit = _limit(encoder, request.truncate_prompt_tokens)
-    inputs = await asyncio.to_thread(_inputs, encoder, request.inputs, limit)
+    inputs = await asyncio.to_thread(_inputs, encoder, prompts_of(request), limit)
     try:
         rows = await encoder.engine.encode(inputs, dimensions=request.dimensions)
     except engine_errors.EngineError as error:

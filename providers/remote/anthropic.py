@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from adapters.anthropic.model_traits import ModelTraits, traits_of
 from adapters.anthropic.upstream import MessagesUpstream
 from adapters.anthropic.vocabulary import MESSAGES
-from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.messages import (
     Document,
     File,
@@ -33,11 +32,12 @@ from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import ANTHROPIC as ANTHROPIC_LACKS
-from providers.remote.exchange import exchange, failure_of
+from providers.remote.exchange import exchange
 from providers.remote.forced_output import forced_output, needs_tool
 from providers.remote.http import HttpClient
-from providers.remote.model_list import MAX_LIST_BYTES, KeptModels
+from providers.remote.model_list import KeptModels
 from providers.remote.paused_turns import continued
+from providers.remote.question import fetch_list, post_question
 
 __all__ = ["AnthropicProvider"]
 
@@ -134,15 +134,9 @@ class AnthropicProvider:
         await self._models.renew()
 
     async def _fetch_models(self) -> Sequence[ModelEntry]:
-        with await self._client.get("/models?limit=1000", self._upstream.headers()) as answer:
-            if answer.status != 200:
-                raise await failure_of(self._name, self._upstream, answer)
-            body = await answer.body(MAX_LIST_BYTES)
-        try:
-            rows = _decode_models(body).data
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"{self._name}: GET /models is not a model list") from error
-        return tuple([_entry(row) for row in rows])
+        upstream = self._upstream
+        found = await fetch_list(self._client, upstream, "/models?limit=1000", _decode_models, upstream.headers())
+        return tuple([_entry(row) for row in found.data])
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
         return fan_out(self._answer, request)
@@ -166,16 +160,10 @@ class AnthropicProvider:
         upstream = self._upstream
         body = upstream.render_count(request)
         headers = upstream.headers(replace(request, sampling=_NO_SAMPLING))
-        with await self._client.post(
-            upstream.count_path, body, stream=False, request_id=request.request_id, headers=headers
-        ) as answer:
-            if answer.status != 200:
-                raise await failure_of(self._name, upstream, answer)
-            counted = await answer.body()
-        try:
-            return (_decode_count(counted).input_tokens,)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"{self._name}: the answer to a token count has none") from error
+        reply = await post_question(
+            self._client, upstream, upstream.count_path, body, request_id=request.request_id, headers=headers
+        )
+        return (reply.read(_decode_count, self._name, "token count").input_tokens,)
 
     async def aclose(self) -> None:
         await self._client.aclose()

@@ -35,6 +35,13 @@ class AwsSignature:
 
     async def headers(self, path: str, body: bytes) -> Mapping[str, str]:
         """For a POST of JSON. Raises UpstreamAuth where no credentials are found."""
+        return await self._signed("POST", path, {"content-type": "application/json"}, body)
+
+    async def get_headers(self, path: str) -> Mapping[str, str]:
+        """The same for a GET."""
+        return await self._signed("GET", path, {}, b"")
+
+    async def _signed(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Mapping[str, str]:
         from botocore.auth import SigV4Auth
         from botocore.awsrequest import AWSRequest
         from botocore.exceptions import BotoCoreError
@@ -43,7 +50,7 @@ class AwsSignature:
             frozen = await asyncio.to_thread(self._frozen)
         except BotoCoreError as error:
             raise UpstreamAuth(f"{self._provider}: no credentials from AWS, {type(error).__name__}") from error
-        request = AWSRequest("POST", self._base_url + path, {"content-type": "application/json"}, body)
+        request = AWSRequest(method, self._base_url + path, headers, body)
         SigV4Auth(frozen, self._service, self._region).add_auth(request)
         return {name.lower(): value for name, value in request.headers.items()}
 

@@ -7,9 +7,11 @@ retries.
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
+from adapters.bedrock.embeddings import embedding_model, embedding_path, parse_embeddings, render_embeddings
 from adapters.bedrock.upstream import ConverseUpstream
-from adapters.canonical.errors import UpstreamError
+from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
 from adapters.canonical.messages import (
     Audio,
     Document,
@@ -24,15 +26,20 @@ from adapters.canonical.messages import (
     Video,
 )
 from adapters.canonical.request import Request
+from providers.abilities import lacks
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import ANTHROPIC
 from providers.remote.aws import AwsSignature, EventStreamFrames, require_botocore
+from providers.remote.bedrock_models import control_url, fetch_bedrock_models
+from providers.remote.embedding_batches import embed_in_batches
 from providers.remote.exchange import exchange
 from providers.remote.forced_output import forced_output, needs_tool
 from providers.remote.http import HttpClient
+from providers.remote.model_list import KeptModels
+from providers.remote.question import post_question
 
 __all__ = ["BedrockProvider"]
 
@@ -76,7 +83,10 @@ _OF_OTHERS = _capabilities(frozenset())
 
 
 class BedrockProvider:
-    """One account in one region; satisfies `providers.base.Provider`. A key is a Bedrock API key, sent as a bearer."""
+    """One account in one region; satisfies `providers.base.Provider` and `providers.abilities.Embedder`.
+
+    A key is a Bedrock API key, sent as a bearer.
+    """
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work, ImportError without botocore."""
@@ -92,7 +102,10 @@ class BedrockProvider:
         self._name = settings.name
         key_header = KeyHeader("authorization", "Bearer ") if auth else None
         self._client = HttpClient(settings, base_url, auth, key_header=key_header)
-        self._sign = None if auth else AwsSignature(settings.name, base_url, region=str(region)).headers
+        self._signature = None if auth else AwsSignature(settings.name, base_url, region=str(region))
+        self._sign = None if self._signature is None else self._signature.headers
+        self._control = HttpClient(settings, control_url(base_url), auth)
+        self._models = KeptModels(self._fetch_models)
         self._upstream = ConverseUpstream(
             settings.name,
             EventStreamFrames,
@@ -114,8 +127,12 @@ class BedrockProvider:
         return _READY
 
     async def models(self) -> Sequence[ModelEntry]:
-        """Raises UpstreamError: the API that answers has no list, and what an account may call is told elsewhere."""
-        raise UpstreamError(f"{self._name}: Bedrock has no list of what an account may call")
+        """GET of foundation models and inference profiles, kept for a minute."""
+        return await self._models.get()
+
+    async def _fetch_models(self) -> Sequence[ModelEntry]:
+        sign = None if self._signature is None else self._signature.get_headers
+        return await fetch_bedrock_models(self._control, self._upstream, sign)
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
         return fan_out(self._answer, request)
@@ -128,5 +145,28 @@ class BedrockProvider:
         path = self._upstream.path_of(request)
         return exchange(self._client, self._upstream, request, _REQUEST_ID, path=path, headers=headers, sign=self._sign)
 
+    def embedding_fields(self, model: str) -> frozenset[str]:
+        """See `providers.abilities.Embedder.embedding_fields`."""
+        known = embedding_model(model)
+        return frozenset() if known is None else known.fields
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResult:
+        """POST /model/{model}/invoke, for as many texts as the model takes at once."""
+        known = embedding_model(request.model)
+        if known is None:
+            raise lacks(request.model, "gives no embeddings")
+
+        async def call(some: EmbeddingRequest) -> EmbeddingResult:
+            body = render_embeddings(some, known)
+            path = embedding_path(some.model)
+            reply = await post_question(
+                self._client, self._upstream, path, body, request_id=some.request_id, sign=self._sign
+            )
+            found = parse_embeddings(some, reply.body, reply.headers)
+            return replace(found, request_id=reply.headers.get(_REQUEST_ID))
+
+        return await embed_in_batches(call, request, known.most)
+
     async def aclose(self) -> None:
         await self._client.aclose()
+        await self._control.aclose()

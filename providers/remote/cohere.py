@@ -8,25 +8,35 @@ from collections.abc import AsyncGenerator, Sequence
 import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
-from adapters.canonical.errors import BadUpstreamResponse
+from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
 from adapters.canonical.messages import Document, Image, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request
+from adapters.canonical.rerank import RerankRequest, RerankResult
+from adapters.cohere.embeddings import EMBED_PATH, MAX_INPUTS, parse_embeddings, render_embeddings
+from adapters.cohere.rerank import RERANK_PATH, parse_rerank, render_rerank
 from adapters.cohere.upstream import CohereUpstream
+from providers.abilities import EXTRAS
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import COHERE
-from providers.remote.exchange import exchange, failure_of
+from providers.remote.embedding_batches import embed_in_batches
+from providers.remote.exchange import exchange
 from providers.remote.http import BESIDE_VERSION, HttpClient
-from providers.remote.model_list import MAX_LIST_BYTES, KeptModels
+from providers.remote.model_list import KeptModels
+from providers.remote.question import fetch_list, post_question
 
 __all__ = ["CohereProvider"]
 
 _BASE_URL = "https://api.cohere.com/v2"
-_MODELS = f"{BESIDE_VERSION}v1/models?endpoint=chat&page_size=1000"
+_MODELS = f"{BESIDE_VERSION}v1/models?page_size=1000"
 _REQUEST_ID = "x-request-id"
+_CALLED = frozenset(("chat", "embed", "rerank"))
+_EMBEDDING_FIELDS = frozenset(("dimensions", "purpose", "truncate_prompt_tokens"))
+_RERANK_FIELDS = frozenset(("top_n", EXTRAS))
 _READY = Readiness(ReadinessState.READY)
 _NO_DEFAULTS = frozenset(("model", "messages", "stream"))
 _FIELDS = frozenset(
@@ -63,6 +73,7 @@ _CAPABILITIES = per_model(
 class _ModelRow(Struct):
     name: str
     context_length: float | None = None
+    endpoints: list[str] | None = None
 
 
 class _ModelList(Struct):
@@ -73,7 +84,7 @@ _decode_models = Decoder(_ModelList).decode
 
 
 class CohereProvider:
-    """One configured account; satisfies `providers.base.Provider`."""
+    """One configured account; satisfies `providers.base.Provider`, and Embedder and Reranker of `abilities`."""
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work."""
@@ -107,21 +118,39 @@ class CohereProvider:
         return await self._models.get()
 
     async def _fetch_models(self) -> Sequence[ModelEntry]:
-        with await self._client.get(_MODELS) as answer:
-            if answer.status != 200:
-                raise await failure_of(self._name, self._upstream, answer)
-            body = await answer.body(MAX_LIST_BYTES)
-        try:
-            rows = _decode_models(body).models
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"{self._name}: GET /models is not a model list") from error
-        return tuple([_entry(row) for row in rows])
+        found = await fetch_list(self._client, self._upstream, _MODELS, _decode_models)
+        return tuple(
+            [_entry(row) for row in found.models if row.endpoints is None or not _CALLED.isdisjoint(row.endpoints)]
+        )
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
         return fan_out(self._call, request)
 
     def _call(self, request: Request) -> AsyncGenerator[Batch, None]:
         return exchange(self._client, self._upstream, request, _REQUEST_ID)
+
+    def embedding_fields(self, model: str) -> frozenset[str]:
+        """See `providers.abilities.Embedder.embedding_fields`."""
+        return _EMBEDDING_FIELDS
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResult:
+        """POST /embed, for every 96 texts."""
+        return await embed_in_batches(self._embed, request, MAX_INPUTS)
+
+    async def _embed(self, request: EmbeddingRequest) -> EmbeddingResult:
+        body = render_embeddings(request)
+        reply = await post_question(self._client, self._upstream, EMBED_PATH, body, request_id=request.request_id)
+        return replace(parse_embeddings(request, reply.body), request_id=reply.headers.get(_REQUEST_ID))
+
+    def rerank_fields(self, model: str) -> frozenset[str]:
+        """See `providers.abilities.Reranker.rerank_fields`."""
+        return _RERANK_FIELDS
+
+    async def rerank(self, request: RerankRequest) -> RerankResult:
+        """POST /rerank."""
+        body = render_rerank(request)
+        reply = await post_question(self._client, self._upstream, RERANK_PATH, body, request_id=request.request_id)
+        return replace(parse_rerank(request, reply.body), request_id=reply.headers.get(_REQUEST_ID))
 
     async def aclose(self) -> None:
         await self._client.aclose()

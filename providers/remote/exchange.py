@@ -15,7 +15,7 @@ from providers.base import Batch
 from providers.remote.failure import complete, error_page, wrong_content
 from providers.remote.http import MAX_ERROR_BYTES, Answer, HttpClient
 
-__all__ = ["exchange", "failure_of", "is_json"]
+__all__ = ["Sign", "exchange", "failure_of", "is_readable"]
 
 Limits = tuple[tuple[str, str], ...]
 _AFTER_FINISH_S = 2.0
@@ -95,7 +95,7 @@ async def exchange(
 async def _whole(provider: str, upstream: Upstream, request: Request, answer: Answer) -> list[Event]:
     """The events of a body that did not stream, or that is not what was asked for and still an answer."""
     content_type = answer.content_type
-    if not (is_json(content_type) or _may_be_stream(content_type)):
+    if not is_readable(content_type):
         raise wrong_content(provider, answer.status, content_type, await answer.error_body())
     body = await answer.body()
     if body.lstrip().startswith(_SSE_STARTS):
@@ -117,9 +117,10 @@ async def failure_of(provider: str, upstream: Upstream, answer: Answer) -> Gatew
     return complete(error, answer.status, answer.headers)
 
 
-def is_json(content_type: str) -> bool:
-    """Of an answer's content type without its parameters."""
-    return content_type in ("application/json", "text/json") or content_type.endswith("+json")
+def is_readable(content_type: str) -> bool:
+    """Whether what has this content type (without its parameters) may be JSON, or a stream of it."""
+    is_json = content_type in ("application/json", "text/json") or content_type.endswith("+json")
+    return is_json or _may_be_stream(content_type)
 
 
 def _may_be_stream(content_type: str) -> bool:

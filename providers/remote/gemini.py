@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from adapters.canonical.errors import BadUpstreamResponse, UpstreamError
+from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
+from adapters.canonical.errors import UpstreamError
 from adapters.canonical.messages import (
     Audio,
     Document,
@@ -26,24 +27,34 @@ from adapters.canonical.messages import (
     Video,
 )
 from adapters.canonical.request import Request
+from adapters.gemini.embedding_upstream import (
+    MAX_INPUTS,
+    embedding_path,
+    is_predicted,
+    parse_embeddings,
+    render_embeddings,
+)
 from adapters.gemini.upstream import GenerateUpstream
 from adapters.gemini.vocabulary import GEMINI
+from providers.abilities import GEMINI_EXTRAS
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import GEMINI as GEMINI_LACKS
-from providers.remote.exchange import exchange, failure_of
+from providers.remote.embedding_batches import embed_in_batches
+from providers.remote.exchange import exchange
 from providers.remote.google_token import GoogleToken
 from providers.remote.http import HttpClient
-from providers.remote.model_list import MAX_LIST_BYTES, KeptModels
+from providers.remote.model_list import KeptModels
+from providers.remote.question import fetch_list, post_question
 
 __all__ = ["GeminiProvider", "vertex_url"]
 
 _BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
 _READY = Readiness(ReadinessState.READY)
 _NO_DEFAULTS = frozenset(("model", "contents", "systemInstruction", "tools"))
-_GENERATES = "generateContent"
+_CALLED = frozenset(("generateContent", "embedContent"))
 _PREFIX = "models/"
 _FIELDS = frozenset(
     (
@@ -85,6 +96,10 @@ _CAPABILITIES = per_model(
 )
 
 
+_EMBEDDING_FIELDS = frozenset(("dimensions", "purpose", "titles"))
+_VERTEX_FIELDS = _EMBEDDING_FIELDS | {"truncate_prompt_tokens"}
+
+
 class _ModelRow(Struct, rename="camel"):
     name: str
     input_token_limit: int | None = None
@@ -104,7 +119,7 @@ _decode_count = Decoder(_Count).decode
 
 
 class GeminiProvider:
-    """One configured account; satisfies `providers.base.Provider` and `providers.abilities.TokenCounter`.
+    """One configured account; satisfies `providers.base.Provider`, and TokenCounter and Embedder of `abilities`.
 
     With a `project` (and its `region`) it is Vertex AI, which takes a key, or without one a token of the surroundings.
     """
@@ -150,15 +165,8 @@ class GeminiProvider:
         await self._models.renew()
 
     async def _fetch_models(self) -> Sequence[ModelEntry]:
-        with await self._client.get("/models?pageSize=1000") as answer:
-            if answer.status != 200:
-                raise await failure_of(self._name, self._upstream, answer)
-            body = await answer.body(MAX_LIST_BYTES)
-        try:
-            rows = _decode_models(body).models
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"{self._name}: GET /models is not a model list") from error
-        return tuple([_entry(row) for row in rows if _generates(row)])
+        found = await fetch_list(self._client, self._upstream, "/models?pageSize=1000", _decode_models)
+        return tuple([_entry(row) for row in found.models if _is_called(row)])
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
         return fan_out(self._call, request)
@@ -183,16 +191,28 @@ class GeminiProvider:
         upstream = self._upstream
         body = upstream.render_count(request, wrapped=not self._is_vertex)
         headers = await self._auth_headers()
-        with await self._client.post(
-            upstream.count_path_of(request), body, stream=False, request_id=request.request_id, headers=headers
-        ) as answer:
-            if answer.status != 200:
-                raise await failure_of(self._name, upstream, answer)
-            counted = await answer.body()
-        try:
-            return (_decode_count(counted).total_tokens,)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"{self._name}: the answer to a token count has none") from error
+        path = upstream.count_path_of(request)
+        reply = await post_question(self._client, upstream, path, body, request_id=request.request_id, headers=headers)
+        return (reply.read(_decode_count, self._name, "token count").total_tokens,)
+
+    def embedding_fields(self, model: str) -> frozenset[str]:
+        """See `providers.abilities.Embedder.embedding_fields`."""
+        if not self._is_vertex:
+            return _EMBEDDING_FIELDS | {GEMINI_EXTRAS}
+        return _VERTEX_FIELDS if is_predicted(model) else _VERTEX_FIELDS | {GEMINI_EXTRAS}
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResult:
+        """POST /models/{model}:batchEmbedContents, or what Vertex AI has for this model."""
+        return await embed_in_batches(self._embed, request, MAX_INPUTS)
+
+    async def _embed(self, request: EmbeddingRequest) -> EmbeddingResult:
+        path = embedding_path(request, vertex=self._is_vertex)
+        body = render_embeddings(request, vertex=self._is_vertex)
+        headers = await self._auth_headers()
+        reply = await post_question(
+            self._client, self._upstream, path, body, request_id=request.request_id, headers=headers
+        )
+        return parse_embeddings(request, reply.body)
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -207,9 +227,9 @@ def vertex_url(settings: ProviderSettings) -> str:
     return f"https://{host}/v1/projects/{project}/locations/{region}/publishers/google"
 
 
-def _generates(row: _ModelRow) -> bool:
+def _is_called(row: _ModelRow) -> bool:
     methods = row.supported_generation_methods
-    return methods is None or _GENERATES in methods
+    return methods is None or not _CALLED.isdisjoint(methods)
 
 
 def _entry(row: _ModelRow) -> ModelEntry:

@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from providers.base import ModelEntry
 
-__all__ = ["MAX_LIST_BYTES", "KeptModels"]
+__all__ = ["KeptModels"]
 
-MAX_LIST_BYTES = 8 * 1024 * 1024
 _KEPT_S = 60.0
 
 

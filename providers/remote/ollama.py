@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
-from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.messages import Document, Image, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request
 from adapters.ollama.embeddings import EMBED_PATH, parse_embeddings, render_embeddings
@@ -20,9 +19,10 @@ from providers.abilities import OLLAMA_EXTRAS
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
-from providers.remote.exchange import exchange, failure_of
+from providers.remote.exchange import exchange
 from providers.remote.http import HttpClient
-from providers.remote.model_list import MAX_LIST_BYTES, KeptModels
+from providers.remote.model_list import KeptModels
+from providers.remote.question import fetch_list, post_question
 
 __all__ = ["OllamaProvider"]
 
@@ -112,15 +112,8 @@ class OllamaProvider:
         await self._models.renew()
 
     async def _fetch_models(self) -> Sequence[ModelEntry]:
-        with await self._client.get("/api/tags") as answer:
-            if answer.status != 200:
-                raise await failure_of(self._name, self._upstream, answer)
-            body = await answer.body(MAX_LIST_BYTES)
-        try:
-            rows = _decode_models(body).models
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"{self._name}: GET /api/tags is not a model list") from error
-        return tuple([ModelEntry(id=row.name, owned_by="ollama") for row in rows])
+        found = await fetch_list(self._client, self._upstream, "/api/tags", _decode_models)
+        return tuple([ModelEntry(id=row.name, owned_by="ollama") for row in found.models])
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
         return fan_out(self._call, request)
@@ -137,10 +130,8 @@ class OllamaProvider:
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResult:
         """POST /api/embed."""
         body = render_embeddings(request)
-        with await self._client.post(EMBED_PATH, body, stream=False, request_id=request.request_id) as answer:
-            if answer.status != 200:
-                raise await failure_of(self._name, self._upstream, answer)
-            return parse_embeddings(request, await answer.body())
+        reply = await post_question(self._client, self._upstream, EMBED_PATH, body, request_id=request.request_id)
+        return parse_embeddings(request, reply.body)
 
     async def aclose(self) -> None:
         await self._client.aclose()

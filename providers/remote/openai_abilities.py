@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Sequence
 from msgspec.structs import replace
 
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
-from adapters.canonical.errors import GatewayError
 from adapters.canonical.request import Request
 from adapters.canonical.rerank import RerankRequest, RerankResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
@@ -25,9 +24,9 @@ from adapters.openai.tokens.upstream import (
 from adapters.upstream import Upstream
 from providers.abilities import ForwardAnswer, ForwardCall, lacks
 from providers.remote.endpoint import Endpoint
-from providers.remote.exchange import failure_of, is_json
-from providers.remote.failure import complete, wrong_content
+from providers.remote.exchange import failure_of
 from providers.remote.http import BESIDE_VERSION, Answer, HttpClient
+from providers.remote.question import post_question
 from providers.remote.vendors import Vendor
 
 __all__ = ["OpenAIAbilities"]
@@ -109,18 +108,9 @@ class OpenAIAbilities:
 
     async def _ask(self, path: str, body: bytes, request_id: str | None) -> tuple[bytes, str | None]:
         """The JSON body of a good answer, and the upstream's id of it. Raises GatewayError for any other."""
-        provider = self._client.provider
         sign = self._endpoint.sign
-        headers = None if sign is None else await sign(path, body)
-        with await self._client.post(path, body, stream=False, request_id=request_id, headers=headers) as answer:
-            if not 200 <= answer.status < 300:
-                raise await failure_of(provider, self._chat, answer)
-            if not is_json(answer.content_type):
-                raise wrong_content(provider, answer.status, answer.content_type, await answer.error_body())
-            try:
-                return await answer.body(), answer.headers.get(self._vendor.request_id_header)
-            except GatewayError as error:
-                raise complete(error, answer.status, answer.headers) from error
+        reply = await post_question(self._client, self._chat, path, body, request_id=request_id, sign=sign)
+        return reply.body, reply.headers.get(self._vendor.request_id_header)
 
     def _require(self, ability: str, model: str, otherwise: str) -> None:
         if ability not in self._vendor.abilities:

@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping
 
-import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from adapters.canonical.errors import BadUpstreamResponse
 from adapters.upstream import Upstream
 from providers.base import ModelEntry
-from providers.remote.exchange import failure_of
 from providers.remote.http import HttpClient
-from providers.remote.model_list import MAX_LIST_BYTES
+from providers.remote.question import fetch_list
 
 __all__ = ["fetch_openai_models"]
 
@@ -38,14 +35,7 @@ async def fetch_openai_models(
     client: HttpClient, upstream: Upstream, path: str = "/models", headers: Mapping[str, str] | None = None
 ) -> tuple[ModelEntry, ...]:
     """`upstream` reads a refusal."""
-    with await client.get(path, headers) as answer:
-        if answer.status != 200:
-            raise await failure_of(client.provider, upstream, answer)
-        body = await answer.body(MAX_LIST_BYTES)
-    try:
-        found = _decode_models(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadUpstreamResponse(f"{client.provider}: GET /models is not a model list") from error
+    found = await fetch_list(client, upstream, path, _decode_models, headers)
     return tuple([_entry(row) for row in (found.data if isinstance(found, _ModelList) else found)])
 
 

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.messages import (
     Audio,
     Document,
@@ -31,10 +30,11 @@ from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Re
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
-from providers.remote.exchange import exchange, failure_of
+from providers.remote.exchange import exchange
 from providers.remote.http import HttpClient
 from providers.remote.model_list import KeptModels
 from providers.remote.openai_models import fetch_openai_models
+from providers.remote.question import post_question
 
 __all__ = ["OpenAIResponses"]
 
@@ -130,14 +130,8 @@ class OpenAIResponses:
         """POST /responses/input_tokens."""
         upstream = self._upstream
         body = upstream.render_count(request)
-        with await self._client.post(upstream.count_path, body, stream=False, request_id=request.request_id) as answer:
-            if answer.status != 200:
-                raise await failure_of(self._name, upstream, answer)
-            counted = await answer.body()
-        try:
-            return (_decode_count(counted).input_tokens,)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"{self._name}: the answer to a token count has none") from error
+        reply = await post_question(self._client, upstream, upstream.count_path, body, request_id=request.request_id)
+        return (reply.read(_decode_count, self._name, "token count").input_tokens,)
 
     async def aclose(self) -> None:
         await self._client.aclose()

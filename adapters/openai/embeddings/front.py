@@ -1,6 +1,5 @@
 """Embeddings towards clients."""
 
-from array import array
 from base64 import b64encode
 from typing import Annotated, Literal
 
@@ -8,7 +7,16 @@ import orjson
 from msgspec import Meta
 from msgspec.json import Decoder
 
-from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
+from adapters.canonical.embedding import (
+    CLASSIFICATION,
+    CLUSTERING,
+    DOCUMENT,
+    QUERY,
+    SIMILARITY,
+    EmbeddingRequest,
+    EmbeddingResult,
+    numbers,
+)
 from adapters.canonical.usage import Usage
 from adapters.front import AnswerHead
 from adapters.json_fields import parse_object
@@ -16,9 +24,21 @@ from adapters.openai.prompts import take_prompts
 from adapters.openai.request_fields import take_model
 from adapters.openai.vocabulary import POSITIVE, SHORT_TEXT
 
-__all__ = ["EMBEDDINGS", "TRUNCATE", "EmbeddingsFront", "prompt_usage"]
+__all__ = ["EMBEDDINGS", "INPUT_TYPE", "TRUNCATE", "EmbeddingsFront", "prompt_usage"]
 
 EMBEDDINGS = "openai.embeddings"
+INPUT_TYPE = "input_type"
+_PURPOSES = {
+    "query": QUERY,
+    "search_query": QUERY,
+    "passage": DOCUMENT,
+    "document": DOCUMENT,
+    "search_document": DOCUMENT,
+    "classification": CLASSIFICATION,
+    "clustering": CLUSTERING,
+    "semantic_similarity": SIMILARITY,
+}
+"""The words of NVIDIA, Cohere and Voyage."""
 _FORMAT = Decoder(Literal["float", "base64"])
 TRUNCATE = Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)])
 
@@ -28,15 +48,24 @@ class EmbeddingsFront:
 
     id_prefix = "embd-"
 
+    def client_field(self, name: str) -> str:
+        """The client's spelling of a canonical field."""
+        return INPUT_TYPE if name == "purpose" else name
+
     def parse(self, body: bytes, *, max_depth: int, request_id: str) -> EmbeddingRequest:
-        """Raises InvalidRequest, naming the path."""
+        """Raises InvalidRequest, naming the path.
+
+        `input_type`, which many servers of this dialect have, stays among the extras as well, in the client's word.
+        """
         fields = parse_object(body, max_depth=max_depth)
+        input_type = fields.peek_raw(INPUT_TYPE) or b""
         return EmbeddingRequest(
             model=take_model(fields),
             dialect=EMBEDDINGS,
             inputs=take_prompts(fields, "input"),
             dimensions=fields.take("dimensions", POSITIVE),
             truncate_prompt_tokens=fields.take("truncate_prompt_tokens", TRUNCATE),
+            purpose=_PURPOSES.get(input_type.decode().strip('"')),
             user=fields.take("user", SHORT_TEXT),
             base64=fields.take("encoding_format", _FORMAT) == "base64",
             request_id=request_id,
@@ -59,4 +88,4 @@ def prompt_usage(usage: Usage | None) -> dict[str, int]:
 
 
 def _written(vector: bytes, *, base64: bool) -> str | list[float]:
-    return b64encode(vector).decode() if base64 else array("f", vector).tolist()
+    return b64encode(vector).decode() if base64 else numbers(vector)

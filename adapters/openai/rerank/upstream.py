@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import BadUpstreamResponse
-from adapters.canonical.rerank import RerankRequest, RerankResult, RerankScore
+from adapters.canonical.rerank import RerankRequest, RerankResult, RerankScore, ranked
 from adapters.canonical.usage import Usage
 from adapters.openai.errors import error_from_object
 
@@ -84,19 +84,12 @@ def parse_rerank(request: RerankRequest, body: bytes) -> RerankResult:
     rows = found.results if found.results is not None else found.data
     if rows is None:
         raise BadUpstreamResponse("the upstream sent no scores")
-    scores = [_score(row, len(request.documents)) for row in rows]
-    if len({each.index for each in scores}) != len(scores):
-        raise BadUpstreamResponse("the upstream scored a document twice")
-    wanted = min(len(request.documents), request.top_n or len(request.documents))
-    if len(scores) < wanted:
-        raise BadUpstreamResponse(f"the upstream sent {len(scores)} scores, expected {wanted}")
-    scores.sort(key=lambda each: -each.score)
-    return RerankResult(scores=tuple(scores[:wanted]), usage=_usage(found))
+    return RerankResult(scores=ranked(request, [_score(row) for row in rows]), usage=_usage(found))
 
 
-def _score(row: _Row, documents: int) -> RerankScore:
+def _score(row: _Row) -> RerankScore:
     score = row.relevance_score if row.relevance_score is not None else row.score
-    if score is None or not 0 <= row.index < documents:
+    if score is None:
         raise BadUpstreamResponse(f"the upstream sent no score of document {row.index}")
     return RerankScore(row.index, score)
 

@@ -13,15 +13,18 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from msgspec.structs import replace
 
-from adapters.canonical.errors import BadUpstreamResponse, UnsupportedParameter, UpstreamAuth, UpstreamError
+from adapters.canonical.embedding import QUERY, EmbeddingRequest
+from adapters.canonical.errors import BadUpstreamResponse, UnsupportedParameter, UpstreamAuth
 from adapters.canonical.events import Event
 from adapters.canonical.messages import Text
 from adapters.canonical.request import OutputFormat, Request, Tool
 from adapters.canonical.result import fold
 from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.usage import Usage
 from providers.base import ProviderSettings
 from providers.registry import build
 from providers.remote.bedrock import BedrockProvider
+from providers.remote.bedrock_models import control_url
 from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
 from tests.adapters.bedrock.exchange import event_stream
 from tests.mock_upstream import Answer, MockUpstream
@@ -220,10 +223,86 @@ async def test_beside_tools_such_a_model_can_not_give_a_structured_answer() -> N
             await collect(provider, asked)
 
 
-async def test_there_is_no_list_of_models() -> None:
-    async with connected() as (_, provider):
-        with pytest.raises(UpstreamError, match="no list"):
+MODELS = {
+    "modelSummaries": [
+        {"modelId": "amazon.nova-pro-v1:0", "providerName": "Amazon", "outputModalities": ["TEXT"],
+         "inferenceTypesSupported": ["ON_DEMAND"], "modelLifecycle": {"status": "ACTIVE"}},
+        {"modelId": "anthropic.claude-opus-5", "outputModalities": ["TEXT"],
+         "inferenceTypesSupported": ["INFERENCE_PROFILE"]},
+        {"modelId": "amazon.nova-canvas-v1:0", "outputModalities": ["IMAGE"], "inferenceTypesSupported": ["ON_DEMAND"]},
+    ]
+}  # fmt: skip
+PROFILES = {"inferenceProfileSummaries": [{"inferenceProfileId": "us.anthropic.claude-opus-5", "status": "ACTIVE"}]}
+LISTS = (Answer.json(json.dumps(MODELS).encode()), Answer.json(json.dumps(PROFILES).encode()))
+
+
+async def test_what_can_be_called_by_its_id_or_through_a_profile_is_listed() -> None:
+    async with connected(*LISTS) as (upstream, provider):
+        found = await provider.models()
+        assert await provider.models() == found
+        assert [seen.path for seen in upstream.requests] == [
+            "/foundation-models",
+            "/inference-profiles?maxResults=1000",
+        ]
+        assert upstream.requests[0].headers["authorization"] == "Bearer secret-key"
+    assert [(row.id, row.owned_by) for row in found] == [
+        ("amazon.nova-pro-v1:0", "Amazon"),
+        ("us.anthropic.claude-opus-5", "bedrock"),
+    ]
+
+
+async def test_lists_are_signed_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    async with connected(*LISTS, api_key=None) as (upstream, provider):
+        await provider.models()
+        signed = [seen.headers["authorization"] for seen in upstream.requests]
+    assert all("Credential=AKID/" in each and "/us-east-1/bedrock/aws4_request" in each for each in signed)
+
+
+async def test_an_account_that_may_not_list_is_told() -> None:
+    denied = Answer.json(b'{"message":"not authorized"}', 403, headers={"x-amzn-errortype": "AccessDeniedException"})
+    async with connected(denied) as (_, provider):
+        with pytest.raises(UpstreamAuth):
             await provider.models()
+
+
+def test_lists_are_beside_the_host_that_answers() -> None:
+    assert control_url("https://bedrock-runtime.eu-west-1.amazonaws.com") == "https://bedrock.eu-west-1.amazonaws.com"
+    assert control_url("https://proxy.example") == "https://proxy.example"
+
+
+async def test_titan_is_asked_for_each_text() -> None:
+    answers = [Answer.json(b'{"embedding":[%d],"inputTextTokenCount":3}' % n) for n in (1, 1)]
+    async with connected(*answers) as (upstream, provider):
+        model = "amazon.titan-embed-text-v2:0"
+        assert provider.embedding_fields(model) == {"dimensions"}
+        found = await provider.embed(EmbeddingRequest(model=model, dialect="d", inputs=("a", "b"), dimensions=256))
+        assert {seen.path for seen in upstream.requests} == {"/model/amazon.titan-embed-text-v2%3A0/invoke"}
+        bodies = [json.loads(seen.body) for seen in upstream.requests]
+    assert sorted(body["inputText"] for body in bodies) == ["a", "b"]
+    assert {body["dimensions"] for body in bodies} == {256}
+    assert found.usage == Usage(prompt_tokens=6)
+    assert len(found.vectors) == 2
+
+
+@pytest.mark.parametrize("vectors", [b"[[0.5]]", b'{"float":[[0.5]]}'])
+async def test_cohere_is_asked_in_its_own_words(vectors: bytes) -> None:
+    headers = {"x-amzn-bedrock-input-token-count": "4", "x-amzn-requestid": "aws-9"}
+    answer = Answer.json(b'{"id":"x","embeddings":%b,"texts":["a"]}' % vectors, headers=headers)
+    async with connected(answer) as (upstream, provider):
+        asked = EmbeddingRequest(model="cohere.embed-multilingual-v3", dialect="d", inputs=("a",), purpose=QUERY)
+        found = await provider.embed(asked)
+        assert json.loads(upstream.requests[0].body) == {
+            "texts": ["a"], "input_type": "search_query", "embedding_types": ["float"], "truncate": "NONE",
+        }  # fmt: skip
+    assert (found.usage, found.request_id) == (Usage(prompt_tokens=4), "aws-9")
+
+
+async def test_a_model_that_gives_no_vectors_says_so() -> None:
+    async with connected() as (_, provider):
+        with pytest.raises(UnsupportedParameter, match="no embeddings"):
+            await provider.embed(EmbeddingRequest(model="amazon.nova-pro-v1:0", dialect="d", inputs=("a",)))
 
 
 def test_a_region_is_required() -> None:

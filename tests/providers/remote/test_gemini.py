@@ -11,12 +11,13 @@ import pytest
 import pytest_asyncio
 from google.auth import credentials, exceptions
 
+from adapters.canonical.embedding import EmbeddingRequest
 from adapters.canonical.errors import GatewayError, UpstreamAuth, UpstreamError, UpstreamOverloaded
 from adapters.canonical.events import Event
 from adapters.canonical.messages import Text
 from adapters.canonical.request import Request, Sampling
 from adapters.canonical.result import fold
-from providers.abilities import TokenCounter
+from providers.abilities import Embedder, TokenCounter
 from providers.base import ProviderSettings
 from providers.registry import build
 from providers.remote.gemini import GeminiProvider, vertex_url
@@ -143,7 +144,7 @@ async def test_tokens_are_counted_by_the_upstream() -> None:
         with pytest.raises(UpstreamOverloaded):
             await provider.count_tokens(asked)
         upstream.script(Answer.json(b"{}"))
-        with pytest.raises(GatewayError, match="has none"):
+        with pytest.raises(GatewayError, match="no token count"):
             await provider.count_tokens(asked)
 
 
@@ -151,12 +152,17 @@ async def test_models_that_answer_are_listed_once_a_minute() -> None:
     rows = [
         {"name": "models/gemini-x", "inputTokenLimit": 1000, "supportedGenerationMethods": ["generateContent"]},
         {"name": "models/embed", "supportedGenerationMethods": ["embedContent"]},
+        {"name": "models/veo", "supportedGenerationMethods": ["predictLongRunning"]},
         {"name": "models/gemini-y"},
     ]
     async with connected(Answer.json(json.dumps({"models": rows}).encode())) as (upstream, provider):
         models = await provider.models()
         assert await provider.models() == models
-    assert [(model.id, model.context) for model in models] == [("gemini-x", 1000), ("gemini-y", None)]
+    assert [(model.id, model.context) for model in models] == [
+        ("gemini-x", 1000),
+        ("embed", None),
+        ("gemini-y", None),
+    ]
     assert len(upstream.requests) == 1
     assert upstream.requests[0].path == "/v1/models?pageSize=1000"
 
@@ -244,3 +250,28 @@ def test_a_missing_library_is_named_with_what_brings_it(monkeypatch: pytest.Monk
     with pytest.raises(ImportError, match=r"providers\.v: .* llm-protocol-gateway\[google\]"):
         build(ProviderSettings(name="v", type="gemini", options={"project": "p"}))
     build(ProviderSettings(name="v", type="gemini", api_key="k", options={"project": "p"}))
+
+
+async def test_texts_become_vectors_a_hundred_a_call() -> None:
+    rows = [{"values": [0.5]} for _ in range(100)]
+    full = Answer.json(json.dumps({"embeddings": rows, "usageMetadata": {"promptTokenCount": 5}}).encode())
+    last = Answer.json(b'{"embedding":{"values":[1.0]},"usageMetadata":{"promptTokenCount":2}}')
+    async with connected(full, last) as (upstream, provider):
+        assert isinstance(provider, Embedder)
+        titles = tuple(map(str, range(101)))
+        asked = EmbeddingRequest(model="gemini-embedding-001", dialect="d", inputs=("a",) * 101, titles=titles)
+        found = await provider.embed(asked)
+        assert [seen.path.rpartition(":")[2] for seen in upstream.requests] == ["batchEmbedContents", "embedContent"]
+        assert upstream.requests[0].headers["x-goog-api-key"] == "secret-key"
+        assert json.loads(upstream.requests[1].body)["title"] == "100"
+    assert len(found.vectors) == 101
+    assert found.vectors[-1] != found.vectors[0]
+    assert found.usage is not None
+    assert found.usage.prompt_tokens == 7
+
+
+async def test_one_failed_batch_fails_the_request() -> None:
+    full = Answer.json(json.dumps({"embeddings": [{"values": [0.5]}] * 100}).encode())
+    async with connected(full, refusal(503, "UNAVAILABLE")) as (_, provider):
+        with pytest.raises(UpstreamOverloaded):
+            await provider.embed(EmbeddingRequest(model="m", dialect="d", inputs=("a",) * 300))

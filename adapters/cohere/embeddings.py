@@ -1,0 +1,75 @@
+"""Embeddings towards Cohere: POST /v2/embed."""
+
+from typing import Any
+
+import msgspec
+import orjson
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from adapters.canonical.embedding import (
+    EmbeddingRequest,
+    EmbeddingResult,
+    packed,
+    texts_of,
+)
+from adapters.canonical.errors import BadUpstreamResponse
+from adapters.canonical.usage import Usage
+from adapters.cohere_purposes import input_type
+
+__all__ = ["EMBED_PATH", "MAX_INPUTS", "parse_embeddings", "render_embeddings"]
+
+EMBED_PATH = "/embed"
+MAX_INPUTS = 96
+
+
+class _Vectors(Struct):
+    floats: list[list[float]] | None = msgspec.field(default=None, name="float")
+
+
+class _Units(Struct):
+    input_tokens: float | None = None
+
+
+class _Meta(Struct):
+    billed_units: _Units | None = None
+
+
+class _Body(Struct):
+    embeddings: _Vectors | None = None
+    meta: _Meta | None = None
+
+
+_decode = Decoder(_Body, strict=False).decode
+
+
+def render_embeddings(request: EmbeddingRequest) -> bytes:
+    """Raises InvalidRequest for token ids, UnsupportedParameter for a purpose that Cohere has no word for.
+
+    Too long an input is an error unless the client lets it be cut: the API would cut it.
+    """
+    body: dict[str, Any] = {
+        "model": request.model,
+        "texts": texts_of(request, "Cohere"),
+        "input_type": input_type(request),
+        "embedding_types": ["float"],
+        "truncate": "NONE" if request.truncate_prompt_tokens is None else "END",
+    }
+    if request.truncate_prompt_tokens is not None and request.truncate_prompt_tokens > 0:
+        body["max_tokens"] = request.truncate_prompt_tokens
+    if request.dimensions is not None:
+        body["output_dimension"] = request.dimensions
+    return orjson.dumps(body)
+
+
+def parse_embeddings(request: EmbeddingRequest, body: bytes) -> EmbeddingResult:
+    """Raises BadUpstreamResponse for a missing vector, or one of another size."""
+    try:
+        found = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadUpstreamResponse(f"the upstream sent no embeddings: {error}") from error
+    rows = (found.embeddings.floats if found.embeddings is not None else None) or []
+    units = found.meta.billed_units if found.meta is not None else None
+    tokens = None if units is None or units.input_tokens is None else int(units.input_tokens)
+    usage = None if tokens is None else Usage(prompt_tokens=tokens)
+    return EmbeddingResult(vectors=packed(rows, len(request.inputs)), usage=usage)

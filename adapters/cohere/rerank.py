@@ -1,0 +1,61 @@
+"""Ranks towards Cohere: POST /v2/rerank."""
+
+from typing import Any
+
+import msgspec
+import orjson
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import BadUpstreamResponse
+from adapters.canonical.rerank import RerankRequest, RerankResult, RerankScore, ranked
+from adapters.canonical.usage import Usage
+
+__all__ = ["RERANK_PATH", "parse_rerank", "render_rerank"]
+
+RERANK_PATH = "/rerank"
+
+
+class _Row(Struct):
+    index: int
+    relevance_score: float
+
+
+class _Tokens(Struct):
+    input_tokens: float | None = None
+
+
+class _Meta(Struct):
+    tokens: _Tokens | None = None
+    billed_units: _Tokens | None = None
+
+
+class _Body(Struct):
+    results: list[_Row]
+    meta: _Meta | None = None
+
+
+_decode = Decoder(_Body, strict=False).decode
+
+
+def render_rerank(request: RerankRequest) -> bytes:
+    """The body. `extras` are those of a client of this very API, or of the ones that copy it."""
+    body: dict[str, Any] = {"model": request.model, "query": request.query, "documents": request.documents}
+    if request.top_n is not None:
+        body["top_n"] = request.top_n
+    for name, raw in request.extras.items():
+        body.setdefault(name, orjson.Fragment(raw))
+    return orjson.dumps(body)
+
+
+def parse_rerank(request: RerankRequest, body: bytes) -> RerankResult:
+    """Raises BadUpstreamResponse for scores of documents that there are not."""
+    try:
+        found = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadUpstreamResponse(f"the upstream sent no scores: {error}") from error
+    scores = ranked(request, [RerankScore(row.index, row.relevance_score) for row in found.results])
+    meta = found.meta or _Meta()
+    counts = [each.input_tokens for each in (meta.tokens, meta.billed_units) if each is not None]
+    tokens = next((int(count) for count in counts if count is not None), None)
+    return RerankResult(scores=scores, usage=None if tokens is None else Usage(prompt_tokens=tokens))

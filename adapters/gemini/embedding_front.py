@@ -1,0 +1,136 @@
+"""Embeddings towards clients: embedContent for one content, batchEmbedContents for several.
+
+A content of one text is that text; any other is Gemini's own to read.
+"""
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, EmbeddingResult, numbers
+from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.messages import Opaque
+from adapters.canonical.request import Prompt
+from adapters.front import AnswerHead
+from adapters.gemini.embedding_words import EMBED, PURPOSES, SPELLINGS
+from adapters.gemini.vocabulary import BOOL, TEXT, TOKEN_COUNT
+from adapters.gemini.wire_objects import in_camel_case, object_at, rest_of, take_list, take_object, take_objects
+from adapters.json_fields import JsonObject, parse_object
+
+__all__ = ["BatchEmbedFront", "EmbedFront"]
+
+_CONFIG = "embedContentConfig"
+_MAX_INPUTS = 2048
+
+
+class _Settings(NamedTuple):
+    """What one request says beside its content and title. `extras` of its config have the config's name before them."""
+
+    purpose: str | None
+    dimensions: int | None
+    cut: bool | None
+    extras: dict[str, bytes]
+
+
+class EmbedFront:
+    """POST /v1beta/models/{model}:embedContent. The path names the model."""
+
+    id_prefix = ""
+
+    def client_field(self, name: str) -> str:
+        """The client's spelling of a canonical field."""
+        return SPELLINGS.get(name, name)
+
+    def parse(self, body: bytes, *, max_depth: int, request_id: str) -> EmbeddingRequest:
+        """Raises InvalidRequest, naming the path."""
+        fields = in_camel_case(parse_object(body, max_depth=max_depth))
+        return _request([_one(fields)], request_id)
+
+    def render(self, request: EmbeddingRequest, result: EmbeddingResult, head: AnswerHead) -> bytes:
+        return orjson.dumps({"embedding": {"values": numbers(result.vectors[0])}, **_usage(result)})
+
+
+class BatchEmbedFront:
+    """POST /v1beta/models/{model}:batchEmbedContents. The path names the model; all requests have the same settings."""
+
+    id_prefix = ""
+
+    def client_field(self, name: str) -> str:
+        """The client's spelling of a canonical field."""
+        return SPELLINGS.get(name, name)
+
+    def parse(self, body: bytes, *, max_depth: int, request_id: str) -> EmbeddingRequest:
+        """Raises InvalidRequest, naming the path."""
+        fields = in_camel_case(parse_object(body, max_depth=max_depth))
+        rows = take_list(fields, "requests")
+        if not rows:
+            raise InvalidRequest("requests: expected a request", param="requests")
+        if len(rows) > _MAX_INPUTS:
+            raise InvalidRequest(f"requests: at most {_MAX_INPUTS} in one call", param="requests")
+        return _request([_one(object_at(raw, path)) for raw, path in rows], request_id)
+
+    def render(self, request: EmbeddingRequest, result: EmbeddingResult, head: AnswerHead) -> bytes:
+        rows = [{"values": numbers(vector)} for vector in result.vectors]
+        return orjson.dumps({"embeddings": rows, **_usage(result)})
+
+
+def _request(rows: list[tuple[Prompt | Opaque, str | None, _Settings]], request_id: str) -> EmbeddingRequest:
+    settings = rows[0][2]
+    for i, (_, _, other) in enumerate(rows):
+        if other != settings:
+            path = f"requests[{i}]"
+            raise InvalidRequest(f"{path}: expected the settings of requests[0] beside content and title", param=path)
+    titles = tuple([title for _, title, _ in rows])
+    return EmbeddingRequest(
+        model="",
+        dialect=EMBED,
+        inputs=tuple([content for content, _, _ in rows]),
+        dimensions=settings.dimensions,
+        purpose=settings.purpose,
+        titles=titles if any(titles) else None,
+        truncate_prompt_tokens=CUT_TO_WINDOW if settings.cut else None,
+        cut_is_default=settings.cut is None,
+        request_id=request_id,
+        extras=settings.extras,
+    )
+
+
+def _one(fields: JsonObject) -> tuple[Prompt | Opaque, str | None, _Settings]:
+    """The content, its title and the settings, which may stand in an object of their own."""
+    fields.take("model", TEXT)  # what the path says counts
+    raw = fields.take_raw("content")
+    if raw is None:
+        raise InvalidRequest(f"{fields.at('content')}: this field is required", param=fields.at("content"))
+    content = _content(raw, fields.at("content"))
+    config = take_object(fields, _CONFIG) or JsonObject({}, fields.at(_CONFIG))
+    word = config.take("taskType", TEXT) or fields.take("taskType", TEXT)
+    title = config.take("title", TEXT) or fields.take("title", TEXT)
+    dimensions = config.take("outputDimensionality", TOKEN_COUNT) or fields.take("outputDimensionality", TOKEN_COUNT)
+    cut = config.take("autoTruncate", BOOL)
+    if cut is None:
+        cut = fields.take("autoTruncate", BOOL)
+    extras = {**rest_of(fields), **{f"{_CONFIG}.{name}": value for name, value in rest_of(config).items()}}
+    purpose = None
+    if word is not None and word != "TASK_TYPE_UNSPECIFIED":
+        purpose = PURPOSES.get(word)
+        if purpose is None:
+            path = fields.at("taskType")
+            raise InvalidRequest(f"{path}: expected one of {', '.join(PURPOSES)}", param=path)
+    return content, title, _Settings(purpose, dimensions or None, cut, extras)
+
+
+def _content(raw: bytes, path: str) -> Prompt | Opaque:
+    content = object_at(raw, path)
+    parts = take_objects(content, "parts")
+    if not parts:
+        raise InvalidRequest(f"{path}.parts: expected a part", param=f"{path}.parts")
+    content.take("role", TEXT)
+    if len(parts) == 1 and parts[0].names() == ["text"] and not content.names():
+        return parts[0].require("text", TEXT)
+    return Opaque(type="content", raw=raw, origin=EMBED)
+
+
+def _usage(result: EmbeddingResult) -> dict[str, Any]:
+    """Nothing where the upstream did not say."""
+    tokens = None if result.usage is None else result.usage.prompt_tokens
+    return {} if tokens is None else {"usageMetadata": {"promptTokenCount": tokens, "totalTokenCount": tokens}}

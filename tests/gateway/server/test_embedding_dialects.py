@@ -1,0 +1,224 @@
+"""Vectors through every client's SDK from every house's server: what each is asked, and that nothing is lost."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import ollama
+import openai
+import pytest
+from google import genai
+from google.genai import errors, types
+
+from gateway.config import parse_config
+from gateway.server.app import build_app
+from tests.mock_upstream import Answer, MockUpstream
+
+pytestmark = [
+    pytest.mark.timeout(30),
+    pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning"),  # the SDK's own
+]
+ONE_TRY = "reliability: {retry: {attempts: 1}}\n"
+VECTORS = [[0.5, -1.0], [1.5, 2.0]]
+
+
+def said(body: Any) -> Answer:
+    return Answer.json(json.dumps(body).encode())
+
+
+@dataclass(frozen=True)
+class House:
+    """A kind of provider, what its server answers with, and what it is asked for two texts in two dimensions.
+
+    `query` is what is added, or changed, where the vectors are for queries; None: it can't be told so.
+    """
+
+    kind: str
+    answer: Answer
+    path: str
+    sent: Any
+    query: Any
+    options: str = ""
+    model: str = "m"
+
+
+def gemini_requests(**more: Any) -> Any:
+    common = {"model": "models/m", "outputDimensionality": 2, **more}
+    return {"requests": [{**common, "content": {"parts": [{"text": text}]}} for text in "ab"]}
+
+
+COHERE: dict[str, Any] = {
+    "texts": ["a", "b"], "input_type": "search_document", "embedding_types": ["float"], "truncate": "NONE",
+    "output_dimension": 2,
+}  # fmt: skip
+HOUSES = [
+    House(
+        "openai-compatible",
+        said({"data": [{"index": i, "embedding": v} for i, v in enumerate(VECTORS)], "usage": {"prompt_tokens": 3}}),
+        "/v1/embeddings",
+        {"model": "m", "input": ["a", "b"], "dimensions": 2},
+        None,
+    ),
+    House(
+        "gemini",
+        said({"embeddings": [{"values": v} for v in VECTORS], "usageMetadata": {"promptTokenCount": 3}}),
+        "/v1/models/m:batchEmbedContents",
+        gemini_requests(),
+        gemini_requests(taskType="RETRIEVAL_QUERY"),
+    ),
+    House(
+        "ollama",
+        said({"model": "m", "embeddings": VECTORS, "prompt_eval_count": 3}),
+        "/v1/api/embed",
+        {"model": "m", "input": ["a", "b"], "truncate": False, "dimensions": 2},
+        None,
+    ),
+    House(
+        "cohere",
+        said({"embeddings": {"float": VECTORS}, "meta": {"billed_units": {"input_tokens": 3}}}),
+        "/v1/embed",
+        {"model": "m", **COHERE},
+        {"model": "m", **COHERE, "input_type": "search_query"},
+    ),
+    House(
+        "bedrock",
+        Answer.json(
+            json.dumps({"embeddings": VECTORS}).encode(), headers={"x-amzn-bedrock-input-token-count": "3"}
+        ),
+        "/v1/model/cohere.embed-v4%3A0/invoke",
+        COHERE,
+        {**COHERE, "input_type": "search_query"},
+        ", region: us-east-1",
+        "cohere.embed-v4:0",
+    ),
+]  # fmt: skip
+
+
+@dataclass
+class Stage:
+    url: str
+    upstream: MockUpstream
+    model: str
+
+
+@asynccontextmanager
+async def stage(house: House, answer: Answer | None = None) -> AsyncIterator[Stage]:
+    async with MockUpstream(answer or house.answer) as upstream:
+        row = f"{{type: {house.kind}, base_url: '{upstream.base_url}', api_key: up-key{house.options}}}"
+        text = f"version: 1\nproviders:\n  up: {row}\nstorage: {{url: memory}}\n{ONE_TRY}"
+        app = build_app(parse_config(text, {}, provider_types=[house.kind]))
+        await app.start()
+        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
+        try:
+            port = server.sockets[0].getsockname()[1]
+            yield Stage(f"http://127.0.0.1:{port}", upstream, f"up/{house.model}")
+        finally:
+            server.close()
+            await app.drain(0)
+            await app.aclose()
+
+
+Found = tuple[list[list[float]], int | None]
+
+
+async def through_openai(at: Stage, **more: Any) -> Found:
+    async with openai.AsyncOpenAI(base_url=f"{at.url}/v1", api_key="k", max_retries=0) as sdk:
+        found = await sdk.embeddings.create(model=at.model, input=["a", "b"], dimensions=2, extra_body=more)
+    return [row.embedding for row in found.data], found.usage.prompt_tokens
+
+
+@asynccontextmanager
+async def google(at: Stage) -> AsyncIterator[Any]:
+    sdk = genai.Client(api_key="k", http_options=types.HttpOptions(base_url=at.url))
+    try:
+        yield sdk.aio
+    finally:
+        await sdk.aio.aclose()
+        sdk.close()
+
+
+async def through_gemini(at: Stage, **more: Any) -> Found:
+    async with google(at) as sdk:
+        config = types.EmbedContentConfig(output_dimensionality=2, **more)
+        found = await sdk.models.embed_content(model=at.model, contents=["a", "b"], config=config)
+    tokens = None if found.usage_metadata is None else found.usage_metadata.prompt_token_count
+    return [row.values for row in found.embeddings], tokens
+
+
+async def through_ollama(at: Stage, **more: Any) -> Found:
+    sdk = ollama.AsyncClient(at.url)
+    try:
+        found = await sdk.embed(at.model, ["a", "b"], dimensions=2, **more)
+    finally:
+        await sdk.close()  # type: ignore[no-untyped-call]
+    return [list(row) for row in found.embeddings], found.prompt_eval_count
+
+
+FRONTS = [through_openai, through_gemini, through_ollama]
+
+
+@pytest.mark.parametrize("house", HOUSES, ids=lambda house: house.kind)
+@pytest.mark.parametrize("ask", FRONTS)
+async def test_every_client_gets_every_houses_vectors(house: House, ask: Callable[..., Awaitable[Found]]) -> None:
+    async with stage(house) as at:
+        assert await ask(at) == (VECTORS, 3)
+        [seen] = at.upstream.requests
+    assert seen.path == house.path
+    sent = json.loads(seen.body)
+    if house.kind == "ollama" and ask is through_ollama:
+        assert sent.pop("truncate", None) is None  # its own client said nothing, and its server decides
+        assert sent == {name: value for name, value in house.sent.items() if name != "truncate"}
+    else:
+        assert sent == house.sent
+
+
+@pytest.mark.parametrize("house", HOUSES, ids=lambda house: house.kind)
+@pytest.mark.parametrize("ask", [through_openai, through_gemini])
+async def test_what_the_vectors_are_for_reaches_every_house_that_has_a_word_for_it(
+    house: House, ask: Callable[..., Awaitable[Found]]
+) -> None:
+    said_in_gemini = ask is through_gemini
+    more = {"task_type": "RETRIEVAL_QUERY"} if said_in_gemini else {"input_type": "query"}
+    async with stage(house) as at:
+        if house.query is not None:
+            assert (await ask(at, **more))[0] == VECTORS
+            assert json.loads(at.upstream.requests[0].body) == house.query
+        elif house.kind == "openai-compatible" and not said_in_gemini:
+            await ask(at, **more)
+            assert json.loads(at.upstream.requests[0].body)["input_type"] == "query"  # in the client's own word
+        else:
+            with pytest.raises((errors.ClientError, openai.BadRequestError), match=r"taskType|input_type"):
+                await ask(at, **more)
+            assert not at.upstream.requests
+
+
+async def test_a_word_of_openais_clients_that_nobody_knows_is_refused_where_it_can_not_be_passed_on() -> None:
+    async with stage(HOUSES[3]) as at:
+        with pytest.raises(openai.BadRequestError, match="input_type"):
+            await through_openai(at, input_type="later")
+
+
+async def test_geminis_one_content_and_its_pictures_reach_gemini_alone() -> None:
+    picture = types.Part.from_bytes(data=b"\x89PNG", mime_type="image/png")
+    content = types.Content(role="user", parts=[types.Part(text="a"), picture])
+    one = said({"embedding": {"values": [0.5, -1.0]}})
+    async with stage(HOUSES[1], one) as at, google(at) as sdk:
+        found = await sdk.models.embed_content(model=at.model, contents=content)
+        assert found.embeddings[0].values == [0.5, -1.0]
+        sent = json.loads(at.upstream.requests[0].body)
+        assert sent["content"]["parts"][1]["inline_data"]["data"] == "iVBORw=="  # as the SDK wrote it
+    async with stage(HOUSES[2]) as at, google(at) as sdk:
+        with pytest.raises(errors.ClientError, match="takes texts alone"):
+            await sdk.models.embed_content(model=at.model, contents=content)
+
+
+@pytest.mark.parametrize("house", HOUSES, ids=lambda house: house.kind)
+async def test_a_busy_house_is_googles_error_in_googles_form(house: House) -> None:
+    busy = Answer.json(b'{"error":{"message":"busy","code":503},"message":"busy"}', 503)
+    async with stage(house, busy) as at:
+        with pytest.raises(errors.ServerError) as caught:
+            await through_gemini(at)
+    assert (caught.value.code, caught.value.status) == (503, "UNAVAILABLE")
