@@ -22,7 +22,16 @@ from local_engine.philox import uniforms
 from local_engine.sampling import SamplingParams
 from local_engine.sequence import Sequence
 
-__all__ = ["LOGPROB_FLOOR", "Candidate", "SamplerRow", "candidates", "sample", "score", "top_p_at"]
+__all__ = [
+    "LOGPROB_FLOOR",
+    "Candidate",
+    "SamplerRow",
+    "candidates",
+    "forbidden_ids",
+    "sample",
+    "score",
+    "top_p_at",
+]
 
 # What -inf is reported as: JSON cannot hold an infinity.
 LOGPROB_FLOOR = -9999.0
@@ -173,7 +182,7 @@ def _shape_distribution(logits: Tensor, rows: SequenceOf[SamplerRow]) -> bool:
     shaped = False
     for index, row in enumerate(rows):
         sampling = row.sampling
-        forbidden = _forbidden(row)
+        forbidden = forbidden_ids(row)
         if sampling.logit_bias:
             ids = torch.tensor(list(sampling.logit_bias), device=logits.device)
             logits[index, ids] += torch.tensor(list(sampling.logit_bias.values()), device=logits.device)
@@ -192,7 +201,7 @@ def _shape_distribution(logits: Tensor, rows: SequenceOf[SamplerRow]) -> bool:
     return _apply_masks(logits, rows) or shaped
 
 
-def _forbidden(row: SamplerRow) -> list[int]:
+def forbidden_ids(row: SamplerRow) -> list[int]:
     """The tokens that must not come next: end tokens too early, bad words and the ends of begun ones."""
     sampling, sequence = row.sampling, row.sequence
     forbidden = list(sequence.stop_ids) if row.position < sampling.min_tokens else []
