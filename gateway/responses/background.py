@@ -142,7 +142,8 @@ class Background:
     async def recover(self, stores: "Stores") -> None:
         """Ends what dead processes left. To be called when the database is opened."""
         await self.end_orphans(stores)
-        self._keeper = asyncio.get_running_loop().create_task(self._keep_alive(stores))
+        if not self._stopping:
+            self._keeper = asyncio.get_running_loop().create_task(self._keep_alive(stores))
 
     async def drain(self, seconds: float | None) -> bool:
         """Waits for what runs, at most so long; then the rest fails. Tells whether there was a rest."""

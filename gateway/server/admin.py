@@ -42,5 +42,7 @@ def reload_table(reload: Callable[[], Awaitable[None]] | None) -> AdminTable:
 
 async def _for_admins(handler: Handler, exchange: Exchange) -> web.StreamResponse:
     if exchange.key is not None and not exchange.key.admin:
-        raise PermissionDenied("this key may not call the admin routes", code="not_an_admin")
+        raise PermissionDenied(
+            "the admin routes need a key with admin: true, and this one has not", code="not_an_admin"
+        )
     return await handler(exchange)

@@ -124,6 +124,11 @@ class App:
         """What serves the admin port; None: there is none, and the main one has the admin routes."""
         self.connections = Connections(service)
 
+    @property
+    def running(self) -> int:
+        """How many requests are being served, in the background as well."""
+        return self.service.active + self._stateful.in_background
+
     def snapshot(self) -> Snapshot | None:
         """What was counted; None: nothing is."""
         return self._observed.metrics.snapshot() if self._observed.metrics is not None else None

@@ -50,7 +50,7 @@ class Live:
         self._build = build
         self._reloaded = reloaded
         self._reloading = asyncio.Lock()
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._retiring: dict[asyncio.Task[None], App] = {}
         self.main = _Current(lambda: self.app.service)
         self.admin = _Current(lambda: self.app.admin or self.app.service)
 
@@ -76,8 +76,13 @@ class Live:
             self.app, self._config = new, config
             new.log.write("reloaded", {})
             task = asyncio.create_task(self._retire(old))
-            self._retiring.add(task)
-            task.add_done_callback(self._retiring.discard)
+            self._retiring[task] = old
+            task.add_done_callback(lambda done: self._retiring.pop(done))
+
+    @property
+    def running(self) -> int:
+        """How many requests are being served, also of what served before."""
+        return self.app.running + sum(old.running for old in self._retiring.values())
 
     async def drain(self, seconds: float) -> None:
         """Ends what serves now, and what still finishes from before."""

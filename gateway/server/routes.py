@@ -24,7 +24,7 @@ Handler = Callable[[Exchange], Awaitable[web.StreamResponse]]
 class Route:
     """What serves the methods of one path. `front` is the dialect of its errors; None is OpenAI's.
 
-    `label` is the path in the table, by which telemetry counts; `Routes` sets it.
+    `label` is the path in the table, without a query, by which telemetry counts; `Routes` sets it.
     """
 
     methods: Mapping[str, Handler]
@@ -34,7 +34,7 @@ class Route:
 
 class Routes:
     def __init__(self, table: Mapping[str, Route]) -> None:
-        labelled = {path: replace(route, label=path) for path, route in table.items()}
+        labelled = {path: replace(route, label=path.partition("?")[0]) for path, route in table.items()}
         self._exact = {path: route for path, route in labelled.items() if "*" not in path}
         self._named = {path: route for path, route in labelled.items() if "*" in path}
         self._starts = sorted({path.partition("*")[0] for path in self._named})

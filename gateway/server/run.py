@@ -121,6 +121,7 @@ class _Process:
             if self._siblings is None:
                 tell_stopping()
             servers[0].close()
+            self._say_what_runs()
             await live.drain(self._config.server.drain_s)
         finally:
             for server in servers:
@@ -132,6 +133,15 @@ class _Process:
                 await self._siblings.aclose()
             await live.aclose()
         return 0
+
+    def _say_what_runs(self) -> None:
+        """For whoever waits for the process to end."""
+        count = self._live.running
+        if count:
+            requests = "1 request" if count == 1 else f"{count} requests"
+            again = "" if self._siblings is not None else "; a second signal ends them at once"
+            limit_s = self._config.server.drain_s
+            print(f"gateway: stopping: waits up to {limit_s:g} s for {requests}{again}", file=sys.stderr, flush=True)
 
     async def _listen(self, connections: Connections, listening: socket.socket) -> asyncio.Server:
         loop = asyncio.get_running_loop()

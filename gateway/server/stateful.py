@@ -111,6 +111,11 @@ class Stateful:
         except NotReady as error:  # it may come up later; requests that need it are told until then
             self._log.fault(error, place="storage")
 
+    @property
+    def in_background(self) -> int:
+        """How many responses are being made in the background."""
+        return self._background.count
+
     async def drain(self, seconds: float | None) -> bool:
         """Lets the work in the background go on, at most so long (None: to its end).
 

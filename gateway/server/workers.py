@@ -139,7 +139,8 @@ class Workers:
                 continue
             worker.pause_s = _FIRST_PAUSE_S if lived_s > _STEADY_S else min(worker.pause_s * 2, _LONGEST_PAUSE_S)
             worker.due = time.monotonic() + (0 if lived_s > _STEADY_S else worker.pause_s)
-            print(f"gateway: worker {worker.number} has ended, and is started again", file=sys.stderr, flush=True)
+            who = f"worker {worker.number}" if worker.number < self._count else "the local models' process"
+            print(f"gateway: {who} has ended, and is started again", file=sys.stderr, flush=True)
         if failed or (self._stopping and all(worker.pid is None for worker in self._workers[: self._count])):
             _send(self._workers, signal.SIGTERM)  # the engine goes last: running requests still need it
         return failed

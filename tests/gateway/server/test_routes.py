@@ -55,6 +55,17 @@ def test_a_name_where_only_verbs_are_known_leads_nowhere() -> None:
     assert ROUTES.find("/v1beta/models/m:other", "")[0] is None
 
 
+def test_telemetry_counts_a_route_without_its_query() -> None:
+    assert route_label("/v1/models/m:stream", "alt=sse") == "/v1/models/*:stream"
+    assert route_label("/v1/chat", "") == "/v1/chat"
+
+
+def route_label(path: str, query: str) -> str:
+    found, _ = ROUTES.find(path, query)
+    assert found is not None
+    return found.label
+
+
 def test_only_what_is_written_out_may_be_logged_as_it_is() -> None:
     assert ROUTES.is_written_out("/v1/chat")
     assert not ROUTES.is_written_out("/v1/models/*")

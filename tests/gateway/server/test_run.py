@@ -142,6 +142,8 @@ async def test_what_outlives_the_drain_is_told_and_cut(tmp_path: Path) -> None:
             answer = await asking
         assert answer.status_code == 503
         assert await asyncio.to_thread(process.wait, 10) == 0
+        assert process.stderr is not None
+        assert "gateway: stopping: waits up to 0.1 s for 1 request; a second signal ends" in process.stderr.read()
         connection.close()
     upstream.close()
 
@@ -353,6 +355,7 @@ def test_local_models_of_several_processes_run_in_one_more_which_is_replaced_whe
         until_told(address, "nowhere.gguf")
         process.send_signal(signal.SIGTERM)
         assert process.wait(15) == 0
+        assert "gateway: the local models' process has ended, and is started again" in process.stderr.read()
     finally:
         process.kill()
         process.communicate()
