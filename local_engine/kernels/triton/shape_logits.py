@@ -26,7 +26,7 @@ from local_engine.kernels.triton.shapes import FLOATS, expect
 
 __all__ = ["CANDIDATES", "PART", "ShapedLogits", "shape_logits"]
 
-PART = 4096
+PART = 2048
 """Tokens of a part."""
 CANDIDATES = 4096
 """Numbers behind a row's V: room for the likeliest of them side by side, see `draw_tokens`."""

@@ -8,10 +8,8 @@ import io
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
@@ -22,6 +20,8 @@ from local_engine.kernels.triton.gated_activation import gated_activation_kernel
 from local_engine.kernels.triton.paged_decode import paged_decode_combine_kernel, paged_decode_kernel
 from local_engine.kernels.triton.paged_prefill import paged_prefill_kernel
 from local_engine.kernels.triton.rope_kv_write import rope_kv_write_kernel
+from tests.local_engine.kernels.triton.compiled_case import Case
+from tests.local_engine.kernels.triton.compiled_sampler import SAMPLER_CASES
 
 __all__ = ["CompiledKernel", "compiled_kernels"]
 
@@ -37,19 +37,6 @@ class CompiledKernel:
     registers: int
     spill_bytes: int
     has_mma: bool
-
-
-@dataclass(frozen=True)
-class Case:
-    """One specialisation: the types of the arguments in order, the constants, and how the launcher launches it."""
-
-    name: str
-    kernel: Any
-    types: Sequence[str]
-    constants: Mapping[str, object]
-    warps: int = 4
-    stages: int = 3
-    least_arch: int = 80
 
 
 _MULTIPLES_OF_16 = ("hidden_size", "width", "head_dim", "rotary_dim")
@@ -151,6 +138,7 @@ _CASES = [
         warps=8,
         stages=2,
     ),
+    *SAMPLER_CASES,
 ]
 
 
