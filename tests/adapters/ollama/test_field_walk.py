@@ -362,4 +362,6 @@ def test_every_field_of_an_embedding_reaches_ollama() -> None:
     asked = EmbedFront().parse(json.dumps(body).encode(), max_depth=64, request_id="r")
     assert json.loads(render_embeddings(asked)) == body
     one = EmbeddingsFront().parse(b'{"model":"m","prompt":"a"}', max_depth=64, request_id="r")
-    assert json.loads(render_embeddings(one)) == {"model": "m", "input": ["a"], "truncate": False}
+    assert json.loads(render_embeddings(one)) == {"model": "m", "input": ["a"]}  # the server decides
+    whole = EmbedFront().parse(b'{"model":"m","input":"a","truncate":false}', max_depth=64, request_id="r")
+    assert json.loads(render_embeddings(whole)) == {"model": "m", "input": ["a"], "truncate": False}
