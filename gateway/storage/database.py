@@ -1,7 +1,8 @@
 """One database behind SQLAlchemy: connections, transactions, and what an error of it means to a client.
 
-SQLite has one writer at a time: writes wait for each other here, in order, instead of failing there. In memory there is
-one connection, so reads wait as well. PostgreSQL sorts this out itself.
+SQLite has one writer at a time: writes wait for each other here, in order, instead of failing there. Of several
+processes on one file each looks now and then whether it is free, and who writes without a break may keep the others
+out; so none does. In memory there is one connection, so reads wait as well. PostgreSQL sorts this out itself.
 """
 
 import asyncio
@@ -29,7 +30,12 @@ T = TypeVar("T")
 _DRIVER = "sqlite+aiosqlite"
 _CONNECTIONS = 8
 _BUSY_MS = 10_000
-_PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", f"busy_timeout={_BUSY_MS}")
+_PRAGMAS = (f"busy_timeout={_BUSY_MS}", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON")
+_LOOK_S = 1.0
+_MAX_SHARE = 0.7
+"""A process that has written for so much of the last second leaves a gap."""
+_GAP_S = 0.11
+"""SQLite looks every 0.1 s whether a file is free."""
 _WRITES = "writes"
 
 
@@ -41,6 +47,9 @@ class Database:
         self._reader = _reader(place) or engine
         self._place = place
         self._writer = asyncio.Lock()
+        self._since = 0.0
+        self._written_s = 0.0
+        """For how long it has written since then."""
         self._operations: set[asyncio.Task[Any]] = set()
 
     @classmethod
@@ -83,12 +92,28 @@ class Database:
     @asynccontextmanager
     async def writing(self) -> AsyncGenerator[AsyncConnection, None]:
         """A transaction, committed at the end of the block. Raises NotReady where the database fails."""
-        async with nullcontext() if self.is_shared else self._writer:
+        async with nullcontext() if self.is_shared else self._turn():
             with _told():
                 async with self._engine.connect() as connection:
                     await connection.execution_options(**{_WRITES: True})
                     async with connection.begin():
                         yield connection
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None, None]:
+        """To write."""
+        clock = asyncio.get_running_loop().time
+        async with self._writer:
+            passed_s = clock() - self._since
+            if passed_s >= _LOOK_S:
+                if self._written_s > _MAX_SHARE * passed_s and isinstance(self._place, FilePlace):
+                    await asyncio.sleep(_GAP_S)
+                self._since, self._written_s = clock(), 0.0
+            began = clock()
+            try:
+                yield
+            finally:
+                self._written_s += clock() - began
 
     async def to_its_end(self, operation: Coroutine[Any, Any, T]) -> T:
         """Waits for an operation that goes on when the waiting task is cancelled."""

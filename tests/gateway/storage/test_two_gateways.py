@@ -1,0 +1,56 @@
+"""Two gateways on one SQLite file: both write, neither keeps the other one out, and nothing is lost."""
+
+import asyncio
+import itertools
+from pathlib import Path
+
+from sqlalchemy import func, insert, select
+
+from gateway.storage.database import Database
+from gateway.storage.place import FilePlace
+from gateway.storage.schema import USAGE_GROUPS
+
+ROW = {"first": 1.0, "last": 2.0, "count": 1, "rows": b"[]"}
+
+
+async def write(database: Database) -> None:
+    async with database.writing() as connection:
+        await connection.execute(insert(USAGE_GROUPS), [ROW])
+
+
+async def test_one_writes_all_it_has_while_the_other_one_writes_without_a_break(tmp_path: Path) -> None:
+    place = FilePlace(tmp_path / "gateway.db")
+    busy, calm = await asyncio.gather(Database.open(place), Database.open(place))
+    written = itertools.count()
+    done = asyncio.Event()
+
+    async def write_on() -> None:
+        while not done.is_set():
+            await write(busy)
+            next(written)
+
+    async with asyncio.timeout(30):
+        writers = [asyncio.ensure_future(write_on()) for _ in range(5)]
+        for _ in range(20):
+            await write(calm)
+        done.set()
+        await asyncio.gather(*writers)
+    async with calm.reading() as connection:
+        rows = (await connection.execute(select(func.count()).select_from(USAGE_GROUPS))).scalar_one()
+    assert rows == 20 + next(written)
+    await asyncio.gather(busy.aclose(), calm.aclose())
+
+
+async def test_who_writes_without_a_break_makes_one_in_which_another_process_gets_its_turn(tmp_path: Path) -> None:
+    database = await Database.open(FilePlace(tmp_path / "gateway.db"))
+    loop = asyncio.get_running_loop()
+    times: list[float] = [loop.time()]
+
+    async def write_on() -> None:
+        while times[-1] - times[0] < 1.3:
+            await write(database)
+            times.append(loop.time())
+
+    await asyncio.gather(*[write_on() for _ in range(3)])
+    assert max(later - earlier for earlier, later in itertools.pairwise(times)) > 0.1
+    await database.aclose()
