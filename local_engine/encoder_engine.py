@@ -7,6 +7,7 @@ thousand texts does not hold up one of a single text.
 import asyncio
 import logging
 import threading
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
@@ -23,6 +24,8 @@ __all__ = ["EncoderEngine", "EncoderModel"]
 
 _logger = logging.getLogger(__name__)
 _RETRY_S = 1.0
+# How long the end of a process waits for the batch that runs.
+_EXIT_WAIT_S = 5.0
 
 
 class EncoderModel(Protocol):
@@ -64,7 +67,8 @@ class _Job:
 
 
 class EncoderEngine:
-    """Implements `Encoder`. The constructor starts the thread, `aclose` ends it.
+    """Implements `Encoder`. The constructor starts the thread, `aclose` ends it. A process that exits without `aclose`
+    is held up for the batch that runs, and no more.
 
     Bounds: `max_sequences + queue` requests, `max_batch_tokens` tokens a batch (one input may be longer).
     """
@@ -76,10 +80,11 @@ class EncoderEngine:
         self._threads = config.threads
         self._jobs: deque[_Job] = deque()
         self._changed = threading.Condition()
-        self._closing = False
+        self._closing = threading.Event()
         self._tokens = self._finished = self._failed = self._aborted = 0
         self._thread = threading.Thread(target=self._run, name="local-encoder", daemon=True)
         self._thread.start()
+        weakref.finalize(self, _end_thread, self._changed, self._closing, self._jobs, self._thread)
 
     @property
     def info(self) -> EncoderInfo:
@@ -91,7 +96,7 @@ class EncoderEngine:
         self._check(inputs, dimensions)
         job = _Job(inputs, np.empty((len(inputs), info.size), np.float32), asyncio.get_running_loop())
         with self._changed:
-            if self._closing:
+            if self._closing.is_set():
                 raise EngineClosed("the engine is stopping and takes no more requests")
             if len(self._jobs) >= self._limit:
                 raise QueueFull(limit=self._limit, retry_after_s=_RETRY_S)
@@ -122,7 +127,7 @@ class EncoderEngine:
     async def aclose(self, *, drain: bool = False) -> None:
         """See `Encoder.aclose`. May be called again, also to cut a drain short."""
         with self._changed:
-            self._closing = True
+            self._closing.set()
             if not drain:
                 self._end_all(EngineClosed("the engine was stopped"))
             self._changed.notify()
@@ -155,14 +160,14 @@ class EncoderEngine:
         except Exception as error:  # the thread's edge: callers must hear of a defect, or they would wait for ever
             _logger.exception("the encoder stopped")
             with self._changed:
-                self._closing = True
+                self._closing.set()
                 self._end_all(GenerationFailed(f"the engine stopped: {error}"))
 
     def _next_batch(self) -> list[tuple[_Job, int]] | None:
         """Inputs to compute together: of each request in turn, until the tokens are enough. None: the end."""
         with self._changed:
             while not self._jobs:
-                if self._closing:
+                if self._closing.is_set():
                     return None
                 self._changed.wait()
             batch: list[tuple[_Job, int]] = []
@@ -222,6 +227,18 @@ class EncoderEngine:
         while self._jobs:
             self._aborted += 1
             self._jobs.popleft().end(error)
+
+
+def _end_thread(
+    changed: threading.Condition, closing: threading.Event, jobs: deque[_Job], thread: threading.Thread
+) -> None:
+    """When the process ends: a thread that is in torch while the interpreter goes would end it with an abort."""
+    with changed:
+        closing.set()
+        jobs.clear()
+        changed.notify()
+    if thread is not threading.current_thread():
+        thread.join(_EXIT_WAIT_S)
 
 
 def _cut(rows: Rows, dimensions: int, *, normalized: bool) -> Rows:

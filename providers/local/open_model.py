@@ -43,6 +43,10 @@ def _load_encoder(
         raise InvalidRequest(f"models.{name}.adapters: only models that generate take adapters")
     if settings.speculative is not None:
         raise InvalidRequest(f"models.{name}.speculative: only models that generate guess tokens")
+    if settings.weights in ("int8", "int4"):
+        raise InvalidRequest(
+            f"models.{name}.weights: {settings.weights} is for models that generate; say float32 or bfloat16"
+        )
     config = engine_config(settings, shared)
     if shared.scheduler.max_batch_tokens is None:
         config = replace(config, max_batch_tokens=_BATCH_TOKENS)

@@ -1,9 +1,12 @@
 """The encoder's thread: turns, bounds, faults and the end."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from local_engine.encoder_engine import EncoderEngine
 from local_engine.encoding import EncoderInfo, EncoderInput
 from local_engine.errors import ContextOverflow, EngineClosed, GenerationFailed, InvalidInput, QueueFull
 
+ROOT = Path(__file__).parents[2]
 INFO = EncoderInfo(kind="embedding", vocab_size=100, max_tokens=20, size=4, dimensions=(2,))
 
 
@@ -196,3 +200,33 @@ async def test_closing_ends_what_waits_and_draining_lets_it_end() -> None:
         await second
     model.gate.set()
     await closing
+
+
+EXITS = """\
+import asyncio, time
+import torch
+from local_engine.config import EngineConfig
+from local_engine.encoder_engine import EncoderEngine
+from local_engine.encoding import EncoderInfo, EncoderInput
+begun = asyncio.Event()
+class Slow:
+    info = EncoderInfo(kind="embedding", vocab_size=100, max_tokens=20, size=1)
+    def rows(self, inputs):
+        loop.call_soon_threadsafe(begun.set)
+        time.sleep(0.3)
+        print("the batch ended", flush=True)
+        return torch.ones(len(inputs), 1)
+async def main():
+    global loop
+    loop = asyncio.get_running_loop()
+    encoder = EncoderEngine(Slow(), EngineConfig(max_batch_tokens=1))
+    task = asyncio.ensure_future(encoder.encode([EncoderInput((1,)), EncoderInput((2,))]))
+    await begun.wait()
+    return encoder, task
+kept = asyncio.run(main())
+"""
+
+
+def test_the_end_of_the_process_waits_for_the_batch_that_runs_and_no_more() -> None:
+    done = subprocess.run([sys.executable, "-c", EXITS], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "the batch ended\n"), done.stderr

@@ -71,6 +71,14 @@ async def test_texts_and_token_ids_become_the_models_vectors(tmp_path: Path) -> 
     assert result.usage.prompt_tokens == 4 + 4 + 7
 
 
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+async def test_packed_weights_are_refused_by_name(weights: str, tmp_path: Path) -> None:
+    write_encoder(tmp_path)
+    async with serving(tmp_path, weights=weights) as provider:
+        with pytest.raises(NotReady, match=rf"models\.m\.weights: {weights} is for models that generate"):
+            await provider.embed(asked("red"))
+
+
 @pytest.mark.parametrize("text", ["red " * 50, (4,) * 41])
 async def test_a_text_that_is_too_long_is_refused_with_both_numbers(text: Prompt, tmp_path: Path) -> None:
     write_encoder(tmp_path)
