@@ -8,6 +8,7 @@ from msgspec.json import Decoder
 
 from adapters.anthropic.content import take_cache
 from adapters.anthropic.vocabulary import BOOL, MESSAGES, NAME, OBJECT, RAW_LIST, RAW_OBJECT, TEXT
+from adapters.call_objects import NO_PARAMETERS, allowed_tools
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import CacheHint, ProviderData
 from adapters.canonical.request import AUTO, NONE, REQUIRED, Request, Tool, ToolChoice
@@ -16,11 +17,9 @@ from adapters.json_fields import JsonObject, decode_at
 __all__ = ["cache_object", "take_tool_choice", "take_tools", "tool_choice_object", "tool_objects"]
 
 _CUSTOM = (None, "custom")
-_NO_PARAMETERS = b'{"type":"object","properties":{}}'
 _MODES = {"auto": AUTO, "any": REQUIRED, "tool": REQUIRED, "none": NONE}
 _WORDS = {AUTO: "auto", REQUIRED: "any", NONE: "none"}
 _TYPED = Decoder(dict[str, Raw])
-_REFERENCE = Decoder(dict[str, Any])
 
 
 def take_tools(body: JsonObject) -> tuple[Tool, ...] | None:
@@ -77,21 +76,9 @@ def take_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> tuple[
 
 def tool_objects(request: Request) -> list[Any] | None:
     """The declarations for the upstream, None for no tools. With `allowed_tools` only those that are allowed."""
-    tools = request.tools
-    if tools is None:
+    if request.tools is None:
         return None
-    allowed = None if request.tool_choice is None else request.tool_choice.allowed
-    if allowed is not None:
-        names = {_name_in(reference) for reference in allowed}
-        tools = tuple([tool for tool in tools if tool.name in names])
-    return [_tool_object(tool, request.dialect) for tool in tools]
-
-
-def _name_in(reference: bytes) -> object:
-    """The name in a reference to a tool, which dialects put at different depths."""
-    found = _REFERENCE.decode(reference)
-    inner = found.get(str(found.get("type")))
-    return inner.get("name") if isinstance(inner, dict) else found.get("name")
+    return [_tool_object(tool, request.dialect) for tool in allowed_tools(request)]
 
 
 def _tool_object(tool: Tool, dialect: str) -> Any:
@@ -115,7 +102,7 @@ def _tool_object(tool: Tool, dialect: str) -> Any:
 def _object_schema(schema: bytes | None) -> bytes:
     """The schema as it came. One that does not say so is told to be an object's, which the API demands."""
     if schema is None:
-        return _NO_PARAMETERS
+        return NO_PARAMETERS
     try:
         if "type" in _TYPED.decode(schema):
             return schema

@@ -1,27 +1,21 @@
 """The conversation towards Anthropic: canonical messages -> the system prompt and alternating turns.
 
-Turns of one role that follow each other are one. In a user turn the results of tool calls come first. Text that says
-nothing is left out; the name of a user stands before what it said (`ann: hi`). System messages that lead are the system
-prompt; later ones stay where they are for a client of this dialect, and are a user's text marked as the system's for
-others.
+Text that says nothing is left out. System messages that are not first stay where they are for a client of this dialect,
+and are a user's text marked as the system's for others.
 """
 
 from collections.abc import Iterator
 from typing import Any, assert_never
 
 import orjson
-from msgspec import DecodeError, Raw
-from msgspec.json import Decoder
 
+from adapters.alternating_turns import Block, Turn, alternating_turns, parted, texts_in
 from adapters.anthropic.media import document_block, file_block, image_block
 from adapters.anthropic.tools import cache_object
 from adapters.anthropic.vocabulary import MESSAGES
-from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.call_objects import arguments_object
+from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.messages import (
-    ASSISTANT,
-    DEVELOPER,
-    SYSTEM,
-    USER,
     Audio,
     Document,
     File,
@@ -35,41 +29,18 @@ from adapters.canonical.messages import (
     ToolCall,
     ToolResult,
     Video,
-    text_of,
 )
 from adapters.canonical.request import Request
 
 __all__ = ["Conversation", "conversation_of"]
 
-_INSTRUCTIONS = (SYSTEM, DEVELOPER)
-_ARGUMENTS = Decoder(dict[str, Raw])
 _THOUGHTS = ("thinking", "redacted_thinking")
-
-Block = dict[str, Any] | orjson.Fragment
-"""A block, or one that only its own dialect understands, as it came."""
-
-
-class _Turn:
-    __slots__ = ("blocks", "results", "role")
-
-    def __init__(self, role: str) -> None:
-        self.role = role
-        self.results: list[Block] = []
-        self.blocks: list[Block] = []
-
-    @property
-    def content(self) -> list[Block]:
-        return self.results + self.blocks
-
-    @property
-    def calls(self) -> list[str]:
-        return [block["id"] for block in _known(self.blocks) if block["type"] == "tool_use"]
 
 
 class Conversation:
-    """`system` and the content of `turns` are blocks."""
+    """`system` and the content of turns are blocks."""
 
-    def __init__(self, system: list[Block], turns: list[_Turn]) -> None:
+    def __init__(self, system: list[Block], turns: list[Turn]) -> None:
         self.system = system
         self._turns = turns
 
@@ -79,7 +50,7 @@ class Conversation:
     def blocks(self) -> Iterator[dict[str, Any]]:
         """Those of all turns that we know, in order."""
         for turn in self._turns:
-            yield from _known(turn.content)
+            yield from [block for block in turn.content if isinstance(block, dict)]
 
     @property
     def lost_its_thoughts(self) -> bool:
@@ -95,63 +66,32 @@ def conversation_of(request: Request, provider: str) -> Conversation:
 
     Raises InvalidRequest for results and calls that do not belong together, naming the id.
     """
-    messages = request.messages or ()
-    leading = next((i for i, message in enumerate(messages) if message.role not in _INSTRUCTIONS), len(messages))
-    system = [block for message in messages[:leading] for block in _text_blocks(message)]
+    leading, rest = parted(request.messages or ())
     writer = _Writer(request.dialect, provider)
-    for message in messages[leading:]:
-        writer.add(message)
-    turns = writer.turns
-    if not turns:
-        raise InvalidRequest("messages: expected a message beside the system's", param="messages")
-    _check_results(turns)
-    return Conversation(system, turns)
+    system = [block for message in leading for part in texts_in(message) for block in writer.blocks(part)]
+    return Conversation(system, alternating_turns(rest, writer, keeps_instructions=request.dialect == MESSAGES))
 
 
 class _Writer:
+    house = "Anthropic"
+
     def __init__(self, dialect: str, provider: str) -> None:
-        self.turns: list[_Turn] = []
         self._dialect = dialect
         self._provider = provider
 
-    def add(self, message: Message) -> None:
-        match message.role:
-            case "user" | "tool":
-                role = USER
-            case "assistant":
-                role = ASSISTANT
-            case "system" | "developer":
-                self._add_instruction(message)
-                return
-            case unknown:
-                raise UnsupportedParameter(f"messages: Anthropic has no role {unknown}", param="messages")
-        name = message.name if message.role == USER else None
+    def written(self, message: Message) -> Iterator[tuple[Part, list[Block]]]:
         for part in message.parts:
-            block = self._block(part)
-            if block is None:
-                continue
-            if name is not None and isinstance(part, Text) and isinstance(block, dict):
-                block["text"], name = f"{name}: {part.text}", None
-            turn = self._turn(role)
-            (turn.results if isinstance(part, ToolResult) else turn.blocks).append(block)
+            yield part, self.blocks(part)
 
-    def _turn(self, role: str) -> _Turn:
-        if not self.turns or self.turns[-1].role != role:
-            self.turns.append(_Turn(role))
-        return self.turns[-1]
+    def text(self, text: str) -> Block:
+        return {"type": "text", "text": text}
 
-    def _add_instruction(self, message: Message) -> None:
-        if self._dialect == MESSAGES:
-            blocks = _text_blocks(message)
-            if blocks:
-                self._turn(SYSTEM).blocks += blocks
-            return
-        text = text_of(message.parts)
-        if text.strip():
-            self._turn(USER).blocks.append({"type": "text", "text": f"<system>\n{text}\n</system>"})
+    def blocks(self, part: Part) -> list[Block]:
+        """One block, or none for what says nothing, or is not this provider's to read."""
+        block = self._block(part)
+        return [] if block is None else [block]
 
     def _block(self, part: Part) -> Block | None:
-        """None for what says nothing, or is not this provider's to read."""
         found: dict[str, Any] | None
         match part:
             case Text() | Refusal():
@@ -159,8 +99,7 @@ class _Writer:
             case Reasoning():
                 return self._thought(part)
             case ToolCall():
-                arguments = _arguments(part)
-                found = {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments}
+                found = {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments_object(part)}
             case ToolResult():
                 found = self._result(part)
             case Image():
@@ -201,10 +140,6 @@ class _Writer:
         return found
 
 
-def _known(blocks: list[Block]) -> list[dict[str, Any]]:
-    return [block for block in blocks if isinstance(block, dict)]
-
-
 def _content(blocks: list[Block]) -> Any:
     """One plain text is a string; anything else a list of blocks."""
     if len(blocks) == 1:
@@ -212,19 +147,6 @@ def _content(blocks: list[Block]) -> Any:
         if isinstance(only, dict) and only.keys() == {"type", "text"}:
             return only["text"]
     return blocks
-
-
-def _text_blocks(message: Message) -> list[Block]:
-    """The blocks of an instruction, which are text."""
-    found: list[Block] = []
-    for part in message.parts:
-        if not isinstance(part, Text):
-            raise UnsupportedParameter(f"messages: a {message.role} message holds text alone", param="messages")
-        block = _text_block(part)
-        if block is not None:
-            _add_fields(block, part)
-            found.append(block)
-    return found
 
 
 def _text_block(part: Text | Refusal) -> dict[str, Any] | None:
@@ -244,40 +166,3 @@ def _add_fields(block: dict[str, Any], part: Part) -> None:
     if part.provider_data is not None and part.provider_data.origin == MESSAGES:
         for name, raw in part.provider_data.fields.items():
             block.setdefault(name, orjson.Fragment(raw))
-
-
-def _arguments(call: ToolCall) -> orjson.Fragment:
-    """The input object, as the text that it came in."""
-    text = call.arguments.strip() or "{}"
-    try:
-        _ARGUMENTS.decode(text)
-    except (DecodeError, RecursionError) as error:
-        raise InvalidRequest(
-            f"messages: the arguments of the tool call '{call.id}' are not a JSON object", param="messages"
-        ) from error
-    return orjson.Fragment(text)
-
-
-def _check_results(turns: list[_Turn]) -> None:
-    """Every call of a turn is answered in the next one, once, and nothing else is."""
-    said = [turn for turn in turns if turn.role != SYSTEM]
-    calls: list[str] = []
-    for turn in said:
-        answered: set[str] = set()
-        for result in turn.results:
-            call_id = result["tool_use_id"] if isinstance(result, dict) else ""
-            if call_id not in calls:
-                raise _unmatched(f"the tool result '{call_id}' answers no call of the turn before it")
-            if call_id in answered:
-                raise _unmatched(f"the tool call '{call_id}' has two results")
-            answered.add(call_id)
-        for call_id in calls:
-            if call_id not in answered:
-                raise _unmatched(f"the tool call '{call_id}' has no result in the turn after it")
-        calls = turn.calls
-    for call_id in calls:
-        raise _unmatched(f"the tool call '{call_id}' has no result in the turn after it")
-
-
-def _unmatched(what: str) -> InvalidRequest:
-    return InvalidRequest(f"messages: {what}", param="messages")

@@ -1,24 +1,17 @@
 """The conversation towards Converse: canonical messages -> the system's blocks and alternating turns.
 
-Turns of one role that follow each other are one. In a user turn the results of tool calls come first. Blank text is
-left out; the name of a user stands before what it said (`ann: hi`). A system message that is not first is a user's text
-marked as the system's. A cache hint is a block of its own behind what it is about.
+Blank text is left out. A cache hint is a block of its own behind what it is about.
 """
 
+from collections.abc import Iterator
 from typing import Any, assert_never
 
-import orjson
-from msgspec import DecodeError, Raw
-from msgspec.json import Decoder
-
+from adapters.alternating_turns import Block, Turn, alternating_turns, parted, texts_in
 from adapters.bedrock.media import audio_block, document_block, file_block, image_block, video_block
 from adapters.bedrock.vocabulary import IDS, NAMES
-from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.call_objects import arguments_object
+from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.messages import (
-    ASSISTANT,
-    DEVELOPER,
-    SYSTEM,
-    USER,
     Audio,
     CacheHint,
     Document,
@@ -33,40 +26,18 @@ from adapters.canonical.messages import (
     ToolCall,
     ToolResult,
     Video,
-    text_of,
 )
 from adapters.canonical.request import Request
 
 __all__ = ["CACHE", "Conversation", "cache_point", "conversation_of"]
 
 CACHE = "cachePoint"
-_INSTRUCTIONS = (SYSTEM, DEVELOPER)
-_ARGUMENTS = Decoder(dict[str, Raw])
-
-Block = dict[str, Any]
-
-
-class _Turn:
-    __slots__ = ("blocks", "results", "role")
-
-    def __init__(self, role: str) -> None:
-        self.role = role
-        self.results: list[Block] = []
-        self.blocks: list[Block] = []
-
-    @property
-    def content(self) -> list[Block]:
-        return self.results + self.blocks
-
-    @property
-    def calls(self) -> list[str]:
-        return [block["toolUse"]["toolUseId"] for block in self.blocks if "toolUse" in block]
 
 
 class Conversation:
     """`called` are the names of the tools that were called, as they are sent."""
 
-    def __init__(self, system: list[Block], turns: list[_Turn], called: list[str]) -> None:
+    def __init__(self, system: list[Block], turns: list[Turn], called: list[str]) -> None:
         self.system = system
         self.turns = turns
         self.called = called
@@ -76,12 +47,13 @@ class Conversation:
 
     def limit_cache_points(self, left: int) -> None:
         """Keeps at most so many: those of the system first, then the newest."""
-        fixed = [block for block in self.system if CACHE in block]
+        fixed = [block for block in self.system if _is_cache_point(block)]
         left -= len(fixed[: max(0, left)])
-        moving = [block for turn in self.turns for block in turn.content if CACHE in block]
+        moving = [block for turn in self.turns for block in turn.content if _is_cache_point(block)]
         gone = set(map(id, moving[: len(moving) - left] if left > 0 else moving))
         for turn in self.turns:
-            turn.results = [block for block in turn.results if id(block) not in gone]
+            for call_id, blocks in turn.results.items():
+                turn.results[call_id] = [block for block in blocks if id(block) not in gone]
             turn.blocks = [block for block in turn.blocks if id(block) not in gone]
 
 
@@ -90,55 +62,25 @@ def conversation_of(request: Request, provider: str) -> Conversation:
 
     Raises InvalidRequest for results and calls that do not belong together, naming the id.
     """
-    messages = request.messages or ()
-    leading = next((i for i, message in enumerate(messages) if message.role not in _INSTRUCTIONS), len(messages))
+    leading, rest = parted(request.messages or ())
     writer = _Writer(provider)
-    system: list[Block] = []
-    for message in messages[:leading]:
-        for part in message.parts:
-            if not isinstance(part, Text):
-                raise UnsupportedParameter(f"messages: a {message.role} message holds text alone", param="messages")
-            system += writer.blocks(part)
-    for message in messages[leading:]:
-        writer.add(message)
-    turns = [turn for turn in writer.turns if turn.content]
-    if not turns:
-        raise InvalidRequest("messages: expected a message beside the system's", param="messages")
-    _check_results(turns)
-    return Conversation(system, turns, writer.called)
+    system = [block for message in leading for part in texts_in(message) for block in writer.blocks(part)]
+    return Conversation(system, alternating_turns(rest, writer), writer.called)
 
 
 class _Writer:
+    house = "Bedrock"
+
     def __init__(self, provider: str) -> None:
-        self.turns: list[_Turn] = []
         self.called: list[str] = []
         self._provider = provider
 
-    def add(self, message: Message) -> None:
-        match message.role:
-            case "user" | "tool":
-                role = USER
-            case "assistant":
-                role = ASSISTANT
-            case "system" | "developer":
-                text = text_of(message.parts)
-                if text.strip():
-                    self._turn(USER).blocks.append({"text": f"<system>\n{text}\n</system>"})
-                return
-            case unknown:
-                raise UnsupportedParameter(f"messages: Bedrock has no role {unknown}", param="messages")
-        name = message.name if message.role == USER else None
+    def written(self, message: Message) -> Iterator[tuple[Part, list[Block]]]:
         for part in message.parts:
-            found = self.blocks(part)
-            if name is not None and isinstance(part, Text) and found:
-                found[0]["text"], name = f"{name}: {part.text}", None
-            turn = self._turn(role)
-            (turn.results if isinstance(part, ToolResult) else turn.blocks).extend(found)
+            yield part, self.blocks(part)
 
-    def _turn(self, role: str) -> _Turn:
-        if not self.turns or self.turns[-1].role != role:
-            self.turns.append(_Turn(role))
-        return self.turns[-1]
+    def text(self, text: str) -> Block:
+        return {"text": text}
 
     def blocks(self, part: Part) -> list[Block]:
         """The part, and its cache point; empty for what says nothing, or is not this provider's to read."""
@@ -156,7 +98,7 @@ class _Writer:
             case ToolCall():
                 name = NAMES.sent(part.name)
                 self.called.append(name)
-                return {"toolUse": {"toolUseId": IDS.sent(part.id), "name": name, "input": _arguments(part)}}
+                return {"toolUse": {"toolUseId": IDS.sent(part.id), "name": name, "input": arguments_object(part)}}
             case ToolResult():
                 return self._result(part)
             case Image():
@@ -196,42 +138,5 @@ def cache_point(hint: CacheHint) -> Block:
     return {CACHE: point}
 
 
-def _arguments(call: ToolCall) -> orjson.Fragment:
-    """The input object, as the text that it came in."""
-    text = call.arguments.strip() or "{}"
-    try:
-        _ARGUMENTS.decode(text)
-    except (DecodeError, RecursionError) as error:
-        raise InvalidRequest(
-            f"messages: the arguments of the tool call '{call.id}' are not a JSON object", param="messages"
-        ) from error
-    return orjson.Fragment(text)
-
-
-def _check_results(turns: list[_Turn]) -> None:
-    """Every call of a turn is answered in the next one, once, and nothing else is."""
-    calls: list[str] = []
-    for turn in turns:
-        answered: set[str] = set()
-        for block in turn.results:
-            if "toolResult" not in block:
-                continue
-            call_id = block["toolResult"]["toolUseId"]
-            if call_id not in calls:
-                raise _unmatched(f"the tool result '{call_id}' answers no call of the turn before it")
-            if call_id in answered:
-                raise _unmatched(f"the tool call '{call_id}' has two results")
-            answered.add(call_id)
-        _check_answered(calls, answered)
-        calls = turn.calls
-    _check_answered(calls, set())
-
-
-def _check_answered(calls: list[str], answered: set[str]) -> None:
-    for call_id in calls:
-        if call_id not in answered:
-            raise _unmatched(f"the tool call '{call_id}' has no result in the turn after it")
-
-
-def _unmatched(what: str) -> InvalidRequest:
-    return InvalidRequest(f"messages: {what}", param="messages")
+def _is_cache_point(block: Block) -> bool:
+    return isinstance(block, dict) and CACHE in block

@@ -8,11 +8,13 @@ import orjson
 from msgspec import DecodeError, Raw
 from msgspec.json import Decoder
 
+from adapters.alternating_turns import Block
 from adapters.bedrock.answer import parse_whole, stream_parser
 from adapters.bedrock.errors import parse_error
 from adapters.bedrock.thinking import thinking_of
 from adapters.bedrock.turns import CACHE, Conversation, cache_point, conversation_of
 from adapters.bedrock.vocabulary import NAMES
+from adapters.call_objects import NO_PARAMETERS, allowed_tools
 from adapters.canonical.errors import GatewayError, InvalidRequest, UnsupportedParameter
 from adapters.canonical.events import Event
 from adapters.canonical.request import NONE, REQUIRED, Request, Tool
@@ -21,10 +23,8 @@ from adapters.sse_answer import FrameDecoder, SseAnswerParser
 __all__ = ["ConverseUpstream"]
 
 _MAX_CACHE_POINTS = 4
-_NO_PARAMETERS = b'{"type":"object","properties":{}}'
 _TIERS = ("default", "priority", "flex", "reserved")
 _TYPED = Decoder(dict[str, Raw])
-_REFERENCE = Decoder(dict[str, Any])
 _STRINGS = Decoder(dict[str, str])
 
 
@@ -141,10 +141,7 @@ def _tool_config(request: Request, conversation: Conversation) -> dict[str, Any]
         if conversation.called:
             raise UnsupportedParameter("tool_choice: Bedrock can't forbid calls after calls", param="tool_choice")
         return None
-    tools = request.tools or ()
-    if choice is not None and choice.allowed is not None:
-        names = {_name_in(reference) for reference in choice.allowed}
-        tools = tuple([tool for tool in tools if tool.name in names])
+    tools = allowed_tools(request)
     specs = [spec for tool in tools for spec in _specs(tool)]
     if not tools:
         specs = [_spec(Tool(kind="function", name=name)) for name in dict.fromkeys(conversation.called)]
@@ -158,14 +155,7 @@ def _tool_config(request: Request, conversation: Conversation) -> dict[str, Any]
     return found
 
 
-def _name_in(reference: bytes) -> object:
-    """The name in a reference to a tool, which dialects put at different depths."""
-    found = _REFERENCE.decode(reference)
-    inner = found.get(str(found.get("type")))
-    return inner.get("name") if isinstance(inner, dict) else found.get("name")
-
-
-def _specs(tool: Tool) -> list[dict[str, Any]]:
+def _specs(tool: Tool) -> list[Block]:
     return [_spec(tool)] if tool.cache is None else [_spec(tool), cache_point(tool.cache)]
 
 
@@ -173,7 +163,7 @@ def _spec(tool: Tool) -> dict[str, Any]:
     found: dict[str, Any] = {"name": NAMES.sent(tool.name)}
     if tool.description:
         found["description"] = tool.description
-    found["inputSchema"] = {"json": orjson.Fragment(tool.parameters or _NO_PARAMETERS)}
+    found["inputSchema"] = {"json": orjson.Fragment(tool.parameters or NO_PARAMETERS)}
     if tool.strict is not None:
         found["strict"] = tool.strict
     return {"toolSpec": found}

@@ -7,6 +7,7 @@ import orjson
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
+from adapters.call_objects import NO_PARAMETERS, allowed_tools
 from adapters.canonical.errors import GatewayError, UnsupportedParameter, UpstreamAuth
 from adapters.canonical.events import Event
 from adapters.canonical.request import NONE, REQUIRED, Request, Tool
@@ -17,8 +18,6 @@ from adapters.upstream_errors import error_class_of, upstream_failure
 
 __all__ = ["CohereUpstream"]
 
-_NO_PARAMETERS = b'{"type":"object","properties":{}}'
-_REFERENCE = Decoder(dict[str, Any])
 _BAD_TOKEN = 498
 
 
@@ -71,14 +70,9 @@ class CohereUpstream:
 
 def _add_tools(body: dict[str, Any], request: Request) -> None:
     choice = request.tool_choice
-    tools = request.tools or ()
-    wanted: set[object] | None = None
-    if choice is not None and choice.name is not None:
-        wanted = {choice.name}  # the API has no word for one tool: it is the only one that is declared
-    elif choice is not None and choice.allowed is not None:
-        wanted = {_name_in(reference) for reference in choice.allowed}
-    if wanted is not None:
-        tools = tuple([tool for tool in tools if tool.name in wanted])
+    tools = allowed_tools(request)
+    if choice is not None and choice.name is not None:  # the API has no word for one tool: only that one is declared
+        tools = tuple([tool for tool in tools if tool.name == choice.name])
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
         if any(tool.strict for tool in tools):
@@ -87,18 +81,11 @@ def _add_tools(body: dict[str, Any], request: Request) -> None:
         body["tool_choice"] = choice.mode.upper()
 
 
-def _name_in(reference: bytes) -> object:
-    """The name in a reference to a tool, which dialects put at different depths."""
-    found = _REFERENCE.decode(reference)
-    inner = found.get(str(found.get("type")))
-    return inner.get("name") if isinstance(inner, dict) else found.get("name")
-
-
 def _tool(tool: Tool) -> dict[str, Any]:
     function: dict[str, Any] = {"name": tool.name}
     if tool.description is not None:
         function["description"] = tool.description
-    function["parameters"] = orjson.Fragment(tool.parameters or _NO_PARAMETERS)
+    function["parameters"] = orjson.Fragment(tool.parameters or NO_PARAMETERS)
     return {"type": "function", "function": function}
 
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 import orjson
-from msgspec.json import Decoder
 
+from adapters.call_objects import allowed_names
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import AUTO, NONE, REQUIRED, Request, Tool, ToolChoice
@@ -21,7 +21,6 @@ _CALLING = "toolConfig.functionCallingConfig"
 _MODES = {"AUTO": AUTO, "ANY": REQUIRED, "NONE": NONE, "MODE_UNSPECIFIED": AUTO}
 _WORDS = {AUTO: "AUTO", REQUIRED: "ANY", NONE: "NONE"}
 _UNMAPPED = ("VALIDATED",)
-_REFERENCE = Decoder(dict[str, Any])
 
 
 def take_tools(body: JsonObject) -> tuple[Tool, ...] | None:
@@ -118,15 +117,7 @@ def tool_config_object(request: Request) -> dict[str, Any] | None:
     if choice is None:
         return None
     calling: dict[str, Any] = {"mode": _WORDS[choice.mode]}
-    if choice.name is not None:
-        calling["allowedFunctionNames"] = [TOOL_NAMES.sent(choice.name)]
-    elif choice.allowed is not None:
-        calling["allowedFunctionNames"] = [TOOL_NAMES.sent(_name_in(reference)) for reference in choice.allowed]
+    names = allowed_names(request) if choice.name is None else [choice.name]
+    if names is not None:
+        calling["allowedFunctionNames"] = [TOOL_NAMES.sent(name) for name in names]
     return {"functionCallingConfig": calling}
-
-
-def _name_in(reference: bytes) -> str:
-    """The name in a reference to a tool, which dialects put at different depths."""
-    found = _REFERENCE.decode(reference)
-    inner = found.get(str(found.get("type")))
-    return str(inner.get("name") if isinstance(inner, dict) else found.get("name"))

@@ -3,10 +3,9 @@
 from typing import Any, assert_never
 
 import orjson
-from msgspec import DecodeError, Raw
-from msgspec.json import Decoder
 
-from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.call_objects import arguments_object
+from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.messages import (
     ASSISTANT,
     DEVELOPER,
@@ -35,7 +34,6 @@ from adapters.ollama.vocabulary import CHAT
 __all__ = ["image_data", "message_objects"]
 
 _ROLES = {SYSTEM: SYSTEM, DEVELOPER: SYSTEM, USER: USER, ASSISTANT: ASSISTANT}
-_ARGUMENTS = Decoder(dict[str, Raw])
 _PARAM = "messages"
 
 
@@ -110,16 +108,8 @@ def image_data(image: Image) -> str:
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    """The arguments are an object, as the text that they came in."""
-    text = call.arguments.strip() or "{}"
-    try:
-        _ARGUMENTS.decode(text)
-    except (DecodeError, RecursionError) as error:
-        raise InvalidRequest(
-            f"{_PARAM}: the arguments of the tool call '{call.id}' are not a JSON object", param=_PARAM
-        ) from error
     found: dict[str, Any] = {} if is_minted(call.id) else {"id": call.id}
-    return found | {"function": {"name": call.name, "arguments": orjson.Fragment(text)}}
+    return found | {"function": {"name": call.name, "arguments": arguments_object(call)}}
 
 
 def _result(result: ToolResult, names: dict[str, str]) -> dict[str, Any]:

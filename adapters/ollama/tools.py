@@ -3,8 +3,8 @@
 from typing import Any
 
 import orjson
-from msgspec.json import Decoder
 
+from adapters.call_objects import NO_PARAMETERS, allowed_tools
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import NONE, REQUIRED, Request, Tool
@@ -14,7 +14,6 @@ from adapters.ollama.vocabulary import CHAT, NAME, RAW_OBJECT, TEXT
 __all__ = ["take_tools", "tool_objects"]
 
 _FUNCTION = "function"
-_REFERENCE = Decoder(dict[str, Any])
 
 
 def take_tools(body: JsonObject) -> tuple[Tool, ...] | None:
@@ -45,28 +44,17 @@ def tool_objects(request: Request) -> list[dict[str, Any]] | None:
         raise UnsupportedParameter("tool_choice: Ollama can't make a model call a tool", param="tool_choice")
     if not request.tools or (choice is not None and choice.mode == NONE):
         return None
-    tools = request.tools
-    if choice is not None and choice.allowed is not None:
-        names = {_name_in(reference) for reference in choice.allowed}
-        tools = tuple([tool for tool in tools if tool.name in names])
-    return [_tool_object(tool) for tool in tools] or None
+    return [_tool_object(tool) for tool in allowed_tools(request)] or None
 
 
 def _tool_object(tool: Tool) -> dict[str, Any]:
     function: dict[str, Any] = {"name": tool.name}
     if tool.description is not None:
         function["description"] = tool.description
-    function["parameters"] = orjson.Fragment(tool.parameters or b'{"type":"object","properties":{}}')
+    function["parameters"] = orjson.Fragment(tool.parameters or NO_PARAMETERS)
     found: dict[str, Any] = {"type": _FUNCTION, _FUNCTION: function}
     if tool.extras is not None and tool.extras.origin == CHAT:
         for name, raw in tool.extras.fields.items():
             outer, dot, inner = name.partition(".")
             (found[outer] if dot else found)[inner or name] = orjson.Fragment(raw)
     return found
-
-
-def _name_in(reference: bytes) -> object:
-    """The name in a reference to a tool, which dialects put at different depths."""
-    found = _REFERENCE.decode(reference)
-    inner = found.get(str(found.get("type")))
-    return inner.get("name") if isinstance(inner, dict) else found.get("name")

@@ -1,0 +1,159 @@
+"""A conversation for an API in which the user and the model take turns: canonical messages -> turns of blocks.
+
+Turns of one role that follow each other are one, and one that says nothing is none. In a user's turn the results of
+tool calls come first, and they answer all calls of the turn before, each once. The name of a user stands before what it
+said (`ann: hi`). Instructions that lead stand apart; later ones are a user's text, marked as the system's.
+
+Knows no wire words: how a part is written is the dialect's (`PartWriter`).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import orjson
+
+from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.canonical.messages import (
+    ASSISTANT,
+    DEVELOPER,
+    SYSTEM,
+    TOOL,
+    USER,
+    Message,
+    Part,
+    Text,
+    ToolCall,
+    ToolResult,
+    text_of,
+)
+
+__all__ = ["Block", "PartWriter", "Turn", "alternating_turns", "is_instruction", "parted", "texts_in"]
+
+_INSTRUCTIONS = (SYSTEM, DEVELOPER)
+_ROLES = {USER: USER, TOOL: USER, ASSISTANT: ASSISTANT}
+_PARAM = "messages"
+
+Block = dict[str, Any] | orjson.Fragment
+"""What a part is on the wire, or one that only its own dialect understands, as it came."""
+
+
+class Turn:
+    """`calls` are the ids of the calls in it, `results` the blocks that answer those of the turn before, by id."""
+
+    __slots__ = ("blocks", "calls", "results", "role")
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+        self.calls: list[str] = []
+        self.results: dict[str, list[Block]] = {}
+        self.blocks: list[Block] = []
+
+    @property
+    def content(self) -> list[Block]:
+        return [block for blocks in self.results.values() for block in blocks] + self.blocks
+
+
+class PartWriter(Protocol):
+    """One dialect's way to write parts. `house` is what errors call its API."""
+
+    house: str
+
+    def written(self, message: Message) -> Iterable[tuple[Part, Sequence[Block]]]:
+        """The blocks of each part, in order; none for what says nothing, or is not this provider's to read."""
+        ...
+
+    def text(self, text: str) -> Block:
+        """A text that no part holds."""
+        ...
+
+
+def is_instruction(message: Message) -> bool:
+    return message.role in _INSTRUCTIONS
+
+
+def parted(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
+    """The instructions that lead, and the rest. Raises InvalidRequest where there is no rest."""
+    leading = next((i for i, message in enumerate(messages) if not is_instruction(message)), len(messages))
+    if leading == len(messages):
+        raise InvalidRequest(f"{_PARAM}: expected a message beside the system's", param=_PARAM)
+    return messages[:leading], messages[leading:]
+
+
+def texts_in(message: Message) -> list[Text]:
+    """The parts of an instruction, which are text. Raises UnsupportedParameter for others."""
+    texts = [part for part in message.parts if isinstance(part, Text)]
+    if len(texts) != len(message.parts):
+        raise UnsupportedParameter(f"{_PARAM}: a {message.role} message holds text alone", param=_PARAM)
+    return texts
+
+
+def alternating_turns(
+    messages: Sequence[Message], writer: PartWriter, *, keeps_instructions: bool = False
+) -> list[Turn]:
+    """The turns of a conversation without its leading instructions.
+
+    `keeps_instructions`: the API takes those that come later as turns of their own role. Raises InvalidRequest for
+    results and calls that do not belong together, naming the id, and where nothing is said at all.
+    """
+    turns: list[Turn] = []
+    for message in messages:
+        role = _ROLES.get(message.role)
+        if role is not None:
+            _add(message, role, turns, writer)
+        elif not is_instruction(message):
+            raise UnsupportedParameter(f"{_PARAM}: {writer.house} has no role {message.role}", param=_PARAM)
+        elif keeps_instructions:
+            texts_in(message)
+            _add(message, SYSTEM, turns, writer)
+        elif (text := text_of(message.parts)).strip():
+            _turn_of(USER, turns).blocks.append(writer.text(f"<system>\n{text}\n</system>"))
+    if not turns:
+        raise InvalidRequest(f"{_PARAM}: expected a message beside the system's", param=_PARAM)
+    _check_results([turn for turn in turns if turn.role != SYSTEM])
+    return turns
+
+
+def _add(message: Message, role: str, turns: list[Turn], writer: PartWriter) -> None:
+    name = message.name if message.role == USER else None
+    for part, blocks in writer.written(message):
+        if not blocks:
+            continue
+        turn = _turn_of(role, turns)
+        if isinstance(part, ToolResult):
+            if part.call_id in turn.results:
+                raise _unmatched(f"the tool call '{part.call_id}' has two results")
+            turn.results[part.call_id] = list(blocks)
+            continue
+        if isinstance(part, ToolCall):
+            turn.calls.append(part.id)
+        elif name is not None and isinstance(part, Text) and isinstance(blocks[0], dict):
+            blocks[0]["text"], name = f"{name}: {part.text}", None
+        turn.blocks += blocks
+
+
+def _turn_of(role: str, turns: list[Turn]) -> Turn:
+    if not turns or turns[-1].role != role:
+        turns.append(Turn(role))
+    return turns[-1]
+
+
+def _check_results(turns: Sequence[Turn]) -> None:
+    """Every call of a turn is answered in the next one, once, and nothing else is."""
+    calls: list[str] = []
+    for turn in turns:
+        for call_id in turn.results:
+            if call_id not in calls:
+                raise _unmatched(f"the tool result '{call_id}' answers no call of the turn before it")
+        _check_answered(calls, turn.results)
+        calls = turn.calls
+    _check_answered(calls, {})
+
+
+def _check_answered(calls: Iterable[str], results: dict[str, list[Block]]) -> None:
+    for call_id in calls:
+        if call_id not in results:
+            raise _unmatched(f"the tool call '{call_id}' has no result in the turn after it")
+
+
+def _unmatched(what: str) -> InvalidRequest:
+    return InvalidRequest(f"{_PARAM}: {what}", param=_PARAM)

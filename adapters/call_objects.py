@@ -1,0 +1,52 @@
+"""What upstream dialects share about tools: arguments as an object, and which tools a choice leaves."""
+
+from typing import Any
+
+import orjson
+from msgspec import DecodeError, Raw
+from msgspec.json import Decoder
+
+from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.messages import ToolCall
+from adapters.canonical.request import Request, Tool
+
+__all__ = ["NO_PARAMETERS", "allowed_names", "allowed_tools", "arguments_object"]
+
+NO_PARAMETERS = b'{"type":"object","properties":{}}'
+"""The schema of a tool that declares none."""
+_OBJECT = Decoder(dict[str, Raw])
+_REFERENCE = Decoder(dict[str, Any])
+
+
+def arguments_object(call: ToolCall) -> orjson.Fragment:
+    """The arguments as the text that they came in; nothing is an empty object. Raises InvalidRequest for any other."""
+    text = call.arguments.strip() or "{}"
+    try:
+        _OBJECT.decode(text)
+    except (DecodeError, RecursionError) as error:
+        raise InvalidRequest(
+            f"messages: the arguments of the tool call '{call.id}' are not a JSON object", param="messages"
+        ) from error
+    return orjson.Fragment(text)
+
+
+def allowed_names(request: Request) -> list[str] | None:
+    """The tools that may be called, where the choice names some (`allowed_tools`)."""
+    choice = request.tool_choice
+    if choice is None or choice.allowed is None:
+        return None
+    return [_name_in(reference) for reference in choice.allowed]
+
+
+def allowed_tools(request: Request) -> tuple[Tool, ...]:
+    """The tools without those that the choice forbids."""
+    names = allowed_names(request)
+    tools = request.tools or ()
+    return tools if names is None else tuple([tool for tool in tools if tool.name in names])
+
+
+def _name_in(reference: bytes) -> str:
+    """The name in a reference to a tool, which dialects put at different depths."""
+    found = _REFERENCE.decode(reference)
+    inner = found.get(str(found.get("type")))
+    return str(inner.get("name") if isinstance(inner, dict) else found.get("name"))
