@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvloop
-from compare import HERE, KEY, LIMITS, METRICS, Server, free_port
+from compare import HERE, KEY, Server, free_port, more_of
 from loadgen import usage
 
 RAMP = 500
@@ -154,8 +154,8 @@ def bench(gateway: list[str], streams: int, seconds: float, folder: Path) -> boo
         start([*mock, "--delay-ms", "1000", "--at-once", "2", "--chunks", str(events)], upstream, "mock", "/health")
         columns = ("at once", 8), ("errors", 8), ("KB each", 9), ("RSS MB", 8), ("cores", 7)
         columns += ("TTFT alone", 12), ("p50 ms", 8), ("p99 ms", 8), ("added p50", 11)
-        print(f"{'server':<10}" + "".join(f"{title:>{width}}" for title, width in columns), flush=True)
-        for label in ("bare", "gateway", "full"):
+        print(f"{'server':<12}" + "".join(f"{title:>{width}}" for title, width in columns), flush=True)
+        for label in ("bare", "gateway", "everything"):
             port = free_port()
             if label == "bare":
                 command = [sys.executable, str(HERE / "bare_proxy.py"), "--port", str(port)]
@@ -166,7 +166,7 @@ def bench(gateway: list[str], streams: int, seconds: float, folder: Path) -> boo
                     f"version: 1\nserver: {{port: {port}}}\nproviders:\n"
                     f"  mock: {{type: openai-compatible, base_url: 'http://127.0.0.1:{upstream}/v1', api_key: k,\n"
                     f"         max_connections: {streams + 1000}}}\nmodels: {{public: mock/mock-model}}\n"
-                    + (LIMITS.format(key=KEY, folder=folder, name=label) + METRICS if label == "full" else "")
+                    + more_of(label, folder, label)
                 )
                 command = [*gateway, "--config", str(config)]
             server = start(command, port, label)
@@ -174,7 +174,7 @@ def bench(gateway: list[str], streams: int, seconds: float, folder: Path) -> boo
             row = uvloop.run(put_load(server, port, model, streams, seconds, events))
             servers.pop().stop()
             print(
-                f"{label:<10}{row['streams']:8}{row['errors']:8}{row['kb_each']:9.1f}{row['rss_mb']:8.0f}"
+                f"{label:<12}{row['streams']:8}{row['errors']:8}{row['kb_each']:9.1f}{row['rss_mb']:8.0f}"
                 f"{row['cores']:7.2f}{row['alone_ms']:12.1f}{row['p50_ms']:8.1f}{row['p99_ms']:8.1f}"
                 f"{row['p50_ms'] - row['alone_ms']:11.1f}",
                 flush=True,
