@@ -12,7 +12,7 @@ from torch import Tensor
 
 from local_engine.layers.linear import Linear
 
-__all__ = ["Expert", "SparseExperts", "choose_experts"]
+__all__ = ["Expert", "SparseExperts", "choose_experts", "clamped_swiglu"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,12 @@ def choose_experts(logits: Tensor, per_token: int, *, normalised: bool) -> tuple
     if normalised:
         return experts, chosen.softmax(-1)
     return experts, (chosen - logits.logsumexp(-1, keepdim=True)).exp()
+
+
+def clamped_swiglu(gate: Tensor, up: Tensor, *, alpha: float, limit: float) -> Tensor:
+    """gpt-oss's activation: (up + 1) * gate * sigmoid(alpha * gate), gate at most `limit`, up within +-limit."""
+    gate = gate.clamp(max=limit)
+    return (up.clamp(-limit, limit) + 1).mul_(gate).mul_(torch.sigmoid(gate * alpha))
 
 
 class SparseExperts:

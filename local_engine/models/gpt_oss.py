@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-import torch
-from torch import Tensor
-
 from local_engine.config import AttentionKind, ExpertsConfig, ModelConfig
+from local_engine.layers.experts import clamped_swiglu
 from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfName
@@ -22,7 +20,7 @@ from local_engine.models import llama
 from local_engine.models.llama import Llama, Mlp
 from local_engine.models.sparse_mlp import ExpertNames, gguf_expert_names, gguf_experts, sparse_mlp
 
-__all__ = ["build_gpt_oss", "clamped_swiglu", "gguf_config", "gguf_names", "hf_config", "hf_stacks"]
+__all__ = ["build_gpt_oss", "gguf_config", "gguf_names", "hf_config", "hf_stacks"]
 
 _NAMES = ExpertNames("mlp.router", "mlp.experts")
 # What absent keys mean to transformers and llama.cpp.
@@ -99,11 +97,6 @@ def hf_stacks(config: ModelConfig) -> dict[str, HfName]:
 def build_gpt_oss(config: ModelConfig, weights: Weights, ops: Ops) -> Llama:
     """A model with all its weights read. Raises ModelLoadError naming a missing or misshapen tensor."""
     return Llama(config, weights, ops, build_mlp=_mlp)
-
-
-def clamped_swiglu(gate: Tensor, up: Tensor, *, alpha: float, limit: float) -> Tensor:
-    gate = gate.clamp(max=limit)
-    return (up.clamp(-limit, limit) + 1).mul_(gate).mul_(torch.sigmoid(gate * alpha))
 
 
 def _mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:

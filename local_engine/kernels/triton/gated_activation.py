@@ -9,17 +9,19 @@ import triton.language as tl
 from torch import Tensor
 
 from local_engine.kernels.triton.shapes import FLOATS, expect
+from local_engine.layers.experts import clamped_swiglu
 
 __all__ = ["Activation", "gated_activation", "gated_activation_twin"]
 
-# gelu is the exact form by the error function, gelu_tanh its approximation, which Gemma was trained with.
-Activation = Literal["silu", "gelu", "gelu_tanh"]
+# gelu is the exact form by the error function, gelu_tanh its approximation, which Gemma was trained with;
+# clamped_swiglu is gpt-oss's, and adds 1 to up.
+Activation = Literal["silu", "gelu", "gelu_tanh", "clamped_swiglu"]
 
 _BLOCK = 1024
 
 
 @triton.jit
-def gated_activation_kernel(gate_up, out, width, activation: tl.constexpr, block: tl.constexpr):
+def gated_activation_kernel(gate_up, out, width, alpha, limit, activation: tl.constexpr, block: tl.constexpr):
     """`block` columns of one row.
 
     Grid: (T, width / block). Moves 3 T width numbers (2 read, 1 written). Computes in float32. Differs from the twin by
@@ -34,14 +36,21 @@ def gated_activation_kernel(gate_up, out, width, activation: tl.constexpr, block
         gate = gate * tl.sigmoid(gate)
     elif activation == "gelu":
         gate = gate * 0.5 * (1.0 + tl.erf(gate * 0.7071067811865476))
+    elif activation == "clamped_swiglu":
+        gate = tl.minimum(gate, limit)
+        gate = gate * tl.sigmoid(gate * alpha)
+        up = tl.minimum(tl.maximum(up, -limit), limit) + 1.0
     else:
         # (1 + tanh(u)) / 2 is sigmoid(2 u); u = sqrt(2 / pi) (x + 0.044715 x^3).
         gate = gate * tl.sigmoid(1.5957691216057308 * (gate + 0.044715 * gate * gate * gate))
     tl.store(out + row * width + column, (gate * up).to(out.dtype.element_ty), mask=inside)
 
 
-def gated_activation(gate_up: Tensor, activation: Activation) -> Tensor:
-    """gate_up [T, 2 W], the gate's columns first -> [T, W] in its dtype. Raises ValueError for wrong shapes."""
+def gated_activation(gate_up: Tensor, activation: Activation, *, alpha: float = 1.702, limit: float = 7.0) -> Tensor:
+    """gate_up [T, 2 W], the gate's columns first -> [T, W] in its dtype. Raises ValueError for wrong shapes.
+
+    alpha, limit: of clamped_swiglu, see `layers.experts`.
+    """
     if gate_up.ndim != 2 or gate_up.shape[1] % 2:
         raise ValueError(f"gate_up: expected [T, 2 W], got {tuple(gate_up.shape)}")
     num_rows, width = gate_up.shape[0], gate_up.shape[1] // 2
@@ -49,11 +58,15 @@ def gated_activation(gate_up: Tensor, activation: Activation) -> Tensor:
     out = torch.empty(num_rows, width, dtype=gate_up.dtype, device=gate_up.device)
     if out.numel():
         grid = (num_rows, triton.cdiv(width, _BLOCK))
-        gated_activation_kernel[grid](gate_up, out, width, activation=activation, block=_BLOCK, num_warps=4)
+        gated_activation_kernel[grid](
+            gate_up, out, width, alpha, limit, activation=activation, block=_BLOCK, num_warps=4
+        )
     return out
 
 
-def gated_activation_twin(gate_up: Tensor, activation: Activation) -> Tensor:
+def gated_activation_twin(
+    gate_up: Tensor, activation: Activation, *, alpha: float = 1.702, limit: float = 7.0
+) -> Tensor:
     """See `gated_activation`."""
     gate, up = gate_up.float().chunk(2, dim=-1)
     match activation:
@@ -63,6 +76,8 @@ def gated_activation_twin(gate_up: Tensor, activation: Activation) -> Tensor:
             gate = F.gelu(gate)
         case "gelu_tanh":
             gate = F.gelu(gate, approximate="tanh")
+        case "clamped_swiglu":
+            return clamped_swiglu(gate, up, alpha=alpha, limit=limit).to(gate_up.dtype)
         case _:
             assert_never(activation)
     return (gate * up).to(gate_up.dtype)

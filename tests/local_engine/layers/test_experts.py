@@ -4,10 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from local_engine.layers.experts import Expert, SparseExperts, choose_experts
+from local_engine.layers.experts import Expert, SparseExperts, choose_experts, clamped_swiglu
 from local_engine.layers.linear import DenseLinear
 from local_engine.layers.ops import best_ops
-from local_engine.models.gpt_oss import clamped_swiglu
 from local_engine.models.sparse_mlp import swiglu
 
 HIDDEN, WIDTH, COUNT = 48, 40, 7

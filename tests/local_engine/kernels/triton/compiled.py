@@ -21,6 +21,7 @@ from local_engine.kernels.triton.paged_decode import paged_decode_combine_kernel
 from local_engine.kernels.triton.paged_prefill import paged_prefill_kernel
 from local_engine.kernels.triton.rope_kv_write import rope_kv_write_kernel
 from tests.local_engine.kernels.triton.compiled_case import Case
+from tests.local_engine.kernels.triton.compiled_experts import EXPERTS_CASES
 from tests.local_engine.kernels.triton.compiled_sampler import SAMPLER_CASES
 
 __all__ = ["CompiledKernel", "compiled_kernels"]
@@ -39,7 +40,7 @@ class CompiledKernel:
     has_mma: bool
 
 
-_MULTIPLES_OF_16 = ("hidden_size", "width", "head_dim", "rotary_dim")
+_MULTIPLES_OF_16 = ("hidden_size", "width", "head_dim", "rotary_dim", "num_inputs", "num_outputs")
 _NORM = ["*bf16"] * 5 + ["i32", "fp32", "fp32"]
 _ROPE = ["*bf16"] * 5 + ["*i64", "*bf16"]
 _ROPE_SIZES = ["fp32", "i32", "i32", "i32", "i32"]
@@ -62,10 +63,10 @@ _CASES = [
         Case(
             f"gated_activation, {activation}",
             gated_activation_kernel,
-            ["*bf16", "*bf16", "i32"],
+            ["*bf16", "*bf16", "i32", "fp32", "fp32"],
             {"activation": activation, "block": 1024},
         )
-        for activation in ("silu", "gelu", "gelu_tanh")
+        for activation in ("silu", "gelu", "gelu_tanh", "clamped_swiglu")
     ),
     Case(
         "rope_kv_write",
@@ -138,6 +139,7 @@ _CASES = [
         warps=8,
         stages=2,
     ),
+    *EXPERTS_CASES,
     *SAMPLER_CASES,
 ]
 
