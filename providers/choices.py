@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -174,7 +175,7 @@ class _Merger:
             speaker = next((usage for usage in choices if usage is not None), None) if final else choices[0]
             if speaker is not None:
                 speakers.append(speaker)
-        counts = {name: _sum(speakers, name) for name in _PROMPT_COUNTS}
+        counts: dict[str, Any] = {name: _sum(speakers, name) for name in _PROMPT_COUNTS}
         counts |= {name: _sum(known, name) for name in _COMPLETION_COUNTS}
         return Usage(**counts, estimated=any(usage.estimated for usage in known))
 

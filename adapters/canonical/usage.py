@@ -1,8 +1,12 @@
 """Token counts and token logprobs. Missing is None, never 0."""
 
-from msgspec import Struct
+from collections.abc import Sequence
+from typing import Any
 
-__all__ = ["MIN_LOGPROB", "TokenLogprob", "TopLogprob", "Usage", "floor_logprob"]
+from msgspec import Struct
+from msgspec.structs import fields, replace
+
+__all__ = ["MIN_LOGPROB", "TokenLogprob", "TopLogprob", "Usage", "floor_logprob", "summed", "usage_of_turns"]
 
 MIN_LOGPROB = -9999.0
 """What stands for minus infinity, which JSON cannot hold."""
@@ -44,12 +48,31 @@ class Usage(Struct, frozen=True, kw_only=True):
     rejected_prediction_tokens: int | None = None
     estimated: bool = False
     """Counted by the gateway, because the upstream did not report."""
+    turns: "tuple[Usage, ...]" = ()
+    """What each turn used, where the gateway asked the model several times for one answer; the totals are sums."""
 
     @property
     def total_tokens(self) -> int | None:
         if self.prompt_tokens is None and self.completion_tokens is None:
             return None
         return (self.prompt_tokens or 0) + (self.completion_tokens or 0)
+
+
+_COUNTS = tuple(field.name for field in fields(Usage) if field.name not in ("estimated", "turns"))
+
+
+def summed(usages: Sequence[Usage]) -> Usage:
+    """All together. What none of them tells stays None."""
+    totals: dict[str, Any] = {}
+    for name in _COUNTS:
+        told = [count for usage in usages if (count := getattr(usage, name)) is not None]
+        totals[name] = sum(told) if told else None
+    return Usage(**totals, estimated=any(usage.estimated for usage in usages))
+
+
+def usage_of_turns(turns: Sequence[Usage]) -> Usage:
+    """The sum of all turns of one answer, which are told beside it."""
+    return turns[0] if len(turns) == 1 else replace(summed(turns), turns=tuple(turns))
 
 
 def floor_logprob(value: float) -> float:

@@ -33,6 +33,7 @@ def cross_check(run: RunFile, *, provider_names: Collection[str], alias_names: C
             parse_place(run.storage.url.get_secret_value())
         except ValueError as error:
             yield ("storage", "url"), str(error)
+    yield from _tools(run)
     for name in provider_names:
         if not name or not set(name) <= _NAME_CHARS:
             yield ("providers", name), "a provider's name is made of letters, digits, '.', '_' and '-'"
@@ -93,6 +94,27 @@ def _budgets(run: RunFile) -> Iterator[Finding]:
     places += [("models", name, "budget") for name, alias in run.models.items() if alias.budget]
     for place in places:
         yield place, "a budget needs to know what tokens cost: name a file under 'prices'"
+
+
+def _tools(run: RunFile) -> Iterator[Finding]:
+    tools = run.tools
+    if tools is None:
+        return
+    groups: dict[str, Collection[str]] = {"mcp": tools.mcp.keys(), "functions": tools.functions.keys()}
+    for group, names in groups.items():
+        for name in names:
+            if not name or not set(name) <= _NAME_CHARS:
+                yield ("tools", group, name), "a name is made of letters, digits, '.', '_' and '-'"
+    for name in groups["functions"]:
+        if name in groups["mcp"]:
+            yield ("tools", "functions", name), f"'{name}' is a name under 'mcp' already, expected each name once"
+    for key in ("web_search", "file_search", "code_interpreter"):
+        use = getattr(tools, key)
+        if use is not None:
+            group, _, rest = use.partition(":")
+            server = rest.partition("/")[0]
+            if server not in groups[group]:
+                yield ("tools", key), f"'{group}' has no '{server}'{did_you_mean(server, sorted(groups[group]))}"
 
 
 def _providers(run: RunFile) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import binascii
 import ipaddress
+from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
 import aiohttp
@@ -53,6 +54,26 @@ class GuardedFetcher:
             if isinstance(error.__cause__ or error.__context__, ForbiddenAddress):
                 raise _refused("its host is not on the public network", param) from error
             raise _refused("it cannot be fetched", param) from error
+
+    @property
+    def max_bytes(self) -> int:
+        """How large an answer may be."""
+        return self._max_bytes
+
+    async def open(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> aiohttp.ClientResponse:
+        """One exchange with an address that a request names, by the same rules, of which the caller reads and closes
+        the answer. Redirects are not followed. Raises InvalidRequest, aiohttp.ClientError and OSError."""
+        try:
+            address = URL(url)
+            self._check_url(address, None)
+            session = self._open_session()
+            return await session.request(method, address, headers=headers, data=body or None, allow_redirects=False)
+        except ValueError as error:
+            raise _refused("it is not an address", None) from error
+        except OSError as error:
+            if any(isinstance(one, ForbiddenAddress) for one in (error, error.__cause__ or error.__context__)):
+                raise _refused("its host is not on the public network", None) from error
+            raise
 
     async def aclose(self) -> None:
         session, self._session = self._session, None

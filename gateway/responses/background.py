@@ -17,9 +17,10 @@ from adapters.openai.responses.wire_events import ResponseEvent
 from gateway.responses.event_log import EventLogs, Journal, LostError, kept_events
 from gateway.responses.prepared import Prepared, kept_items
 from gateway.responses.workers import is_dead
-from gateway.routing.router import Progress, Router
+from gateway.routing.router import Progress
 from gateway.storage.records import Advance, Final
 from gateway.storage.storage import Storage
+from gateway.tools.answers import ToolAnswers
 from gateway.usage.estimate import unreported_usage
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Background:
     def __init__(
         self,
         storage: Storage,
-        router: Router,
+        answers: ToolAnswers,
         limits: Limits,
         log: FaultLog,
         *,
@@ -83,7 +84,7 @@ class Background:
         now: Callable[[], float],
     ) -> None:
         self._storage = storage
-        self._router = router
+        self._answers = answers
         self._limits = limits
         self._log = log
         self._worker = worker
@@ -216,7 +217,8 @@ class Background:
             async with self._slots:
                 await self.logs.write(journal, live.start(), status=live.status, body=live.snapshot())
                 job.progress.task = asyncio.current_task()
-                stream = self._router.stream(prepared.request, job.progress, prepared.front.client_field)
+                source = self._answers.of(prepared.head.id)
+                stream = source.stream(prepared.request, job.progress, prepared.front.client_field)
                 async with aclosing(stream) as batches:
                     async for batch in batches:
                         await self.logs.write(journal, live.feed(batch))

@@ -16,7 +16,7 @@ from adapters.front import Front
 from gateway.cache.exact import ExactCache
 from gateway.config import Config, Redactor
 from gateway.config.sections.local import LocalProvider
-from gateway.config.sections.tools import Fetch
+from gateway.config.sections.tools import Fetch, Tools
 from gateway.fetching.guarded import GuardedFetcher
 from gateway.guardrails.guardrails import Guardrails, build_guardrails
 from gateway.routing.attempt import AttemptObservers
@@ -47,6 +47,8 @@ from gateway.server.stateful import Stateful
 from gateway.telemetry.gauges import engine_gauges, gauge, target_gauges
 from gateway.telemetry.names import ACTIVE_REQUESTS, HELD_BODIES
 from gateway.telemetry.series import Snapshot
+from gateway.tools.answers import ToolAnswers
+from gateway.tools.tool_servers import ToolServers
 from gateway.usage.accounts import Accounts
 from providers.base import Provider
 
@@ -99,6 +101,7 @@ class App:
         catalogue: Catalogue,
         observed: Observed,
         fetcher: GuardedFetcher,
+        tools: ToolServers,
         guardrails: Guardrails | None = None,
         cache: ExactCache | None = None,
         accounts: Accounts | None = None,
@@ -111,6 +114,7 @@ class App:
         self._providers = providers
         self._observed = observed
         self._fetcher = fetcher
+        self._tools = tools
         self._guardrails = guardrails
         self._cache = cache
         self._stateful = stateful
@@ -135,12 +139,14 @@ class App:
 
     def inheritance(self, config: Config) -> Inheritance:
         """What an app with this configuration may take over."""
+        same_fetch = self._config.run.fetch == config.run.fetch
         same_limits = self._config.run.shared is None and config.run.shared is None
         return Inheritance(
             unchanged_providers(self._config, config, self._providers),
-            self._fetcher if self._config.run.fetch == config.run.fetch else None,
+            self._fetcher if same_fetch else None,
             self._accounts.limiter if self._accounts is not None and same_limits else None,
             self._observed.metrics,
+            self._tools if same_fetch and self._config.run.tools == config.run.tools else None,
         )
 
     async def start(self, after: "App | None" = None) -> None:
@@ -184,6 +190,8 @@ class App:
                 await provider.aclose()
         if unless_used_by is None or unless_used_by._fetcher is not self._fetcher:
             await self._fetcher.aclose()
+        if unless_used_by is None or unless_used_by._tools is not self._tools:
+            await self._tools.aclose()
         for closable in (self._guardrails, self._cache):
             if closable is not None:
                 await closable.aclose()
@@ -257,7 +265,14 @@ def build_app(
     max_bytes = int(config.server.max_body_mb * 2**20)
     held = HeldBytes(_HELD_BODIES * max_bytes)
     bodies = BodyReader(max_bytes, held)
-    stateful = Stateful(config, router, bodies, log, now=around.now, token=around.token, redact=redact)
+    tools = inherited.tools or ToolServers(
+        config.run.tools or Tools(),
+        config.run.fetch or Fetch(),
+        clock=around.clock,
+        lost=lambda name, why: log.write("tool_server_lost", {"server": name, "reason": log.outside(why)}),
+    )
+    answers = ToolAnswers(router, tools, clock=around.clock, redact=redact, total_s=config.reliability.timeouts.total_s)
+    stateful = Stateful(config, answers, bodies, log, now=around.now, token=around.token, redact=redact)
     local_first = sorted(providers, key=lambda name: not isinstance(config.providers.get(name), LocalProvider))
     catalogue = Catalogue(
         names,
@@ -340,6 +355,7 @@ def build_app(
         catalogue=catalogue,
         observed=observed,
         fetcher=fetcher,
+        tools=tools,
         guardrails=guardrails,
         cache=cache,
         accounts=accounts,

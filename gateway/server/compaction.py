@@ -14,13 +14,13 @@ from adapters.openai.responses.front import ResponsesFront
 from adapters.openai.responses.parse import read_body
 from gateway.responses.prepared import Preparation, Prepared
 from gateway.routing.counting import TokenCounts
-from gateway.routing.router import Router
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit, whole_result
 from gateway.server.lists import answered
 from gateway.server.reservation import reserve
 from gateway.server.response_create import owner_of
+from gateway.tools.answers import ToolAnswers
 
 __all__ = ["Compaction"]
 
@@ -31,15 +31,16 @@ class Compaction:
     def __init__(
         self,
         for_client: Callable[[Exchange], ResponsesFront],
-        router: Router,
+        answers: ToolAnswers,
         bodies: BodyReader,
         preparation: Preparation,
         *,
         max_depth: int,
     ) -> None:
         self._for_client = for_client
-        self._router = router
-        self._counts = TokenCounts(router)
+        self._answers = answers
+        self._router = answers.router
+        self._counts = TokenCounts(answers.router)
         self._bodies = bodies
         self._preparation = preparation
         self._max_depth = max_depth
@@ -48,14 +49,16 @@ class Compaction:
         """How many tokens the input has for the model."""
         prepared = await self._prepare(exchange, spends=False)
         progress = exchange.begin_routing()
-        tokens = await self._counts.count(prepared.request, progress, prepared.front.client_field)
+        request = await self._answers.first_request(prepared.request)
+        tokens = await self._counts.count(request, progress, prepared.front.client_field)
         return answered(exchange, token_count_object(tokens))
 
     async def compact(self, exchange: Exchange) -> web.StreamResponse:
         """The input made short, by the model."""
         prepared = await self._prepare(exchange, spends=True)
         exchange.begin_routing()
-        result = await whole_result(exchange, self._router, prepared.front, summary_request(prepared.request))
+        request = summary_request(await self._answers.first_request(prepared.request))
+        result = await whole_result(exchange, self._router, prepared.front, request)
         items = [item.raw for item in (*prepared.before, *prepared.given)]
         return answered(exchange, compaction_object(prepared.head, items, result, prepared.front.seal))
 

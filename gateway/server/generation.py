@@ -4,7 +4,7 @@ Errors are raised as they come; the edge (`gateway.server.service`) turns them i
 cancels the task that runs this, and with it the provider.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Protocol
 
@@ -16,7 +16,8 @@ from adapters.canonical.request import Request
 from adapters.canonical.result import Folder, Result
 from adapters.front import AnswerHead, Front
 from gateway.routing.names import Names
-from gateway.routing.router import Router
+from gateway.routing.requirements import Spelling
+from gateway.routing.router import Progress, Router
 from gateway.server.answer_headers import forwarded_headers
 from gateway.server.body import BodyReader
 from gateway.server.event_stream import EventStream
@@ -24,8 +25,15 @@ from gateway.server.exchange import Exchange
 from gateway.server.reservation import reserve
 from gateway.server.whole_answer import WholeAnswer
 from gateway.usage.estimate import unreported_usage
+from providers.base import Batch
 
-__all__ = ["AnswerKeeper", "Generation", "Named", "Preloads", "admit", "streamed", "whole_result"]
+__all__ = ["AnswerKeeper", "AnswerSource", "Generation", "Named", "Preloads", "admit", "streamed", "whole_result"]
+
+
+class AnswerSource(Protocol):
+    """Gives answers as the router does."""
+
+    def stream(self, request: Request, progress: Progress, spell: Spelling) -> AsyncGenerator[Batch, None]: ...
 
 
 class AnswerKeeper(Protocol):
@@ -105,14 +113,14 @@ class Generation:
         return await streamed(exchange, self._router, front, request, keepalive_s=self._keepalive_s)
 
 
-async def whole_result(exchange: Exchange, router: Router, front: Front, request: Request) -> Result:
+async def whole_result(exchange: Exchange, source: AnswerSource, front: Front, request: Request) -> Result:
     """The whole answer."""
     assert exchange.progress is not None
     folder = Folder()
     transcript = exchange.transcript
     if transcript is not None:
         transcript.asked(request)
-    batches = router.stream(request, exchange.progress, front.client_field)
+    batches = source.stream(request, exchange.progress, front.client_field)
     try:
         async for batch in batches:
             if exchange.first_output is None:
@@ -127,7 +135,7 @@ async def whole_result(exchange: Exchange, router: Router, front: Front, request
 
 
 async def streamed(
-    exchange: Exchange, router: Router, front: Front, request: Request, *, keepalive_s: float
+    exchange: Exchange, source: AnswerSource, front: Front, request: Request, *, keepalive_s: float
 ) -> web.StreamResponse:
     """The answer as the frames of `exchange.renderer`, sent as they come."""
     assert exchange.progress is not None
@@ -143,7 +151,7 @@ async def streamed(
             keepalive_s=keepalive_s,
             frame=front.keepalive,
         ) as stream,
-        aclosing(router.stream(request, exchange.progress, front.client_field)) as batches,
+        aclosing(source.stream(request, exchange.progress, front.client_field)) as batches,
     ):
         exchange.stream = stream
         feed, write = renderer.feed, stream.write

@@ -7,6 +7,7 @@ from gateway.config import Config
 from gateway.fetching.guarded import GuardedFetcher
 from gateway.limits.limiter import Limiter
 from gateway.telemetry.metrics import Metrics
+from gateway.tools.tool_servers import ToolServers
 from providers.base import Provider
 
 __all__ = ["NOTHING", "Inheritance", "unchanged_providers"]
@@ -21,6 +22,7 @@ class Inheritance:
     limiter: Limiter | None = None
     """What counts in this process; None: the limits are shared, and counted elsewhere."""
     metrics: Metrics | None = None
+    tools: ToolServers | None = None
 
 
 NOTHING = Inheritance()

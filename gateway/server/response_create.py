@@ -14,13 +14,14 @@ from adapters.openai.responses.wire_events import ResponseEvent, error_event, fr
 from adapters.openai.vocabulary import DONE
 from gateway.responses.background import Background
 from gateway.responses.prepared import Preparation, Prepared
-from gateway.routing.router import Progress, Router
+from gateway.routing.router import Progress
 from gateway.server.body import BodyReader
 from gateway.server.event_stream import EventStream
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit, streamed, whole_result
 from gateway.server.reservation import reserve
 from gateway.server.whole_answer import WholeAnswer
+from gateway.tools.answers import ToolAnswers
 
 __all__ = ["ResponseCreation", "owner_of", "send_events"]
 
@@ -32,7 +33,7 @@ class ResponseCreation:
         self,
         front: ResponsesFront,
         for_client: Callable[[Exchange], ResponsesFront],
-        router: Router,
+        answers: ToolAnswers,
         bodies: BodyReader,
         preparation: Preparation,
         *,
@@ -42,7 +43,8 @@ class ResponseCreation:
     ) -> None:
         self.front = front
         self._for_client = for_client
-        self._router = router
+        self._answers = answers
+        self._names = answers.router.names
         self._bodies = bodies
         self._preparation = preparation
         self._background = background
@@ -55,19 +57,20 @@ class ResponseCreation:
         prepared = await self._prepare(exchange, front, await self._read(exchange))
         request = prepared.request
         exchange.streams = request.stream
-        await reserve(exchange, request.model, request, self._router.names)
+        await reserve(exchange, request.model, request, self._names)
         progress = exchange.begin_routing()
         if prepared.state.background:
             return await self._in_background(exchange, prepared, progress)
         live = prepared.live()
+        source = self._answers.of(prepared.head.id)
 
         async def keep() -> None:
             await self._preparation.keep(prepared, live)
 
         if request.stream:
             exchange.renderer, exchange.settle = ResponseStreamRenderer(live), keep
-            return await streamed(exchange, self._router, front, request, keepalive_s=self._keepalive_s)
-        body = render_response_result(live, await whole_result(exchange, self._router, front, request))
+            return await streamed(exchange, source, front, request, keepalive_s=self._keepalive_s)
+        body = render_response_result(live, await whole_result(exchange, source, front, request))
         await keep()
         exchange.status = 200
         return WholeAnswer(body=body, headers=exchange.headers())
@@ -79,7 +82,7 @@ class ResponseCreation:
 
     async def _prepare(self, exchange: Exchange, front: ResponsesFront, asked: Asked) -> Prepared:
         exchange.model = asked.model
-        await admit(exchange, asked, self._router.names)
+        await admit(exchange, asked, self._names)
         response_id = f"{front.id_prefix}{exchange.token}"
         prepared = await self._preparation.prepare(asked, front, owner=owner_of(exchange), response_id=response_id)
         return prepared.with_request_id(exchange.request_id)

@@ -19,13 +19,13 @@ from adapters.openai.responses.parse import Asked
 from adapters.openai.responses.socket import on_lane, read_event, socket_error
 from adapters.openai.responses.wire_events import ResponseEvent
 from gateway.responses.prepared import Preparation, Prepared, kept_items
-from gateway.routing.router import Router
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
 from gateway.server.log import Log
 from gateway.server.reservation import reserve
 from gateway.server.response_create import owner_of
 from gateway.storage.records import KeptItem
+from gateway.tools.answers import ToolAnswers
 
 __all__ = ["ResponseSocket"]
 
@@ -45,7 +45,7 @@ class ResponseSocket:
     def __init__(
         self,
         for_client: Callable[[Exchange], ResponsesFront],
-        router: Router,
+        answers: ToolAnswers,
         preparation: Preparation,
         log: Log,
         *,
@@ -55,7 +55,8 @@ class ResponseSocket:
         max_depth: int,
     ) -> None:
         self._for_client = for_client
-        self.router = router
+        self.answers = answers
+        self.names = answers.router.names
         self.preparation = preparation
         self.log = log
         self.token = token
@@ -199,7 +200,7 @@ class _Turn:
     async def _prepare(self, asked: Asked) -> Prepared:
         api, exchange = self._api, self._exchange
         exchange.model, exchange.streams = asked.model, True
-        await admit(exchange, asked, api.router.names)
+        await admit(exchange, asked, api.names)
         prepared = await api.preparation.prepare(
             asked,
             self._front,
@@ -207,7 +208,7 @@ class _Turn:
             response_id=f"{self._front.id_prefix}{api.token()}",
             recent=self._recent,
         )
-        await reserve(exchange, asked.model, prepared.request, api.router.names)
+        await reserve(exchange, asked.model, prepared.request, api.names)
         return prepared.with_request_id(exchange.request_id)
 
     async def _respond(self, prepared: Prepared, *, generates: bool) -> None:
@@ -231,7 +232,8 @@ class _Turn:
     async def _generate(self, prepared: Prepared, live: LiveResponse) -> None:
         progress = self._exchange.begin_routing()
         progress.task = asyncio.current_task()
-        stream = self._api.router.stream(prepared.request, progress, prepared.front.client_field)
+        source = self._api.answers.of(prepared.head.id)
+        stream = source.stream(prepared.request, progress, prepared.front.client_field)
         async with aclosing(stream) as batches:
             async for batch in batches:
                 await self._send_events(live.feed(batch))

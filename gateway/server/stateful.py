@@ -9,7 +9,6 @@ from gateway.config.sections.state import Responses
 from gateway.responses.background import Background
 from gateway.responses.prepared import Preparation
 from gateway.responses.workers import worker_name
-from gateway.routing.router import Router
 from gateway.server.body import BodyReader
 from gateway.server.compaction import Compaction
 from gateway.server.conversations import Conversations
@@ -24,6 +23,7 @@ from gateway.server.service import Served
 from gateway.storage.bounds import Bounds
 from gateway.storage.place import ServerPlace, parse_place
 from gateway.storage.storage import Storage
+from gateway.tools.answers import ToolAnswers
 
 __all__ = ["Stateful"]
 
@@ -41,7 +41,7 @@ class Stateful:
     def __init__(
         self,
         config: Config,
-        router: Router,
+        answers: ToolAnswers,
         bodies: BodyReader,
         log: Log,
         *,
@@ -57,17 +57,17 @@ class Stateful:
         self.storage = storage = Storage(place, bounds, now, when_open=lambda stores: self._background.recover(stores))
         storage.check()
         self._background = background = Background(
-            storage, router, section.background, log, worker=worker_name(), redact=redact, now=now
+            storage, answers, section.background, log, worker=worker_name(), redact=redact, now=now
         )
         front = ResponsesFront(sealer(section, place), now)
         choose = for_client(front, config.server.dialect)
         keepalive_s, max_depth = config.server.keepalive_s, config.server.max_depth
         preparation = Preparation(storage, now)
-        compaction = Compaction(choose, router, bodies, preparation, max_depth=max_depth)
+        compaction = Compaction(choose, answers, bodies, preparation, max_depth=max_depth)
         creation = ResponseCreation(
             front,
             choose,
-            router,
+            answers,
             bodies,
             preparation,
             background=background,
@@ -77,7 +77,7 @@ class Stateful:
         conversations = Conversations(choose, storage, bodies, now=now, max_depth=max_depth)
         self._socket = socket = ResponseSocket(
             choose,
-            router,
+            answers,
             preparation,
             log,
             token=token,
@@ -85,7 +85,7 @@ class Stateful:
             max_bytes=int(config.server.max_body_mb * 2**20),
             max_depth=max_depth,
         )
-        self.chats = KeptChats(storage, router, bodies, max_depth=max_depth, keepalive_s=keepalive_s)
+        self.chats = KeptChats(storage, answers.router, bodies, max_depth=max_depth, keepalive_s=keepalive_s)
         kept = KeptResponses(front, storage, background, keepalive_s=keepalive_s)
         self.routes: Mapping[str, Route] = {
             _RESPONSES: Route({"POST": creation.serve, "GET": socket.serve}, front),

@@ -6,7 +6,7 @@ The reader sees one answer: one Started, parts counted on, usage added up, one f
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from adapters.canonical.events import (
     ChoiceFinished,
@@ -20,7 +20,7 @@ from adapters.canonical.messages import ASSISTANT, Message
 from adapters.canonical.request import Request
 from adapters.canonical.result import Folder
 from adapters.canonical.stop_reason import StopReason
-from adapters.canonical.usage import Usage
+from adapters.canonical.usage import Usage, summed
 from providers.base import Batch
 from providers.choices import StreamCall
 
@@ -28,7 +28,6 @@ __all__ = ["MAX_CONTINUATIONS", "continued"]
 
 MAX_CONTINUATIONS = 8
 """So often one turn is sent back; after that its pause is the client's to know."""
-_COUNTS = tuple(field.name for field in fields(Usage) if field.name != "estimated")
 
 
 async def continued(call: StreamCall, request: Request) -> AsyncGenerator[Batch, None]:
@@ -45,7 +44,7 @@ async def continued(call: StreamCall, request: Request) -> AsyncGenerator[Batch,
                 told: Batch = []
                 for event in batch:
                     if type(event) is UsageReported:
-                        spent = _sum(before, event.usage)
+                        spent = event.usage if before is None else summed((before, event.usage))
                         told.append(UsageReported(spent))
                     elif type(event) is ChoiceFinished:
                         paused = event.reason is StopReason.PAUSED and turn < MAX_CONTINUATIONS
@@ -69,13 +68,3 @@ def _renumbered(event: Event, first_part: int) -> Event:
             return event
         case _:
             return replace(event, part=event.part + first_part) if first_part else event
-
-
-def _sum(before: Usage | None, usage: Usage) -> Usage:
-    if before is None:
-        return usage
-    added: dict[str, int | None] = {}
-    for name in _COUNTS:
-        counts = [count for count in (getattr(before, name), getattr(usage, name)) if count is not None]
-        added[name] = sum(counts) if counts else None
-    return replace(usage, **added, estimated=before.estimated or usage.estimated)

@@ -11,6 +11,7 @@ from msgspec.json import Decoder
 
 from adapters.canonical.errors import GatewayError
 from adapters.openai.responses.response_object import error_of
+from adapters.openai.responses.tool_items import CODE_INTERPRETER, MCP_CALL
 from adapters.openai.responses.vocabulary import CUSTOM_CALL, ENCRYPTED, FUNCTION_CALL, REASONING
 from adapters.openai.responses.wire_events import ResponseEvent
 
@@ -18,7 +19,12 @@ __all__ = ["Salvaged", "id_of", "referenced_ids", "resolved_items", "salvaged", 
 
 _ADDED = "response.output_item.added"
 _DONE = "response.output_item.done"
-_ARGUMENTS = {FUNCTION_CALL: "arguments", CUSTOM_CALL: "input"}
+_ARGUMENTS = {
+    FUNCTION_CALL: "arguments",
+    CUSTOM_CALL: "input",
+    MCP_CALL: "arguments",
+    f"{CODE_INTERPRETER}_call": "code",
+}
 
 
 class _Item(Struct):

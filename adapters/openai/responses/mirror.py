@@ -13,6 +13,7 @@ from msgspec.json import Decoder
 
 from adapters.canonical.request import OutputFormat
 from adapters.json_fields import JsonObject
+from adapters.openai.tools import MCP
 from adapters.openai.vocabulary import FUNCTION
 
 __all__ = ["SAID_BY_US", "complete", "mirrored_fields", "mirrored_text"]
@@ -58,6 +59,7 @@ SAID_BY_US = frozenset(
 """Fields of a response that the gateway states itself, whatever an upstream says there."""
 _AUTO_TIER = b'"auto"'
 _TOOL_KEYS = ("description", "parameters", "strict")
+_CREDENTIALS = ("authorization", "headers")
 _REASONING_KEYS = ("effort", "summary")
 
 
@@ -93,8 +95,11 @@ def mirrored_text(wanted: OutputFormat | None, verbosity: str | None) -> bytes:
 
 def _tool(fields: dict[str, Raw]) -> dict[str, Any]:
     found = _fragments(fields)
-    if bytes(fields.get("type", Raw(_NULL))) == b'"%b"' % FUNCTION.encode():
+    kind = bytes(fields.get("type", Raw(_NULL)))
+    if kind == b'"%b"' % FUNCTION.encode():
         return {**found, **{name: found.get(name) for name in _TOOL_KEYS}}
+    if kind == b'"%b"' % MCP.encode():  # its credentials are said to nobody, and kept nowhere
+        return {name: value for name, value in found.items() if name not in _CREDENTIALS}
     return found
 
 

@@ -376,6 +376,7 @@ class HostedItem:
     def __init__(self, index: int, item: bytes) -> None:
         self.index = index
         self._item = item
+        self._settled = False
 
     def add(self, log: EventLog) -> None:
         log.say("response.output_item.added", {"output_index": self.index, "item": orjson.Fragment(self._item)})
@@ -391,9 +392,16 @@ class HostedItem:
     def settle(self, item: bytes) -> None:
         """The item as it is at its end."""
         self._item = item
+        self._settled = True
 
     def finish(self, log: EventLog, status: str) -> None:
-        log.say("response.output_item.done", {"output_index": self.index, "item": orjson.Fragment(self._item)})
+        item = self.render(status)
+        log.say("response.output_item.done", {"output_index": self.index, "item": orjson.Fragment(item)})
 
     def render(self, status: str, *, keeps: bool = False) -> bytes:
-        return self._item
+        if self._settled or status != "incomplete":
+            return self._item
+        fields = _OBJECT.decode(self._item)
+        if "status" in fields:
+            fields["status"] = Raw(b'"incomplete"')
+        return _encode_raw(fields)

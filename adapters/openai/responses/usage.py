@@ -1,5 +1,7 @@
 """The usage object of the Responses API, both ways. All its counts are required, so what nobody knows is 0 there."""
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -43,25 +45,36 @@ def parse_response_usage(found: WireResponseUsage) -> Usage:
     )
 
 
-def response_usage_object(usage: Usage, tool_output_tokens: int = 0) -> dict[str, Any]:
-    """With the lists of one turn that vLLM adds; several turns are those of tools that the gateway itself runs."""
+def response_usage_object(usage: Usage) -> dict[str, Any]:
+    """With the lists of each turn that vLLM adds; several turns are those of tools that the gateway itself runs."""
+    turns = usage.turns or (usage,)
+    of_tools = _tool_output(turns)
     found: dict[str, Any] = {
         "input_tokens": usage.prompt_tokens or 0,
         "input_tokens_details": {
             "cached_tokens": usage.cached_tokens or 0,
             "cache_write_tokens": usage.cache_write_tokens or 0,
-            "input_tokens_per_turn": [usage.prompt_tokens or 0],
-            "cached_tokens_per_turn": [usage.cached_tokens or 0],
+            "input_tokens_per_turn": [turn.prompt_tokens or 0 for turn in turns],
+            "cached_tokens_per_turn": [turn.cached_tokens or 0 for turn in turns],
         },
         "output_tokens": usage.completion_tokens or 0,
         "output_tokens_details": {
             "reasoning_tokens": usage.reasoning_tokens or 0,
-            "tool_output_tokens": tool_output_tokens,
-            "output_tokens_per_turn": [usage.completion_tokens or 0],
-            "tool_output_tokens_per_turn": [tool_output_tokens],
+            "tool_output_tokens": sum(of_tools),
+            "output_tokens_per_turn": [turn.completion_tokens or 0 for turn in turns],
+            "tool_output_tokens_per_turn": of_tools,
         },
         "total_tokens": usage.total_tokens or 0,
     }
     if usage.estimated:
         found["estimated"] = True
+    return found
+
+
+def _tool_output(turns: Sequence[Usage]) -> list[int]:
+    """What the prompt of each turn has beyond all of the turn before it: the outputs of tools."""
+    found = [0]
+    for before, turn in pairwise(turns):
+        known = (before.prompt_tokens or 0) + (before.completion_tokens or 0)
+        found.append(max((turn.prompt_tokens or 0) - known, 0))
     return found

@@ -3,29 +3,65 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
 from gateway.config.sections.section import FrozenMap, HttpUrl, Positive, Secret, Section, Text, empty_map
 
-__all__ = ["Fetch", "Guardrail", "McpServer", "Tools"]
+__all__ = ["Fetch", "Functions", "Guardrail", "McpServer", "ToolServer", "Tools"]
+
+_USE = re.compile(r"(mcp|functions):[A-Za-z0-9][A-Za-z0-9._-]*(/.+)?")
 
 
-class McpServer(Section):
+def _tool_use(value: str) -> str:
+    if _USE.fullmatch(value) is None:
+        raise ValueError("expected mcp:NAME, mcp:NAME/TOOL, or the same with functions:")
+    return value
+
+
+ToolUse = Annotated[str, AfterValidator(_tool_use)]
+"""Whose tools do something: `mcp:NAME`, or one of them: `mcp:NAME/TOOL`."""
+Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
+
+
+class ToolServer(Section):
+    """What every source of tools has."""
+
+    approval: Literal["always", "never"] = Field(
+        default="always", description="Does a call need approval, where the request says nothing?"
+    )
+    allowed_tools: tuple[Text, ...] | None = Field(default=None, description="Names of its tools; default: all.")
+    timeout_s: Seconds = Field(default=30.0, description="Longest wait for a call, or for the list of tools.")
+
+
+class McpServer(ToolServer):
     url: HttpUrl | None = Field(default=None, description="Address of the server.")
     command: tuple[Text, ...] | None = Field(default=None, min_length=1, description="Or the command that starts it.")
     headers: FrozenMap[Secret] = Field(default_factory=empty_map, description="Headers of every call.")
-    approval: Literal["always", "never"] = Field(default="always", description="Does a call need approval?")
+    env: FrozenMap[SecretStr] = Field(default_factory=empty_map, description="Variables of the command's environment.")
+    transport: Literal["http", "sse"] = Field(default="http", description="Of an address: streamable HTTP, or SSE.")
 
     @model_validator(mode="after")
     def _one_way(self) -> "McpServer":
         if (self.url is None) == (self.command is None):
             raise ValueError("expected either 'url' or 'command'")
+        if self.url is None and self.headers:
+            raise ValueError("'headers' need a 'url'")
+        if self.command is None and self.env:
+            raise ValueError("'env' needs a 'command'")
         return self
+
+
+class Functions(ToolServer):
+    use: Text = Field(description="The entry point of an installed package, by its name.")
+    options: FrozenMap[object] = Field(default_factory=empty_map, description="Options of that one.")
 
 
 class Tools(Section):
     mcp: FrozenMap[McpServer] = Field(default_factory=empty_map, description="MCP servers by name.")
-    web_search: Text | None = Field(default=None, description="What searches the web: mcp:NAME.")
+    functions: FrozenMap[Functions] = Field(default_factory=empty_map, description="Python functions by name.")
+    web_search: ToolUse | None = Field(default=None, description="What searches the web: mcp:NAME or mcp:NAME/TOOL.")
+    file_search: ToolUse | None = Field(default=None, description="The same for files.")
+    code_interpreter: ToolUse | None = Field(default=None, description="The same for what runs code.")
     from_request: bool = Field(default=False, description="May a request name MCP servers of its own?")
 
 

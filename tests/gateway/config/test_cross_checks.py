@@ -124,3 +124,26 @@ REMOTE = "version: 1\nproviders:\n  openai: {api_key: sk-test}\nserver: {workers
 def test_limits_of_several_processes_need_a_shared_count(limited: str) -> None:
     assert "server.workers: several processes" in fault(REMOTE + limited)
     assert load(REMOTE + limited + "\nshared: {url: 'redis://127.0.0.1'}").server.workers == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tools: {web_search: 'mcp:docs'}", "tools.web_search: 'mcp' has no 'docs'"),
+        (
+            "tools: {mcp: {docs: {url: 'http://h/'}}, file_search: 'mcp:dcs/find'}",
+            "tools.file_search: 'mcp' has no 'dcs', did you mean 'docs'?",
+        ),
+        ("tools: {web_search: docs}", "tools.web_search: expected"),
+        (
+            "tools: {mcp: {a: {command: [x]}}, functions: {a: {use: x}}}",
+            "tools.functions.a: 'a' is a name under 'mcp' already",
+        ),
+        ("tools: {mcp: {'a b': {command: [x]}}}", "a name is made of letters"),
+        ("tools: {mcp: {a: {}}}", "expected either 'url' or 'command'"),
+        ("tools: {mcp: {a: {command: [x], headers: {h: v}}}}", "'headers' need a 'url'"),
+        ("tools: {mcp: {a: {url: 'http://h/', env: {V: v}}}}", "'env' needs a 'command'"),
+    ],
+)
+def test_tools_name_what_is_there(text: str, expected: str) -> None:
+    assert expected in fault(BASE + text)

@@ -167,7 +167,7 @@ def test_all_faults_are_told_at_once_in_the_order_of_the_lines() -> None:
           a: nope/x
           b: {targets: [openai/gpt], hedge_s: -1}
           b: openai/gpt
-        tools: {}
+        tools: {mpc: {}}
         telemetry: {log: xml}
         """
     )

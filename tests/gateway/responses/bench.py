@@ -8,6 +8,7 @@ from typing import Any
 from adapters.openai.responses.front import ResponsesFront
 from adapters.openai.responses.parse import read_body
 from adapters.openai.responses.sealing import Sealer
+from gateway.config.sections.tools import Fetch, Tools
 from gateway.responses.background import Background
 from gateway.responses.prepared import Preparation
 from gateway.routing.names import ModelLists, Names, ProviderRules
@@ -16,6 +17,8 @@ from gateway.storage.bounds import Bounds
 from gateway.storage.place import MemoryPlace
 from gateway.storage.records import KeptResponse
 from gateway.storage.storage import Storage
+from gateway.tools.answers import ToolAnswers
+from gateway.tools.tool_servers import ToolServers
 from providers.testing.scripted import ScriptedProvider
 
 __all__ = ["Bench"]
@@ -43,11 +46,13 @@ class Bench:
         lists = ModelLists({provider.name: provider}, lambda: 0.0)
         names = Names({provider.name: ProviderRules(provider)}, {}, lists)
         router = Router(names, RoutingRules(attempts=1), random=lambda: 1.0)
+        servers = ToolServers(Tools(), Fetch(), clock=time.monotonic, lost=lambda name, why: None)
+        answers = ToolAnswers(router, servers, clock=time.monotonic, redact=str, total_s=600.0)
         bounds = Bounds(1e9, 1 << 30)
         storage = Storage(MemoryPlace(), bounds, time.time, when_open=lambda stores: background.recover(stores))
         bench = cls(provider, None, storage, Preparation(storage, time.time))  # type: ignore[arg-type]
         background = bench.background = Background(
-            storage, router, Limits(parallel, queue), bench, worker="w", redact=str, now=time.time
+            storage, answers, Limits(parallel, queue), bench, worker="w", redact=str, now=time.time
         )
         await storage.stores()
         return bench

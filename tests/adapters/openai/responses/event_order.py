@@ -29,6 +29,8 @@ _TEXTS = {
     "response.reasoning_summary_text.delta": ("response.reasoning_summary_text.done", "text", "summary_index"),
     "response.function_call_arguments.delta": ("response.function_call_arguments.done", "arguments", ""),
     "response.custom_tool_call_input.delta": ("response.custom_tool_call_input.done", "input", ""),
+    "response.mcp_call_arguments.delta": ("response.mcp_call_arguments.done", "arguments", ""),
+    "response.code_interpreter_call_code.delta": ("response.code_interpreter_call_code.done", "code", ""),
 }
 _DONE = {done: (field, index) for done, field, index in _TEXTS.values()}
 _PARTS = {
@@ -36,6 +38,15 @@ _PARTS = {
     "response.reasoning_summary_part": "summary_index",
 }
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+_OWN_TEXTS = {**_CALLS, "mcp_call": "arguments", "code_interpreter_call": "code"}
+_STATES = {
+    # What hosted items go through, in this order; the last word is one of the names behind the bar.
+    "response.mcp_list_tools": ("in_progress", "completed|failed"),
+    "response.mcp_call": ("in_progress", "completed|failed"),
+    "response.web_search_call": ("in_progress", "searching", "completed"),
+    "response.file_search_call": ("in_progress", "searching", "completed"),
+    "response.code_interpreter_call": ("in_progress", "interpreting", "completed"),
+}
 
 
 def events_in(frames: bytes, *, ends_in_done: bool = True) -> list[dict[str, Any]]:
@@ -135,6 +146,7 @@ class _Item:
         self._texts: dict[tuple[str, int], str] = {}
         self._told: dict[tuple[str, int], str] = {}
         self._parts: dict[str, list[dict[str, Any] | None]] = {prefix: [] for prefix in _PARTS}
+        self._states: list[str] = []
         kind = added["type"]
         if kind in ("message", "reasoning", *_CALLS):
             assert added["status"] == "in_progress"
@@ -172,6 +184,23 @@ class _Item:
             assert key not in self._told
             assert event[field] == self._texts.get(key, "")
             self._told[key] = event[field]
+        elif prefix in _STATES:
+            expected = _STATES[prefix][len(self._states)]
+            assert verb in expected.split("|"), f"{name} where {expected} was due"
+            assert verb not in ("completed", "searching", "interpreting", "failed") or set(self._texts) <= set(
+                self._told
+            )
+            self._states.append(verb)
+
+    def _ended_as(self, item: dict[str, Any]) -> str:
+        """The status that the item's own events lead to."""
+        if self.added["type"] == "mcp_list_tools":
+            assert self._states[-1] == ("failed" if item.get("error") else "completed")
+            return "completed"
+        if self._states[-1] in ("completed", "failed"):
+            return self._states[-1]
+        assert item["status"] in ("failed", "incomplete"), "a call that never ended"
+        return str(item["status"])
 
     def _check_open(self, index: str, number: int) -> None:
         prefix = next((prefix for prefix, name in _PARTS.items() if name == index), None)
@@ -207,7 +236,10 @@ class _Item:
             assert item.get("content", []) == self._parts["response.content_part"]
         elif kind in _CALLS:
             assert (item["call_id"], item["name"]) == (self.added["call_id"], self.added["name"])
+        if kind in _OWN_TEXTS and (kind in _CALLS or self._told):
             (whole,) = self._told.values()
-            assert item[_CALLS[kind]] == whole
+            assert item[_OWN_TEXTS[kind]] == whole
+        if self._states:
+            assert item.get("status", "completed") == self._ended_as(item)
         if kind in ("message", "reasoning", *_CALLS):
             assert item["status"] in ("completed", "incomplete")

@@ -1,0 +1,320 @@
+"""One connection to one MCP server, held by a task of its own. The only module that imports the mcp package, which
+takes half a second: it is itself imported when the first server is asked (`gateway.tools.mcp_server`)."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+import httpx2
+import mcp_types as types
+import orjson
+from mcp.client.client import Client
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from pydantic import BaseModel
+
+from adapters.canonical.errors import InvalidRequest
+from adapters.openai.responses.tool_items import EXECUTION, HTTP, PROTOCOL, ToolFault
+from gateway.tools.guarded_transport import GuardedTransport
+from gateway.tools.places import Address, Command, Place
+from gateway.tools.server import MAX_OUTPUT_CHARS, ServerTool, ToolOutcome, ToolServerError
+from gateway.version import VERSION
+
+__all__ = ["McpSession"]
+
+_CONNECT_S = 5.0
+_CLOSE_S = 6.0
+"""What a server's process gets to end by itself, and then what the mcp package needs to end it."""
+_MAX_PAGES = 50
+_MAX_TOOLS = 1000
+_OTHER_TRANSPORT = (400, 404, 405)
+"""What a server that knows only the older transport says to the newer one."""
+_HIDES_STATUS = (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INTERNAL_ERROR, types.CONNECTION_CLOSED)
+"""What the mcp package makes of an error of HTTP."""
+T = TypeVar("T")
+_NAME = types.Implementation(name="llm-gateway", version=VERSION)
+
+
+class McpSession:
+    """`timeout_s` bounds every question, the first one (the connection) included."""
+
+    def __init__(self, place: Place, timeout_s: float) -> None:
+        self._place = place
+        self._timeout_s = timeout_s
+        self._client: Client | None = None
+        self._asking = 0
+        self._statuses: list[int] = []
+        """HTTP's errors since the last question began, which the mcp package keeps to itself."""
+        self._stream: _Watched | None = None
+        self._closing = asyncio.Event()
+        self._holder: asyncio.Task[None] | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        if self._client is None or self._holder is None or self._holder.done():
+            return False
+        return self._stream is None or not self._stream.ended
+
+    async def open(self) -> None:
+        """Raises ToolServerError."""
+        logging.getLogger("mcp").setLevel(logging.CRITICAL)  # its tracebacks tell addresses and texts
+        try:
+            await self._open(_transport(self._place, self._statuses))
+        except ToolServerError as error:
+            place = self._place
+            if not (isinstance(place, Address) and place.sse is None and error.fault.code in _OTHER_TRANSPORT):
+                raise
+            await self._open(_transport(replace(place, sse=True), self._statuses))
+
+    async def _open(self, transport: AbstractAsyncContextManager[Any]) -> None:
+        ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._closing.clear()
+        self._holder = asyncio.get_running_loop().create_task(self._hold(transport, ready))
+        try:
+            both: set[asyncio.Future[Any]] = {self._holder, ready}
+            await asyncio.wait(both, timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if not ready.done():
+                if self._holder.done():
+                    raise _fault_of(self._holder.exception(), self._statuses)
+                raise _late(self._timeout_s)
+            self._client = ready.result()
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def _hold(self, transport: AbstractAsyncContextManager[Any], ready: "asyncio.Future[Client]") -> None:
+        """The life of the connection: what the mcp package opens, it wants to close in the same task."""
+        client = Client(self._watched(transport), client_info=_NAME, cache=None)
+        async with client:
+            if not ready.done():
+                ready.set_result(client)
+            await self._closing.wait()
+
+    @asynccontextmanager
+    async def _watched(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+        """The transport, of which it is known when its server hangs up."""
+        async with transport as (read, write):
+            self._stream = _Watched(read)
+            yield self._stream, write
+
+    async def tools(self) -> Sequence[ServerTool]:
+        found: list[ServerTool] = []
+        cursor: str | None = None
+        for _ in range(_MAX_PAGES):
+            listed = await self._ask(partial(_list_tools, cursor=cursor))
+            found += [_tool(tool) for tool in listed.tools]
+            cursor = listed.next_cursor
+            if cursor is None or len(found) > _MAX_TOOLS:
+                break
+        if cursor is not None or len(found) > _MAX_TOOLS:
+            raise ToolServerError(ToolFault(PROTOCOL, f"it lists more than {_MAX_TOOLS} tools"))
+        return found
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutcome:
+        result = await self._ask(lambda client: client.call_tool(name, dict(arguments)))
+        text = _text(result)
+        if len(text) > MAX_OUTPUT_CHARS:
+            raise ToolServerError(ToolFault(EXECUTION, f"its answer is longer than {MAX_OUTPUT_CHARS} characters"))
+        return ToolOutcome(text, ToolFault(EXECUTION, text) if result.is_error else None)
+
+    async def _ask(self, question: Callable[[Client], Awaitable[T]]) -> T:
+        """The answer to one question. Raises ToolServerError; where the connection is to blame it is not alive then."""
+        client, holder = self._client, self._holder
+        if client is None or holder is None or holder.done():
+            raise _closed()
+        self._asking += 1
+        self._statuses.clear()
+        asked = asyncio.ensure_future(question(client))
+        try:
+            both: set[asyncio.Future[Any]] = {asked, holder}
+            await asyncio.wait(both, timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                return asked.result()
+            if not holder.done() and self._asking > 1:  # others may still be answered
+                raise _late(self._timeout_s)
+            self._client = None
+            raise _closed() if holder.done() else _late(self._timeout_s)
+        except (MCPError, httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
+            told = _fault_of(error, self._statuses)
+            if not isinstance(error, MCPError | ValueError) or told.fault.code in (types.CONNECTION_CLOSED, 404):
+                self._client = None
+            raise told from error
+        finally:
+            self._asking -= 1
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+
+    async def aclose(self) -> None:
+        self._client = None
+        self._closing.set()
+        holder = self._holder
+        if holder is None:
+            return
+        if not holder.done():
+            await asyncio.wait({holder}, timeout=_CLOSE_S)
+        holder.cancel()
+        await asyncio.gather(holder, return_exceptions=True)
+
+
+async def _list_tools(client: Client, cursor: str | None) -> types.ListToolsResult:
+    return await client.list_tools(cursor=cursor)
+
+
+class _Watched:
+    """What a server sends, as the mcp package reads it, with the news of its end."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.ended = False
+
+    @property
+    def last_context(self) -> Any:
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Any:
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> "_Watched":
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            self.ended = True
+            raise
+
+    async def __aenter__(self) -> "_Watched":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stream.aclose()
+
+
+def _transport(place: Place, statuses: list[int]) -> AbstractAsyncContextManager[Any]:
+    if isinstance(place, Command):
+        program, *arguments = place.command
+        process = StdioServerParameters(command=program, args=arguments, env=dict(place.env))
+        return stdio_client(process, errlog=sys.__stderr__ or sys.stderr)
+    if place.sse:
+
+        def client(
+            headers: dict[str, str] | None = None,
+            timeout: httpx2.Timeout | None = None,
+            auth: httpx2.Auth | None = None,
+        ) -> httpx2.AsyncClient:
+            return _http_client(place, statuses)
+
+        return sse_client(place.url, httpx_client_factory=client)
+    return _streamable(place, statuses)
+
+
+@asynccontextmanager
+async def _streamable(place: Address, statuses: list[int]) -> AsyncIterator[Any]:
+    async with (
+        _http_client(place, statuses) as client,
+        streamable_http_client(place.url, http_client=client) as streams,
+    ):
+        yield streams
+
+
+def _http_client(place: Address, statuses: list[int]) -> httpx2.AsyncClient:
+    """How long an answer may take is the session's own business."""
+
+    async def note(answer: httpx2.Response) -> None:
+        if answer.status_code >= 400:
+            statuses.append(answer.status_code)
+
+    return httpx2.AsyncClient(
+        headers=dict(place.headers),
+        timeout=httpx2.Timeout(None, connect=_CONNECT_S),
+        transport=None if place.fetcher is None else GuardedTransport(place.fetcher),
+        event_hooks={"response": [note]},
+        trust_env=False,
+    )
+
+
+def _tool(tool: types.Tool) -> ServerTool:
+    try:
+        return ServerTool(
+            name=tool.name,
+            description=tool.description,
+            schema=orjson.dumps(tool.input_schema),
+            annotations=_json(tool.annotations) if tool.annotations is not None else None,
+            read_only=tool.annotations is not None and tool.annotations.read_only_hint is True,
+        )
+    except TypeError as error:  # deeper than JSON is written, or numbers that it has not
+        raise ToolServerError(ToolFault(PROTOCOL, f"the schema of '{tool.name[:100]}' cannot be read")) from error
+
+
+def _json(model: BaseModel) -> bytes:
+    return model.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+def _text(result: types.CallToolResult) -> str:
+    """All of it as text; media are told of, not shown."""
+    found: list[str] = []
+    for block in result.content:
+        match block:
+            case types.TextContent():
+                found.append(block.text)
+            case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
+                found.append(resource.text)
+            case types.ImageContent() | types.AudioContent():
+                found.append(f"[{block.type} {block.mime_type}, {len(block.data) * 3 // 4} bytes]")
+            case types.ResourceLink():
+                found.append(f"[{block.name}: {block.uri}]")
+            case _:
+                found.append(f"[{block.type}]")
+    if not found and result.structured_content is not None:
+        found.append(orjson.dumps(result.structured_content).decode())
+    return "\n".join(found)
+
+
+def _closed() -> ToolServerError:
+    return ToolServerError(ToolFault(PROTOCOL, "the connection broke off", types.CONNECTION_CLOSED))
+
+
+def _late(timeout_s: float) -> ToolServerError:
+    return ToolServerError(ToolFault(PROTOCOL, f"it gave no answer within {timeout_s:g} s", types.REQUEST_TIMEOUT))
+
+
+def _fault_of(error: BaseException | None, statuses: Sequence[int]) -> ToolServerError:
+    """What is said of an exception of the mcp package, or of what it stands on. `statuses` are HTTP's errors."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    match error:
+        case ToolServerError():
+            return error
+        case httpx2.HTTPStatusError():
+            status = error.response.status_code
+            fault = ToolFault(HTTP, f"it answered with {status}", status)
+        case MCPError() if statuses and error.code in _HIDES_STATUS:
+            fault = ToolFault(HTTP, f"it answered with {statuses[-1]}", statuses[-1])
+        case MCPError(code=types.CONNECTION_CLOSED):
+            fault = _closed().fault
+        case MCPError():
+            fault = ToolFault(PROTOCOL, error.message or "it answered with an error", error.code)
+        case httpx2.ConnectError(__cause__=InvalidRequest() as refused):
+            fault = ToolFault(PROTOCOL, refused.message)
+        case httpx2.ConnectError():
+            fault = ToolFault(PROTOCOL, "it cannot be reached")
+        case FileNotFoundError() | PermissionError():
+            fault = ToolFault(PROTOCOL, "its command cannot be started")
+        case httpx2.HTTPError() | OSError():
+            fault = ToolFault(PROTOCOL, "the connection broke off")
+        case ValueError():
+            fault = ToolFault(PROTOCOL, "it gave an answer that is not of the protocol")
+        case _:
+            fault = ToolFault(PROTOCOL, "the connection broke off")
+    return ToolServerError(fault)

@@ -1,0 +1,26 @@
+"""The small MCP server over HTTP, as a process of its own, and how run.yaml names it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["COMMAND", "ROOT", "served"]
+
+ROOT = Path(__file__).parents[3]
+COMMAND = [sys.executable, "-m", "tests.gateway.tools.mcp_tools", "stdio"]
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """Its address, without a path."""
+    process = subprocess.Popen([*COMMAND[:-1], "http"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
