@@ -80,14 +80,16 @@ def build_batch(
     )
 
 
-def adapter_rows(batch: Batch, device: torch.device) -> tuple[AdapterRows, ...]:
+def adapter_rows(
+    chunks: SequenceOf[Chunk], first_row: SequenceOf[int], num_rows: int, device: torch.device
+) -> tuple[AdapterRows, ...]:
     """Which rows of a step each of its LoRA adapters changes; empty where no sequence has one."""
     rows: dict[Adapter, list[int]] = {}
-    for chunk, first in zip(batch.chunks, batch.first_row, strict=True):
+    for chunk, first in zip(chunks, first_row, strict=True):
         if chunk.sequence.adapter is not None:
             rows.setdefault(chunk.sequence.adapter, []).extend(range(first, first + chunk.stop - chunk.start))
     return tuple(
-        AdapterRows(adapter.deltas, None if len(own) == len(batch.token_ids) else torch.tensor(own, device=device))
+        AdapterRows(adapter.deltas, None if len(own) == num_rows else torch.tensor(own, device=device))
         for adapter, own in rows.items()
     )
 

@@ -38,13 +38,15 @@ MAX_EXPERTS = 1 << 17
 class EngineConfig:
     """How one engine runs. Raises InvalidInput naming the field that is out of range.
 
-    dtype: what torch computes in. auto: a CPU runs its fused kernels where they can run the model; elsewhere float32.
+    dtype: what torch computes in. auto: a CPU runs its fused kernels where they can run the model, and else float32;
+        a GPU computes in bfloat16.
     weights: auto keeps matrices as the file has them where kernels compute with them so, and else makes them `dtype`.
         int8 and int4 round those that the file has as floats, which the fused kernels alone do. A float type is the
         same as this `dtype`.
     cpu_instruction_set: of the fused kernels; auto is the best one that the CPU has.
     threads: of a step; None is one a physical core.
     kv_bytes: size of the KV pool over all layers. Memory is touched only as sequences fill it.
+    kv_share: on a GPU, the part of its free memory that the pool takes in place of kv_bytes.
     kv_dtype: what keys and values are kept in; auto is bfloat16 with the fused kernels, and else what torch computes
         in. fp8 (e4m3) and int8 have a scale a head and token.
     max_batch_tokens: tokens one step computes at most. Sequences that decode come first, one token each; prompts are
@@ -55,6 +57,10 @@ class EngineConfig:
     max_context: a smaller window than the model's; None takes the model's.
     prefix_cache: keep full KV blocks until the pool needs them, for prompts that begin alike.
     delivery_tokens: tokens a stream may have undelivered before its sequence pauses for its reader.
+    cache_folder: where it is kept which variants of kernels are fastest on this machine's GPU; None is nowhere.
+    deterministic: on a GPU, what a row yields does not depend on the rows beside it, nor on how a prompt is cut. On a
+        CPU that is so anyway.
+    tf32: on a GPU in float32, matrices are multiplied with mantissas of 10 bits.
     draft_tokens: tokens guessed at a time for each sequence that decodes, and verified in one step; 0 guesses none.
     draft_kv_bytes: size of the KV pool of the model that guesses, where there is one.
     """
@@ -66,6 +72,7 @@ class EngineConfig:
     threads: int | None = None
     block_size: int = 16
     kv_bytes: int = 1 << 30
+    kv_share: float | None = None
     kv_dtype: KVDType = "auto"
     max_batch_tokens: int = 256
     max_sequences: int = 256
@@ -73,6 +80,9 @@ class EngineConfig:
     max_context: int | None = None
     prefix_cache: bool = True
     delivery_tokens: int = 256
+    cache_folder: str | None = None
+    deterministic: bool = False
+    tf32: bool = False
     draft_tokens: int = 0
     draft_kv_bytes: int = 256 << 20
 
@@ -87,6 +97,8 @@ class EngineConfig:
                 raise InvalidInput(name, f"must be one of {', '.join(known)}, not {value!r}")
         if self.weights != "auto" and self.dtype not in ("auto", self.weights):
             raise InvalidInput("weights", f"{self.weights} does not go with dtype {self.dtype}: leave one of them out")
+        if self.kv_share is not None and not 0 < self.kv_share <= 1:
+            raise InvalidInput("kv_share", f"must be above 0 and at most 1, not {self.kv_share!r}")
         for name, number, low, high in (
             ("threads", 1 if self.threads is None else self.threads, 1, 1024),
             ("block_size", self.block_size, 1, 1024),
@@ -103,11 +115,17 @@ class EngineConfig:
                 raise InvalidInput(name, f"must be an integer from {low} to {high}, not {number!r}")
 
     @property
+    def on_gpu(self) -> bool:
+        return self.device.startswith("cuda")
+
+    @property
     def float_dtype(self) -> str:
         """What torch computes in: `dtype` with auto resolved."""
         if self.dtype != "auto":
             return self.dtype
-        return self.weights if self.weights in ("float32", "bfloat16", "float16") else "float32"
+        if self.weights in ("float32", "bfloat16", "float16"):
+            return self.weights
+        return "bfloat16" if self.on_gpu else "float32"
 
     @property
     def wants_kernels(self) -> bool:

@@ -15,6 +15,8 @@ from local_engine.executor import Executor
 from local_engine.images import EncodeImage
 from local_engine.kernels.cpu.executor import CpuExecutor
 from local_engine.kernels.cpu.loading import load_fused
+from local_engine.kernels.gpu.loading import Recording
+from local_engine.kernels.gpu.loading import load_fused as load_for_gpu
 from local_engine.layers.lora import LowRank
 from local_engine.layers.ops import best_ops
 from local_engine.loading.fields import FieldReader
@@ -62,18 +64,22 @@ class LoadedModel:
     load_id: str = field(default_factory=lambda: uuid4().hex)
 
 
-def load_model(path: Path, config: EngineConfig, *, progress: Progress | None = None) -> LoadedModel:
+def load_model(
+    path: Path, config: EngineConfig, *, progress: Progress | None = None, recording: Recording | None = None
+) -> LoadedModel:
     """Reads a GGUF file, or a folder of safetensors with config.json, for `config.device`.
 
-    On a CPU, for its fused kernels where they can run the model; else as `config.float_dtype` for torch.
+    For the device's fused kernels where they can run the model; else as `config.float_dtype` for torch.
 
-    Blocks: run it in a thread. `progress` is called from that thread with (bytes done, bytes in all). Raises
-    ModelLoadError, and InvalidInput for a device that is not there.
+    Blocks: run it in a thread. `progress` is called from that thread with (bytes done, bytes in all), and `recording`
+    when an engine is opened on a GPU, with (decode steps recorded, steps in all).
+
+    Raises ModelLoadError, and InvalidInput for a device that is not there.
     """
     _check_device(config)
     if path.is_dir():
-        return _load_folder(path, config, progress)
-    return _load_gguf(path, config, progress)
+        return _load_folder(path, config, progress, recording)
+    return _load_gguf(path, config, progress, recording)
 
 
 def _check_device(config: EngineConfig) -> None:
@@ -83,7 +89,7 @@ def _check_device(config: EngineConfig) -> None:
         raise InvalidInput("device", f"{config.device!r} cannot be used: {error}".splitlines()[0]) from error
 
 
-def _load_gguf(path: Path, config: EngineConfig, progress: Progress | None) -> LoadedModel:
+def _load_gguf(path: Path, config: EngineConfig, progress: Progress | None, recording: Recording | None) -> LoadedModel:
     with open_gguf(path) as parts:
         metadata = parts[0].metadata
         fields = FieldReader(path, metadata)
@@ -94,10 +100,12 @@ def _load_gguf(path: Path, config: EngineConfig, progress: Progress | None) -> L
         shape = _checked(path, architecture.gguf_config(fields, shapes), config)
         info = ModelInfo(path, shape, _gguf_stop_ids(metadata, shape), _gguf_defaults(fields))
         source = GgufSource(parts, architecture.gguf_names(shape))
-        return _build(architecture, source, info, config, progress)
+        return _build(architecture, source, info, config, progress=progress, recording=recording)
 
 
-def _load_folder(folder: Path, config: EngineConfig, progress: Progress | None) -> LoadedModel:
+def _load_folder(
+    folder: Path, config: EngineConfig, progress: Progress | None, recording: Recording | None
+) -> LoadedModel:
     file = folder / "config.json"
     values = read_json(file)
     fields = FieldReader(file, values)
@@ -122,12 +130,23 @@ def _load_folder(folder: Path, config: EngineConfig, progress: Progress | None) 
     packing = packing_of(fields)
     with contextlib.closing(SafetensorsSource(folder, prefixes=architecture.hf_prefixes)) as stored:
         source = PlainSource(stored, packing=packing, names=architecture.hf_stacks(shape))
-        return _build(architecture, source, info, config, progress)
+        return _build(architecture, source, info, config, progress=progress, recording=recording)
 
 
 def _build(
-    architecture: Architecture, source: TensorSource, info: ModelInfo, config: EngineConfig, progress: Progress | None
+    architecture: Architecture,
+    source: TensorSource,
+    info: ModelInfo,
+    config: EngineConfig,
+    *,
+    progress: Progress | None,
+    recording: Recording | None,
 ) -> LoadedModel:
+    if config.on_gpu:
+        torch.backends.cuda.matmul.allow_tf32 = config.tf32
+        on_gpu = load_for_gpu(source, info.config, config, progress=progress, recording=recording)
+        if on_gpu is not None:
+            return LoadedModel(open_executor=on_gpu.open_executor, read_adapter=on_gpu.read_adapter, info=info)
     if config.device == "cpu" and config.wants_kernels:
         fused = load_fused(source, info.config, config, progress)
         if fused is not None:

@@ -13,13 +13,14 @@ from torch import Tensor
 from local_engine.config import EngineConfig
 from local_engine.encoding import EncoderInfo, EncoderInput
 from local_engine.generation import GenerationRequest
+from local_engine.kv_pool import kv_block_bytes
 from local_engine.layers.lora import LoraSites
 from local_engine.layers.pooling import Pooling, normalized, pooled
 from local_engine.models.model import Model
 from local_engine.sampling import SamplingParams
 from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence as EngineSequence
-from local_engine.torch_executor import TorchExecutor, kv_block_bytes
+from local_engine.torch_executor import TorchExecutor
 
 __all__ = ["PooledDecoder"]
 

@@ -20,38 +20,15 @@ from local_engine.kernels.cpu.library import (
     RopeStruct,
 )
 from local_engine.kernels.cpu.packing import MatrixPacker, Rounding
+from local_engine.kernels.families import FAMILIES
 from local_engine.loading.weights import Weights
 from local_engine.models.self_attention import Rotary
 
 __all__ = ["PackedDecoder", "build_decoder", "unsupported"]
 
-_SILU, _GELU_TANH = 0, 1
+_ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
 _MAX_HEAD_DIM = 512
 _LANES = 32
-
-
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """How an architecture differs from Llama. post_norms: what is added to the residual has norms of its own."""
-
-    activation: int = _SILU
-    norm_offset: float = 0.0
-    scaled_embedding: bool = False
-    post_norms: bool = False
-
-
-_LLAMA, _GEMMA = _Family(), _Family(_GELU_TANH, 1.0, True, True)
-_FAMILIES = {
-    "llama": _LLAMA,
-    "mistral": _LLAMA,
-    "qwen2": _LLAMA,
-    "qwen3": _LLAMA,
-    "phi3": _LLAMA,
-    "smollm3": _LLAMA,
-    "gemma2": _GEMMA,
-    "gemma3": _GEMMA,
-}
-"""By `ModelConfig.architecture`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +48,7 @@ class PackedDecoder:
 
 def unsupported(config: ModelConfig) -> str | None:
     """Why the kernels cannot run a decoder of this shape, or None. Weight types are another question."""
-    if config.architecture not in _FAMILIES:
+    if config.architecture not in FAMILIES:
         return f"architecture {config.architecture}"
     if config.experts is not None:
         return "mixtures of experts"
@@ -108,7 +85,7 @@ class _Builder:
         self._config = config
         self._library = library
         self._weights = weights
-        self._family = _FAMILIES[config.architecture]
+        self._family = FAMILIES[config.architecture]
         self._packer = MatrixPacker(library, weights, rounding=rounding)
         self._kept: list[object] = [self._packer]
         self._sites: list[tuple[str, str, str, str]] = []
@@ -134,7 +111,7 @@ class _Builder:
             kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
             vocabulary=config.vocab_size,
-            activation=self._family.activation,
+            activation=_ACTIVATIONS[self._family.activation],
             eps=config.rms_norm_eps,
             embedding_scale=config.hidden_size**0.5 if self._family.scaled_embedding else 1.0,
             score_scale=config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale,

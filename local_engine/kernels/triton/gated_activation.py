@@ -1,6 +1,6 @@
 """The gate of a feed-forward block (Shazeer 2020): activation(gate) * up, from gate and up side by side."""
 
-from typing import Literal, assert_never
+from typing import assert_never
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -8,14 +8,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from local_engine.kernels.operations import Activation
 from local_engine.kernels.triton.shapes import FLOATS, expect
 from local_engine.layers.experts import clamped_swiglu
 
 __all__ = ["Activation", "gated_activation", "gated_activation_twin"]
-
-# gelu is the exact form by the error function, gelu_tanh its approximation, which Gemma was trained with;
-# clamped_swiglu is gpt-oss's, and adds 1 to up.
-Activation = Literal["silu", "gelu", "gelu_tanh", "clamped_swiglu"]
 
 _BLOCK = 1024
 

@@ -67,7 +67,8 @@ def paged_prefill_kernel(
     query = tl.load(queries + at_row, mask=row_inside, other=0.0)
 
     end = past + tl.minimum((first_row + rows - 1) // share, count - 1) + 1
-    first = tl.maximum(past + first_row // share - window + 1, 0)
+    # Tiles begin where they do for any other chunk of the sequence, so that its sums run in the same order.
+    first = tl.maximum(past + first_row // share - window + 1, 0) // tile * tile
     largest = tl.full([rows], float("-inf"), tl.float32)
     total = tl.zeros([rows], tl.float32)
     attended = tl.zeros([rows, columns], tl.float32)

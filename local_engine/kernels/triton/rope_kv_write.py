@@ -5,31 +5,21 @@ values go to their slots of the paged cache in the type that it stores (see `lay
 their own.
 """
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from local_engine.kernels.operations import HeadNorms
 from local_engine.kernels.triton.shapes import FLOATS, LARGEST, expect, expect_cache
 from local_engine.layers.kv_cache import LayerCache
 from local_engine.layers.rms_norm import rms_norm
 from local_engine.layers.rope import apply_rope
 
-__all__ = ["HeadNorms", "rope_kv_write", "rope_kv_write_twin"]
+__all__ = ["rope_kv_write", "rope_kv_write_twin"]
 
 # Numbers of a program's tile: heads times the padded head.
 _TILE = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class HeadNorms:
-    """The norms of query and key heads: weights [D], and what is added to the mean square."""
-
-    queries: Tensor
-    keys: Tensor
-    eps: float
 
 
 @triton.jit

@@ -5,7 +5,8 @@ from typing import get_args
 import pytest
 import torch
 
-from local_engine.kernels.triton.gated_activation import Activation, gated_activation, gated_activation_twin
+from local_engine.kernels.operations import Activation
+from local_engine.kernels.triton.gated_activation import gated_activation, gated_activation_twin
 
 # The interpreter's sigmoid is numpy's 1 / (1 + exp(-x)): the infinity of large gates becomes the 0 that is meant.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")

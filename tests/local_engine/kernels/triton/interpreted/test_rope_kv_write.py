@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from local_engine.kernels.triton.rope_kv_write import HeadNorms, rope_kv_write, rope_kv_write_twin
+from local_engine.kernels.operations import HeadNorms
+from local_engine.kernels.triton.rope_kv_write import rope_kv_write, rope_kv_write_twin
 from local_engine.layers.kv_cache import LayerCache, new_layer_cache
 from local_engine.layers.rope import rope_tables
 

@@ -1,0 +1,35 @@
+"""The architectures that fused decoders run: Llama, and in what the others differ from it beyond `ModelConfig`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["FAMILIES", "Family"]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """activation: of the gate. norm_offset: added to the weights of norms. scaled_embedding: by sqrt(hidden_size).
+
+    post_norms: what is added to the residual has norms of its own.
+    """
+
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    norm_offset: float = 0.0
+    scaled_embedding: bool = False
+    post_norms: bool = False
+
+
+_LLAMA, _GEMMA = Family(), Family("gelu_tanh", 1.0, True, True)
+
+FAMILIES: Mapping[str, Family] = {
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA,
+    "phi3": _LLAMA,
+    "smollm3": _LLAMA,
+    "gemma2": _GEMMA,
+    "gemma3": _GEMMA,
+}
+"""By `ModelConfig.architecture`."""

@@ -1,0 +1,236 @@
+"""A decoder of the Llama family over fused operations, built from named tensors.
+
+Knows which models it runs and in which order the operations follow one another; which implementation computes them is
+`dispatch`'s business, and which rows a step has the executor's. `models` has the same in plain torch: the reference.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from local_engine.config import ModelConfig
+from local_engine.kernels.families import FAMILIES
+from local_engine.kernels.operations import HeadNorms, Kernels
+from local_engine.layers.kv_cache import LayerCache
+from local_engine.layers.linear import Linear
+from local_engine.layers.ops import Ops
+from local_engine.layers.rms_norm import rms_norm
+from local_engine.layers.rope import rope_tables
+from local_engine.loading.weights import Weights
+from local_engine.models.projection import projection
+from local_engine.models.self_attention import Rotary
+
+__all__ = ["FusedDecoder", "FusedLayer", "StepTensors", "unsupported"]
+
+_MAX_HEAD_DIM = 256
+_MAX_HIDDEN_SIZE = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class StepTensors:
+    """The rows of one step on the device: first those that decode, one a sequence, then those of each other sequence.
+
+    token_ids, positions: [T] int64. slots: [T] int64, where a row's key and value go; negative for a row of padding.
+    block_tables: [B, blocks] int32. lengths: [B] int32, keys of each sequence with those of its rows; 0 for padding.
+    query_starts: [P + 1] int32, where the rows of each sequence that does not decode begin, counted from the first of
+    these rows, and their number. max_queries: the most of one sequence. splits: see `paged_decode`.
+    """
+
+    token_ids: Tensor
+    positions: Tensor
+    slots: Tensor
+    block_tables: Tensor
+    lengths: Tensor
+    num_decodes: int
+    query_starts: Tensor
+    max_queries: int = 0
+    splits: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FusedLayer:
+    """The weights of one layer. kind: of its attention, by `ModelConfig.attention_kinds`.
+
+    post_attention_norm, post_mlp_norm: of what is added to the residual, where the family has them.
+    """
+
+    kind: int
+    attention_norm: Tensor
+    qkv: Linear
+    head_norms: HeadNorms | None
+    output: Linear
+    post_attention_norm: Tensor | None
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+    post_mlp_norm: Tensor | None
+
+
+def unsupported(config: ModelConfig) -> str | None:
+    """Why the fused decoder cannot run a model of this shape, or None."""
+    if config.architecture not in FAMILIES:
+        return f"architecture {config.architecture}"
+    if config.experts is not None:
+        return "mixtures of experts"
+    if config.vision is not None:
+        return "images"
+    if config.attention_sinks:
+        return "attention sinks"
+    if config.head_dim > _MAX_HEAD_DIM:
+        return f"head_dim {config.head_dim}"
+    if config.hidden_size > _MAX_HIDDEN_SIZE:
+        return f"hidden_size {config.hidden_size}"
+    return None
+
+
+class FusedDecoder:
+    """Weights are shared and never written, so any number of executors may hold one."""
+
+    def __init__(self, config: ModelConfig, weights: Weights, ops: Ops, kernels: Kernels) -> None:
+        """Reads all weights. Raises ModelLoadError."""
+        self.config = config
+        self.kernels = kernels
+        self._family = FAMILIES[config.architecture]
+        hidden = config.hidden_size
+        self.embedding = weights.stacked(["model.embed_tokens.weight"], [config.vocab_size], hidden)
+        # Rounded to the model's type, as it was trained.
+        scale = hidden**0.5 if self._family.scaled_embedding else 1.0
+        self._embedding_scale = float(torch.tensor(scale, dtype=self.embedding.dtype))
+        self.layers = [_layer(config, index, weights, ops) for index in range(config.num_layers)]
+        self.norm = weights.joined(["model.norm.weight"], [hidden])
+        if config.tie_embeddings:
+            weights.skip("lm_head.weight")
+            self.head = ops.linear(self.embedding, None)
+        else:
+            self.head = ops.linear(weights.stacked(["lm_head.weight"], [config.vocab_size], hidden), None)
+        self._rotary = Rotary(config, weights, self.embedding.device)
+
+    def forward(self, step: StepTensors, caches: Sequence[LayerCache], *, block_size: int) -> tuple[Tensor, Tensor]:
+        """The hidden states [T, hidden_size] before the last norm and after it.
+
+        Writes keys and values. Launches only: nothing waits for the device, so a CUDA graph may record it.
+        """
+        hidden = F.embedding(step.token_ids, self.embedding)
+        if self._embedding_scale != 1.0:
+            hidden = hidden * self._embedding_scale
+        angles = {
+            rope: rope_tables(step.positions, frequencies, torch.float32, attention_factor=rope.attention_factor)
+            for rope, frequencies in self._rotary.frequencies.items()
+        }
+        residual = torch.zeros_like(hidden)
+        normed = self._add_norm(hidden, residual, self.layers[0].attention_norm, None)
+        for index, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
+            kind = self.config.attention_kinds[layer.kind]
+            qkv = layer.qkv(normed).view(len(normed), -1, self.config.head_dim)
+            queries = self.kernels.rope_kv_write(
+                qkv,
+                cache,
+                step.slots,
+                angles=None if kind.rope is None else angles[kind.rope],
+                norms=layer.head_norms,
+            )
+            attended = self._attend(queries, cache, step, kind.window, block_size).view(len(normed), -1)
+            normed = self._add_norm(layer.output(attended), residual, layer.mlp_norm, layer.post_attention_norm)
+            gated = self.kernels.gated_activation(layer.gate_up(normed), self._family.activation)
+            last = index == len(self.layers) - 1
+            next_norm = self.norm if last else self.layers[index + 1].attention_norm
+            normed = self._add_norm(layer.down(gated), residual, next_norm, layer.post_mlp_norm)
+        return residual, normed
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        """Rows of hidden states after the last norm."""
+        weight = self.norm.float() + self._family.norm_offset
+        return rms_norm(hidden.float(), weight, self.config.rms_norm_eps).to(hidden.dtype)
+
+    def logits(self, normed: Tensor) -> Tensor:
+        """[R, hidden_size] after the last norm -> [R, V] float32."""
+        logits = self.head(normed).float()
+        cap = self.config.logits_soft_cap
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def _add_norm(self, x: Tensor, residual: Tensor, weight: Tensor, inner_weight: Tensor | None) -> Tensor:
+        return self.kernels.add_rms_norm(
+            x,
+            residual,
+            weight,
+            self.config.rms_norm_eps,
+            inner_weight=inner_weight,
+            weight_offset=self._family.norm_offset,
+        )
+
+    def _attend(
+        self, queries: Tensor, cache: LayerCache, step: StepTensors, window: int | None, block_size: int
+    ) -> Tensor:
+        config, split = self.config, step.num_decodes
+        parts = []
+        if split:
+            parts.append(
+                self.kernels.paged_decode(
+                    queries[:split],
+                    cache,
+                    step.block_tables[:split],
+                    step.lengths[:split],
+                    block_size=block_size,
+                    splits=step.splits,
+                    scale=config.attention_scale,
+                    soft_cap=config.attention_soft_cap,
+                    window=window,
+                )
+            )
+        if split < len(queries):
+            parts.append(
+                self.kernels.paged_prefill(
+                    queries[split:],
+                    cache,
+                    step.block_tables[split:],
+                    step.query_starts,
+                    step.lengths[split:],
+                    max_queries=step.max_queries,
+                    block_size=block_size,
+                    scale=config.attention_scale,
+                    soft_cap=config.attention_soft_cap,
+                    window=window,
+                )
+            )
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _layer(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> FusedLayer:
+    family = FAMILIES[config.architecture]
+    hidden, width, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
+    queries, keys = config.num_heads * head_dim, config.num_kv_heads * head_dim
+    layer, attention, mlp = (f"model.layers.{index}{part}" for part in ("", ".self_attn", ".mlp"))
+    weights.skip(f"{attention}.rotary_emb.inv_freq")
+    if config.fused_projections:
+        qkv_parts = {f"{attention}.qkv_proj": queries + 2 * keys}
+        gate_up_parts = {f"{mlp}.gate_up_proj": 2 * width}
+    else:
+        qkv_parts = {f"{attention}.q_proj": queries, f"{attention}.k_proj": keys, f"{attention}.v_proj": keys}
+        gate_up_parts = {f"{mlp}.gate_proj": width, f"{mlp}.up_proj": width}
+
+    def norm(name: str) -> Tensor:
+        return weights.joined([f"{layer}.{name}.weight"], [hidden])
+
+    head_norms = None
+    if config.qk_norm:
+        # In float32, with what the family adds: the kernel knows no offset here.
+        query_norm, key_norm = (
+            weights.joined([f"{attention}.{name}.weight"], [head_dim]).float() + family.norm_offset
+            for name in ("q_norm", "k_norm")
+        )
+        head_norms = HeadNorms(query_norm, key_norm, config.rms_norm_eps)
+    return FusedLayer(
+        kind=config.kind_of(index),
+        attention_norm=norm("input_layernorm"),
+        qkv=projection(weights, ops, qkv_parts, hidden, bias=config.qkv_bias),
+        head_norms=head_norms,
+        output=projection(weights, ops, {f"{attention}.o_proj": hidden}, queries, bias=config.output_bias),
+        post_attention_norm=norm("post_attention_layernorm") if family.post_norms else None,
+        mlp_norm=norm("pre_feedforward_layernorm" if family.post_norms else "post_attention_layernorm"),
+        gate_up=projection(weights, ops, gate_up_parts, hidden, bias=config.mlp_bias),
+        down=projection(weights, ops, {f"{mlp}.down_proj": hidden}, width, bias=config.mlp_bias),
+        post_mlp_norm=norm("post_feedforward_layernorm") if family.post_norms else None,
+    )

@@ -1,0 +1,162 @@
+"""The executor over a fused decoder. Owns the KV pool, the recorded decode steps and what was drawn last."""
+
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from local_engine.batch import adapter_rows
+from local_engine.config import EngineConfig
+from local_engine.executor import Draw, StepRows
+from local_engine.gpu_memory import kv_pool_bytes
+from local_engine.kernels.dispatch import DeviceFacts
+from local_engine.kernels.gpu.decoder import FusedDecoder, StepTensors
+from local_engine.kernels.gpu.draw import draw_tokens
+from local_engine.kernels.gpu.graphs import DecodeGraphs, ladder
+from local_engine.kernels.gpu.splits import SplitChoice
+from local_engine.kernels.gpu.step_rows import HostStep, host_step, step_tensors, table_width, to_device
+from local_engine.kernels.gpu.warm_up import step_bytes
+from local_engine.kernels.tuning import Tuning
+from local_engine.kv_pool import KvPool
+from local_engine.layers.lora import LoraSites
+from local_engine.scheduler import Chunk
+from local_engine.sequence import Sequence
+
+__all__ = ["GpuExecutor"]
+
+# Larger batches are computed without a graph: their kernels run long enough to hide how they are launched.
+_LARGEST_GRAPH = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """Implements `LaunchedStep`. tokens: on the host, there once `done` is."""
+
+    chunks: list[Chunk]
+    tokens: Tensor
+    done: torch.cuda.Event | None
+
+    def fetch(self) -> Mapping[Chunk, int | None]:
+        if self.done is not None:
+            self.done.synchronize()
+        found = zip(self.chunks, self.tokens.tolist(), strict=True)
+        return {chunk: None if token_id < 0 else token_id for chunk, token_id in found}
+
+
+class GpuExecutor:
+    """Implements `Executor` and `Ahead`. Raises InvalidInput where the KV pool is too small or does not fit.
+
+    recording: called with decode steps recorded and in all, while they are.
+    """
+
+    def __init__(
+        self,
+        model: FusedDecoder,
+        config: EngineConfig,
+        *,
+        lora_sites: LoraSites,
+        facts: DeviceFacts,
+        recording: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._model = model
+        self._lora_sites = lora_sites
+        self._device = torch.device(config.device)
+        self._block_size = config.block_size
+        self._deterministic = config.deterministic
+        self._drawn = torch.zeros(1, dtype=torch.int64, device=self._device)
+        self._drawn_rows: dict[Sequence, int] = {}
+        self._pool = KvPool(model.config, config, kv_pool_bytes(config, reserved_bytes=step_bytes(model, config)))
+        self.num_blocks = self._pool.num_blocks
+        folder = config.cache_folder
+        tuning = Tuning(None if folder is None else Path(folder) / "gpu-tuning.json", facts.tuning_key)
+        self._splits = SplitChoice(model, self._pool.caches[0], config, facts=facts, tuning=tuning)
+        self._graphs: DecodeGraphs | None = None
+        if not config.deterministic:
+            self._graphs = self._record(config, recording)
+        tuning.save()
+
+    @property
+    def ahead(self) -> "GpuExecutor":
+        return self
+
+    def forward(self, chunks: SequenceOf[Chunk]) -> StepRows:
+        """See `Executor.forward`. What it gives is valid until the next step."""
+        step = self._host_step(chunks)
+        hidden, _ = self._compute(step)
+        return StepRows(hidden, step.chunks, step.first_row)
+
+    def launch(self, chunks: SequenceOf[Chunk], draws: Mapping[Chunk, Draw]) -> _Launched:
+        """See `Ahead.launch`."""
+        step = self._host_step(chunks)
+        _, normed = self._compute(step)
+        placed = zip(step.chunks, step.first_row, strict=True)
+        rows = {chunk: first + chunk.stop - chunk.start - 1 for chunk, first in placed if chunk in draws}
+        self._drawn_rows = {chunk.sequence: row for row, chunk in enumerate(rows)}
+        if rows:
+            if len(rows) < len(normed):
+                normed = normed.index_select(0, to_device(np.array(list(rows.values())), self._device))
+            self._drawn = draw_tokens(self._model.logits(normed), [draws[chunk] for chunk in rows])
+        drawn = self._drawn[: len(rows)]
+        if self._device.type == "cpu":
+            return _Launched(list(rows), drawn, None)
+        tokens = torch.empty(len(rows), dtype=torch.int64, pin_memory=True)
+        tokens.copy_(drawn, non_blocking=True)
+        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        done.record()
+        return _Launched(list(rows), tokens, done)
+
+    def copy_blocks(self, pairs: SequenceOf[tuple[int, int]]) -> None:
+        """See `Executor.copy_blocks`."""
+        self._pool.copy_blocks(pairs)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See `Executor.logits`."""
+        return self._model.logits(self._model.normed(hidden))
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self._graphs = None
+        self._pool.close()
+
+    def _host_step(self, chunks: SequenceOf[Chunk]) -> HostStep:
+        return host_step(
+            chunks,
+            block_size=self._block_size,
+            drawn=self._drawn_rows,
+            decodes_apart=not self._deterministic,
+        )
+
+    def _compute(self, step: HostStep) -> tuple[Tensor, Tensor]:
+        """Hidden states before and after the last norm. A graph knows no adapters."""
+        num_rows = len(step.token_ids)
+        adapters = adapter_rows(step.chunks, step.first_row, num_rows, self._device)
+        if self._graphs is not None and step.only_decodes and not adapters:
+            outputs = self._graphs.run(step, self._drawn)
+            if outputs is not None:
+                return outputs
+        longest = int(step.lengths[: step.num_decodes].max(initial=0))
+        splits = self._splits.guess(step.num_decodes, longest)
+        tensors = step_tensors(step, self._device, drawn=self._drawn, splits=splits)
+        with self._lora_sites.applied(adapters):
+            return self._forward(tensors)
+
+    def _forward(self, tensors: StepTensors) -> tuple[Tensor, Tensor]:
+        return self._model.forward(tensors, self._pool.caches, block_size=self._block_size)
+
+    def _record(self, config: EngineConfig, recording: Callable[[int, int], None] | None) -> DecodeGraphs:
+        window = min(self._model.config.max_context, self.num_blocks * self._block_size)
+        graphs = DecodeGraphs(
+            self._forward,
+            ladder(min(config.max_sequences, _LARGEST_GRAPH)),
+            max_blocks=table_width(window, self._block_size),
+            device=self._device,
+            splits_of=lambda size: self._splits.best(size, window),
+        )
+        graphs.record(recording)
+        return graphs

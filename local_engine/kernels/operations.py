@@ -1,0 +1,107 @@
+"""The operations that a fused decoder on a GPU is built of, as a table of callables: one row for each implementation.
+
+What each computes stands with the kernels of `kernels.triton`, which bear the same names.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+from torch import Tensor
+
+from local_engine.layers.kv_cache import LayerCache
+
+__all__ = ["Activation", "Choice", "HeadNorms", "Kernels"]
+
+# gelu is the exact form by the error function, gelu_tanh its approximation, which Gemma was trained with;
+# clamped_swiglu is gpt-oss's, and adds 1 to up.
+Activation = Literal["silu", "gelu", "gelu_tanh", "clamped_swiglu"]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """The norms of query and key heads: weights [D], and what is added to the mean square."""
+
+    queries: Tensor
+    keys: Tensor
+    eps: float
+
+
+class Choice(NamedTuple):
+    """What computes an operation, in words: `triton`, `torch`."""
+
+    operation: str
+    implementation: str
+
+
+class AddRmsNorm(Protocol):
+    def __call__(
+        self,
+        x: Tensor,
+        residual: Tensor,
+        weight: Tensor,
+        eps: float,
+        *,
+        inner_weight: Tensor | None = None,
+        weight_offset: float = 0.0,
+    ) -> Tensor: ...
+
+
+class GatedActivation(Protocol):
+    def __call__(self, gate_up: Tensor, activation: Activation) -> Tensor: ...
+
+
+class RopeKvWrite(Protocol):
+    def __call__(
+        self,
+        qkv: Tensor,
+        cache: LayerCache,
+        slots: Tensor,
+        *,
+        angles: tuple[Tensor, Tensor] | None,
+        norms: HeadNorms | None = None,
+    ) -> Tensor: ...
+
+
+class PagedDecode(Protocol):
+    def __call__(
+        self,
+        queries: Tensor,
+        cache: LayerCache,
+        block_tables: Tensor,
+        lengths: Tensor,
+        *,
+        block_size: int,
+        splits: int = 1,
+        scale: float | None = None,
+        soft_cap: float | None = None,
+        window: int | None = None,
+    ) -> Tensor: ...
+
+
+class PagedPrefill(Protocol):
+    def __call__(
+        self,
+        queries: Tensor,
+        cache: LayerCache,
+        block_tables: Tensor,
+        query_starts: Tensor,
+        lengths: Tensor,
+        *,
+        max_queries: int,
+        block_size: int,
+        scale: float | None = None,
+        soft_cap: float | None = None,
+        window: int | None = None,
+    ) -> Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """One implementation of each. choices: the same in words, with what torch computes beside them."""
+
+    add_rms_norm: AddRmsNorm
+    gated_activation: GatedActivation
+    rope_kv_write: RopeKvWrite
+    paged_decode: PagedDecode
+    paged_prefill: PagedPrefill
+    choices: tuple[Choice, ...]

@@ -1,0 +1,73 @@
+"""The engine end to end on the kernels of GPUs, interpreted: the tokens of the reference."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from local_engine.config import EngineConfig
+from local_engine.engine import Engine
+from local_engine.executor import Executor
+from local_engine.generation import GenerationRequest
+from local_engine.kernels.dispatch import choose_kernels, device_facts
+from local_engine.kernels.operations import Choice
+from local_engine.loading.load import load_model
+from local_engine.sampling import SamplingParams
+from local_engine.scheduler import Chunk
+from local_engine.sequence import Sequence
+from tests.local_engine.engine_driver import generate, request, tokens_of
+from tests.local_engine.kernels.gpu.on_cpu import fused_config, load_on_cpu
+from tests.local_engine.models.tiny_oracles import oracle_of
+from tests.local_engine.tiny_models import write_safetensors
+
+PROMPTS = ([3, 17, 99, 42, 5, 64, 23, 8, 111], [3, 17, 99, 42, 5, 64, 24], [120])
+SEEDED = SamplingParams(temperature=1.2, top_p=0.9, seed=5, max_tokens=5, ignore_eos=True)
+GREEDY = SamplingParams(temperature=0.0, max_tokens=5, ignore_eos=True)
+# Windows, soft caps, norms of heads, norms after sublayers, and two kinds of layers: the fewest layers that have them.
+MODELS: dict[str, dict[str, Any]] = {
+    "LlamaForCausalLM": {},
+    "Gemma3ForCausalLM": {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
+}
+
+
+def test_these_are_the_kernels_and_not_their_twins() -> None:
+    assert Choice("paged_decode", "triton") in choose_kernels(device_facts(torch.device("cpu"))).choices
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_answers_are_those_of_the_reference_token_for_token(name: str, tmp_path: Path) -> None:
+    folder = write_safetensors(oracle_of(name, **MODELS[name]), tmp_path / "model")
+    requests = [request(prompt, SEEDED if index else GREEDY) for index, prompt in enumerate(PROMPTS)]
+    config = fused_config(max_batch_tokens=6, max_sequences=3)
+    found = generate(Engine(load_on_cpu(folder), config), requests)
+    expected = generate(Engine(load_model(folder, EngineConfig(dtype="float32")), config), requests)
+    assert [tokens_of(outcome) for outcome in found] == [tokens_of(outcome) for outcome in expected]
+
+
+def _rows(executor: Executor, *chunks: Chunk) -> list[torch.Tensor]:
+    with torch.inference_mode():
+        step = executor.forward(chunks)
+    firsts = dict(zip(step.chunks, step.first_row, strict=True))
+    return [step.hidden[firsts[chunk] : firsts[chunk] + chunk.stop - chunk.start].clone() for chunk in chunks]
+
+
+def test_deterministic_rows_are_the_same_bits_however_prompts_are_cut_and_whoever_is_beside(tmp_path: Path) -> None:
+    folder = write_safetensors(oracle_of("MistralForCausalLM", sliding_window=9), tmp_path / "model")
+    config = fused_config(deterministic=True)
+    executor = load_on_cpu(folder, config).open_executor(config)
+
+    def sequence(length: int, blocks: list[int], step: int) -> Sequence:
+        tokens = tuple((step * index + 3) % 128 for index in range(length))
+        made = Sequence(GenerationRequest("r", tokens, SamplingParams()), 0, 0, frozenset(), 1)
+        made.blocks = blocks
+        return made
+
+    whole = sequence(21, list(range(1, 7)), 7)
+    (alone,) = _rows(executor, Chunk(whole, 0, 21))
+    cut, other = sequence(21, list(range(12, 6, -1)), 7), sequence(17, list(range(13, 18)), 11)
+    pieces = []
+    for start, stop, begin, end in ((0, 6, 0, 5), (6, 19, 5, 6), (19, 20, 6, 16), (20, 21, 16, 17)):
+        _, mine = _rows(executor, Chunk(other, begin, end), Chunk(cut, start, stop))
+        pieces.append(mine)
+    assert torch.equal(torch.cat(pieces), alone)
