@@ -14,7 +14,7 @@ from gateway.limits.scope import Scope
 from gateway.server.log import Log
 from gateway.usage.accounts import Accounts
 from gateway.usage.ledger import Ledger
-from gateway.usage.prices import PriceList
+from gateway.usage.prices import PriceList, PublishedPrices
 from gateway.usage.row import UsageRow
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ def build_accounts(
     else:
         limiter = _shared_limiter(config, config.run.shared, log, clock=clock, now=now, token=token)
     ledger = Ledger(sink, log.write) if is_kept else None
-    return Accounts(limiter, models, PriceList(config.prices), ledger, now=now)
+    types = {name: entry.type for name, entry in config.providers.items()}
+    prices = PriceList(config.prices) if config.run.prices is not None else PublishedPrices(types)
+    return Accounts(limiter, models, prices, ledger, now=now)
 
 
 def client_key(key: Key) -> ClientKey:

@@ -13,6 +13,9 @@ from providers.models.facts import facts_of
 
 __all__ = ["Catalogue"]
 
+Lists = Mapping[str, Mapping[str, ModelEntry] | None]
+"""The models of each provider, None where they can't be told."""
+
 
 class Catalogue:
     """`local` are the models of this machine, and whether each loads at start; `providers` stand in the order of their
@@ -35,8 +38,10 @@ class Catalogue:
 
     async def list_models(self, key: ClientKey | None, form: ModelListForm) -> bytes:
         """The aliases, then `provider/model` of every list that can be fetched; only what the key may use."""
-        rows = [self._alias_row(alias, route.targets) for alias, route in self._names.aliases.items()]
         lists = await self._lists.all()
+        rows = [
+            _alias_row(alias, route.targets, lists, self._started_at) for alias, route in self._names.aliases.items()
+        ]
         for provider in self._providers:
             for entry in (lists[provider] or {}).values():
                 rows.append(self._model_row(entry, f"{provider}/{entry.id}", provider))
@@ -60,7 +65,9 @@ class Catalogue:
         if key is not None and not key.may_use(name, public):
             raise ModelNotFound(f"the model '{name}' does not exist, or you have no access to it", param="model")
         if public in self._names.aliases:
-            return form.render_model(self._alias_row(name, self._names.aliases[public].targets))
+            targets = self._names.aliases[public].targets
+            lists = {first.provider.name: await self._lists.of(first.provider.name) for first in targets[:1]}
+            return form.render_model(_alias_row(name, targets, lists, self._started_at))
         provider, _, model = public.partition("/")
         listed = await self._lists.of(provider)
         if listed is not None and model not in listed:
@@ -76,9 +83,6 @@ class Catalogue:
             return False
         states = [target.provider.readiness(target.model).state for target in route.targets]
         return ReadinessState.LOADING in states
-
-    def _alias_row(self, alias: str, targets: Sequence[Target]) -> ListedModel:
-        return _row(ModelEntry(id=alias), alias, "gateway", self._started_at, targets)
 
     def _model_row(self, entry: ModelEntry, public: str, provider: str) -> ListedModel:
         target = Target(self._providers[provider], entry.id)
@@ -108,13 +112,20 @@ def _obstacle(targets: Iterable[Target]) -> str | None:
     return "; ".join(reasons) or "its providers are off"
 
 
+def _alias_row(alias: str, targets: Sequence[Target], lists: Lists, started_at: int) -> ListedModel:
+    """An alias has the window of its first target."""
+    listed = (lists.get(targets[0].provider.name) or {}).get(targets[0].model) if targets else None
+    entry = ModelEntry(id=alias, context=None if listed is None else listed.context)
+    return _row(entry, alias, "gateway", started_at, targets)
+
+
 def _row(entry: ModelEntry, public: str, owner: str, created: int, targets: Sequence[Target]) -> ListedModel:
-    extension = extension_of(targets)
     facts = facts_of(targets[0].model) if targets else None
+    context = entry.context or (facts.context if facts is not None else None)
     return ListedModel(
         id=public,
         created=entry.created if entry.created is not None else created,
         owned_by=entry.owned_by or owner,
-        context=entry.context or (facts.context if facts is not None else None),
-        gateway=extension,
+        context=context,
+        gateway=extension_of(targets, context),
     )

@@ -10,17 +10,18 @@ from providers.models.facts import facts_of
 __all__ = ["extension_of"]
 
 
-def extension_of(targets: Sequence[Target]) -> Mapping[str, object]:
-    """Of a name that stands for these targets: the facts are those of the first one's model."""
+def extension_of(targets: Sequence[Target], context: int | None) -> Mapping[str, object]:
+    """Of a name that stands for these targets; the facts are those of the first one's model, with this window."""
     if not targets:
         return {}
     found: dict[str, object] = {"targets": [target.label for target in targets]}
+    if context is not None:
+        found["context_window"] = context
     facts = facts_of(targets[0].model)
     if facts is None:
         return found
     known = {
         "family": facts.family,
-        "context_window": facts.context,
         "max_output_tokens": facts.max_output,
         "input": None if facts.inputs is None else ["text", *facts.inputs],
         "tools": facts.tools,

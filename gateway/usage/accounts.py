@@ -16,7 +16,7 @@ from gateway.routing.names import Names
 from gateway.usage.charge import Charge
 from gateway.usage.estimate import estimated_usage, output_tokens, prompt_tokens
 from gateway.usage.ledger import Ledger
-from gateway.usage.prices import Price, PriceList, cost_of
+from gateway.usage.prices import Price, PriceBook, cost_of
 from gateway.usage.row import UsageRow
 
 __all__ = ["Accounts", "scopes_of"]
@@ -30,8 +30,8 @@ class _Known(NamedTuple):
 
     scopes: tuple[Scope, ...]
     counts_tokens: bool
-    highest_price: Price | None
-    """Of all targets that may answer; None where no money is counted, or no price is known."""
+    prices: tuple[Price, ...]
+    """Of all targets that may answer, where they are known; none where no money is counted."""
 
 
 class Accounts:
@@ -44,7 +44,7 @@ class Accounts:
         self,
         limiter: Limiter,
         models: Mapping[str, Rules],
-        prices: PriceList,
+        prices: PriceBook,
         ledger: Ledger | None,
         *,
         now: Callable[[], float],
@@ -68,8 +68,7 @@ class Accounts:
             demand = Demand(known.scopes)
         else:
             prompt, output = prompt_tokens(request), output_tokens(request)
-            price = known.highest_price
-            nano_usd = price.at_most(prompt, output) if price is not None else 0
+            nano_usd = max([price.at_most(prompt, output) for price in known.prices], default=0)
             demand = Demand(known.scopes, prompt, output, nano_usd)
         found = await self.limiter.reserve(demand)
         return found if isinstance(found, Refusal) else Charge(found, model, request)
@@ -104,12 +103,12 @@ class Accounts:
         scopes = scopes_of(key, model, self._models)
         counts_money = any(scope.budget is not None for scope in scopes)
         counts_tokens = counts_money or any(scope.tpm is not None for scope in scopes)
-        highest: Price | None = None
+        prices: list[Price | None] = []
         if counts_money and model:
             route = await names.resolve(model)
-            known = [self._prices.of(target.label) for target in (*route.targets, *route.on_failure)]
-            highest = Price.highest(price for price in known if price is not None)
-        found = self._known[None if key is None else key.id, model] = _Known(scopes, counts_tokens, highest)
+            prices = [self._prices.of(target.label) for target in (*route.targets, *route.on_failure)]
+        known = tuple([price for price in prices if price is not None])
+        found = self._known[None if key is None else key.id, model] = _Known(scopes, counts_tokens, known)
         return found
 
 

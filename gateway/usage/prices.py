@@ -1,13 +1,19 @@
-"""What tokens of a model cost, and what a usage costs. Exact: whole billionths of a dollar, no floats."""
+"""What tokens of a model cost, and what a usage costs. Exact: whole billionths of a dollar, no floats.
+
+Prices are the operator's own list, or where there is none those that the makers of models publish.
+"""
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Protocol
 
 from adapters.canonical.usage import Usage
 from gateway.config.prices import PriceRow
+from providers.models.facts import Prices, facts_of
 
-__all__ = ["Price", "PriceList", "cost_of"]
+__all__ = ["Price", "PriceBook", "PriceList", "PublishedPrices", "cost_of"]
 
 _MAX_KNOWN = 10_000
 """Names whose price is remembered; a client may make names up."""
@@ -16,30 +22,48 @@ _PICO_PER_NANO = 1000
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Each in 10^-12 dollars a token, which is 10^-6 dollars a million."""
+    """Each in 10^-12 dollars a token, which is 10^-6 dollars a million.
+
+    `long` holds in place of all of them for a prompt of more than `above` tokens. `of_text`: sound has another price,
+    which is not known.
+    """
 
     input: int
     output: int
     cached: int
     cache_write: int
+    above: int | None = None
+    long: "Price | None" = None
+    of_text: bool = False
 
     @staticmethod
     def of(row: PriceRow) -> "Price":
-        """Prompt tokens from a cache, or written to one, cost what the others do where the row does not say."""
-        cached = row.input if row.cached is None else row.cached
-        cache_write = row.input if row.cache_write is None else row.cache_write
-        return Price(*[round(usd * 1_000_000) for usd in (row.input, row.output, cached, cache_write)])
+        return _per_token(row.input, row.output, row.cached, row.cache_write)
 
     @staticmethod
-    def highest(prices: Iterable["Price"]) -> "Price | None":
-        """The dearest of each kind; None of none."""
-        rows = [(price.input, price.output, price.cached, price.cache_write) for price in prices]
-        return Price(*map(max, *rows, rows[0])) if rows else None
+    def published(prices: Prices) -> "Price":
+        price = _per_token(prices.input, prices.output, prices.cache_read, prices.cache_write)
+        long = prices.long
+        if long is None:
+            return replace(price, of_text=True)
+        dearer = _per_token(long.input, long.output, long.cache_read, long.cache_write)
+        return replace(price, above=long.above, long=dearer, of_text=True)
+
+    def for_prompt(self, tokens: int) -> "Price":
+        return self.long if self.long is not None and self.above is not None and tokens > self.above else self
 
     def at_most(self, prompt_tokens: int, output_tokens: int) -> int:
         """Billionths of a dollar for so many tokens, whatever becomes of the cache."""
-        pico = prompt_tokens * max(self.input, self.cache_write) + output_tokens * self.output
-        return _nano(pico)
+        price = self.for_prompt(prompt_tokens)
+        return _nano(prompt_tokens * max(price.input, price.cache_write) + output_tokens * price.output)
+
+
+class PriceBook(Protocol):
+    """What targets cost."""
+
+    def of(self, label: str) -> Price | None:
+        """Of a target, as `provider/model`. None: it is not known."""
+        ...
 
 
 class PriceList:
@@ -54,7 +78,7 @@ class PriceList:
         self._known: dict[str, Price | None] = {}
 
     def of(self, label: str) -> Price | None:
-        """Of a target, as `provider/model`. None: the list does not say."""
+        """See `PriceBook.of`."""
         if label in self._known:
             return self._known[label]
         price = self._exact.get(label)
@@ -65,9 +89,38 @@ class PriceList:
         return price
 
 
-def cost_of(usage: Usage, price: Price) -> int:
-    """Billionths of a dollar. Totals are inclusive, so cached and written tokens are taken out of the prompt's."""
+class PublishedPrices:
+    """Those of makers for their own APIs; other hosts of a model have prices that nobody here knows.
+
+    `types` are the types of providers, by their names.
+    """
+
+    def __init__(self, types: Mapping[str, str]) -> None:
+        self._types = types
+        self._of_model = lru_cache(maxsize=_MAX_KNOWN)(_published)
+
+    def of(self, label: str) -> Price | None:
+        """See `PriceBook.of`."""
+        provider, _, model = label.partition("/")
+        return self._of_model(self._types.get(provider), model)
+
+
+def _published(kind: str | None, model: str) -> Price | None:
+    facts = facts_of(model)
+    if facts is None or facts.prices is None or kind not in facts.sold_by:
+        return None
+    return Price.published(facts.prices)
+
+
+def cost_of(usage: Usage, price: Price) -> int | None:
+    """Billionths of a dollar. Totals are inclusive, so cached and written tokens are taken out of the prompt's.
+
+    None: it holds sound, whose price is not known.
+    """
+    if price.of_text and (usage.prompt_audio_tokens or usage.completion_audio_tokens):
+        return None
     prompt = usage.prompt_tokens or 0
+    price = price.for_prompt(prompt)
     cached = min(usage.cached_tokens or 0, prompt)
     written = min(usage.cache_write_tokens or 0, prompt - cached)
     pico = (
@@ -77,6 +130,14 @@ def cost_of(usage: Usage, price: Price) -> int:
         + (usage.completion_tokens or 0) * price.output
     )
     return _nano(pico)
+
+
+def _per_token(input_: float, output: float, cached: float | None, cache_write: float | None) -> Price:
+    """Prompt tokens from a cache, or written to one, cost what the others do where nothing is said of them."""
+    cached = input_ if cached is None else cached
+    cache_write = input_ if cache_write is None else cache_write
+    pico = [round(usd * 1_000_000) for usd in (input_, output, cached, cache_write)]
+    return Price(input=pico[0], output=pico[1], cached=pico[2], cache_write=pico[3])
 
 
 def _nano(pico: int) -> int:

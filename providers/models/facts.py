@@ -13,20 +13,31 @@ from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-__all__ = ["FORCED_TOOL", "JSON_OBJECT", "JSON_SCHEMA", "ModelFacts", "Prices", "facts_of", "families"]
+__all__ = ["FORCED_TOOL", "JSON_OBJECT", "JSON_SCHEMA", "LongPrices", "ModelFacts", "Prices", "facts_of", "families"]
 
 JSON_SCHEMA = "json_schema"
 JSON_OBJECT = "json_object"
 FORCED_TOOL = "forced_tool"
 
 
+class LongPrices(Struct, frozen=True, forbid_unknown_fields=True):
+    """What every token costs once the prompt has more than `above` of them."""
+
+    above: int
+    input: float
+    output: float
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+
 class Prices(Struct, frozen=True, forbid_unknown_fields=True):
-    """US dollars for a million tokens. None: not stated."""
+    """US dollars for a million tokens of text, at the standard tier. None: not stated."""
 
     input: float
     output: float
     cache_read: float | None = None
     cache_write: float | None = None
+    long: LongPrices | None = None
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,12 +60,15 @@ class ModelFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sampling: tuple[str, ...] | None = None
     structured_output: str | None = None
     prices: Prices | None = None
+    sold_by: tuple[str, ...] = ()
+    """The types of providers that take these prices; other hosts of the model have their own."""
 
 
 class _Family(Struct, frozen=True, forbid_unknown_fields=True):
     family: str
     owner: str
     as_of: str
+    sold_by: tuple[str, ...]
     models: tuple[ModelFacts, ...]
 
 
@@ -70,7 +84,9 @@ def families() -> tuple[ModelFacts, ...]:
     for file in sorted(files("providers.models").joinpath("families").iterdir(), key=lambda one: one.name):
         if file.name.endswith(".json"):
             found = _decode(file.read_bytes())
-            rows += [replace(row, family=found.family, owner=found.owner) for row in found.models]
+            rows += [
+                replace(row, family=found.family, owner=found.owner, sold_by=found.sold_by) for row in found.models
+            ]
     return tuple(rows)
 
 

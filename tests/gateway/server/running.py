@@ -66,13 +66,13 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    *providers: Provider, extra: str = "", token: Callable[[], str] | None = None
+    *providers: Provider, extra: str = "", config: Config | None = None, token: Callable[[], str] | None = None
 ) -> AsyncIterator[Running]:
-    """Serves until the block is left."""
+    """Serves until the block is left. `config` stands in place of one with `extra`."""
     log = io.BytesIO()
     around = Surroundings(log=log) if token is None else Surroundings(log=log, token=token)
     named = {provider.name: provider for provider in providers}
-    app = build_app(configure(extra, names=tuple(named)), providers=named, around=around)
+    app = build_app(config or configure(extra, names=tuple(named)), providers=named, around=around)
     await app.start()
     server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

@@ -11,6 +11,7 @@ import pytest
 from adapters.canonical.errors import InvalidRequest, UpstreamOverloaded, UpstreamUnreachable
 from adapters.canonical.events import TextDelta, UsageReported
 from adapters.canonical.usage import Usage
+from gateway.config import parse_config
 from gateway.limits.in_process import InProcessLimiter
 from providers.testing.scripted import ScriptedProvider
 from tests.gateway.server.running import FINISH, HELLO, Running, chat, error_of, running, text, until
@@ -233,3 +234,16 @@ async def test_a_second_target_is_an_attempt_of_its_own_and_paid_for_once() -> N
             ("other", "failover", "ok"),
             ("fake", "first", "overloaded"),
         ]
+
+
+@pytest.mark.parametrize(("kind", "cost"), [("openai", 0.0025 * 0.6 + 0.00125 * 0.4 + 0.01 * 0.1), ("vllm", None)])
+async def test_without_a_file_of_prices_a_cost_is_what_the_maker_asks_at_its_own_api(
+    kind: str, cost: float | None
+) -> None:
+    spent = UsageReported(Usage(prompt_tokens=1000, completion_tokens=100, cached_tokens=400))
+    provider = ScriptedProvider("up", [[TextDelta(0, 0, "Hello"), *FINISH, spent]])
+    text_of_file = f"version: 1\nproviders:\n  up: {{type: {kind}, base_url: 'http://127.0.0.1:9/v1'}}\n" + limited("")
+    config = parse_config(text_of_file, {}, provider_types=[kind])
+    async with running(provider, config=config) as gateway:
+        await ask(gateway, model="up/gpt-4o")
+        assert gateway.lines()[-1].get("cost_usd") == (None if cost is None else pytest.approx(cost))

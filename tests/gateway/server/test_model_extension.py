@@ -56,6 +56,16 @@ async def test_an_alias_is_told_with_its_targets_and_what_the_first_one_is(provi
     assert rows["smart"]["context_window"] == 1_000_000
 
 
+async def test_an_alias_has_the_window_that_its_first_target_tells(provider: ScriptedProvider) -> None:
+    aliases = "models: {four: fake/gpt-4o, mine: fake/home-made}\n"
+    async with running(provider, extra=aliases) as gateway:
+        rows = await listed(gateway)
+        async with gateway.session.get(gateway.url + "/v1/models/four") as answer:
+            assert await answer.json() == rows["four"]
+    assert (rows["four"]["context_window"], rows["four"]["gateway"]["context_window"]) == (7, 7)
+    assert "context_window" not in rows["mine"]
+
+
 async def test_of_a_model_that_nobody_knows_only_the_target_is_told(provider: ScriptedProvider) -> None:
     async with running(provider) as gateway:
         rows = await listed(gateway)

@@ -7,16 +7,20 @@ from hypothesis import strategies as st
 from adapters.canonical.usage import Usage
 from gateway.config.prices import PriceRow, read_prices
 from gateway.limits.scope import NANO
-from gateway.usage.prices import Price, PriceList, cost_of
+from gateway.usage.prices import Price, PriceList, PublishedPrices, cost_of
+from providers.models.facts import LongPrices, Prices
 from tests.gateway.config.loading import BASE, fault, load
 
 ROW = PriceRow(input=2, output=10, cached=0.5, cache_write=3)
+LONG = Price.published(Prices(2, 10, 0.5, 3, LongPrices(above=200_000, input=4, output=15, cache_read=1)))
 TOKENS = st.integers(0, 10**7)
 COUNTS = st.none() | TOKENS
 
 
 def cost_usd(usage: Usage, row: PriceRow = ROW) -> float:
-    return cost_of(usage, Price.of(row)) / NANO
+    nano = cost_of(usage, Price.of(row))
+    assert nano is not None
+    return nano / NANO
 
 
 def test_cached_and_written_tokens_are_taken_out_of_the_prompts() -> None:
@@ -43,8 +47,10 @@ def test_a_cost_lies_between_nothing_and_the_most_that_was_reserved(
     prompt: int | None, cached: int | None, written: int | None, completion: int | None
 ) -> None:
     usage = Usage(prompt_tokens=prompt, cached_tokens=cached, cache_write_tokens=written, completion_tokens=completion)
-    price = Price.of(ROW)
-    assert 0 <= cost_of(usage, price) <= price.at_most(prompt or 0, completion or 0)
+    for price in (Price.of(ROW), LONG):
+        cost = cost_of(usage, price)
+        assert cost is not None
+        assert 0 <= cost <= price.at_most(prompt or 0, completion or 0)
 
 
 def test_an_exact_name_goes_before_patterns_and_the_longest_pattern_first() -> None:
@@ -56,6 +62,28 @@ def test_an_exact_name_goes_before_patterns_and_the_longest_pattern_first() -> N
 
 def test_a_model_without_a_row_has_no_price() -> None:
     assert PriceList({"a/m": ROW}).of("b/m") is None
+
+
+def test_a_long_prompt_has_its_own_price_for_every_token() -> None:
+    short, long = Usage(prompt_tokens=200_000, completion_tokens=10), Usage(prompt_tokens=200_001, completion_tokens=10)
+    assert cost_of(short, LONG) == 200_000 * 2_000 + 10 * 10_000
+    assert cost_of(long, LONG) == 200_001 * 4_000 + 10 * 15_000
+
+
+def test_makers_prices_hold_for_their_own_apis_alone() -> None:
+    prices = PublishedPrices({"claude": "anthropic", "aws": "bedrock", "mine": "vllm"})
+    assert prices.of("claude/claude-opus-5") == Price.published(Prices(5, 25, 0.5, 6.25))
+    assert prices.of("claude/claude-opus-5-20260101") == prices.of("claude/claude-opus-5")
+    assert prices.of("aws/us.anthropic.claude-opus-5-v1:0") is None
+    assert prices.of("mine/kimi-k2") is None
+    assert prices.of("claude/claude-opus-9") is None
+    assert prices.of("gone/claude-opus-5") is None
+
+
+def test_sound_whose_price_is_not_known_makes_a_cost_unknown() -> None:
+    heard = Usage(prompt_tokens=5, prompt_audio_tokens=3)
+    assert cost_of(heard, LONG) is None
+    assert cost_of(heard, Price.of(ROW)) == 10_000
 
 
 def test_the_file_is_read_with_the_configuration(tmp_path: Path) -> None:

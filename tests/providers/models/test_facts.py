@@ -5,6 +5,7 @@ from adapters.canonical.request import EXPRESSIBLE_FIELDS
 from providers.base import Capabilities
 from providers.models.facts import ModelFacts, facts_of, families
 from providers.models.narrowing import per_model
+from providers.registry import provider_types
 
 EVERYTHING = Capabilities(fields=EXPRESSIBLE_FIELDS, parts=frozenset((Text, Image, Audio, Video)))
 
@@ -30,6 +31,15 @@ def found(model: str) -> ModelFacts:
         ("models/gemini-2.5-flash-lite-preview-06-17", r"gemini-2\.5-flash-lite"),
         ("Gemini-3-Pro-Preview", "gemini-3-pro"),
         ("kimi-k2-thinking", "kimi-k2-thinking"),
+        ("kimi-k2-turbo-preview", "kimi-k2-turbo"),
+        ("kimi-k2-0905-preview", "kimi-k2"),
+        ("gpt-5.6", r"gpt-5\.6(?:-sol)?"),
+        ("gpt-5.6-terra", r"gpt-5\.6-terra"),
+        ("gpt-4o-2024-05-13", "gpt-4o-2024-05-13"),
+        ("gpt-4-0613", "gpt-4"),
+        ("mistral-small-2603", "mistral-small-2603"),
+        ("mistral-small-latest", "mistral-small"),
+        ("amazon.titan-embed-text-v2:0", "titan-embed-text-v2(?::0)?"),
     ],
 )
 def test_names_are_found_as_hosts_write_them(model: str, name: str) -> None:
@@ -50,7 +60,14 @@ def test_a_row_is_whole(row: ModelFacts) -> None:
     assert set(row.inputs or ()) <= {"image", "audio", "video", "pdf"}
     assert row.structured_output in (None, "json_schema", "json_object", "forced_tool")
     assert row.max_output is None or row.context is None or row.max_output <= row.context
-    assert row.prices is None or (row.prices.input <= row.prices.output and (row.prices.cache_read or 0) < 10)
+    assert set(row.sold_by) <= provider_types()
+    prices = row.prices
+    if prices is not None:
+        assert prices.output == 0 or prices.input <= prices.output  # 0: it answers with vectors
+        assert (prices.cache_read or 0) <= prices.input <= (prices.cache_write or prices.input)
+    if prices is not None and prices.long is not None:
+        assert prices.long.input > prices.input
+        assert row.context is None or prices.long.above < row.context or row.family == "claude"
 
 
 def test_a_model_takes_what_its_host_takes_less_what_it_is_known_not_to_take() -> None:
