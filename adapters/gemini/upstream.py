@@ -11,6 +11,7 @@ from adapters.canonical.errors import GatewayError, UnsupportedParameter
 from adapters.canonical.events import Event
 from adapters.canonical.request import Request
 from adapters.gemini.answer import parse_whole, stream_parser
+from adapters.gemini.continuation import CONTINUATION_TOKEN
 from adapters.gemini.errors import parse_error
 from adapters.gemini.generation_config import CONFIG, config_object
 from adapters.gemini.tools import tool_config_object, tool_objects
@@ -70,6 +71,8 @@ class GenerateUpstream:
             body["store"] = request.store
         for name, raw in self._defaults.items():
             body.setdefault(name, orjson.Fragment(raw))
+        if CONTINUATION_TOKEN in request.extras:
+            body[CONTINUATION_TOKEN] = orjson.Fragment(request.extras[CONTINUATION_TOKEN])
         return orjson.dumps(body)
 
     def render_count(self, request: Request, *, wrapped: bool) -> bytes:

@@ -27,6 +27,7 @@ from adapters.canonical.messages import (
     Video,
 )
 from adapters.canonical.request import Request
+from adapters.gemini.continuation import Continuation
 from adapters.gemini.embedding_upstream import (
     MAX_INPUTS,
     embedding_path,
@@ -47,6 +48,7 @@ from providers.remote.exchange import exchange
 from providers.remote.google_token import GoogleToken
 from providers.remote.http import HttpClient
 from providers.remote.model_list import KeptModels
+from providers.remote.paused_turns import continued
 from providers.remote.question import fetch_list, post_question
 
 __all__ = ["GeminiProvider", "vertex_url"]
@@ -169,7 +171,11 @@ class GeminiProvider:
         return tuple([_entry(row) for row in found.models if _is_called(row)])
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
-        return fan_out(self._call, request)
+        return fan_out(self._answer, request)
+
+    def _answer(self, request: Request) -> AsyncGenerator[Batch, None]:
+        """One choice."""
+        return continued(self._call, request, Continuation)
 
     def _call(self, request: Request) -> AsyncGenerator[Batch, None]:
         return self._exchange(request, None) if self._token is None else self._with_token(request)

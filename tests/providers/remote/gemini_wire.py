@@ -10,7 +10,7 @@ from providers.registry import build
 from providers.remote.gemini import GeminiProvider
 from tests.mock_upstream import Answer, MockUpstream
 
-__all__ = ["chunk", "connected", "streamed", "whole"]
+__all__ = ["chunk", "connected", "response", "streamed", "whole"]
 
 USAGE = {"promptTokenCount": 3, "candidatesTokenCount": 4, "totalTokenCount": 7}
 

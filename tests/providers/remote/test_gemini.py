@@ -17,14 +17,17 @@ from adapters.canonical.events import Event
 from adapters.canonical.messages import Text
 from adapters.canonical.request import Request, Sampling
 from adapters.canonical.result import fold
+from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.usage import Usage
 from providers.abilities import Embedder, TokenCounter
 from providers.base import ProviderSettings
 from providers.registry import build
 from providers.remote.gemini import GeminiProvider, vertex_url
+from providers.remote.paused_turns import MAX_CONTINUATIONS
 from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
 from tests.mock_upstream import Answer, MockUpstream
 from tests.providers.remote.anthropic_wire import request
-from tests.providers.remote.gemini_wire import chunk, connected, streamed, whole
+from tests.providers.remote.gemini_wire import chunk, connected, response, streamed, whole
 
 pytestmark = pytest.mark.timeout(20)
 CALLS: list[dict[str, Any]] = [
@@ -275,3 +278,44 @@ async def test_one_failed_batch_fails_the_request() -> None:
     async with connected(full, refusal(503, "UNAVAILABLE")) as (_, provider):
         with pytest.raises(UpstreamOverloaded):
             await provider.embed(EmbeddingRequest(model="m", dialect="d", inputs=("a",) * 300))
+
+
+def cut(stream: bool, text: str, token: str | None = "VE9L") -> Answer:
+    """An answer that asks to be continued."""
+    more = {} if token is None else {"continuationToken": token}
+    body = response(
+        {"text": text}, finish="CONTINUATION", usageMetadata={"promptTokenCount": 3, "candidatesTokenCount": 2}
+    )
+    body["candidates"][0].update(more)
+    data = json.dumps(body).encode()
+    return Answer.sse([b"data: %b\n\n" % data]) if stream else Answer.json(data)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("dialect", ["openai.chat", "gemini.generate_content"])
+async def test_an_answer_that_asks_to_be_continued_goes_on_as_one(stream: bool, dialect: str) -> None:
+    end = streamed(chunk({"text": "lo"})) if stream else whole({"text": "lo"})
+    async with connected(cut(stream, "hel"), end) as (upstream, provider):
+        result = fold(await collect(provider, request(stream=stream, dialect=dialect)))
+        first, second = (json.loads(seen.body) for seen in upstream.requests)
+    assert result.choices[0].parts == (Text(text="hello"),)
+    assert result.choices[0].finish.reason is StopReason.STOP
+    assert result.usage == Usage(prompt_tokens=6, completion_tokens=6)
+    assert second == {**first, "continuationToken": "VE9L"}
+
+
+@pytest.mark.parametrize("answers", [(cut(False, "hel", None),), (cut(False, "hel"),)])
+async def test_an_answer_that_can_not_be_continued_says_that_it_is_not_whole(answers: tuple[Answer, ...]) -> None:
+    async with connected(*answers) as (upstream, provider):
+        finish = fold(await collect(provider, request(stream=False))).choices[0].finish
+        assert len(upstream.requests) <= 2  # the same token twice leads nowhere
+    assert (finish.reason, finish.raw) == (StopReason.PAUSED, "CONTINUATION")
+
+
+async def test_an_answer_goes_on_for_a_few_calls_and_not_for_ever() -> None:
+    answers = [cut(False, "x", f"VE9L{n}") for n in range(20)]
+    async with connected(*answers) as (upstream, provider):
+        result = fold(await collect(provider, request(stream=False)))
+        assert len(upstream.requests) == MAX_CONTINUATIONS + 1
+    assert result.choices[0].parts == (Text(text="x" * (MAX_CONTINUATIONS + 1)),)
+    assert result.choices[0].finish.reason is StopReason.PAUSED
