@@ -20,8 +20,10 @@ from providers.base import Batch
 from providers.local.constraint import constraint
 from providers.local.engine_request import ends_at_stop, sampling_params
 from providers.local.grammar_text import Grammar
+from providers.local.image_input import ReadyImage
 from providers.local.local_model import LocalModel
 from providers.local.prompt import ModelPrompt, echoed_text, model_prompt
+from providers.local.request_images import RequestImages
 from providers.local.text_answer import TextAnswer, token_logprob
 from providers.local.text_formats import text_pipeline
 from providers.local.thinking import budget_mask
@@ -35,10 +37,10 @@ def asks_for_best(request: Request) -> bool:
 
 
 async def answer_one(
-    model: LocalModel, request: Request, new_call_id: Callable[[], str]
+    model: LocalModel, request: Request, images: RequestImages, new_call_id: Callable[[], str]
 ) -> AsyncGenerator[Batch, None]:
     """One choice, from prompt to events. Raises the engine's errors and InvalidRequest."""
-    prompt, asked = await _prepare(model, request)
+    prompt, asked = await _prepare(model, request, images)
     text = _text_answer(model, request, prompt, new_call_id)
     async with aclosing(model.engine.generate(asked)) as outputs:
         first = True
@@ -51,7 +53,7 @@ async def answer_one(
             events = text.feed(output)
             batch += _with_pace(request, events, text, output) if text.finished else events
             if text.finished or request.continuous_usage:
-                batch.append(UsageReported(_usage(output, [text])))
+                batch.append(UsageReported(_usage(model, prompt, output, [text])))
             if batch:
                 yield batch
             if text.finished:
@@ -60,10 +62,10 @@ async def answer_one(
 
 
 async def answer_best(
-    model: LocalModel, request: Request, new_call_id: Callable[[], str]
+    model: LocalModel, request: Request, images: RequestImages, new_call_id: Callable[[], str]
 ) -> AsyncGenerator[Batch, None]:
     """The n best of several answers to one prompt, as choices 0 to n - 1, all in one batch."""
-    prompt, asked = await _prepare(model, request)
+    prompt, asked = await _prepare(model, request, images)
     async with aclosing(model.engine.generate(asked)) as outputs:
         async for output in outputs:
             _check_whole(output)
@@ -74,7 +76,7 @@ async def answer_best(
                 text = _text_answer(model, request, prompt, new_call_id)
                 batch += [_as_choice(event, choice) for event in (*echo, *text.feed(answer))]
                 texts.append(text)
-            batch.append(UsageReported(_usage(output, texts)))
+            batch.append(UsageReported(_usage(model, prompt, output, texts)))
             yield batch
             return
     raise InternalError("the local engine ended without a finish", code="generation_failed")
@@ -89,9 +91,9 @@ def _as_choice(event: Event, choice: int) -> Event:
             return replace(event, choice=choice)
 
 
-async def _prepare(model: LocalModel, request: Request) -> tuple[ModelPrompt, GenerationRequest]:
+async def _prepare(model: LocalModel, request: Request, images: RequestImages) -> tuple[ModelPrompt, GenerationRequest]:
     """The prompt, and the request as the engine takes it; what may be long is done in a thread."""
-    prompt, grammar = await asyncio.to_thread(_read, model, request)
+    prompt, grammar = await asyncio.to_thread(_read, model, request, await images.ready(model.images))
     return prompt, GenerationRequest(
         request_id=request.request_id or "",
         prompt=prompt.ids,
@@ -107,11 +109,12 @@ async def _prepare(model: LocalModel, request: Request) -> tuple[ModelPrompt, Ge
             inner=None if grammar is None else await model.grammars.mask(grammar),
         ),
         ends=ends_at_stop(model, request) if asks_for_best(request) else None,
+        images=prompt.images,
     )
 
 
-def _read(model: LocalModel, request: Request) -> tuple[ModelPrompt, Grammar | None]:
-    prompt = model_prompt(model, request)
+def _read(model: LocalModel, request: Request, images: Sequence[ReadyImage]) -> tuple[ModelPrompt, Grammar | None]:
+    prompt = model_prompt(model, request, images)
     begins = prompt.begun_call is not None
     return prompt, constraint(model.formats, request, opens_reasoning=prompt.opens_reasoning, begins_call=begins)
 
@@ -189,7 +192,7 @@ def _with_pace(request: Request, events: list[Event], text: TextAnswer, output: 
     return [*events[:-1], ProviderReported(told, request.dialect, 0), events[-1]]
 
 
-def _usage(output: StepOutput, texts: Sequence[TextAnswer]) -> Usage:
+def _usage(model: LocalModel, prompt: ModelPrompt, output: StepOutput, texts: Sequence[TextAnswer]) -> Usage:
     """What one prompt and the answers shown cost. Guesses are counted where there were any."""
     reasoning = [text.reasoning_tokens for text in texts if text.reasoning_tokens is not None]
     guessed = bool(output.accepted_draft_tokens or output.rejected_draft_tokens)
@@ -198,6 +201,7 @@ def _usage(output: StepOutput, texts: Sequence[TextAnswer]) -> Usage:
         completion_tokens=sum(text.completion_tokens for text in texts),
         reasoning_tokens=sum(reasoning) if reasoning else None,
         cached_tokens=output.cached_tokens,
+        prompt_image_tokens=len(prompt.images) * model.images.tokens if model.images and prompt.images else None,
         accepted_prediction_tokens=output.accepted_draft_tokens if guessed else None,
         rejected_prediction_tokens=output.rejected_draft_tokens if guessed else None,
     )

@@ -6,6 +6,7 @@ The only place that brings a model's text side and its tensors together; the res
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from local_engine.config import EngineConfig
 from local_engine.errors import ModelLoadError
@@ -13,12 +14,16 @@ from local_engine.generation import Generator
 from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate, load_chat_template
 from providers.local.grammar import Grammars
+from providers.local.image_input import ImageProcessor
 from providers.local.infill import Infill, infill
 from providers.local.load_progress import LoadProgress
 from providers.local.model_source import BUILTIN_MODELS, fetch
 from providers.local.settings import LocalModelSettings, LocalSettings
 from providers.local.text_formats import TextFormats, text_formats
 from providers.local.tokenizer import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from local_engine.loading.load import ModelInfo
 
 __all__ = ["LocalModel", "engine_config", "load_local_model"]
 
@@ -28,7 +33,7 @@ _logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalModel:
     """`stop_token_ids`: every token that ends an answer. `template` None: the model takes plain prompts only, or
-    chats that bring a template. `infill` None: it cannot fill in between two texts."""
+    chats that bring a template. `infill` None: it cannot fill in between two texts. `images` None: it reads none."""
 
     name: str
     engine: Generator
@@ -38,6 +43,7 @@ class LocalModel:
     defaults: SamplingDefaults
     formats: TextFormats = field(default_factory=TextFormats)
     infill: Infill | None = None
+    images: ImageProcessor | None = None
     grammars: Grammars = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -57,16 +63,17 @@ def load_local_model(
     path = fetch(source, progress=progress)
     tokenizer = load_tokenizer(path)
     template = _template(path, settings, tokenizer)
-    engine, stop_token_ids, defaults = _start_engine(path, settings, shared, progress)
+    engine, info, images = _start_engine(path, settings, shared, progress, tokenizer=tokenizer)
     return LocalModel(
         name=name,
         engine=engine,
         tokenizer=tokenizer,
         template=template,
-        stop_token_ids=stop_token_ids | tokenizer.eos_ids,
-        defaults=_recommended(source) if defaults == SamplingDefaults() else defaults,
+        stop_token_ids=frozenset(info.stop_token_ids) | tokenizer.eos_ids,
+        defaults=_recommended(source) if info.defaults == SamplingDefaults() else info.defaults,
         formats=text_formats(template, tokenizer, settings),
         infill=infill(tokenizer),
+        images=images,
     )
 
 
@@ -84,8 +91,8 @@ def _template(path: Path, settings: LocalModelSettings, tokenizer: Tokenizer) ->
 
 
 def _start_engine(
-    path: Path, settings: LocalModelSettings, shared: LocalSettings, progress: LoadProgress
-) -> tuple[Generator, frozenset[int], SamplingDefaults]:
+    path: Path, settings: LocalModelSettings, shared: LocalSettings, progress: LoadProgress, *, tokenizer: Tokenizer
+) -> "tuple[Generator, ModelInfo, ImageProcessor | None]":
     """The tensor side; torch is imported here and not before."""
     from local_engine.async_engine import AsyncEngine
     from local_engine.loading.load import load_model
@@ -100,8 +107,16 @@ def _start_engine(
         _check_same_tokens(path, draft_path)
         draft = load_model(draft_path, config, progress=lambda done, total: progress("loading", done, total))
         _logger.info("loaded %s to guess for %s", draft_path.name, path.name)
-    engine = AsyncEngine(loaded, config, adapters=adapters, draft=draft)
-    return engine, frozenset(loaded.info.stop_token_ids), loaded.info.defaults
+    images = _image_processor(path, loaded.info, tokenizer)
+    return AsyncEngine(loaded, config, adapters=adapters, draft=draft), loaded.info, images
+
+
+def _image_processor(path: Path, info: "ModelInfo", tokenizer: Tokenizer) -> ImageProcessor | None:
+    if info.config.vision is None:
+        return None
+    from providers.local.image_processor import load_image_processor
+
+    return load_image_processor(path, info.config.vision, lambda token_id: tokenizer.token_bytes(token_id).decode())
 
 
 def _check_same_tokens(path: Path, draft: Path) -> None:

@@ -5,14 +5,17 @@ Renders chats, encodes texts, takes token ids as they are, and cuts what is too 
 
 import json
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final, NamedTuple
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ASSISTANT, Message, text_of
 from adapters.canonical.request import Request
 from adapters.text.reasoning import ReasoningFormat
+from local_engine.generation import ImageInput
 from providers.local.call_grammar import begun_call
 from providers.local.chat_template import ChatTemplate, request_template
+from providers.local.image_input import ReadyImage
 from providers.local.local_model import LocalModel
 from providers.local.template_messages import render_prompt
 from providers.local.thinking import thinking_variables
@@ -25,15 +28,19 @@ _TAIL: Final = 64
 
 class ModelPrompt(NamedTuple):
     """`opens_reasoning`: the prompt ends inside the model's reasoning, so the answer begins with the rest of it.
-    `begun_call`: it ends inside a call of this tool, so the answer is its arguments."""
+    `begun_call`: it ends inside a call of this tool, so the answer is its arguments. `images`: in their places."""
 
     ids: tuple[int, ...]
     opens_reasoning: bool = False
     begun_call: str | None = None
+    images: tuple[ImageInput, ...] = ()
 
 
-def model_prompt(model: LocalModel, request: Request) -> ModelPrompt:
-    """The prompt as the engine takes it. Renders and tokenizes, so run it in a thread when the text may be long."""
+def model_prompt(model: LocalModel, request: Request, images: Sequence[ReadyImage] = ()) -> ModelPrompt:
+    """The prompt as the engine takes it. `images` are those of the messages, in order.
+
+    Renders and tokenizes, so run it in a thread when the text may be long.
+    """
     if request.detokenize is False:
         _check_without_text(request)
     if request.messages is None:
@@ -41,10 +48,14 @@ def model_prompt(model: LocalModel, request: Request) -> ModelPrompt:
     elif request.prompt_token_ids is not None:
         prompt = _given_prompt(model, request, request.prompt_token_ids)
     else:
-        prompt = _chat_prompt(model, request, request.messages)
+        prompt = _chat_prompt(model, request, request.messages, images)
+    if images:
+        prompt = prompt._replace(images=_placed(model, images, prompt.ids))
     limit = request.truncate_prompt_tokens
     if limit is None or len(prompt.ids) <= limit:
         return prompt
+    if images:
+        raise InvalidRequest("truncate_prompt_tokens: would cut images", param="truncate_prompt_tokens")
     return prompt._replace(ids=_last(prompt.ids, limit, model.tokenizer.bos_id))
 
 
@@ -108,12 +119,42 @@ def _given_prompt(model: LocalModel, request: Request, ids: tuple[int, ...]) -> 
     return ModelPrompt(ids, form is not None and tail.rstrip().endswith(form.start))
 
 
-def _chat_prompt(model: LocalModel, request: Request, messages: Sequence[Message]) -> ModelPrompt:
+def _placed(model: LocalModel, images: Sequence[ReadyImage], ids: Sequence[int]) -> tuple[ImageInput, ...]:
+    """Each tile where its tokens stand in the prompt."""
+    processor = model.images
+    assert processor is not None
+    tiles = [tile for image in images for tile in image.tiles]
+    places = [place for place, token_id in enumerate(ids) if token_id == processor.token_id]
+    needed = len(tiles) * processor.tokens
+    if len(places) != needed:
+        raise InvalidRequest(
+            f"messages: the prompt has {len(places)} tokens for images, its images need {needed}", param="messages"
+        )
+    starts = places[:: processor.tokens]
+    return tuple(
+        [ImageInput(start, tile, sha256(tile.tobytes()).digest()) for start, tile in zip(starts, tiles, strict=True)]
+    )
+
+
+def _with_images(text: str, mark: str, images: Sequence[ReadyImage]) -> str:
+    """What stands for each image in the place of its mark, of which there are as many."""
+    before, *pieces = text.split(mark)
+    return "".join([before, *(image.text + piece for image, piece in zip(images, pieces, strict=True))])
+
+
+def _chat_prompt(
+    model: LocalModel, request: Request, messages: Sequence[Message], images: Sequence[ReadyImage]
+) -> ModelPrompt:
     _check_tools(model, request)
     template = _template(model, request)
     kwargs = thinking_variables(template, model.formats.reasoning, request.reasoning)
     quote = model.tokenizer.quoted
-    text = render_prompt(template, messages, request.tools, request.template, kwargs=kwargs, quote=quote)
+    mark = None if model.images is None else model.images.mark
+    text = render_prompt(
+        template, messages, request.tools, request.template, kwargs=kwargs, quote=quote, image_mark=mark
+    )
+    if images and mark is not None:
+        text = _with_images(text, mark, images)
     opens_reasoning = _ends_inside(model.formats.reasoning, text, request, messages)
     begun = None if opens_reasoning else _begun_call(model, request)
     if begun is not None:

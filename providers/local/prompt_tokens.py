@@ -9,15 +9,16 @@ from providers.abilities import lacks
 from providers.local.local_encoder import LocalEncoder
 from providers.local.local_model import LocalModel
 from providers.local.prompt import model_prompt
+from providers.local.request_images import RequestImages
 from providers.local.tokenizer import Tokenizer
 
 __all__ = ["detokenize", "prompt_ids", "tokenize"]
 
 
-async def prompt_ids(model: LocalModel | LocalEncoder, request: Request) -> tuple[int, ...]:
+async def prompt_ids(model: LocalModel | LocalEncoder, request: Request, images: RequestImages) -> tuple[int, ...]:
     """The prompt as the engine would get it. Raises InvalidRequest."""
     if isinstance(model, LocalModel):
-        return (await asyncio.to_thread(model_prompt, model, request)).ids
+        return (await asyncio.to_thread(model_prompt, model, request, await images.ready(model.images))).ids
     (prompt,) = request.prompts or (None,)
     if prompt is None:
         raise lacks(model.name, "has no chat template; give it a prompt")
@@ -28,9 +29,9 @@ async def prompt_ids(model: LocalModel | LocalEncoder, request: Request) -> tupl
     return tuple(ids)
 
 
-async def tokenize(model: LocalModel | LocalEncoder, request: TokenizeRequest) -> Tokens:
+async def tokenize(model: LocalModel | LocalEncoder, request: TokenizeRequest, images: RequestImages) -> Tokens:
     """Raises InvalidRequest for what is no prompt of this model."""
-    ids = await prompt_ids(model, request.request)
+    ids = await prompt_ids(model, request.request, images)
     context = model.engine.max_context if isinstance(model, LocalModel) else model.engine.info.max_tokens
     texts = tuple([_text(model.tokenizer, (token,)) for token in ids]) if request.with_texts else None
     return Tokens(ids=ids, texts=texts, context=context)

@@ -8,16 +8,17 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace as with_fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
 from adapters.canonical.errors import InvalidRequest, ModelNotFound
-from adapters.canonical.messages import Reasoning, Refusal, Text, ToolCall, ToolResult
+from adapters.canonical.messages import Image, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request
 from adapters.canonical.rerank import RerankRequest, RerankResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
@@ -38,6 +39,7 @@ from providers.local.local_encoder import LocalEncoder
 from providers.local.local_model import LocalModel
 from providers.local.measures import measures
 from providers.local.open_model import open_model
+from providers.local.request_images import RequestImages
 from providers.local.settings import LocalModelSettings, LocalSettings, read_settings
 from providers.local.thinking import reads_effort
 
@@ -62,14 +64,17 @@ _FIELDS = frozenset(
         "user", "safety_identifier", "metadata", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
     )
 )  # fmt: skip
+_PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, Reasoning, ToolCall, ToolResult))
 _CAPABILITIES = Capabilities(
     fields=_FIELDS,
-    parts=frozenset((Text, Refusal, Reasoning, ToolCall, ToolResult)),
+    parts=_PARTS,
     messages=True,
     prompts=True,
     output_formats=FORMAT_KINDS,
     schema_lacks=SCHEMA_LACKS,
 )
+_IMAGE_WORKERS = 2
+"""Images that are decoded at once, which bounds the memory for it."""
 _NO_GENERATION = Capabilities(fields=frozenset(), parts=frozenset(), messages=False)
 
 
@@ -92,8 +97,9 @@ def _lacks(model: LocalModel) -> frozenset[str]:
 
 
 @lru_cache
-def _capabilities(lacks: frozenset[str]) -> Capabilities:
-    return with_fields(_CAPABILITIES, fields=_FIELDS - lacks)
+def _capabilities(lacks: frozenset[str], reads_images: bool) -> Capabilities:
+    parts = _PARTS | {Image} if reads_images else _PARTS
+    return with_fields(_CAPABILITIES, fields=_FIELDS - lacks, parts=parts)
 
 
 ModelLoader = Callable[[str, LocalModelSettings, LocalSettings, LoadProgress], AnyModel]
@@ -124,6 +130,8 @@ class LocalProvider:
                 return load(name, local.models[name], local, progress)
 
         self._loads = ModelLoads(load_shown, wait_s=settings.limits.first_token_s)
+        self._fetcher = settings.fetcher
+        self._image_workers = ThreadPoolExecutor(_IMAGE_WORKERS, thread_name_prefix="images")
         self._created = int(time.time())
         self._new_call_id = new_call_id
 
@@ -141,7 +149,9 @@ class LocalProvider:
         loaded = self._loads.loaded(model)
         if isinstance(loaded, LocalEncoder):
             return _NO_GENERATION
-        return _capabilities(self._refused if loaded is None else self._refused | _lacks(loaded))
+        if loaded is None:
+            return _capabilities(self._refused, True)
+        return _capabilities(self._refused | _lacks(loaded), loaded.images is not None)
 
     def readiness(self, model: str) -> Readiness:
         self._check_known(model)
@@ -196,17 +206,20 @@ class LocalProvider:
         return [measure for name, found in stats if found is not None for measure in measures(name, found)]
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
+        answer = partial(self._answer, self._images(request))
         if asks_for_best(request):
-            return fan_out_prompts(self._answer, request)
-        return fan_out(self._answer, replace(request, best_of=None))
+            return fan_out_prompts(answer, request)
+        return fan_out(answer, replace(request, best_of=None))
 
     async def count_tokens(self, request: Request) -> Sequence[int]:
         """As the model's own template and tokenizer count (`providers.abilities.TokenCounter`)."""
-        return (len(await prompt_tokens.prompt_ids(await self._any(request.model), request)),)
+        model = await self._any(request.model)
+        return (len(await prompt_tokens.prompt_ids(model, request, self._images(request))),)
 
     async def tokenize(self, request: TokenizeRequest) -> Tokens:
         """See `providers.abilities.Tokenizer`."""
-        return await prompt_tokens.tokenize(await self._any(request.model), request)
+        images = self._images(request.request)
+        return await prompt_tokens.tokenize(await self._any(request.model), request, images)
 
     async def detokenize(self, request: DetokenizeRequest) -> str:
         """See `providers.abilities.Tokenizer`."""
@@ -228,6 +241,10 @@ class LocalProvider:
 
     async def aclose(self) -> None:
         await self._loads.aclose()
+        self._image_workers.shutdown(wait=False)
+
+    def _images(self, request: Request) -> RequestImages:
+        return RequestImages(request, self._fetcher, self._image_workers)
 
     def _context(self, model: str) -> int | None:
         loaded = self._loads.loaded(model)
@@ -262,12 +279,12 @@ class LocalProvider:
         if model not in self._models:
             raise ModelNotFound(f"the model '{model}' does not exist", param="model")
 
-    async def _answer(self, request: Request) -> AsyncGenerator[Batch, None]:
+    async def _answer(self, images: RequestImages, request: Request) -> AsyncGenerator[Batch, None]:
         """The answer to a request for one choice, or for the best choices of one prompt."""
         model = await self._ready(request.model)
         answer = answer_best if asks_for_best(request) else answer_one
         try:
-            async with aclosing(answer(model, request, self._new_call_id)) as batches:
+            async with aclosing(answer(model, request, images, self._new_call_id)) as batches:
                 async for batch in batches:
                     yield batch
         except EngineError as error:

@@ -59,20 +59,36 @@ The result then follows between <tool_response> tags."""
 
 
 @dataclass(frozen=True, slots=True)
+class _Picture:
+    """An image in a turn. Which one it is, its place among all tells."""
+
+
+_Content = tuple[str | _Picture, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Turn:
     """One dict of the template's `messages`, before it is written. `index` is the client's message it came from."""
 
     index: int
     role: str
-    texts: tuple[str, ...] = ()
+    parts: _Content = ()
     name: str | None = None
     reasoning: str = ""
     calls: tuple[Mapping[str, Any], ...] = ()
     call_id: str | None = None
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple([part for part in self.parts if isinstance(part, str)])
+
+    @property
     def text(self) -> str:
         return "".join(self.texts)
+
+    @property
+    def pictures(self) -> tuple[_Picture, ...]:
+        return tuple([part for part in self.parts if isinstance(part, _Picture)])
 
 
 def writes_tools_as_text(template: ChatTemplate) -> bool:
@@ -88,10 +104,12 @@ def render_prompt(
     *,
     kwargs: Mapping[str, Any] | None = None,
     quote: Callable[[str], str] = str,
+    image_mark: str | None = None,
 ) -> str:
     """The prompt for these messages. `kwargs` are variables that the provider sets; the client's go before them.
 
     `quote` is done to every text of the client before the template, or what is added to it here, has any part in it.
+    `image_mark`: what the template writes for each image; None: the model reads none.
 
     Raises UnsupportedParameter for what a text model cannot be shown and InvalidRequest, naming the message, where the
     template takes the conversation in none of its forms. Blocks.
@@ -105,11 +123,12 @@ def render_prompt(
             "continue_final_message: not together with add_generation_prompt", param="continue_final_message"
         )
     declared = [_quoted(_declared(tool, i), quote) for i, tool in enumerate(tools or ())]
-    turns = _spelled_out([_quoted_turn(turn, quote) for turn in _turns(messages, template)], template)
+    turns = _turns(messages, template, reads_images=image_mark is not None)
+    turns = _spelled_out([_quoted_turn(turn, quote) for turn in turns], template)
     if declared and not template.knows_tools:
         turns = _with_tools_as_text(turns, declared)
     if goes_on and turns:
-        turns = [*turns[:-1], replace(turns[-1], texts=(turns[-1].text + _CUT,))]
+        turns = [*turns[:-1], _with_text(turns[-1], turns[-1].text + _CUT)]
     variables = {**(kwargs or {}), **_quoted(_client_kwargs(options), quote)}
     generates = not goes_on if options.add_generation_prompt is None else options.add_generation_prompt
 
@@ -117,12 +136,21 @@ def render_prompt(
         dicts = [_dict(turn, template) for turn in form]
         return template.render(dicts, tools=declared, add_generation_prompt=generates, kwargs=variables)
 
-    prompt = _first_accepted(turns, render)
+    prompt = _first_accepted(turns, render, image_mark)
     return prompt.rpartition(_CUT)[0] if goes_on else prompt
 
 
-def _first_accepted(turns: Sequence[_Turn], render: Callable[[Sequence[_Turn]], str]) -> str:
-    """The prompt of the first form that the template takes and writes out with all its system text."""
+def _with_text(turn: _Turn, text: str) -> _Turn:
+    """With this in place of its texts, behind its images."""
+    return replace(turn, parts=(*turn.pictures, text))
+
+
+def _first_accepted(
+    turns: Sequence[_Turn], render: Callable[[Sequence[_Turn]], str], image_mark: str | None = None
+) -> str:
+    """The prompt of the first form that the template takes and writes out with all its system text and images."""
+    pictured = [turn for turn in turns if turn.pictures]
+    num_pictures = sum(len(turn.pictures) for turn in pictured)
     needed = [turn for turn in turns if turn.role in _INSTRUCTIONS or turn.text.endswith(_CUT)]
     complaint: InvalidRequest | None = None
     for form in _forms(turns):
@@ -133,6 +161,10 @@ def _first_accepted(turns: Sequence[_Turn], render: Callable[[Sequence[_Turn]], 
             complaint.__cause__ = error.__cause__
             continue
         lost = next((turn for turn in needed if not all(_is_in(prompt, text.strip()) for text in turn.texts)), None)
+        if lost is None and pictured and prompt.count(image_mark or "") != num_pictures:
+            where = f"messages[{pictured[0].index}]"
+            complaint = UnsupportedParameter(f"{where}: the model's chat template shows no images there", param=where)
+            continue
         if lost is None:
             return prompt
         complaint = TemplateRefusal(f"the model's chat template leaves out this {lost.role} message", index=lost.index)
@@ -167,7 +199,7 @@ def _ever_plainer(turns: Sequence[_Turn]) -> Iterator[Sequence[_Turn]]:
 
 
 def _as_marked_user(turn: _Turn) -> _Turn:
-    return replace(turn, role=USER, name=None, texts=(f"<system>\n{turn.text}\n</system>",))
+    return _with_text(replace(turn, role=USER, name=None), f"<system>\n{turn.text}\n</system>")
 
 
 def _merged(turns: Sequence[_Turn]) -> list[_Turn]:
@@ -186,17 +218,31 @@ def _joined(turns: Sequence[_Turn], role: str) -> _Turn:
     return replace(
         first,
         role=role,
-        texts=tuple(filter(None, [_BLANK_LINE.join([turn.text for turn in turns if turn.text])])),
+        parts=_run_together(turns),
         name=first.name if all(turn.name == first.name for turn in turns) else None,
         reasoning=_BLANK_LINE.join([turn.reasoning for turn in turns if turn.reasoning]),
         calls=tuple(call for turn in turns for call in turn.calls),
     )
 
 
-def _turns(messages: Sequence[Message], template: ChatTemplate) -> list[_Turn]:
+def _run_together(turns: Sequence[_Turn]) -> _Content:
+    """What the turns say, in order: a blank line between two texts of different turns, nothing between two of one."""
+    parts: list[str | _Picture] = []
+    for turn in turns:
+        said = [part for part in turn.parts if part]
+        for place, part in enumerate(said):
+            before = parts[-1] if parts else None
+            if isinstance(part, str) and isinstance(before, str):
+                parts[-1] = before + ("" if place else _BLANK_LINE) + part
+            else:
+                parts.append(part)
+    return tuple(parts)
+
+
+def _turns(messages: Sequence[Message], template: ChatTemplate, *, reads_images: bool) -> list[_Turn]:
     """The messages as turns; the system messages that lead are one turn."""
-    called: dict[str, str] = {}
-    turns = [turn for i, message in enumerate(messages) for turn in _message_turns(message, i, template, called)]
+    reader = _MessageReader(template, reads_images)
+    turns = [turn for i, message in enumerate(messages) for turn in reader.turns(message, i)]
     leading = list(takewhile(lambda turn: turn.role in _INSTRUCTIONS, turns))
     if len(leading) < 2:
         return turns
@@ -204,39 +250,62 @@ def _turns(messages: Sequence[Message], template: ChatTemplate) -> list[_Turn]:
     return [_joined(leading, role), *turns[len(leading) :]]
 
 
-def _message_turns(message: Message, index: int, template: ChatTemplate, called: dict[str, str]) -> Iterator[_Turn]:
-    """One turn, or more where the message holds tool results: each is one. `called` maps call ids to names."""
-    role = message.role
-    if role == DEVELOPER and not template.knows_role(DEVELOPER):
-        role = SYSTEM
-    turn = _Turn(index, role, name=_clean_name(message.name))
-    pending = turn
-    answered = False
-    for j, part in enumerate(message.parts):
-        match part:
-            case Reasoning():
-                pending = replace(pending, reasoning=pending.reasoning + part.text)
-            case ToolCall():
-                called[part.id] = part.name
-                pending = replace(pending, calls=(*pending.calls, _call(part, index)))
-            case ToolResult():
-                if pending != turn:
-                    yield pending
-                pending, answered = turn, True
-                name = _clean_name(called.get(part.call_id, message.name))
-                yield _Turn(index, TOOL, _result_texts(part, index, j), name, call_id=part.call_id)
-            case _:
-                text = _text(part, f"messages[{index}].content[{j}]")
-                pending = replace(pending, texts=(*pending.texts, text) if text else pending.texts)
-    if pending != turn or not answered:
-        yield pending
+class _MessageReader:
+    """Messages to turns, one after the other: the name of a call is known to its result."""
+
+    def __init__(self, template: ChatTemplate, reads_images: bool) -> None:
+        self._template = template
+        self._reads_images = reads_images
+        self._called: dict[str, str] = {}
+
+    def turns(self, message: Message, index: int) -> Iterator[_Turn]:
+        """One turn, or more where the message holds tool results: each is one."""
+        role = message.role
+        if role == DEVELOPER and not self._template.knows_role(DEVELOPER):
+            role = SYSTEM
+        turn = _Turn(index, role, name=_clean_name(message.name))
+        pending = turn
+        answered = False
+        for j, part in enumerate(message.parts):
+            match part:
+                case Reasoning():
+                    pending = replace(pending, reasoning=pending.reasoning + part.text)
+                case ToolCall():
+                    self._called[part.id] = part.name
+                    pending = replace(pending, calls=(*pending.calls, _call(part, index)))
+                case ToolResult():
+                    if pending != turn:
+                        yield pending
+                    pending, answered = turn, True
+                    name = _clean_name(self._called.get(part.call_id, message.name))
+                    yield _Turn(
+                        index, TOOL, self._result(part, f"messages[{index}].content[{j}]"), name, call_id=part.call_id
+                    )
+                case _:
+                    pending = replace(
+                        pending, parts=(*pending.parts, *self._said(part, f"messages[{index}].content[{j}]"))
+                    )
+        if pending != turn or not answered:
+            yield pending
+
+    def _result(self, result: ToolResult, where: str) -> _Content:
+        """What the result says; a failed call says so, since templates have no other place for it."""
+        failed = ("Error: ",) if result.is_error else ()
+        return (*failed, *(said for part in result.parts for said in self._said(part, where)))
+
+    def _said(self, part: Part, where: str) -> _Content:
+        """Nothing of an empty text."""
+        if self._reads_images and isinstance(part, Image):
+            return (_Picture(),)
+        text = _text(part, where)
+        return (text,) if text else ()
 
 
 def _quoted_turn(turn: _Turn, quote: Callable[[str], str]) -> _Turn:
     return replace(
         turn,
         role=quote(turn.role),
-        texts=tuple(map(quote, turn.texts)),
+        parts=tuple([quote(part) if isinstance(part, str) else part for part in turn.parts]),
         name=None if turn.name is None else quote(turn.name),
         reasoning=quote(turn.reasoning),
         calls=tuple(_quoted(call, quote) for call in turn.calls),
@@ -277,12 +346,6 @@ def _text(part: Part, where: str) -> str:
     raise UnsupportedParameter(f"{where}: this model takes text only, not {kind}", param=where)
 
 
-def _result_texts(result: ToolResult, index: int, j: int) -> tuple[str, ...]:
-    """The result's texts; a failed call says so, since templates have no other place for it."""
-    texts = [_text(part, f"messages[{index}].content[{j}]") for part in result.parts]
-    return tuple(filter(None, ["Error: " if result.is_error else "", *texts]))
-
-
 def _call(call: ToolCall, index: int) -> Mapping[str, Any]:
     match call.kind:
         case "function":
@@ -314,19 +377,20 @@ def _clean_name(name: str | None) -> str | None:
 def _spelled_out(turns: Sequence[_Turn], template: ChatTemplate) -> list[_Turn]:
     """The turns with their tool calls and results as text, where the template has no place for them."""
     if not template.reads_field("tool_calls"):
-        turns = [replace(turn, texts=_with_calls(turn), calls=()) if turn.calls else turn for turn in turns]
+        turns = [_with_calls(turn) if turn.calls else turn for turn in turns]
     if not template.knows_role(TOOL):
         turns = [_as_user_response(turn) if turn.role == TOOL else turn for turn in turns]
     return list(turns)
 
 
-def _with_calls(turn: _Turn) -> tuple[str, ...]:
+def _with_calls(turn: _Turn) -> _Turn:
     calls = [f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>" for call in turn.calls]
-    return ("\n".join(filter(None, [turn.text, *calls])),)
+    return _with_text(replace(turn, calls=()), "\n".join(filter(None, [turn.text, *calls])))
 
 
 def _as_user_response(turn: _Turn) -> _Turn:
-    return _Turn(turn.index, USER, (f"<tool_response>\n{turn.text}\n</tool_response>",))
+    around = replace(turn, parts=("<tool_response>\n", *turn.parts, "\n</tool_response>"))
+    return _Turn(turn.index, USER, _run_together([around]))
 
 
 def _with_tools_as_text(turns: Sequence[_Turn], declared: Sequence[Mapping[str, Any]]) -> list[_Turn]:
@@ -379,6 +443,11 @@ def _dict(turn: _Turn, template: ChatTemplate) -> dict[str, Any]:
 def _content(turn: _Turn, template: ChatTemplate) -> str | list[dict[str, str]]:
     """One text; or parts, for a template that walks over them and can't take a text, or where there are several."""
     form = template.content_form
-    if turn.texts and (form == "parts" or (form == "either" and len(turn.texts) > 1)):
-        return [{"type": "text", "text": text} for text in turn.texts]
+    if turn.pictures and form == "text":
+        where = f"messages[{turn.index}]"
+        raise UnsupportedParameter(f"{where}: the model's chat template shows no images", param=where)
+    if turn.pictures or (turn.parts and (form == "parts" or (form == "either" and len(turn.parts) > 1))):
+        return [
+            {"type": "image"} if isinstance(part, _Picture) else {"type": "text", "text": part} for part in turn.parts
+        ]
     return turn.text

@@ -8,10 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gateway.cli import main
 from gateway.config import ConfigError, parse_config
+from providers.local.image_input import ReadyImage
 from providers.registry import provider_types
 from tests.cases.case import Case
 from tests.cases.reply import message_of
@@ -169,13 +171,24 @@ async def _sec_03(case: Case) -> None:
     """An allowed host that sends on to an internal address gets nothing fetched from there."""
     fetch = {"schemes": ["https", "http"], "allow_hosts": ["127.0.0.1"]}
     redirect = Answer(status=302, headers=case.upstream["headers"], framing="length")
-    async with staged(case, redirect, config={"fetch": fetch}) as stage:
+    local = Local(images=_AnyImage())
+    async with staged(case, redirect, local=local, config={"fetch": fetch}) as stage:
         body = case.body
         body["messages"][0]["content"][1]["image_url"]["url"] = f"{stage.upstream.base_url}/a.png"
         reply = await stage.post(body)
-        assert reply.status == 400
+        assert (reply.status, reply.error["param"]) == (400, "messages[0].content[1]")
         assert b"169.254" not in reply.body
         assert len(stage.upstream.requests) == 1
+        assert local.engine.requests == []
+
+
+class _AnyImage:
+    """Reads any file as an image."""
+
+    mark, token_id, tokens = "<image>", 0, 1
+
+    def ready(self, raw: bytes, path: str) -> ReadyImage:
+        return ReadyImage("\0", (np.zeros((3, 2, 2), np.float32),))
 
 
 async def _sec_03_off(case: Case) -> None:

@@ -7,6 +7,4 @@ from collections.abc import Mapping
 
 __all__ = ["OWED"]
 
-OWED: Mapping[str, str] = {
-    "SEC-03": "image fetching",
-}
+OWED: Mapping[str, str] = {}

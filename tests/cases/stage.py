@@ -20,11 +20,15 @@ import yaml
 
 from gateway.config import Config, parse_config
 from gateway.config.sections.local import LocalProvider as LocalSection
+from gateway.config.sections.tools import Fetch
+from gateway.fetching.guarded import GuardedFetcher
 from gateway.server.app import App, Surroundings, build_app
 from gateway.server.provider_building import build_providers
 from local_engine.sampling import SamplingDefaults
 from providers.base import Provider, ProviderSettings
+from providers.fetching import Fetcher
 from providers.local.chat_template import ChatTemplate
+from providers.local.image_input import ImageProcessor
 from providers.local.load_progress import LoadProgress
 from providers.local.local_model import LocalModel
 from providers.local.provider import LocalProvider
@@ -57,7 +61,8 @@ _LOCAL = ("local", "base")
 class Local:
     """What the local provider is made of: a scripted engine, or the files at `path` on the real one.
 
-    `settings` are the model's row in run.yaml, `provider` more of the provider's.
+    `settings` are the model's row in run.yaml, `provider` more of the provider's. `images` reads those of requests for
+    the scripted engine.
     """
 
     def __init__(
@@ -68,7 +73,9 @@ class Local:
         max_context: int = 4096,
         settings: Mapping[str, Any] | None = None,
         provider: Mapping[str, Any] | None = None,
+        images: ImageProcessor | None = None,
     ) -> None:
+        self._images = images
         self.vocabulary = Vocabulary()
         self.engine = ScriptedEngine(Script(steps=()), max_context=max_context)
         self.is_scripted = path is None
@@ -94,6 +101,7 @@ class Local:
             stop_token_ids=frozenset((EOS_ID,)),
             defaults=SamplingDefaults(),
             formats=text_formats(template, self.vocabulary, settings),
+            images=self._images,
         )
 
     def says(self, *pieces: str | bytes, finish: str = "eos") -> None:
@@ -168,7 +176,10 @@ async def staged(
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(MockUpstream(*answers))
         parsed = _configure(request["body"]["model"], upstream.base_url, local, config or {}, key)
-        app = build_app(parsed, providers=_providers(parsed, local), around=Surroundings(log=log, random=lambda: 1.0))
+        fetcher = GuardedFetcher(parsed.run.fetch or Fetch())
+        stack.push_async_callback(fetcher.aclose)
+        around = Surroundings(log=log, random=lambda: 1.0)
+        app = build_app(parsed, providers=_providers(parsed, local, fetcher), around=around)
         await app.start()
         stack.push_async_callback(app.aclose)
         server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
@@ -203,11 +214,12 @@ def _configure(model: str, base_url: str, local: Local, config: Mapping[str, Any
     return parse_config(yaml.safe_dump(document), {}, provider_types=provider_types())
 
 
-def _providers(config: Config, local: Local) -> dict[str, Provider]:
+def _providers(config: Config, local: Local, fetcher: Fetcher) -> dict[str, Provider]:
     """The configured ones; a local one is given its model where that is scripted."""
-    providers = build_providers(config)
+    providers = build_providers(config, fetcher)
     for name, entry in config.providers.items():
         if isinstance(entry, LocalSection) and local.is_scripted:
             options = {"models": {model: row.model_dump(exclude_none=True) for model, row in entry.models.items()}}
-            providers[name] = LocalProvider(ProviderSettings(name=name, type="local", options=options), load=local.load)
+            settings = ProviderSettings(name=name, type="local", options=options, fetcher=fetcher)
+            providers[name] = LocalProvider(settings, load=local.load)
     return providers

@@ -1,0 +1,104 @@
+"""Pixels and prompts are those of transformers' own processors, for images of every shape and kind."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from local_engine.config import VisionConfig
+from local_engine.errors import ModelLoadError
+from providers.local.image_input import ImageProcessor
+from providers.local.image_processor import load_image_processor
+from tests.providers.local.tiny_vision import KINDS, SIDE, picture, png, processor_of
+
+SIZES = [(SIDE, SIDE), (40, 24), (24, 40), (17, 300), (300, 17), (1, 1), (5, 3), (48, 48), (47, 31), (500, 499)]
+TEXTS = {256 + number: text for number, text in enumerate(("<start_of_image>", "<end_of_image>", "<soft>", "<image>"))}
+VISION = VisionConfig(
+    hidden_size=16,
+    intermediate_size=24,
+    num_layers=1,
+    num_heads=2,
+    image_size=SIDE,
+    patch_size=4,
+    norm_eps=1e-6,
+    tokens=4,
+    token_id=258,
+    bidirectional=True,
+    start_id=256,
+    end_id=257,
+)
+
+
+def loaded(folder: Path, kind: str, **changes: Any) -> ImageProcessor:
+    """Of the file that transformers writes for such a model, with some of its keys changed."""
+    processor_of(kind).image_processor.save_pretrained(folder)
+    file = folder / "preprocessor_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    vision = VISION if kind == "gemma3" else replace(VISION, token_id=259, start_id=None, end_id=None)
+    found = load_image_processor(folder, vision, TEXTS.__getitem__)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L"])
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: "x".join(map(str, size)))
+def test_pixels_are_those_of_the_models_own_processor(
+    kind: str, mode: str, size: tuple[int, int], tmp_path: Path
+) -> None:
+    image = picture(*size, seed=7, mode=mode)
+    expected = processor_of(kind).image_processor(image.convert("RGB"), return_tensors="np")["pixel_values"]
+    tiles = loaded(tmp_path, kind).ready(png(image), "x").tiles
+    np.testing.assert_array_equal(np.stack(tiles), expected if kind == "gemma3" else expected[0])
+
+
+@pytest.mark.parametrize("kind", ["smolvlm", "idefics3"])
+def test_images_that_are_not_to_be_cut_are_shown_whole(kind: str, tmp_path: Path) -> None:
+    image = picture(100, 70)
+    processor = processor_of(kind).image_processor
+    expected = processor(image, return_tensors="np", do_image_splitting=False)["pixel_values"]
+    (tile,) = loaded(tmp_path, kind, do_image_splitting=False).ready(png(image), "x").tiles
+    np.testing.assert_array_equal(tile, expected[0, 0])
+
+
+def test_the_settings_may_be_a_part_of_the_whole_processors(tmp_path: Path) -> None:
+    inner = json.loads(processor_of("gemma3").image_processor.to_json_string())
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": inner, "image_seq_length": 4}))
+    found = load_image_processor(tmp_path, VISION, TEXTS.__getitem__)
+    assert found is not None
+    assert found.ready(png(picture()), "x").text == "\n\n<start_of_image><soft><soft><soft><soft><end_of_image>\n\n"
+
+
+def test_a_folder_that_says_nothing_about_images_reads_none(tmp_path: Path) -> None:
+    assert load_image_processor(tmp_path, VISION, TEXTS.__getitem__) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "reason"),
+    [
+        ("gemma3", {"do_pan_and_scan": True}, "do_pan_and_scan is true"),
+        ("gemma3", {"do_normalize": False}, "do_normalize is false"),
+        ("gemma3", {"size": {"height": 8, "width": SIDE}}, "the vision tower's is 16"),
+        ("gemma3", {"image_processor_type": "CLIPImageProcessor"}, "'CLIPImageProcessor' is not known"),
+        ("gemma3", {"image_mean": [0.5]}, "expected three numbers each"),
+        ("gemma3", {"resample": 9}, "resample is 9"),
+        ("smolvlm", {"max_image_size": {"longest_edge": 32}}, "max_image_size is 32"),
+        ("smolvlm", {"size": {"longest_edge": 0}}, "size is 0"),
+    ],
+)
+def test_what_is_not_done_to_images_here_is_refused_by_name(
+    kind: str, changes: Mapping[str, Any], reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelLoadError, match=reason):
+        loaded(tmp_path, kind, **changes)
+
+
+def test_an_image_of_many_pixels_comes_out_in_the_models_size(tmp_path: Path) -> None:
+    (tile,) = loaded(tmp_path, "gemma3").ready(png(Image.new("RGB", (4000, 3000), "red")), "x").tiles
+    assert tile.shape == (3, SIDE, SIDE)
+    assert tile[:, 3, 3].tolist() == [1.0, -1.0, -1.0]

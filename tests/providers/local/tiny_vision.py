@@ -1,0 +1,150 @@
+"""Random models that read images, in folders with what transformers leaves there: tokenizer, template, processor."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+import torch
+import transformers
+from PIL import Image
+from tokenizers import decoders, models, pre_tokenizers
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
+
+__all__ = ["KINDS", "SIDE", "picture", "plain", "png", "processor_of", "write_vision_model"]
+
+SIDE = 16
+_TOWER = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": SIDE,
+    "patch_size": 4,
+}
+_TEXT = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+}
+_ENDS = ["<eos>", "<bos>"]
+_GEMMA = ["<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>", "<image_soft_token>"]
+_IDEFICS = ["<|im_start|>", "<end_of_utterance>", "<fake_token_around_image>", "<image>", "<global-img>"] + [
+    f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5)
+]
+_SMOLVLM_TEMPLATE = (
+    "<|im_start|>{% for message in messages %}{{ message['role'] | capitalize }}"
+    "{% if message['content'][0]['type'] == 'image' %}{{ ':' }}{% else %}{{ ': ' }}{% endif %}"
+    "{% for line in message['content'] %}{% if line['type'] == 'text' %}{{ line['text'] }}"
+    "{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}<end_of_utterance>\n{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
+)
+KINDS = ("gemma3", "smolvlm", "idefics3")
+
+
+def picture(width: int = 40, height: int = 24, *, seed: int = 0, mode: str = "RGB") -> Image.Image:
+    """Noise, so that no two resizings of it are alike."""
+    random = np.random.default_rng(seed)
+    bands = {"RGB": 3, "RGBA": 4, "L": 0}[mode]
+    shape = (height, width, bands) if bands else (height, width)
+    return Image.fromarray(random.integers(0, 256, shape, dtype=np.uint8), mode=None)
+
+
+def plain(colour: str) -> Image.Image:
+    """Of one colour, so that a model tells it from another."""
+    return Image.new("RGB", (40, 24), colour)
+
+
+def png(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def _tokens(kind: str) -> list[str]:
+    return [*_ENDS, *(_GEMMA if kind == "gemma3" else _IDEFICS)]
+
+
+def _id(kind: str, token: str) -> int:
+    return 256 + _tokens(kind).index(token)
+
+
+def _template(kind: str) -> str:
+    if kind == "gemma3":
+        return (Path(__file__).parent / "families" / "gemma_3.jinja").read_text(encoding="utf-8")
+    return _SMOLVLM_TEMPLATE
+
+
+def _tokenizer(kind: str) -> tokenizers.Tokenizer:
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = tokenizers.Tokenizer(models.BPE({letter: index for index, letter in enumerate(letters)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(_tokens(kind))
+    return tokenizer
+
+
+def processor_of(kind: str) -> Any:
+    """transformers' own processor of such a model: from messages and images to token ids and pixels."""
+    named = {"bos_token": "<bos>", "eos_token": "<eos>"}
+    if kind == "gemma3":
+        extra = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image_soft_token>"}
+        tokenizer = transformers.PreTrainedTokenizerFast(
+            tokenizer_object=_tokenizer(kind), extra_special_tokens=extra, **named
+        )
+        return transformers.Gemma3Processor(
+            Gemma3ImageProcessorPil(size={"height": SIDE, "width": SIDE}),
+            tokenizer,
+            chat_template=_template(kind),
+            image_seq_length=4,
+        )
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=_tokenizer(kind), **named)
+    processor = SmolVLMImageProcessorPil if kind == "smolvlm" else Idefics3ImageProcessorPil
+    images = processor(size={"longest_edge": 3 * SIDE}, max_image_size={"longest_edge": SIDE})
+    # SmolVLM's own wants one for videos too, which needs torchvision; for images they are the same.
+    return transformers.Idefics3Processor(images, tokenizer, image_seq_len=4, chat_template=_template(kind))
+
+
+def _config(kind: str) -> Any:
+    text = {**_TEXT, "vocab_size": 256 + len(_tokens(kind)), "bos_token_id": 257, "eos_token_id": 256}
+    if kind == "gemma3":
+        return transformers.Gemma3Config(
+            text_config={**text, "head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 64},
+            vision_config={**_TOWER, "vision_use_head": False},
+            mm_tokens_per_image=4,
+            image_token_index=_id(kind, "<image_soft_token>"),
+            boi_token_index=_id(kind, "<start_of_image>"),
+            eoi_token_index=_id(kind, "<end_of_image>"),
+            tie_word_embeddings=False,  # a random model with tied ones says its last token again and again
+        )
+    config = transformers.SmolVLMConfig if kind == "smolvlm" else transformers.Idefics3Config
+    return config(
+        text_config={**text, "model_type": "llama", "pad_token_id": 0},
+        vision_config=_TOWER,
+        scale_factor=2,
+        image_token_id=_id(kind, "<image>"),
+        pad_token_id=0,
+    )
+
+
+def write_vision_model(folder: Path, kind: str = "gemma3") -> Path:
+    """The same weights every time."""
+    torch.manual_seed(4)
+    names = {"gemma3": "Gemma3", "smolvlm": "SmolVLM", "idefics3": "Idefics3"}
+    model = getattr(transformers, f"{names[kind]}ForConditionalGeneration")(_config(kind))
+    for name, weight in model.named_parameters():
+        if "norm" not in name:
+            torch.nn.init.normal_(weight, std=3.0 if "project" in name else 0.3)
+    model.save_pretrained(folder)
+    _tokenizer(kind).save(str(folder / "tokenizer.json"))
+    named = {"bos_token": "<bos>", "eos_token": "<eos>", "chat_template": _template(kind)}
+    (folder / "tokenizer_config.json").write_text(json.dumps(named))
+    processor_of(kind).image_processor.save_pretrained(folder)
+    return folder
