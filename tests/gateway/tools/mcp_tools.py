@@ -1,7 +1,7 @@
 """A small real MCP server, for tests: run it as a module, over stdio or on a port of loopback.
 
 python -m tests.gateway.tools.mcp_tools stdio
-python -m tests.gateway.tools.mcp_tools http        prints its port; streamable HTTP at /mcp, SSE at /sse
+python -m tests.gateway.tools.mcp_tools http PORT        prints its port; streamable HTTP at /mcp, SSE at /sse
 """
 
 import asyncio
@@ -74,11 +74,11 @@ def build_server() -> MCPServer:
     return server
 
 
-def serve(server: MCPServer) -> None:
-    """Over HTTP, on a free port."""
+def serve(server: MCPServer, port: int) -> None:
+    """Over HTTP; port 0 is a free one."""
     app = server.streamable_http_app()
     app.router.routes.extend(server.sse_app().routes)
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", port))
     print(listener.getsockname()[1], flush=True)
     uvicorn.Server(uvicorn.Config(app, log_level="critical")).run([listener])
 
@@ -87,7 +87,7 @@ def main() -> None:
     if sys.argv[1] == "stdio":
         build_server().run("stdio")
     else:
-        serve(build_server())
+        serve(build_server(), int(sys.argv[2]))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ COMMAND = [sys.executable, "-m", "tests.gateway.tools.mcp_tools", "stdio"]
 
 
 @contextmanager
-def served() -> Iterator[str]:
+def served(port: int = 0) -> Iterator[str]:
     """Its address, without a path."""
-    process = subprocess.Popen([*COMMAND[:-1], "http"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*COMMAND[:-1], "http", str(port)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{process.stdout.readline().strip()}"

@@ -1,16 +1,22 @@
 """Calls in responses that are kept: in the background, over sockets, in conversations, in later turns."""
 
+import asyncio
 import json
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
+import aiohttp
 import openai
 import pytest
 
 from adapters.canonical.messages import Message, ToolCall
 from providers.testing.scripted import ScriptedProvider
 from tests.adapters.openai.responses.event_order import check_events, checked
+from tests.gateway.server.endless import STORAGE
 from tests.gateway.server.responding import body, client
-from tests.gateway.server.running import running, until
+from tests.gateway.server.running import HELLO, running, until
 from tests.gateway.tools.asking import (
     ADD,
     SMALL,
@@ -22,6 +28,7 @@ from tests.gateway.tools.asking import (
     shown,
     tools,
 )
+from tests.gateway.tools.serving import ROOT
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -126,3 +133,46 @@ async def test_a_client_of_a_chat_that_names_a_key_sees_its_own_calls_alone(url:
 
 def _shape(messages: tuple[Message, ...]) -> list[tuple[str, list[str]]]:
     return [(message.role, [type(part).__name__ for part in message.parts]) for message in messages]
+
+
+async def test_after_a_kill_calls_that_were_made_are_there_and_the_one_that_ran_is_incomplete(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path / 'gateway.db'}"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.gateway.tools.calling", database, stdout=asyncio.subprocess.PIPE, cwd=ROOT
+    )
+    assert process.stdout is not None
+    try:
+        url = f"http://127.0.0.1:{int(await process.stdout.readline())}"
+        asked = body(background=True, stream=True, tools=[SMALL])
+        async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/responses", json=asked) as answer:
+            done = 0
+            async for line in answer.content:
+                done += line.startswith(b"event: response.mcp_call_arguments.done")
+                if line.startswith(b"data:") and b'"response":{"id"' in line:
+                    response_id = json.loads(line[6:])["response"]["id"]
+                if done == 3:
+                    break
+            process.kill()
+            answer.close()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+    async with running(ScriptedProvider("fake", HELLO), extra=STORAGE.format(database)) as gateway:
+        path = f"{gateway.url}/v1/responses/{response_id}?stream=true"
+        async with gateway.session.get(path) as answer:
+            response = checked(await answer.read())
+        assert response["status"] == "failed"
+        assert kinds(response) == ["mcp_list_tools", "mcp_call", "mcp_call", "mcp_call"]
+        _, added, who, hung = response["output"]
+        assert added["output"] == "3"
+        assert (hung["status"], hung["arguments"], hung["output"]) == ("incomplete", "{}", None)
+        await until(lambda: not _lives(int(who["output"])), within_s=5)  # the server's process has ended as well
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
