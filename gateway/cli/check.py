@@ -1,6 +1,7 @@
 """`gateway check`: is run.yaml right, and what would run? Calls no provider and loads no model."""
 
 import argparse
+from ctypes.util import find_library
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     print_table("Local models", ("name", "source", "state", "size", "load"), _local_models(config, problems))
     print_table("Models", ("name", "targets", "then, on failure"), _aliases(config, problems))
     if not problems and any(entry.type == "local" for entry in config.run.providers.values()):
+        for line in _gpu_kernels(config):
+            print(line)
         print(_cpu_kernels())
     if problems:
         raise CommandFailed("\n".join(f"{arguments.config}: {problem}" for problem in problems))
@@ -71,6 +74,21 @@ def _local_models(config: "Config", problems: list[str]) -> list[tuple[str, ...]
                 continue
             rows += _models_of(name, provider, problems)
     return rows
+
+
+def _gpu_kernels(config: "Config") -> list[str]:
+    """What would compute on this machine's GPU, if a model is to run there."""
+    from gateway.config.sections.local import LocalProvider
+
+    wanted = {entry.device for entry in config.providers.values() if isinstance(entry, LocalProvider)}
+    # Without the driver's library there is no GPU, and torch need not be asked, which takes a second.
+    if find_library("cuda") is None:
+        return ["GPU kernels: no GPU is found, so device cuda cannot be used"] if "cuda" in wanted else []
+    if not {"auto", "cuda"} & wanted:
+        return []
+    from local_engine.device import gpu_kernels
+
+    return [f"GPU kernels: {gpu_kernels()}"]
 
 
 def _cpu_kernels() -> str:

@@ -13,7 +13,6 @@ __all__ = ["NOT_AVAILABLE", "find_unavailable"]
 
 NOT_AVAILABLE: Mapping[str, tuple[object, ...]] = {
     "providers.*.tensor_parallel": (1,),
-    "providers.*.deterministic": (False,),
 }
 
 

@@ -40,7 +40,8 @@ class PooledDecoder:
         self._block_size = config.block_size
         most = max(config.max_batch_tokens, info.max_tokens)
         num_blocks = most // config.block_size + config.max_batch_tokens + 2
-        pool = replace(config, kv_dtype="auto", kv_bytes=num_blocks * kv_block_bytes(model.config, config))
+        block_bytes = kv_block_bytes(model.config, config)
+        pool = replace(config, kv_dtype="auto", kv_bytes=num_blocks * block_bytes, kv_share=None)
         self._executor = TorchExecutor(model, pool, lora_sites=lora_sites)
 
     def rows(self, inputs: Sequence[EncoderInput]) -> Tensor:

@@ -4,11 +4,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
-__all__ = ["LoadProgress", "shown_progress"]
+__all__ = ["RECORDING", "LoadProgress", "shown_progress"]
 
 LoadProgress = Callable[[str, int, int | None], None]
-"""Called from the loading thread with what is being done, bytes done, and bytes in all (None: unknown)."""
+"""Called from the loading thread with what is being done, how much is done, and how much in all (None: unknown).
+
+In bytes, save for RECORDING.
+"""
+
+RECORDING: Final = "recording steps"
+"""A GPU's decode steps are recorded: counted, one a batch size."""
 
 _LINE_EVERY_S = 5.0
 
@@ -20,16 +27,17 @@ def shown_progress(name: str, *, clock: Callable[[], float] = time.monotonic) ->
         yield _lines(name, clock)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[amount]}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         tasks: dict[str, TaskID] = {}
 
-        def advance(stage: str, done_bytes: int, total_bytes: int | None) -> None:
+        def advance(stage: str, done: int, total: int | None) -> None:
+            amount = _amount(stage, done, total)
             if stage not in tasks:
-                tasks[stage] = bar.add_task(f"{name}: {stage}", total=total_bytes)
-            bar.update(tasks[stage], completed=done_bytes, total=total_bytes)
+                tasks[stage] = bar.add_task(f"{name}: {stage}", total=total, amount=amount)
+            bar.update(tasks[stage], completed=done, total=total, amount=amount)
 
         yield advance
 
@@ -38,11 +46,16 @@ def _lines(name: str, clock: Callable[[], float]) -> LoadProgress:
     """A line for every few seconds that a stage lasts; what is quick says nothing."""
     last: dict[str, float] = {}
 
-    def advance(stage: str, done_bytes: int, total_bytes: int | None) -> None:
+    def advance(stage: str, done: int, total: int | None) -> None:
         now = clock()
         if now - last.setdefault(stage, now) >= _LINE_EVERY_S:
             last[stage] = now
-            of = f" of {total_bytes / 2**20:.0f}" if total_bytes else ""
-            print(f"{name}: {stage} {done_bytes / 2**20:.0f}{of} MiB", file=sys.stderr, flush=True)
+            print(f"{name}: {stage} {_amount(stage, done, total)}", file=sys.stderr, flush=True)
 
     return advance
+
+
+def _amount(stage: str, done: int, total: int | None) -> str:
+    scale, unit = (1, "") if stage == RECORDING else (2**20, " MiB")
+    of = f" of {total / scale:.0f}" if total else ""
+    return f"{done / scale:.0f}{of}{unit}"

@@ -50,6 +50,8 @@ def _load_encoder(
     config = engine_config(settings, shared)
     if shared.scheduler.max_batch_tokens is None:
         config = replace(config, max_batch_tokens=_BATCH_TOKENS)
+    if settings.dtype == settings.weights == "auto":
+        config = replace(config, dtype="float32")  # what vectors are compared by is worth more than time, on a GPU too
     tokenizer = load_tokenizer(path)
     model = load_encoder(path, config, progress=lambda done, total: progress("loading", done, total))
     return LocalEncoder(

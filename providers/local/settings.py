@@ -51,7 +51,10 @@ class LocalModelSettings(Struct, frozen=True, kw_only=True):
 
 
 class KvCacheSettings(Struct, frozen=True, kw_only=True):
-    """`memory` in bytes, a model; auto: 1 GiB on the CPU. `dtype` auto: the type that the model computes in."""
+    """`memory` in bytes, a model; auto: 1 GiB on the CPU, on a GPU 90% of what is free, in equal parts for the models.
+
+    `dtype` auto: the type that the model computes in.
+    """
 
     memory: int | Literal["auto"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8"] = "auto"
@@ -71,6 +74,8 @@ class LocalSettings(Struct, frozen=True, kw_only=True):
     models: dict[str, LocalModelSettings]
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int | Literal["auto"] = "auto"
+    deterministic: bool = False
+    tf32: bool = False
     kv_cache: KvCacheSettings = KvCacheSettings()
     scheduler: SchedulerSettings = SchedulerSettings()
     request_templates: bool = False

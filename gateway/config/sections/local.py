@@ -122,7 +122,10 @@ class LocalProvider(Section):
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: the GPU if there is one.")
     threads: Positive | Literal["auto"] = Field(default="auto", description="CPU threads.")
     tensor_parallel: Positive = Field(default=1, description="GPUs that share one model.")
-    deterministic: bool = Field(default=False, description="On a GPU, the same answer in any batch.")
+    deterministic: bool = Field(default=False, description="On a GPU, the same answer in any batch; slower.")
+    tf32: bool = Field(
+        default=False, description="On a GPU, multiply float32 matrices with mantissas of 10 bits: faster, less exact."
+    )
     model: Text | None = Field(default=None, description="Short for `models` with this one model.")
     models: FrozenMap[LocalModel] = Field(default_factory=empty_map, description="The models by name.")
     kv_cache: KvCache = Field(default_factory=KvCache, description="Memory of past tokens.")

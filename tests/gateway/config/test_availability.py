@@ -24,7 +24,6 @@ def test_the_whole_format_is_known_and_nothing_of_it_is_refused() -> None:
     ("entry", "place"),
     [
         ("model: m, tensor_parallel: 2", "tensor_parallel"),
-        ("model: m, deterministic: true", "deterministic"),
     ],
 )
 def test_what_the_engine_lacks_is_refused(entry: str, place: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from providers.local.load_progress import shown_progress
+from providers.local.load_progress import RECORDING, shown_progress
 
 
 def test_a_quick_stage_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,3 +19,11 @@ def test_a_stage_that_lasts_says_how_far_it_is(capsys: pytest.CaptureFixture[str
             progress("downloading", done_mib << 20, 94 << 20)
         progress("downloading", 4 << 20, None)
     assert capsys.readouterr().err == "tiny: downloading 2 of 94 MiB\ntiny: downloading 4 MiB\n"
+
+
+def test_recorded_steps_are_counted_and_no_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = iter([0.0, 6.0])
+    with shown_progress("tiny", clock=lambda: next(seconds)) as progress:
+        progress(RECORDING, 1, 30)
+        progress(RECORDING, 9, 30)
+    assert capsys.readouterr().err == "tiny: recording steps 9 of 30\n"
