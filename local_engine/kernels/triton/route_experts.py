@@ -15,7 +15,7 @@ __all__ = ["MAX_EXPERTS", "route_experts"]
 
 MAX_EXPERTS = 1024
 # Numbers of a program's tile: tokens times the padded number of experts.
-_TILE = 2048
+_TILE = 1024
 # Up to so many tokens each has a program of its own.
 _FEW_TOKENS = 256
 

@@ -22,6 +22,7 @@ from local_engine.kernels.triton.paged_prefill import paged_prefill_kernel
 from local_engine.kernels.triton.rope_kv_write import rope_kv_write_kernel
 from tests.local_engine.kernels.triton.compiled_case import Case
 from tests.local_engine.kernels.triton.compiled_experts import EXPERTS_CASES
+from tests.local_engine.kernels.triton.compiled_lora import LORA_CASES
 from tests.local_engine.kernels.triton.compiled_sampler import SAMPLER_CASES
 
 __all__ = ["CompiledKernel", "compiled_kernels"]
@@ -140,6 +141,7 @@ _CASES = [
         stages=2,
     ),
     *EXPERTS_CASES,
+    *LORA_CASES,
     *SAMPLER_CASES,
 ]
 

@@ -13,7 +13,7 @@ _SHARE = {"share": 8, "has_bias": True}
 
 EXPERTS_CASES = (
     Case("route_experts", route_experts_kernel, ["*bf16", "*i32", "*fp32", "i32", "i32"],
-         {"per_token": 8, "normalised": True, "rows": 16, "slots": 8, "block": 128}),
+         {"per_token": 8, "normalised": True, "rows": 8, "slots": 8, "block": 128}),
     Case("count_rows", count_rows_kernel, ["*i32", "*i32", "i32"], {"tile": 1024}),
     Case("group_rows", group_rows_kernel, ["*i32"] * 4 + ["i32"] * 3,
          {"block_size": 16, "all_owners": 128, "tile": 1024}),
