@@ -30,15 +30,17 @@ Batch: TypeAlias = list[Event]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The four limits of a request, in seconds; none is infinite. `gap_s`: the longest silence between batches.
+    """The limits of a request, in seconds; none is infinite. `gap_s`: the longest silence between batches.
 
-    `total_s` is kept by the router, over all tries together. The others are the provider's.
+    `total_s` is kept by the router, over all tries together. The others are the provider's. `whole_s`: the silence
+    before an answer that does not stream.
     """
 
     connect_s: float = 5.0
     first_token_s: float = 60.0
     gap_s: float = 60.0
     total_s: float = 600.0
+    whole_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ def build_provider_of(config: Config, name: str, fetcher: Fetcher | None) -> Pro
         first_token_s=timeouts.first_token_s,
         gap_s=timeouts.gap_s,
         total_s=timeouts.total_s,
+        whole_s=timeouts.total_s / 2 if timeouts.whole_s is None else timeouts.whole_s,
     )
     may_bring = config.server.request_templates
     return build_provider(_settings(name, config.providers[name], limits, fetcher, request_templates=may_bring))

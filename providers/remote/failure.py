@@ -46,7 +46,7 @@ def no_answer(provider: str, error: Exception) -> UpstreamError:
         case aiohttp.ConnectionTimeoutError():
             return UpstreamUnreachable(f"{provider}: no connection within the connect limit")
         case TimeoutError():
-            return UpstreamTimeout(f"{provider}: no answer within the first-token limit")
+            return UpstreamTimeout(f"{provider}: no answer within the limit for its beginning")
         case aiohttp.ClientConnectorDNSError():
             return UpstreamUnreachable(f"{provider}: its host name does not resolve")
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import AsyncIterable, Coroutine, Mapping
 from io import BytesIO
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 import aiohttp
 from multidict import CIMultiDict
@@ -24,6 +24,7 @@ from providers.client_key import CLIENT_KEY, KeyHeader
 from providers.remote.connector import Connector
 from providers.remote.failure import broken_answer, no_answer
 from providers.remote.pooled_post import MAX_SMALL_BYTES, PooledAnswer, PooledPost
+from providers.remote.shared_limit import SharedLimit
 from providers.trace_context import TRACE
 
 __all__ = ["BESIDE_VERSION", "MAX_BODY_BYTES", "MAX_ERROR_BYTES", "Answer", "HttpClient"]
@@ -60,6 +61,9 @@ _OURS = frozenset(
 )
 
 
+_Call: TypeAlias = Coroutine[None, None, PooledAnswer | aiohttp.ClientResponse]
+
+
 class HttpClient:
     """The pool of one provider. Opens no socket before the first call; belongs to the event loop of that call."""
 
@@ -90,6 +94,7 @@ class HttpClient:
         self._ssl = _trusting(settings) if settings.ca_file is not None else True
         self._proxy = _checked_proxy(settings)
         self._max_connections = settings.max_connections
+        self._whole = SharedLimit(self.limits.whole_s)
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -108,7 +113,7 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
     ) -> "Answer":
         """The answer to a JSON body, as soon as its head came. `stream`: server-sent events are wanted, the first of
-        them within the first-token limit; what comes whole has the total limit alone, which the router keeps.
+        them within the first-token limit; what comes whole begins within `whole_s`, and has the gap limit from there.
         """
         sent = (self._stream_headers if stream else self._post_headers).copy()
         if headers is not None:
@@ -119,12 +124,14 @@ class HttpClient:
         for name, value in TRACE.get():
             sent[name] = value
         sent["content-length"] = str(len(body))
-        call: Coroutine[None, None, PooledAnswer | aiohttp.ClientResponse]
+        call: _Call
         if len(body) <= MAX_SMALL_BYTES and self._proxy is None:
             call = self._pooled_post(path).send(sent, body)
         else:
             call = self._request("POST", path, sent, body)
-        return await self._answer(call, self.limits.first_token_s if stream else None)
+        if stream:
+            return await self._answer(call, self.limits.first_token_s)
+        return await self._answer(self._whole.hold(call), None)
 
     async def forward(
         self,
@@ -138,7 +145,7 @@ class HttpClient:
     ) -> "Answer":
         """The answer to a body that is sent while it arrives, as soon as its head came. `headers` go beside ours.
 
-        `length`: of the body, None sends it in chunks. The total limit alone holds until the head, as for `post`.
+        `length`: of the body, None sends it in chunks. The total limit alone holds until the head.
         """
         sent = self._headers.copy()
         sent.update(headers)
@@ -163,9 +170,7 @@ class HttpClient:
         elif not self._asks_for_no_key:
             raise UpstreamAuth(f"{self.provider}: it is not asked in the name of a client with a key of its own")
 
-    async def _answer(
-        self, call: Coroutine[None, None, PooledAnswer | aiohttp.ClientResponse], limit_s: float | None
-    ) -> "Answer":
+    async def _answer(self, call: "_Call", limit_s: float | None) -> "Answer":
         deadline = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
         try:
             if deadline is None:
@@ -229,6 +234,7 @@ class HttpClient:
         """Closes every connection, also those in use. May be called again."""
         self._closed = True
         self._posts.clear()
+        self._whole.close()
         session, self._session = self._session, None
         if session is not None:
             await session.close()

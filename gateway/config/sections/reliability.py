@@ -10,11 +10,17 @@ _LONGEST_S = 86_400
 
 
 class Timeouts(Section):
-    """The four limits of one request, in seconds; fractions are allowed."""
+    """The limits of one request, in seconds; fractions are allowed."""
 
     connect_s: float = Field(default=5, gt=0, le=_LONGEST_S, description="Until the connection to the provider stands.")
     first_token_s: float = Field(default=60, gt=0, le=_LONGEST_S, description="Until the first output.")
     gap_s: float = Field(default=60, gt=0, le=_LONGEST_S, description="Between two outputs.")
+    whole_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=_LONGEST_S,
+        description="Until an answer that does not stream begins (default: half of total_s).",
+    )
     total_s: float = Field(default=600, gt=0, le=_LONGEST_S, description="For the whole request, all tries together.")
 
 

@@ -31,6 +31,7 @@ def test_the_smallest_file_has_all_defaults() -> None:
     assert config.auth is None
     timeouts = config.reliability.timeouts
     assert (timeouts.connect_s, timeouts.first_token_s, timeouts.gap_s, timeouts.total_s) == (5, 60, 60, 600)
+    assert timeouts.whole_s is None
     assert (config.reliability.retry.attempts, config.reliability.retry.max_wait_s) == (2, 20)
     assert config.telemetry.log == "json"
     provider = config.providers["local"]

@@ -178,6 +178,31 @@ async def test_a_stall_of_an_answer_that_comes_whole_ends_at_the_deadline_and_is
         await until(lambda: here.faulty.open == 0)
 
 
+WHOLE_STALLS = {
+    "before the status": (b"", "{whole_s: 0.1}"),
+    "inside the head": (b"HTTP/1.1 200 X\r\ncontent-", "{whole_s: 0.1}"),
+    "before the body": (JSON_HEAD, "{gap_s: 0.1}"),
+    "inside the body": (JSON_HEAD + BODY[:40], "{gap_s: 0.1}"),
+}
+
+
+@pytest.mark.parametrize("phase", WHOLE_STALLS)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+async def test_a_stall_of_an_answer_that_comes_whole_leads_to_the_next_target_before_the_deadline(
+    phase: str, path: str
+) -> None:
+    sent, timeouts = WHOLE_STALLS[phase]
+    is_chat = path.endswith("completions")
+    fields = {} if is_chat else {"input": "hi", "messages": None}
+    body = None if is_chat else b'{"object":"list","data":[{"index":0,"embedding":[0.5]}],"model":"m"}'
+    async with faults(stream=False, timeouts=timeouts, healthy_body=body) as here:
+        here.faulty.sent, here.faulty.then = sent, "hang"
+        alone = await here.ask("lone", stream=False, path=path, **fields)
+        assert (alone.status, alone.error["code"]) == (504, "upstream_timeout")
+        assert (await here.ask("pair", stream=False, path=path, **fields)).status == 200
+        await until(lambda: here.faulty.open == 0)
+
+
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 async def test_a_refused_connection(stream: bool) -> None:
     with socket.socket() as taken:
