@@ -24,10 +24,9 @@ from adapters.canonical.errors import (
     UpstreamOverloaded,
     UpstreamTimeout,
 )
-from adapters.canonical.events import Event
 from adapters.front import ListedModel
 from tests.adapters.anthropic.exchange import Exchange, blocks_of, events_of, messages
-from tests.adapters.golden_case import GoldenCase, golden_cases
+from tests.adapters.good_streams import GoodStream, good_streams, streams
 from tests.adapters.openai.exchange import Exchange as ChatExchange
 
 EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
@@ -35,45 +34,33 @@ BEYOND_THE_SDK = ("unknown_fields_events_and_deltas",)
 """Its block types are a closed union."""
 
 
-def good(case: GoldenCase) -> tuple[Exchange, list[Event]] | None:
-    """The exchange and the events of its stream, where a Messages client gets a good answer."""
-    exchange = Exchange(case.request)
-    if case.stream is None or not isinstance(exchange.front, MessagesFront) or case.name in BEYOND_THE_SDK:
-        return None
-    events, error = exchange.read_stream(case.stream)
-    return (exchange, events) if error is None else None
+GOOD = [
+    stream
+    for stream in good_streams("anthropic", Exchange, of=lambda exchange: isinstance(exchange.front, MessagesFront))
+    if stream.name not in BEYOND_THE_SDK
+]
 
 
-CASES = [case for case in golden_cases("anthropic") if good(case)]
-named = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-
-
-def read(case: GoldenCase) -> tuple[Exchange, list[Event]]:
-    found = good(case)
-    assert found is not None
-    return found
-
-
-@named
-def test_every_event_is_the_sdks_event(case: GoldenCase) -> None:
-    exchange, events = read(case)
+@streams(GOOD)
+def test_every_event_is_the_sdks_event(stream: GoodStream[Exchange]) -> None:
+    exchange, events = stream.exchange, stream.events
     for event in events_of(exchange.stream(events)):
         EVENT.validate_python(event)
 
 
-@named
-def test_every_body_is_the_sdks_message(case: GoldenCase) -> None:
-    exchange, events = read(case)
+@streams(GOOD)
+def test_every_body_is_the_sdks_message(stream: GoodStream[Exchange]) -> None:
+    exchange, events = stream.exchange, stream.events
     Message.model_validate_json(exchange.answer(events))
 
 
-WHOLE = [case for case in CASES if "cut" not in case.name]
+WHOLE = [stream for stream in GOOD if "cut" not in stream.name]
 """Half of a call's input has no place in a body."""
 
 
-@pytest.mark.parametrize("case", WHOLE, ids=[case.name for case in WHOLE])
-def test_the_sdks_accumulator_over_our_frames_gives_our_body(case: GoldenCase) -> None:
-    exchange, events = read(case)
+@streams(WHOLE)
+def test_the_sdks_accumulator_over_our_frames_gives_our_body(stream: GoodStream[Exchange]) -> None:
+    exchange, events = stream.exchange, stream.events
     snapshot: Any = None
     buffers: dict[int, bytes] = {}
     for event in events_of(exchange.stream(events)):
@@ -83,23 +70,13 @@ def test_the_sdks_accumulator_over_our_frames_gives_our_body(case: GoldenCase) -
     assert without_nulls(found) == without_nulls(json.loads(ours.model_dump_json()))
 
 
-def foreign(case: GoldenCase) -> list[Event] | None:
-    """The events of an OpenAI-shaped upstream, where it gives one choice and ends well."""
-    exchange = ChatExchange(case.request)
-    if case.stream is None or exchange.request.num_choices > 1:
-        return None
-    events, error = exchange.read_stream(case.stream)
-    return events if error is None else None
+FOREIGN = good_streams("openai", ChatExchange, of=lambda exchange: exchange.request.num_choices == 1)
 
 
-FOREIGN = [case for case in golden_cases("openai") if foreign(case)]
-
-
-@pytest.mark.parametrize("case", FOREIGN, ids=[case.name for case in FOREIGN])
-def test_answers_of_other_providers_are_messages_too(case: GoldenCase) -> None:
+@streams(FOREIGN)
+def test_answers_of_other_providers_are_messages_too(stream: GoodStream[ChatExchange]) -> None:
     """Whatever an OpenAI-shaped upstream says, a Messages client reads a message, the same streamed and whole."""
-    events = foreign(case)
-    assert events is not None
+    events = stream.events
     exchange = messages(stream=True)
     frames = exchange.stream(events)
     for event in events_of(frames):
@@ -110,7 +87,7 @@ def test_answers_of_other_providers_are_messages_too(case: GoldenCase) -> None:
     last = events_of(frames)[-2]
     assert last["usage"] == expected["usage"]
     assert last["delta"]["stop_reason"] == expected["stop_reason"]
-    if "cut" not in case.name and "custom" not in case.name:
+    if "cut" not in stream.name and "custom" not in stream.name:
         assert blocks_of(frames) == expected["content"]
 
 

@@ -18,13 +18,12 @@ from adapters.canonical.errors import (
     UpstreamOverloaded,
     UpstreamTimeout,
 )
-from adapters.canonical.events import Event
 from adapters.front import ListedModel
 from adapters.gemini.errors import render_error
 from adapters.gemini.front import GenerateFront
 from adapters.gemini.vocabulary import STOP_REASONS
 from tests.adapters.gemini.exchange import Exchange, chunks_of, generate, parts_of
-from tests.adapters.golden_case import GoldenCase, golden_cases
+from tests.adapters.good_streams import GoodStream, good_streams, streams
 from tests.adapters.openai.exchange import Exchange as ChatExchange
 
 
@@ -36,35 +35,23 @@ def strictly(model: Any, value: Any) -> Any:
 BEYOND_THE_SDK = ("unknown_fields",)
 
 
-def good(case: GoldenCase) -> tuple[Exchange, list[Event]] | None:
-    """The exchange and the events of its stream, where a Gemini client gets a good answer."""
-    exchange = Exchange(case.request)
-    if case.stream is None or not isinstance(exchange.front, GenerateFront) or case.name in BEYOND_THE_SDK:
-        return None
-    events, error = exchange.read_stream(case.stream)
-    return (exchange, events) if error is None else None
+GOOD = [
+    stream
+    for stream in good_streams("gemini", Exchange, of=lambda exchange: isinstance(exchange.front, GenerateFront))
+    if stream.name not in BEYOND_THE_SDK
+]
 
 
-CASES = [case for case in golden_cases("gemini") if good(case)]
-named = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-
-
-def read(case: GoldenCase) -> tuple[Exchange, list[Event]]:
-    found = good(case)
-    assert found is not None
-    return found
-
-
-@named
-def test_every_chunk_is_the_sdks_response(case: GoldenCase) -> None:
-    exchange, events = read(case)
+@streams(GOOD)
+def test_every_chunk_is_the_sdks_response(stream: GoodStream[Exchange]) -> None:
+    exchange, events = stream.exchange, stream.events
     for chunk in chunks_of(exchange.stream(events)):
         strictly(types.GenerateContentResponse, chunk)
 
 
-@named
-def test_every_body_is_the_sdks_response_and_says_what_the_stream_says(case: GoldenCase) -> None:
-    exchange, events = read(case)
+@streams(GOOD)
+def test_every_body_is_the_sdks_response_and_says_what_the_stream_says(stream: GoodStream[Exchange]) -> None:
+    exchange, events = stream.exchange, stream.events
     frames = exchange.stream(events)
     body = json.loads(exchange.answer(events))
     whole = strictly(types.GenerateContentResponse, body)
@@ -80,22 +67,13 @@ def test_every_body_is_the_sdks_response_and_says_what_the_stream_says(case: Gol
         assert streamed.items() >= {"finishReason": ends["finishReason"]}.items()
 
 
-def foreign(case: GoldenCase) -> list[Event] | None:
-    """The events of an OpenAI-shaped upstream, where it ends well."""
-    if case.stream is None:
-        return None
-    events, error = ChatExchange(case.request).read_stream(case.stream)
-    return events if error is None else None
+FOREIGN = good_streams("openai", ChatExchange)
 
 
-FOREIGN = [case for case in golden_cases("openai") if foreign(case)]
-
-
-@pytest.mark.parametrize("case", FOREIGN, ids=[case.name for case in FOREIGN])
-def test_answers_of_other_providers_are_responses_too(case: GoldenCase) -> None:
+@streams(FOREIGN)
+def test_answers_of_other_providers_are_responses_too(stream: GoodStream[ChatExchange]) -> None:
     """Whatever an OpenAI-shaped upstream says, a Gemini client reads a response, the same streamed and whole."""
-    events = foreign(case)
-    assert events is not None
+    events = stream.events
     exchange = generate()
     frames = exchange.stream(events)
     for chunk in chunks_of(frames):
@@ -107,13 +85,13 @@ def test_answers_of_other_providers_are_responses_too(case: GoldenCase) -> None:
     for candidate in body["candidates"]:
         found = next(one for one in last["candidates"] if one["index"] == candidate["index"])
         assert found["finishReason"] == candidate["finishReason"]
-        if case.name != "audio":  # whose pieces are parts of their own in a stream
+        if stream.name != "audio":  # whose pieces are parts of their own in a stream
             assert parts_of(frames, candidate["index"]) == candidate.get("content", {"parts": []})["parts"]
 
 
-@named
-def test_an_array_holds_the_chunks_of_the_events(case: GoldenCase) -> None:
-    exchange, events = read(case)
+@streams(GOOD)
+def test_an_array_holds_the_chunks_of_the_events(stream: GoodStream[Exchange]) -> None:
+    exchange, events = stream.exchange, stream.events
     renderer = GenerateFront(stream=True).renderer(exchange.request, exchange.head)
     array = b"".join([renderer.feed([event]) for event in events]) + renderer.finish()
     assert json.loads(array) == chunks_of(exchange.stream(events))

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 from ollama import _types as types
 
-from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import set_fields
 from adapters.ollama.embeddings import EmbeddingsFront, EmbedFront, render_embeddings
-from gateway.routing.requirements import fit
-from providers.base import Capabilities
 from providers.remote.ollama import OllamaProvider
-from providers.remote.vendors import VENDORS
-from tests.adapters.ollama.exchange import Exchange, chat, completion, generate, ollama
+from tests.adapters.field_rules import check_of_one_dialect, check_spelled, refused_param
+from tests.adapters.ollama.exchange import chat, completion, generate, ollama
 from tests.providers.remote.calls import settings
 
 PNG = "iVBORw0KGgo="
@@ -150,14 +148,7 @@ def test_limits_that_are_none(limit: int, option: dict[str, int] | None) -> None
     ],
 )
 def test_a_field_that_only_ollama_knows_is_refused_by_name_elsewhere(fields: dict[str, Any], name: str) -> None:
-    vendor = VENDORS["openai"]
-    capabilities = Capabilities(fields=vendor.fields, forwards=vendor.forwards, parts=vendor.parts)
-    exchange = ollama(**fields)
-    with pytest.raises(UnsupportedParameter) as caught:
-        fit(exchange.request, capabilities, exchange.front.client_field, drop=False, completions_as_chat=False)
-    assert caught.value.param == name
-    fitted = fit(exchange.request, capabilities, exchange.front.client_field, drop=True, completions_as_chat=False)
-    assert fitted.dropped == (name,)
+    check_of_one_dialect(ollama(**fields), name)
 
 
 @pytest.mark.parametrize(
@@ -172,11 +163,7 @@ def test_a_field_that_only_ollama_knows_is_refused_by_name_elsewhere(fields: dic
     ],
 )
 def test_what_a_target_lacks_is_named_as_this_client_spells_it(fields: dict[str, Any], param: str) -> None:
-    exchange = ollama(**fields)
-    nothing = Capabilities(fields=frozenset(("max_tokens",)))
-    with pytest.raises(UnsupportedParameter) as caught:
-        fit(exchange.request, nothing, exchange.front.client_field, drop=False, completions_as_chat=False)
-    assert caught.value.param == param
+    check_spelled(ollama(**fields), param)
 
 
 @pytest.mark.parametrize("name", sorted({*CHAT, *FORWARDED, "options", "top_logprobs"} - {"model", "messages"}))
@@ -340,10 +327,7 @@ def test_a_tool_choice_is_which_tools_are_sent(choice: Any, names: list[str] | N
     ],
 )
 def test_what_ollama_cannot_do_is_refused_by_the_clients_name(fields: dict[str, Any], param: str) -> None:
-    exchange: Exchange = chat(**fields)
-    with pytest.raises(InvalidRequest) as caught:
-        exchange.sent()
-    assert caught.value.param == param
+    assert refused_param(chat(**fields)) == param
 
 
 def test_a_tools_schema_is_sent_as_it_came() -> None:

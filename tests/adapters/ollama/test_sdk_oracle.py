@@ -7,26 +7,17 @@ import pytest
 from ollama import ChatResponse, GenerateResponse, ListResponse, ProcessResponse, ResponseError, ShowResponse
 
 from adapters.canonical.errors import GatewayError, InvalidRequest, ModelNotFound, UpstreamOverloaded
-from adapters.canonical.events import Event
 from adapters.front import Front, ListedModel
 from adapters.ollama.errors import render_error
 from adapters.ollama.front import OllamaChatFront, OllamaGenerateFront
 from adapters.ollama.model_list import ModelCards, RunningModels, Tags
-from tests.adapters.golden_case import GoldenCase, golden_cases
+from tests.adapters.good_streams import GoodStream, good_streams, streams
 from tests.adapters.ollama.exchange import Exchange, generate, lines_of, ollama
 from tests.adapters.openai.exchange import Exchange as ChatExchange
 
 
-def good(case: GoldenCase) -> tuple[Exchange, list[Event]] | None:
-    """The exchange and the events of its stream, where an Ollama client gets a good answer."""
-    exchange = Exchange(case.request)
-    if case.stream is None or not isinstance(exchange.front, OllamaChatFront | OllamaGenerateFront):
-        return None
-    events, error = exchange.read_stream(case.stream)
-    return (exchange, events) if error is None else None
-
-
-CASES = [case for case in golden_cases("ollama") if good(case)]
+def is_ollamas(exchange: Exchange) -> bool:
+    return isinstance(exchange.front, OllamaChatFront | OllamaGenerateFront)
 
 
 def type_of(front: Front) -> Any:
@@ -51,11 +42,9 @@ def joined(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return found | ({"logprobs": logprobs} if logprobs else {})
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_every_line_and_body_is_the_sdks_and_the_lines_add_up_to_the_body(case: GoldenCase) -> None:
-    found = good(case)
-    assert found is not None
-    exchange, events = found
+@streams(good_streams("ollama", Exchange, of=is_ollamas))
+def test_every_line_and_body_is_the_sdks_and_the_lines_add_up_to_the_body(stream: GoodStream[Exchange]) -> None:
+    exchange, events = stream.exchange, stream.events
     rows = lines_of(exchange.stream(events))
     for row in rows:
         type_of(exchange.front)(**row)
@@ -65,24 +54,16 @@ def test_every_line_and_body_is_the_sdks_and_the_lines_add_up_to_the_body(case: 
     assert joined(rows) == body
 
 
-def foreign(case: GoldenCase) -> list[Event] | None:
-    """The events of an OpenAI-shaped upstream, where it gives what these clients can ask for, and ends well."""
-    exchange = ChatExchange(case.request)
-    if case.stream is None or exchange.request.num_choices > 1 or exchange.request.echo:
-        return None
-    events, error = exchange.read_stream(case.stream)
-    return events if error is None else None
+def is_askable(exchange: ChatExchange) -> bool:
+    """Whether these clients can ask for the like."""
+    return exchange.request.num_choices == 1 and not exchange.request.echo
 
 
-FOREIGN = [case for case in golden_cases("openai") if foreign(case)]
-
-
-@pytest.mark.parametrize("case", FOREIGN, ids=[case.name for case in FOREIGN])
+@streams(good_streams("openai", ChatExchange, of=is_askable))
 @pytest.mark.parametrize("generates", [False, True], ids=["chat", "generate"])
-def test_answers_of_other_providers_are_ollamas_too(case: GoldenCase, generates: bool) -> None:
+def test_answers_of_other_providers_are_ollamas_too(stream: GoodStream[ChatExchange], generates: bool) -> None:
     """Whatever an OpenAI-shaped upstream says, an Ollama client reads it, the same streamed and whole."""
-    events = foreign(case)
-    assert events is not None
+    events = stream.events
     exchange = generate() if generates else ollama()
     rows = lines_of(exchange.stream(events))
     for row in rows:

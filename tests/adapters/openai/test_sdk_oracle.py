@@ -9,48 +9,29 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from adapters.canonical.errors import GatewayError
-from adapters.canonical.events import Event
 from tests.adapters.golden_case import GoldenCase, golden_cases
+from tests.adapters.good_streams import GoodStream, good_streams, streams
 from tests.adapters.openai.exchange import Exchange, chunks_of
 
-CASES = golden_cases("openai")
-
-
-def is_chat(case: GoldenCase) -> bool:
-    return "messages" in json.loads(case.request)
-
-
-def good(case: GoldenCase) -> tuple[Exchange, list[Event]] | None:
-    """The exchange and the events of its stream, where there is one that ends well."""
-    if case.stream is None:
-        return None
-    exchange = Exchange(case.request)
-    events, error = exchange.read_stream(case.stream)
-    return (exchange, events) if error is None else None
+GOOD = good_streams("openai", Exchange)
 
 
 def parametrized(*, chat: bool, custom: bool = True) -> pytest.MarkDecorator:
     """`custom` False leaves out calls of custom tools: the SDK's chunk type knows function calls alone."""
-    cases = [case for case in CASES if is_chat(case) is chat and good(case) and (custom or "custom" not in case.name)]
-    return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])
-
-
-def read(case: GoldenCase) -> tuple[Exchange, list[Event]]:
-    found = good(case)
-    assert found is not None
-    return found
+    wanted = [one for one in GOOD if (one.exchange.request.prompts is None) is chat]
+    return streams([one for one in wanted if custom or "custom" not in one.name])
 
 
 @parametrized(chat=True, custom=False)
-def test_every_chat_chunk_is_the_sdks_chunk(case: GoldenCase) -> None:
-    exchange, events = read(case)
+def test_every_chat_chunk_is_the_sdks_chunk(stream: GoodStream[Exchange]) -> None:
+    exchange, events = stream.exchange, stream.events
     for chunk in chunks_of(exchange.stream(events)):
         ChatCompletionChunk.model_validate(chunk, strict=True)
 
 
 @parametrized(chat=True)
-def test_every_chat_body_is_the_sdks_completion(case: GoldenCase) -> None:
-    exchange, events = read(case)
+def test_every_chat_body_is_the_sdks_completion(stream: GoodStream[Exchange]) -> None:
+    exchange, events = stream.exchange, stream.events
     ChatCompletion.model_validate_json(exchange.answer(events), strict=True)
 
 
@@ -67,23 +48,23 @@ def as_the_sdk_declares(body: dict[str, Any]) -> dict[str, Any]:
 
 
 @parametrized(chat=False)
-def test_every_legacy_chunk_is_the_sdks_completion(case: GoldenCase) -> None:
-    exchange, events = read(case)
+def test_every_legacy_chunk_is_the_sdks_completion(stream: GoodStream[Exchange]) -> None:
+    exchange, events = stream.exchange, stream.events
     for chunk in chunks_of(exchange.stream(events)):
         Completion.model_validate(as_the_sdk_declares(chunk), strict=True)
 
 
 @parametrized(chat=False)
-def test_every_legacy_body_is_the_sdks_completion(case: GoldenCase) -> None:
-    exchange, events = read(case)
+def test_every_legacy_body_is_the_sdks_completion(stream: GoodStream[Exchange]) -> None:
+    exchange, events = stream.exchange, stream.events
     body = json.loads(exchange.answer(events))
     assert all(choice["finish_reason"] for choice in body["choices"])
     Completion.model_validate(as_the_sdk_declares(body), strict=True)
 
 
 @parametrized(chat=True, custom=False)
-def test_the_sdks_accumulator_over_our_frames_gives_our_body(case: GoldenCase) -> None:
-    exchange, events = read(case)
+def test_the_sdks_accumulator_over_our_frames_gives_our_body(stream: GoodStream[Exchange]) -> None:
+    exchange, events = stream.exchange, stream.events
     state: ChatCompletionStreamState[None] = ChatCompletionStreamState()
     for chunk in chunks_of(exchange.stream(events)):
         state.handle_chunk(ChatCompletionChunk.model_validate(chunk))
@@ -129,7 +110,9 @@ def refused(case: GoldenCase) -> GatewayError | None:
     return Exchange(case.request).read_body(case.body)[1]
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if refused(case)], ids=lambda case: str(case.name))
+@pytest.mark.parametrize(
+    "case", [case for case in golden_cases("openai") if refused(case)], ids=lambda case: str(case.name)
+)
 def test_an_error_object_has_the_four_fields_of_the_sdks_error(case: GoldenCase) -> None:
     exchange = Exchange(case.request)
     error = refused(case)
