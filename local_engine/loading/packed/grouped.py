@@ -19,10 +19,11 @@ from local_engine.errors import ModelLoadError
 from local_engine.loading.plain_source import PIECE_ITEMS, HfName, StoredTensor
 from local_engine.loading.safetensors import SafetensorsSource
 
-__all__ = ["AwqPacking", "GptqPacking"]
+__all__ = ["AWQ_NIBBLES", "AwqPacking", "GptqPacking"]
 
 _WORD_BITS = 32
-_AWQ_NIBBLES = (0, 4, 1, 5, 2, 6, 3, 7)
+# Where output i of eight lies in an AWQ word.
+AWQ_NIBBLES = (0, 4, 1, 5, 2, 6, 3, 7)
 _PARTS = ("qweight", "qzeros", "scales")
 
 
@@ -92,7 +93,7 @@ class AwqPacking:
         groups = -(-inputs // (self.group_size or inputs))
         _expect(file, parts[1], "I32", (groups, words))
         _expect(file, parts[2], None, (groups, words * 8))
-        layout = _Layout(tuple(4 * nibble for nibble in _AWQ_NIBBLES), words_along_inputs=False, less_one=False)
+        layout = _Layout(tuple(4 * nibble for nibble in AWQ_NIBBLES), words_along_inputs=False, less_one=False)
         return _GroupedTensor(file, parts, (words * 8, inputs), self.group_size or inputs, layout)
 
 

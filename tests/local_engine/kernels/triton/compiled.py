@@ -23,6 +23,7 @@ from local_engine.kernels.triton.rope_kv_write import rope_kv_write_kernel
 from tests.local_engine.kernels.triton.compiled_case import Case
 from tests.local_engine.kernels.triton.compiled_experts import EXPERTS_CASES
 from tests.local_engine.kernels.triton.compiled_lora import LORA_CASES
+from tests.local_engine.kernels.triton.compiled_matmul import MATMUL_CASES
 from tests.local_engine.kernels.triton.compiled_sampler import SAMPLER_CASES
 
 __all__ = ["CompiledKernel", "compiled_kernels"]
@@ -42,7 +43,8 @@ class CompiledKernel:
 
 
 _MULTIPLES_OF_16 = ("hidden_size", "width", "head_dim", "rotary_dim", "num_inputs", "num_outputs")
-_NORM = ["*bf16"] * 5 + ["i32", "fp32", "fp32"]
+_NORM = ["*bf16"] * 6 + ["i32", "fp32", "fp32"]
+_NORM_SHAPE = {"largest": 0.0, "rounded": False}
 _ROPE = ["*bf16"] * 5 + ["*i64", "*bf16"]
 _ROPE_SIZES = ["fp32", "i32", "i32", "i32", "i32"]
 _DECODE_SIZES = ["*i32", "*i32", "*fp32", "*fp32", "*fp32", "fp32", "fp32", "i32", "i32", "i32", "i32"]
@@ -52,12 +54,14 @@ _PREFILL_SHAPE = {"block_size": 16, "share": 4, "rows": 64, "columns": 128, "til
 _DECODE_SHAPE = {"block_size": 16, "splits": 8, "rows": 16}
 
 _CASES = [
-    Case("add_rms_norm", add_rms_norm_kernel, _NORM, {"has_inner": False, "block": 4096}, num_warps(4096)),
+    Case(
+        "add_rms_norm", add_rms_norm_kernel, _NORM, _NORM_SHAPE | {"has_inner": False, "block": 4096}, num_warps(4096)
+    ),
     Case(
         "add_rms_norm, Gemma, widest",
         add_rms_norm_kernel,
         _NORM,
-        {"has_inner": True, "block": MAX_HIDDEN_SIZE},
+        _NORM_SHAPE | {"has_inner": True, "block": MAX_HIDDEN_SIZE},
         num_warps(MAX_HIDDEN_SIZE),
     ),
     *(
@@ -143,12 +147,13 @@ _CASES = [
     *EXPERTS_CASES,
     *LORA_CASES,
     *SAMPLER_CASES,
+    *MATMUL_CASES,
 ]
 
 
 def compiled_kernels(arch: int) -> list[CompiledKernel]:
     """All cases that the architecture has the types for."""
-    return [_compiled(case, arch) for case in _CASES if arch >= case.least_arch]
+    return [_compiled(case, arch) for case in _CASES if arch >= case.least_arch and arch in case.archs]
 
 
 def _compiled(case: Case, arch: int) -> CompiledKernel:
