@@ -14,12 +14,15 @@ from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.request import Request
 from adapters.canonical.rerank import RerankRequest, RerankResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
+from adapters.canonical.usage import Usage
 
 __all__ = [
     "EXTRAS",
     "GEMINI_EXTRAS",
     "INPUT_TYPE",
     "OLLAMA_EXTRAS",
+    "Compacted",
+    "Compactor",
     "Embedder",
     "ForwardAnswer",
     "ForwardCall",
@@ -91,6 +94,20 @@ class Reranker(Protocol):
         ...
 
     async def rerank(self, request: RerankRequest) -> RerankResult: ...
+
+
+class Compacted(Struct, frozen=True):
+    """A long input made short by its upstream: items of the Responses API, raw JSON."""
+
+    items: tuple[bytes, ...]
+    usage: Usage | None = None
+
+
+@runtime_checkable
+class Compactor(Protocol):
+    async def compact(self, request: Request) -> Compacted:
+        """Raises UnsupportedParameter where the upstream turns out to lack it."""
+        ...
 
 
 @runtime_checkable

@@ -12,15 +12,16 @@ from msgspec.structs import replace
 
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult, prompts_of
 from adapters.canonical.errors import UnsupportedParameter
+from adapters.canonical.request import Request
 from adapters.canonical.rerank import RerankRequest, RerankResult, ScoreRequest, ScoreResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from adapters.canonical.usage import Usage
 from gateway.routing.requirements import Spelling, fit
 from gateway.routing.route import Target
 from gateway.routing.router import Progress, Router
-from providers.abilities import INPUT_TYPE, Embedder, Reranker, Tokenizer, extras_of, lacks
+from providers.abilities import INPUT_TYPE, Compacted, Compactor, Embedder, Reranker, Tokenizer, extras_of, lacks
 
-__all__ = ["detokenize", "embed", "rerank", "score", "tokenize"]
+__all__ = ["compact", "detokenize", "embed", "rerank", "score", "tokenize"]
 
 _EMBEDDING_FIELDS = ("dimensions", "purpose", "titles", "truncate_prompt_tokens", "user")
 _RERANK_FIELDS = ("top_n", "truncate_prompt_tokens", "user")
@@ -47,6 +48,23 @@ async def embed(
         result = await provider.embed(_fitted(request, fields, _EMBEDDING_FIELDS, target, progress, spell=spell))
         progress.counted, progress.upstream_request_id = result.usage, result.request_id
         return result
+
+    return await router.ask(request.model, progress, call)
+
+
+async def compact(router: Router, request: Request, progress: Progress, spell: Spelling) -> Compacted:
+    """A long input made short by the upstream itself. Raises UnsupportedParameter where no target of the model can."""
+
+    async def call(target: Target) -> Compacted:
+        provider = target.provider
+        if not isinstance(provider, Compactor):
+            raise lacks(request.model, "has no compaction of its own")
+        capabilities = provider.capabilities(target.model)
+        fitted = fit(request, capabilities, spell, drop=target.drops_unsupported, completions_as_chat=False)
+        progress.dropped = fitted.dropped
+        found = await provider.compact(replace(fitted.request, model=target.model))
+        progress.counted = found.usage
+        return found
 
     return await router.ask(request.model, progress, call)
 

@@ -4,15 +4,18 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from adapters.canonical.errors import UnsupportedParameter
 from adapters.openai.responses.compaction import (
     COMPACTION_PREFIX,
     compaction_object,
+    native_compaction_object,
     summary_request,
     token_count_object,
 )
 from adapters.openai.responses.front import ResponsesFront
 from adapters.openai.responses.parse import read_body
 from gateway.responses.prepared import Preparation, Prepared
+from gateway.routing.abilities import compact
 from gateway.routing.counting import TokenCounts
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
@@ -54,10 +57,18 @@ class Compaction:
         return answered(exchange, token_count_object(tokens))
 
     async def compact(self, exchange: Exchange) -> web.StreamResponse:
-        """The input made short, by the model."""
+        """The input made short: by the upstream's own compaction where every target of the model has one, else by the
+        model."""
         prepared = await self._prepare(exchange, spends=True)
+        request = await self._answers.first_request(prepared.request)
+        if await self._answers.is_native(request.model):
+            try:
+                found = await compact(self._router, request, exchange.begin_routing(), prepared.front.client_field)
+                return answered(exchange, native_compaction_object(prepared.head, found.items, found.usage))
+            except UnsupportedParameter:
+                pass  # it turned out to have none
         exchange.begin_routing()
-        request = summary_request(await self._answers.first_request(prepared.request))
+        request = summary_request(request)
         result = await whole_result(exchange, self._router, prepared.front, request)
         items = [item.raw for item in (*prepared.before, *prepared.given)]
         return answered(exchange, compaction_object(prepared.head, items, result, prepared.front.seal))

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
 
+from adapters.canonical.errors import GatewayError, MethodNotAllowed, NotFound, UpstreamError
 from adapters.canonical.messages import (
     Audio,
     Document,
@@ -26,6 +27,7 @@ from adapters.canonical.request import EXPRESSIBLE_FIELDS, Request
 from adapters.openai.responses.upstream import ResponsesUpstream
 from adapters.openai.tools import HOSTED, MCP
 from adapters.openai.vocabulary import CUSTOM, FUNCTION, RESPONSES, RESPONSES_FIELDS
+from providers.abilities import Compacted, lacks
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
@@ -38,6 +40,8 @@ from providers.remote.question import post_question
 
 __all__ = ["OpenAIResponses"]
 
+_MAX_KNOWN = 1000
+_NO_COMPACTION = "has no compaction of its own"
 _READY = Readiness(ReadinessState.READY)
 _NO_DEFAULTS = frozenset(("model", "input", "stream", "store"))
 _LIMITS = ("max_tokens", "max_completion_tokens")
@@ -84,7 +88,7 @@ _decode_count = Decoder(_Count).decode
 
 
 class OpenAIResponses:
-    """One configured server; satisfies `providers.base.Provider` and `providers.abilities.TokenCounter`."""
+    """One configured server; satisfies `Provider`, and `TokenCounter` and `Compactor` of `providers.abilities`."""
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work."""
@@ -95,6 +99,7 @@ class OpenAIResponses:
         self._client = HttpClient(settings, settings.base_url, auth, key_header=KeyHeader("authorization", "Bearer "))
         self._upstream = ResponsesUpstream(settings.name, _defaults(settings))
         self._models = KeptModels(self._fetch_models)
+        self._not_compacted: set[str] = set()
 
     @property
     def name(self) -> str:
@@ -133,8 +138,33 @@ class OpenAIResponses:
         reply = await post_question(self._client, upstream, upstream.count_path, body, request_id=request.request_id)
         return (reply.read(_decode_count, self._name, "token count").input_tokens,)
 
+    async def compact(self, request: Request) -> Compacted:
+        """POST /responses/compact, where the server has it for the model; else it is not asked again."""
+        upstream = self._upstream
+        if request.model in self._not_compacted:
+            raise lacks(request.model, _NO_COMPACTION)
+        body = upstream.render_compaction(request)
+        try:
+            reply = await post_question(
+                self._client, upstream, upstream.compact_path, body, request_id=request.request_id
+            )
+        except GatewayError as error:
+            if not _is_not_there(error):
+                raise
+            if len(self._not_compacted) < _MAX_KNOWN:
+                self._not_compacted.add(request.model)
+            raise lacks(request.model, _NO_COMPACTION) from error
+        return Compacted(*reply.read(upstream.parse_compaction, self._name, "compaction"))
+
     async def aclose(self) -> None:
         await self._client.aclose()
+
+
+def _is_not_there(error: GatewayError) -> bool:
+    """Whether it says that the server has no such path, or not the model: then generation says so as well."""
+    if isinstance(error, UpstreamError):
+        return error.upstream_status in (404, 405, 501)
+    return isinstance(error, NotFound | MethodNotAllowed)
 
 
 def _defaults(settings: ProviderSettings) -> dict[str, bytes]:

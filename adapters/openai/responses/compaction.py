@@ -4,7 +4,6 @@ What comes out are the user's messages as they were, and one compaction item tha
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import orjson
 from msgspec import Raw, Struct
@@ -22,7 +21,13 @@ from adapters.openai.responses.sealing import ClientSeal
 from adapters.openai.responses.usage import response_usage_object
 from adapters.openai.responses.vocabulary import MESSAGE
 
-__all__ = ["COMPACTION_PREFIX", "compaction_object", "summary_request", "token_count_object"]
+__all__ = [
+    "COMPACTION_PREFIX",
+    "compaction_object",
+    "native_compaction_object",
+    "summary_request",
+    "token_count_object",
+]
 
 COMPACTION_PREFIX = "cmpct_"
 _ASK = (
@@ -68,14 +73,18 @@ def compaction_object(head: AnswerHead, items: Sequence[bytes], result: Result, 
         "type": "compaction",
         "encrypted_content": seal.seal_items([orjson.dumps(told)]),
     }
-    output: list[Any] = [*map(orjson.Fragment, kept), compaction]
+    return native_compaction_object(head, [*kept, orjson.dumps(compaction)], result.usage)
+
+
+def native_compaction_object(head: AnswerHead, items: Sequence[bytes], usage: Usage | None) -> bytes:
+    """The same of items as they stand in the output already."""
     return orjson.dumps(
         {
             "id": head.id,
             "object": "response.compaction",
             "created_at": head.created,
-            "output": output,
-            "usage": response_usage_object(result.usage or Usage()),
+            "output": [orjson.Fragment(item) for item in items],
+            "usage": response_usage_object(usage or Usage()),
         }
     )
 

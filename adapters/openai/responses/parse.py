@@ -30,7 +30,6 @@ from adapters.openai.vocabulary import (
     BOOL,
     NAME,
     POSITIVE,
-    RAW_OBJECT,
     RESPONSES,
     RESPONSES_FIELDS,
     SHORT_TEXT,
@@ -62,7 +61,6 @@ class State:
     background: bool = False
     previous_response_id: str | None = None
     conversation: str | None = None
-    background_options: bytes | None = None
 
     @property
     def follows(self) -> str | None:
@@ -179,17 +177,34 @@ def _take_state(body: JsonObject) -> State:
         background=body.take("background", BOOL) or False,
         previous_response_id=body.take("previous_response_id", NAME),
         conversation=conversation,
-        background_options=body.take("background_options", RAW_OBJECT),
     )
+    _take_background_options(body, background=state.background)
     if state.previous_response_id is not None and state.conversation is not None:
         raise InvalidRequest(
             "previous_response_id: not allowed together with conversation", param="previous_response_id"
         )
     if state.background and state.store is False:
         raise InvalidRequest("background: allowed only with store: true", param="background")
-    if state.background_options is not None and not state.background:
-        raise InvalidRequest("background_options: allowed only with background: true", param="background_options")
     return state
+
+
+def _take_background_options(body: JsonObject, *, background: bool) -> None:
+    """All of them are about OpenAI's own queues; who is in a hurry asks for nothing. Raises UnsupportedParameter."""
+    options = body.take_object("background_options")
+    if options is None:
+        return
+    if not background:
+        raise InvalidRequest("background_options: allowed only with background: true", param="background_options")
+    window = options.take("completion_window", TEXT)
+    if window not in (None, "soonest"):
+        param = options.at("completion_window")
+        raise UnsupportedParameter(
+            f"{param}: there is one queue here and no cheaper one; expected soonest", param=param
+        )
+    if options.take("continuation_id", TEXT) is not None:
+        param = options.at("continuation_id")
+        raise UnsupportedParameter(f"{param}: background responses run here in the order they came", param=param)
+    options.refuse_rest()
 
 
 def _take_input(body: JsonObject) -> tuple[tuple[bytes, ...], tuple[str, ...]]:

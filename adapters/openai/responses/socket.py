@@ -14,7 +14,22 @@ from adapters.openai.vocabulary import BOOL, NAME, TEXT
 __all__ = ["SocketRequest", "on_lane", "read_event", "socket_error"]
 
 _CREATE = "response.create"
+_STEER, _STEER_FAILED = "response.steer", "response.steer.failed"
+_OF_STEERING = ("input", "previous_response_id")
+_NO_STEERING = "a response cannot be steered here; send the input with response.create once it has ended"
 _ALWAYS = {"stream": Raw(b"true")}
+
+
+class SteeringRefused(InvalidRequest):
+    """`response.steer`: what the client wanted to put in between comes back to it, as the API has it."""
+
+    def __init__(self, body: JsonObject) -> None:
+        super().__init__(_NO_STEERING, code="steering_not_supported")
+        self._told = {name: orjson.Fragment(raw) for name, raw in body.rest().items() if name in _OF_STEERING}
+
+    def event(self) -> bytes:
+        error = {"code": self.code, "message": self.message}
+        return orjson.dumps({"type": _STEER_FAILED, "sequence_number": 0, "error": error, "steer": self._told})
 
 
 class SocketRequest(NamedTuple):
@@ -36,6 +51,8 @@ def read_event(raw: bytes, *, max_depth: int) -> SocketRequest:
     """The request for a response in a client's event. Raises InvalidRequest, naming the path."""
     body = parse_object(raw, max_depth=max_depth)
     kind = body.require("type", TEXT)
+    if kind == _STEER:
+        raise SteeringRefused(body)
     if kind != _CREATE:
         raise InvalidRequest(f"type: expected {_CREATE}", param="type", code="unknown_event")
     lane = body.take("stream_id", NAME)
@@ -51,4 +68,6 @@ def on_lane(event: bytes, lane: str | None) -> bytes:
 
 def socket_error(error: GatewayError) -> bytes:
     """An error as an event; `status` is what an HTTP answer would have."""
+    if isinstance(error, SteeringRefused):
+        return error.event()
     return orjson.dumps({"type": "error", "status": error.status, "error": error_object(error)})

@@ -7,6 +7,7 @@ back sealed or encrypted.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import orjson
 from msgspec.json import Decoder
 from msgspec.structs import replace
@@ -15,12 +16,15 @@ from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import Event
 from adapters.canonical.messages import Message, Reasoning
 from adapters.canonical.request import Request
+from adapters.canonical.usage import Usage
 from adapters.openai.errors import parse_error
 from adapters.openai.request_fields import add_extras, field_values, stop_and_bias
 from adapters.openai.response_format import format_fields, response_format_object
 from adapters.openai.responses.answer import parse_whole_response, response_parser
 from adapters.openai.responses.input_objects import input_objects, instructions_of
+from adapters.openai.responses.usage import parse_response_usage
 from adapters.openai.responses.vocabulary import ENCRYPTED, LOGPROBS
+from adapters.openai.responses.wire import decode_response
 from adapters.openai.tools import tool_choice_object, tool_objects
 from adapters.openai.vocabulary import RESPONSES, RESPONSES_FIELDS
 from adapters.sse_answer import SseAnswerParser
@@ -32,6 +36,18 @@ _NESTED = ("reasoning.", "text.")
 _COUNTED = frozenset(
     ("input", "instructions", "model", "parallel_tool_calls", "reasoning", "text", "tool_choice", "tools", "truncation")
 )
+_COMPACTED = frozenset(
+    (
+        "image",
+        "input",
+        "instructions",
+        "model",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "service_tier",
+    )
+)
 _OF_REASONING = ("effort", "summary", "context", "mode")
 
 
@@ -41,6 +57,7 @@ class ResponsesUpstream:
 
     path = "/responses"
     count_path = "/responses/input_tokens"
+    compact_path = "/responses/compact"
 
     def __init__(self, provider: str, defaults: Mapping[str, bytes] | None = None) -> None:
         self._provider = provider
@@ -52,6 +69,18 @@ class ResponsesUpstream:
     def render_count(self, request: Request) -> bytes:
         """The body of a count of the prompt's tokens, which takes what the prompt is made of."""
         return orjson.dumps({name: value for name, value in self._body(request).items() if name in _COUNTED})
+
+    def render_compaction(self, request: Request) -> bytes:
+        """The body of what makes the input short."""
+        return orjson.dumps({name: value for name, value in self._body(request).items() if name in _COMPACTED})
+
+    def parse_compaction(self, body: bytes) -> tuple[tuple[bytes, ...], Usage | None]:
+        """The items, raw, and what they cost. Raises msgspec.DecodeError."""
+        found = decode_response(body)
+        if not found.output:
+            raise msgspec.ValidationError("there is no output")
+        usage = None if found.usage is None else parse_response_usage(found.usage)
+        return tuple(map(bytes, found.output)), usage
 
     def _body(self, request: Request) -> dict[str, Any]:
         messages = request.messages or ()

@@ -6,8 +6,12 @@ from typing import Any
 import openai
 import pytest
 
-from adapters.canonical.messages import Message, Text, text_of
-from adapters.canonical.request import Request
+from adapters.canonical.errors import UnsupportedParameter
+from adapters.canonical.messages import Message, Opaque, Text, text_of
+from adapters.canonical.request import EXPRESSIBLE_FIELDS, Request
+from adapters.canonical.usage import Usage
+from providers.abilities import Compacted
+from providers.base import Capabilities
 from providers.testing.scripted import ScriptedProvider
 from tests.gateway.server.responding import KEYS, answers, client
 from tests.gateway.server.running import HELLO, error_of, running
@@ -86,6 +90,50 @@ async def test_71_a_compaction_belongs_to_its_key_and_is_made_by_a_model() -> No
             async with gateway.post({"input": "hi"}, f"/v1/responses/{path}", headers=headers) as answer:
                 assert answer.status == 400
                 assert (await error_of(answer))["param"] == "model"
+
+
+NATIVE = Capabilities(
+    fields=EXPRESSIBLE_FIELDS,
+    forwards=frozenset(("openai.responses",)),
+    parts=frozenset((Text, Opaque)),
+    tool_kinds=frozenset(("function", "hosted", "mcp")),
+)
+
+
+class Compacting(ScriptedProvider):
+    """Has a compaction of its own, or finds out that it has none."""
+
+    has_it = True
+
+    async def compact(self, request: Request) -> Compacted:
+        self.requests.append(request)
+        if not self.has_it:
+            raise UnsupportedParameter("none here")
+        item = b'{"type":"compaction","id":"cmp_up","encrypted_content":"blob of the upstream"}'
+        return Compacted((item,), Usage(prompt_tokens=8, completion_tokens=2))
+
+
+async def test_an_upstream_that_has_compaction_does_it_and_gets_its_blob_back() -> None:
+    provider = Compacting("fake", answers("hi"), capabilities=NATIVE)
+    async with running(provider) as gateway, client(gateway) as sdk:
+        made = await sdk.responses.compact(model="fake/m", input=TALK)
+        assert [item.type for item in made.output] == ["compaction"]
+        assert made.usage.total_tokens == 10
+        items: Any = [item.to_dict(warnings=False) for item in made.output]
+        await sdk.responses.create(model="fake/m", input=[*items, {"role": "user", "content": "so?"}])
+        line = gateway.lines()[0]
+    assert (line["prompt_tokens"], line["completion_tokens"]) == (8, 2)
+    (part,) = (provider.requests[1].messages or ())[0].parts
+    assert isinstance(part, Opaque)
+    assert b"blob of the upstream" in part.raw
+
+
+async def test_where_the_upstream_turns_out_to_have_none_the_model_sums_up() -> None:
+    provider = Compacting("fake", answers("sum"), capabilities=NATIVE)
+    provider.has_it = False
+    async with running(provider) as gateway, client(gateway) as sdk:
+        made = await sdk.responses.compact(model="fake/m", input=TALK)
+    assert [item.type for item in made.output] == ["message", "message", "compaction"]
 
 
 async def test_a_model_that_says_nothing_makes_no_compaction() -> None:

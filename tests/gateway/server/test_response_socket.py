@@ -145,7 +145,7 @@ async def test_72_a_fault_in_the_middle_is_a_failed_response() -> None:
 async def test_72_what_is_wrong_is_named_and_the_connection_goes_on() -> None:
     async with running(ScriptedProvider("fake", HELLO)) as gateway, connected(gateway) as socket:
         for fields, param in (
-            ({"type": "response.steer"}, "type"),
+            ({"type": "response.pause"}, "type"),
             ({"type": None}, "type"),
             ({"model": None}, "model"),
             ({"background": True}, "background"),
@@ -162,6 +162,18 @@ async def test_72_what_is_wrong_is_named_and_the_connection_goes_on() -> None:
             assert (found["status"], found["error"]["code"]) == (400, "invalid_json")
         await socket.send_bytes(b'{"type":"response.create","model":"fake/m","input":"hi"}')
         assert check_events(await events_of(socket))["status"] == "completed"
+
+
+async def test_steering_is_refused_with_its_reason_and_the_input_comes_back() -> None:
+    async with running(ScriptedProvider("fake", HELLO)) as gateway, client(gateway) as sdk:
+        async with sdk.responses.connect() as connection:
+            await connection.send({"type": "response.steer", "previous_response_id": "resp_1", "input": "and now?"})
+            event = await connection.recv()
+            assert event.type == "response.steer.failed"
+            assert (event.error.code, event.steer.input) == ("steering_not_supported", "and now?")
+            assert "response.create" in event.error.message
+            await connection.response.create(model="fake/m", input="hi")
+            assert (await connection.recv()).type == "response.created"
 
 
 async def test_72_a_lane_is_said_again_and_an_input_can_be_prepared() -> None:

@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from adapters.canonical.errors import BadUpstreamResponse
+from adapters.canonical.errors import (
+    BadUpstreamResponse,
+    UnsupportedParameter,
+    UpstreamRateLimited,
+)
 from adapters.canonical.events import Event, Started
 from adapters.canonical.messages import USER, Message, Text
 from adapters.canonical.request import Request
 from adapters.canonical.result import fold
-from providers.abilities import TokenCounter
+from providers.abilities import Compactor, TokenCounter
 from providers.base import ProviderSettings
 from providers.registry import build
 from providers.remote.openai_responses import OpenAIResponses
@@ -182,6 +186,42 @@ async def test_tokens_are_counted_by_the_upstream() -> None:
         upstream.script(Answer.json(b"{}"))
         with pytest.raises(BadUpstreamResponse):
             await provider.count_tokens(request())
+
+
+async def test_an_input_is_made_short_by_the_upstream_where_it_can() -> None:
+    items = [message("kept"), {"type": "compaction", "id": "cmp_1", "encrypted_content": "blob"}]
+    made = json.dumps({"id": "c", "object": "response.compaction", "created_at": 1, "output": items, "usage": USAGE})
+    async with connected(Answer.json(made.encode())) as (upstream, provider):
+        assert isinstance(provider, Compactor)
+        found = await provider.compact(request(max_tokens=9, prompt_cache_key="k"))
+        assert [json.loads(item) for item in found.items] == items
+        assert found.usage is not None
+        assert found.usage.completion_tokens == 4
+        (seen,) = upstream.requests
+        assert seen.path == "/v1/responses/compact"
+        assert set(json.loads(seen.body)) == {"model", "input", "prompt_cache_key"}
+        for broken in (b"{}", b'{"output": []}', b"[]"):
+            upstream.script(Answer.json(broken))
+            with pytest.raises(BadUpstreamResponse):
+                await provider.compact(request())
+
+
+async def test_a_server_without_compaction_is_not_asked_for_it_again() -> None:
+    missing = Answer.json(b'{"error": {"message": "no such path"}}', status=404)
+    async with connected(missing) as (upstream, provider):
+        for _ in range(2):
+            with pytest.raises(UnsupportedParameter):
+                await provider.compact(request())
+        assert len(upstream.requests) == 1
+
+
+async def test_a_server_that_is_busy_may_be_asked_again_for_a_compaction() -> None:
+    busy = Answer.json(b'{"error": {"message": "slow down"}}', status=429)
+    async with connected(busy) as (upstream, provider):
+        for _ in range(2):
+            with pytest.raises(UpstreamRateLimited):
+                await provider.compact(request())
+        assert len(upstream.requests) == 2
 
 
 async def test_models_are_those_of_the_server() -> None:

@@ -11,6 +11,7 @@ from openai.types.responses import response_create_params as params
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.openai.chat.upstream import ChatUpstream
+from adapters.openai.responses.parse import read_body
 from adapters.openai.vocabulary import RESPONSES_FIELDS
 from tests.adapters.openai.responses.exchange import front_of, responses
 
@@ -128,6 +129,26 @@ def test_what_needs_a_store_is_refused_by_name_without_one(name: str, value: Any
         responses(**{name: value})
     assert caught.value.param == name
     assert name in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"completion_window": "2h"}, "background_options.completion_window"),
+        ({"continuation_id": "c"}, "background_options.continuation_id"),
+        ({"later": 1}, "background_options.later"),
+        ({"completion_window": 3}, "background_options.completion_window"),
+    ],
+)
+def test_options_that_ask_for_another_queue_are_refused_by_name(options: dict[str, Any], param: str) -> None:
+    body = {"model": "m", "input": "hi", "background": True}
+    with pytest.raises(InvalidRequest) as caught:
+        read_body(json.dumps({**body, "background_options": options}).encode(), max_depth=8)
+    assert caught.value.param == param
+    soonest = read_body(
+        json.dumps({**body, "background_options": {"completion_window": "soonest"}}).encode(), max_depth=8
+    )
+    assert soonest.state.background
 
 
 @pytest.mark.parametrize(("name", "value"), [("background", False), ("store", None), ("conversation", None)])
