@@ -165,15 +165,18 @@ async def test_72_what_is_wrong_is_named_and_the_connection_goes_on() -> None:
 
 
 async def test_steering_is_refused_with_its_reason_and_the_input_comes_back() -> None:
-    async with running(ScriptedProvider("fake", HELLO)) as gateway, client(gateway) as sdk:
-        async with sdk.responses.connect() as connection:
-            await connection.send({"type": "response.steer", "previous_response_id": "resp_1", "input": "and now?"})
-            event = await connection.recv()
-            assert event.type == "response.steer.failed"
-            assert (event.error.code, event.steer.input) == ("steering_not_supported", "and now?")
-            assert "response.create" in event.error.message
-            await connection.response.create(model="fake/m", input="hi")
-            assert (await connection.recv()).type == "response.created"
+    async with (
+        running(ScriptedProvider("fake", HELLO)) as gateway,
+        client(gateway) as sdk,
+        sdk.responses.connect() as connection,
+    ):
+        await connection.send({"type": "response.steer", "previous_response_id": "resp_1", "input": "and now?"})
+        event = await connection.recv()
+        assert event.type == "response.steer.failed"
+        assert (event.error.code, event.steer.input) == ("steering_not_supported", "and now?")
+        assert "response.create" in event.error.message
+        await connection.response.create(model="fake/m", input="hi")
+        assert (await connection.recv()).type == "response.created"
 
 
 async def test_72_a_lane_is_said_again_and_an_input_can_be_prepared() -> None:
