@@ -56,7 +56,9 @@ class Observed:
             def lost() -> None:
                 log.write("telemetry_lost", {"reason": "the collector of telemetry.otlp cannot be reached"})
 
-            self._otlp = Otlp(section.otlp, spans, self.metrics.snapshot, now=now, lost=lost)
+            self._otlp = Otlp(
+                section.otlp, spans, self.metrics.snapshot, now=now, lost=lost, protocol=section.otlp_protocol
+            )
 
     @property
     def table(self) -> AdminTable:

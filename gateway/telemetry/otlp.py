@@ -1,4 +1,4 @@
-"""Sends spans and metrics to an OpenTelemetry collector (OTLP over HTTP), in batches and off the event loop.
+"""Sends spans and metrics to an OpenTelemetry collector (OTLP over gRPC or HTTP), in batches and off the event loop.
 
 The one module that imports OpenTelemetry (the extra [otel]). A collector that is away costs its data and one line in
 the log, never a request.
@@ -8,13 +8,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import Literal
+from urllib.parse import urlsplit
 
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     HistogramDataPoint,
     Metric,
+    MetricExporter,
     MetricExportResult,
     MetricsData,
     NumberDataPoint,
@@ -26,7 +27,7 @@ from opentelemetry.sdk.metrics.export import Gauge as GaugeData
 from opentelemetry.sdk.metrics.export import Histogram as HistogramData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
@@ -47,6 +48,9 @@ _BATCH = 2048
 _SCOPE = InstrumentationScope("llm-protocol-gateway", VERSION)
 _RESOURCE = Resource({"service.name": "llm-protocol-gateway", "service.version": VERSION})
 _CUMULATIVE = AggregationTemporality.CUMULATIVE
+_GRPC_PORT = 4317
+"""Where collectors listen for gRPC (OTLP specification 1.8, read 2026-11)."""
+Protocol = Literal["auto", "grpc", "http"]
 _Labels = tuple[tuple[str, str | int], ...]
 
 
@@ -64,6 +68,7 @@ class Otlp:
         *,
         now: Callable[[], float],
         lost: Callable[[], None],
+        protocol: Protocol = "auto",
         every_s: float = _EVERY_S,
     ) -> None:
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
@@ -74,9 +79,10 @@ class Otlp:
         self._lost = lost
         self._told = False
         self._every_s = every_s
-        base = endpoint.rstrip("/")
-        self._span_exporter = OTLPSpanExporter(f"{base}/v1/traces", headers={}, timeout=_SEND_S)
-        self._metric_exporter = OTLPMetricExporter(f"{base}/v1/metrics", headers={}, timeout=_SEND_S)
+        if protocol == "auto":
+            protocol = "grpc" if urlsplit(endpoint).port == _GRPC_PORT else "http"
+        make = _grpc_exporters if protocol == "grpc" else _http_exporters
+        self._span_exporter, self._metric_exporter = make(endpoint.rstrip("/"))
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -89,7 +95,7 @@ class Otlp:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
         await self.send(metrics=True)
-        self._span_exporter.shutdown()  # type: ignore[no-untyped-call]
+        self._span_exporter.shutdown()
         self._metric_exporter.shutdown()
 
     async def send(self, *, metrics: bool) -> None:
@@ -120,6 +126,27 @@ class Otlp:
 
     def _send_metrics(self, data: MetricsData) -> bool:
         return self._metric_exporter.export(data) is MetricExportResult.SUCCESS
+
+
+def _http_exporters(base: str) -> tuple[SpanExporter, MetricExporter]:
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return (
+        OTLPSpanExporter(f"{base}/v1/traces", headers={}, timeout=_SEND_S),
+        OTLPMetricExporter(f"{base}/v1/metrics", headers={}, timeout=_SEND_S),
+    )
+
+
+def _grpc_exporters(base: str) -> tuple[SpanExporter, MetricExporter]:
+    from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+    plain = not base.startswith("https://")
+    return (
+        OTLPSpanExporter(base, insecure=plain, headers=(), timeout=_SEND_S),
+        OTLPMetricExporter(base, insecure=plain, headers=(), timeout=_SEND_S),
+    )
 
 
 def readable_span(span: Span) -> ReadableSpan:

@@ -13,6 +13,9 @@ class Telemetry(Section):
     log: Literal["json", "text"] = Field(default="json", description="Form of the log lines on stderr.")
     prometheus: bool = Field(default=False, description="Serve /metrics.")
     otlp: HttpUrl | None = Field(default=None, description="Address of an OpenTelemetry collector.")
+    otlp_protocol: Literal["auto", "grpc", "http"] = Field(
+        default="auto", description="How the collector is spoken to; auto: over gRPC on port 4317, else over HTTP."
+    )
     sample: float = Field(default=1, ge=0, le=1, description="Share of the requests that are traced.")
     content: Literal["off", "on"] = Field(default="off", description="Do traces hold prompts and answers?")
 

@@ -1,18 +1,29 @@
 """Traces over real sockets: the client's is continued, every call is a span, and a collector gets what there is."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import aiohttp
+import grpc
 import pytest
 from aiohttp import web
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 from gateway.config import parse_config
 from gateway.server.app import Surroundings, build_app
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.otlp import Otlp, Protocol
+from gateway.telemetry.spans import Spans
 from tests.gateway.server.running import chat
 from tests.mock_upstream import Answer, MockUpstream
 
@@ -35,18 +46,22 @@ class Collector:
         self.url = ""
 
     async def traces(self, request: web.Request) -> web.Response:
-        sent = ExportTraceServiceRequest.FromString(await request.read())
-        for resource in sent.resource_spans:
-            for scope in resource.scope_spans:
-                self.spans.update({span.name: span for span in scope.spans})
+        self.take_spans(ExportTraceServiceRequest.FromString(await request.read()))
         return web.Response()
 
     async def measures(self, request: web.Request) -> web.Response:
-        sent = ExportMetricsServiceRequest.FromString(await request.read())
+        self.take_metrics(ExportMetricsServiceRequest.FromString(await request.read()))
+        return web.Response()
+
+    def take_spans(self, sent: ExportTraceServiceRequest) -> None:
+        for resource in sent.resource_spans:
+            for scope in resource.scope_spans:
+                self.spans.update({span.name: span for span in scope.spans})
+
+    def take_metrics(self, sent: ExportMetricsServiceRequest) -> None:
         for resource in sent.resource_metrics:
             for scope in resource.scope_metrics:
                 self.metrics.update({metric.name: metric for metric in scope.metrics})
-        return web.Response()
 
 
 @asynccontextmanager
@@ -63,6 +78,50 @@ async def collecting() -> AsyncIterator[Collector]:
         yield collector
     finally:
         await runner.cleanup()
+
+
+class Servicer:
+    """A collector of OTLP over gRPC, in front of the same books."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+
+    def spans(self, request: ExportTraceServiceRequest, context: object) -> ExportTraceServiceResponse:
+        self._collector.take_spans(request)
+        return ExportTraceServiceResponse()
+
+    def metrics(self, request: ExportMetricsServiceRequest, context: object) -> ExportMetricsServiceResponse:
+        self._collector.take_metrics(request)
+        return ExportMetricsServiceResponse()
+
+    def handler(self, method: str) -> object:
+        """What serves a call of this name."""
+        serve: Any = self.spans if "Trace" in method else self.metrics
+        kind: Any = ExportTraceServiceRequest if "Trace" in method else ExportMetricsServiceRequest
+        return grpc.unary_unary_rpc_method_handler(
+            serve, request_deserializer=kind.FromString, response_serializer=lambda answer: answer.SerializeToString()
+        )
+
+
+class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+    def __init__(self, servicer: Servicer) -> None:
+        self._servicer = servicer
+
+    def service(self, call: Any) -> object:
+        return self._servicer.handler(call.method)
+
+
+@contextmanager
+def collecting_over_grpc() -> Iterator[Collector]:
+    collector = Collector()
+    server = grpc.server(ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers((Handlers(Servicer(collector)),))
+    collector.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        yield collector
+    finally:
+        server.stop(None).wait()
 
 
 async def ask(upstream: MockUpstream, telemetry: str = "{}", count: int = 1, **headers: str) -> int:
@@ -152,6 +211,33 @@ async def test_no_trace_is_begun_for_requests_outside_the_sample() -> None:
     async with collecting() as collector, MockUpstream(GOOD) as upstream:
         await ask(upstream, f"{{otlp: '{collector.url}', sample: 0}}")
         assert collector.spans == {}
+
+
+async def test_a_collector_may_be_spoken_to_over_grpc() -> None:
+    with collecting_over_grpc() as collector:
+        async with MockUpstream(GOOD) as upstream:
+            assert await ask(upstream, f"{{otlp: '{collector.url}', otlp_protocol: grpc}}", traceparent=PARENT) == 200
+    assert collector.spans["chat m"].trace_id.hex() == TRACE
+    assert "gateway.requests" in collector.metrics
+
+
+@pytest.mark.parametrize(
+    ("url", "protocol", "module"),
+    [
+        ("http://c:4317", "auto", "grpc"),
+        ("http://c:4318", "auto", "http"),
+        ("http://c", "auto", "http"),
+        ("http://c:4317", "http", "http"),
+        ("https://c:443", "grpc", "grpc"),
+    ],
+)
+def test_the_port_or_the_setting_says_how_a_collector_is_spoken_to(url: str, protocol: Protocol, module: str) -> None:
+    otlp = Otlp(
+        url, Spans(lambda bits: 1, 0.0), Metrics().snapshot, now=lambda: 0.0, lost=lambda: None, protocol=protocol
+    )
+    for exporter in (otlp._span_exporter, otlp._metric_exporter):
+        assert f".proto.{module}." in type(exporter).__module__
+        exporter.shutdown()
 
 
 async def test_a_collector_that_is_away_is_no_failure() -> None:
