@@ -10,17 +10,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from local_engine.kernels.triton.shapes import FLOATS, expect, expect_cache
+from local_engine.kernels.triton.paged_attention import (
+    LARGEST_TILE,
+    LEAST_SIDE,
+    expect_attention,
+    tile_keys,
+)
+from local_engine.kernels.triton.paged_prefill import paged_prefill_twin
+from local_engine.kernels.triton.shapes import expect
 from local_engine.layers.kv_cache import LayerCache
 
 __all__ = ["num_splits", "paged_decode", "paged_decode_twin"]
 
-# Keys of a tile at most; fewer where they would take more bytes than that. A range is a whole number of tiles.
-_LARGEST_TILE = 64
-_TILE_BYTES = 16_384
 _MAX_SPLITS = 64
-# The smallest matrix that the tensor cores multiply.
-_LEAST_ROWS = 16
 
 
 @triton.jit
@@ -153,12 +155,7 @@ def paged_decode_combine_kernel(
 def num_splits(num_sequences: int, num_kv_heads: int, max_length: int, num_processors: int) -> int:
     """Ranges a sequence: enough for two programs a processor, as far as there are tiles of keys, and at most 64."""
     wanted = 2 * num_processors // max(num_sequences * num_kv_heads, 1)
-    return max(min(wanted, -(-max_length // _LARGEST_TILE), _MAX_SPLITS), 1)
-
-
-def tile_keys(columns: int, dtype: torch.dtype) -> int:
-    """Keys of a tile: a power of two that keeps two stages of keys and values within 64 KiB of shared memory."""
-    return max(min(_TILE_BYTES // (columns * dtype.itemsize), _LARGEST_TILE), _LEAST_ROWS)
+    return max(min(wanted, -(-max_length // LARGEST_TILE), _MAX_SPLITS), 1)
 
 
 def paged_decode(
@@ -181,15 +178,12 @@ def paged_decode(
     `num_splits`.
     scale, soft_cap, sinks: as `layers.attention.PagedAttention`. Raises ValueError for wrong shapes and types.
     """
-    _check(queries, cache, block_tables, lengths)
+    num_kv_heads = expect_attention(queries, cache, block_tables, lengths, window=window, sinks=sinks)
     num_sequences, num_heads, head_dim = queries.shape
-    num_kv_heads = cache.keys.shape[1]
+    # One query each.
+    expect("lengths", lengths, (num_sequences,), (torch.int32,))
     if not 1 <= splits <= _MAX_SPLITS:
         raise ValueError(f"splits: expected 1 to {_MAX_SPLITS}, got {splits}")
-    if window is not None and window < 1:
-        raise ValueError(f"window: expected at least 1, got {window}")
-    if sinks is not None:
-        expect("sinks", sinks, (num_heads,), FLOATS)
     out = torch.empty_like(queries)
     if not num_sequences:
         return out
@@ -197,7 +191,7 @@ def paged_decode(
     partial = torch.empty(*parts, head_dim, dtype=torch.float32, device=queries.device)
     partial_max, partial_sum = torch.empty(2, *parts, dtype=torch.float32, device=queries.device)
     share = num_heads // num_kv_heads
-    columns = max(triton.next_power_of_2(head_dim), _LEAST_ROWS)
+    columns = max(triton.next_power_of_2(head_dim), LEAST_SIDE)
     has_scales = cache.key_scales is not None and cache.value_scales is not None
     paged_decode_kernel[(num_sequences, num_kv_heads, splits)](
         queries,
@@ -221,7 +215,7 @@ def paged_decode(
         splits=splits,
         has_cap=soft_cap is not None,
         has_scales=has_scales,
-        rows=max(triton.next_power_of_2(share), _LEAST_ROWS),
+        rows=max(triton.next_power_of_2(share), LEAST_SIDE),
         columns=columns,
         tile=tile_keys(columns, queries.dtype),
         num_warps=4,
@@ -243,17 +237,6 @@ def paged_decode(
     return out
 
 
-def _check(queries: Tensor, cache: LayerCache, block_tables: Tensor, lengths: Tensor) -> None:
-    if queries.ndim != 3 or block_tables.ndim != 2:
-        shapes = [tuple(tensor.shape) for tensor in (queries, block_tables)]
-        raise ValueError(f"queries, block_tables: expected [B, H, D] and [B, blocks], got {shapes}")
-    num_sequences, num_heads, head_dim = queries.shape
-    expect("queries", queries, (num_sequences, num_heads, head_dim), FLOATS)
-    expect("block_tables", block_tables, (num_sequences, block_tables.shape[1]), (torch.int32,))
-    expect("lengths", lengths, (num_sequences,), (torch.int32,))
-    expect_cache(cache, num_heads, head_dim)
-
-
 def paged_decode_twin(
     queries: Tensor,
     cache: LayerCache,
@@ -266,23 +249,17 @@ def paged_decode_twin(
     window: int | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """See `paged_decode`: sequence after sequence, in float32."""
-    num_heads, head_dim = queries.shape[1:]
-    num_kv_heads = cache.keys.shape[1]
-    out = torch.zeros_like(queries)
-    for row, length in enumerate(lengths.tolist()):
-        first = 0 if window is None else max(length - window, 0)
-        if first == length:
-            continue
-        positions = torch.arange(first, length, device=queries.device)
-        slots = block_tables[row].long()[positions // block_size] * block_size + positions % block_size
-        keys, values = cache.read(slots, torch.float32)
-        query = queries[row].float().view(num_kv_heads, -1, head_dim)
-        scores = query @ keys.permute(1, 2, 0) * (head_dim**-0.5 if scale is None else scale)
-        if soft_cap is not None:
-            scores = torch.tanh(scores / soft_cap) * soft_cap
-        if sinks is not None:
-            scores = torch.cat((scores, sinks.float().view(num_kv_heads, -1, 1)), -1)
-        weights = scores.softmax(-1)[..., : length - first]
-        out[row] = (weights @ values.transpose(0, 1)).reshape(num_heads, head_dim).to(out.dtype)
-    return out
+    """See `paged_decode`: prefill of one query a sequence."""
+    starts = torch.arange(len(queries) + 1, dtype=torch.int32, device=queries.device)
+    return paged_prefill_twin(
+        queries,
+        cache,
+        block_tables,
+        starts,
+        lengths,
+        block_size=block_size,
+        scale=scale,
+        soft_cap=soft_cap,
+        window=window,
+        sinks=sinks,
+    )

@@ -9,13 +9,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from local_engine.kernels.triton.paged_decode import tile_keys
-from local_engine.kernels.triton.shapes import FLOATS, expect, expect_cache
+from local_engine.kernels.triton.paged_attention import LEAST_SIDE, expect_attention, tile_keys
+from local_engine.kernels.triton.shapes import expect
 from local_engine.layers.kv_cache import LayerCache
 
 __all__ = ["paged_prefill", "paged_prefill_twin"]
-
-_LEAST_COLUMNS = 16
 
 
 @triton.jit
@@ -136,25 +134,15 @@ def paged_prefill(
     are in the cache already. lengths: [B] int32, keys of the sequence with them. max_queries: the most of one sequence.
     Others as `paged_decode`. Raises ValueError for wrong shapes and types.
     """
-    if queries.ndim != 3 or block_tables.ndim != 2:
-        shapes = [tuple(tensor.shape) for tensor in (queries, block_tables)]
-        raise ValueError(f"queries, block_tables: expected [T, H, D] and [B, blocks], got {shapes}")
+    num_kv_heads = expect_attention(queries, cache, block_tables, lengths, window=window, sinks=sinks)
     num_rows, num_heads, head_dim = queries.shape
     num_sequences, max_blocks = block_tables.shape
-    expect("queries", queries, (num_rows, num_heads, head_dim), FLOATS)
-    expect("block_tables", block_tables, (num_sequences, max_blocks), (torch.int32,))
     expect("query_starts", query_starts, (num_sequences + 1,), (torch.int32,))
-    expect("lengths", lengths, (num_sequences,), (torch.int32,))
-    num_kv_heads = expect_cache(cache, num_heads, head_dim)
-    if window is not None and window < 1:
-        raise ValueError(f"window: expected at least 1, got {window}")
-    if sinks is not None:
-        expect("sinks", sinks, (num_heads,), FLOATS)
     out = torch.empty_like(queries)
     if not num_rows:
         return out
     share = num_heads // num_kv_heads
-    columns = max(triton.next_power_of_2(head_dim), _LEAST_COLUMNS)
+    columns = max(triton.next_power_of_2(head_dim), LEAST_SIDE)
     rows = tile_rows(columns, queries.dtype)
     paged_prefill_kernel[(triton.cdiv(max_queries * share, rows), num_kv_heads, num_sequences)](
         queries,
