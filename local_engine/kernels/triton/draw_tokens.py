@@ -213,14 +213,17 @@ def cut_kernel(
 def weigh_kept_kernel(rules, values, floors, totals, vocab_size, values_stride, part_size: tl.constexpr):
     """The weight of what one part of one row keeps.
 
-    Grid: (B, V / part_size). Reads V float32 a row; nothing for a greedy one. Sums in float64.
+    Grid: (B, V / part_size). Reads V float32 a row; nothing for a greedy one, or one that keeps all. Sums in float64.
     """
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     if rule_number(rules, row, TEMPERATURE) <= 0.0:
         return
+    floor = tl.load(floors + row)
+    if floor == float("-inf"):
+        return
     token = part * part_size + tl.arange(0, part_size)
     value = tl.load(values + row * values_stride + token, mask=token < vocab_size, other=float("-inf"))
-    weight = tl.where(value >= tl.load(floors + row), tl.exp(value), 0.0).to(tl.float64)
+    weight = tl.where(value >= floor, tl.exp(value), 0.0).to(tl.float64)
     tl.store(totals + row * tl.num_programs(1) + part, tl.sum(weight, 0))
 
 

@@ -121,8 +121,8 @@ def lora_expand_kernel(
     """`block_outputs` outputs of `block_rows` rows of one adapter, added in place.
 
     Grid: (blocks, outputs / block_outputs). Tile: the rows and the adapter's rows for these outputs, `rank` numbers
-    each. Moves 2 N outputs numbers and the matrices of the adapters that have rows. Accumulates in float32. Differs from the
-    twin by two roundings of the type of y, in float32 by 1e-5 of the sum of absolute products.
+    each. Moves 2 N outputs numbers and the matrices of the adapters that have rows. Accumulates in float32. Differs
+    from the twin by two roundings of the type of y, in float32 by 1e-5 of the sum of absolute products.
     """
     owner = tl.load(owners + tl.program_id(0)).to(tl.int64)
     if owner < 0:

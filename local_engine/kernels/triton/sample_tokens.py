@@ -36,9 +36,10 @@ def sample_tokens(
 ) -> SampledTokens:
     """logits [B, V], which are left as they are -> a token a row, its log-probability, and those of the likeliest.
 
-    Bytes a row: V logits read and V float32 written; where it is drawn, 4 V float32 read and V written beside. With
-    num_logprobs the logits once more. Equal to the twin but where a weight at a cut, or at the draw's target, is a
-    rounding away (2e-6 of the whole). Other arguments: see `shape_logits`, `draw_tokens`. Raises ValueError.
+    A row reads its V logits, and in float32 moves 3 V numbers more if it is drawn, 4 V if min_p cuts it and 5 V if
+    top_k or top_p does; with num_logprobs it reads the logits once more. Equal to the twin but where a weight at a cut,
+    or at the draw's target, is a rounding away (2e-6 of the whole). Other arguments: see `shape_logits`, `draw_tokens`.
+    Raises ValueError.
     """
     shaped = shape_logits(logits, rules, histories=histories, values=values)
     drawn = draw_tokens(logits, shaped, rules, histories=histories, all_greedy=all_greedy)

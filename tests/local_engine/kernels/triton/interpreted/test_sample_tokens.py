@@ -113,6 +113,8 @@ def test_ties_at_a_cut_are_kept() -> None:
     logits = torch.tensor([[1.0, 2.0, 2.0, 2.0, 0.0]]).repeat(9, 1)
     rows = [_row(seed=seed, top_k=2) for seed in range(9)]
     assert set(_assert_draws_of_the_reference(logits, rows)) == {1, 2, 3}
+    by_mass = [_row(seed=seed, top_p=0.5) for seed in range(9)]
+    assert set(_assert_draws_of_the_reference(logits, by_mass)) == {1, 2, 3}
 
 
 def test_a_draw_depends_on_seed_and_position_and_not_on_the_batch() -> None:
