@@ -1,13 +1,15 @@
 """Cache hints as the fields that chat servers take on parts of content, four at most: the system's, then the newest.
 
 `cache_control` is how Anthropic's hints are written by servers that pass them on, `prompt_cache_breakpoint` is OpenAI's
-own. A hint that the client itself wrote in this dialect is there already.
+own. A client may have written either: a server gets the one that it knows, as the client wrote it where that is it.
 """
+
+from collections.abc import Mapping
 
 import orjson
 from msgspec.structs import replace
 
-from adapters.canonical.messages import DEVELOPER, SYSTEM, CacheHint, Message, Part, ProviderData, Text, joined_data
+from adapters.canonical.messages import DEVELOPER, SYSTEM, CacheHint, Part, ProviderData, Text
 from adapters.canonical.request import Request
 from adapters.openai.vocabulary import CHAT
 
@@ -31,25 +33,23 @@ def with_cache_fields(request: Request, field: str) -> Request:
     first = [place for place in places if request.messages[place[0]].role in (SYSTEM, DEVELOPER)][-_MAX_HINTS:]
     left = _MAX_HINTS - len(first)
     kept = {*first, *([place for place in places if place not in first][-left:] if left else [])}
-    messages = tuple([_marked(message, number, kept, field) for number, message in enumerate(request.messages)])
-    return replace(request, messages=messages)
+    messages = list(request.messages)
+    for number in {number for number, _ in places}:
+        parts = [_part(part, field, (number, i) in kept) for i, part in enumerate(messages[number].parts)]
+        messages[number] = replace(messages[number], parts=tuple(parts))
+    return replace(request, messages=tuple(messages))
 
 
-def _marked(message: Message, number: int, kept: set[tuple[int, int]], field: str) -> Message:
-    if not any(place == number for place, _ in kept):
-        return message
-    parts = [_part(part, field) if (number, index) in kept else part for index, part in enumerate(message.parts)]
-    return replace(message, parts=tuple(parts))
-
-
-def _part(part: Part, field: str) -> Part:
+def _part(part: Part, field: str, is_kept: bool) -> Part:
     if not isinstance(part, Text) or part.cache is None:
         return part
-    own = part.provider_data if part.provider_data is not None and part.provider_data.origin == CHAT else None
-    if own is not None and field in own.fields:
-        return part
-    data = joined_data(own, ProviderData(CHAT, {field: _value(part.cache, field)}))
-    return replace(part, provider_data=data)
+    own: Mapping[str, bytes] = {}
+    if part.provider_data is not None and part.provider_data.origin == CHAT:
+        own = part.provider_data.fields
+    fields = {name: raw for name, raw in own.items() if name not in (BREAKPOINT, CACHE_CONTROL)}
+    if is_kept:
+        fields[field] = own.get(field) or _value(part.cache, field)
+    return replace(part, provider_data=ProviderData(CHAT, fields) if fields else None)
 
 
 def _value(hint: CacheHint, field: str) -> bytes:

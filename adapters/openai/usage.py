@@ -35,6 +35,7 @@ class WireUsage(Struct):
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _CompletionDetails | None = None
     prompt_cache_hit_tokens: _Count | None = None  # DeepSeek
+    cached_tokens: _Count | None = None  # Moonshot
     reasoning_tokens: _Count | None = None  # SGLang
 
 
@@ -73,19 +74,21 @@ def parse_usage(found: WireUsage) -> Usage:
     return Usage(
         prompt_tokens=found.prompt_tokens,
         completion_tokens=found.completion_tokens,
-        cached_tokens=prompt.cached_tokens if prompt.cached_tokens is not None else found.prompt_cache_hit_tokens,
+        cached_tokens=_first(prompt.cached_tokens, found.prompt_cache_hit_tokens, found.cached_tokens),
         cache_write_tokens=prompt.cache_write_tokens,
         prompt_audio_tokens=prompt.audio_tokens,
         prompt_image_tokens=prompt.image_tokens,
         prompt_text_tokens=prompt.text_tokens,
-        reasoning_tokens=(
-            completion.reasoning_tokens if completion.reasoning_tokens is not None else found.reasoning_tokens
-        ),
+        reasoning_tokens=_first(completion.reasoning_tokens, found.reasoning_tokens),
         completion_audio_tokens=completion.audio_tokens,
         completion_text_tokens=completion.text_tokens,
         accepted_prediction_tokens=completion.accepted_prediction_tokens,
         rejected_prediction_tokens=completion.rejected_prediction_tokens,
     )
+
+
+def _first(*counts: int | None) -> int | None:
+    return next((count for count in counts if count is not None), None)
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:

@@ -6,6 +6,7 @@
     upstream_error.json          {"status", "body"}: its refusal
     events.json                  expected: the events of the stream (of the body, where there is no stream)
     client.sse, client.json      expected: what the client gets
+    sent.json                    expected: what the upstream gets, for the vendors of `vendors/`
 
 The expected files are written by `pytest --update-golden`.
 """

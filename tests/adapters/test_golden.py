@@ -5,10 +5,13 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
+from msgspec.structs import replace
 
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import Event, Started
 from adapters.canonical.result import fold
+from adapters.openai.quirks import Quirks
+from providers.remote.vendors import VENDORS
 from tests.adapters.anthropic.exchange import Exchange as AnthropicExchange
 from tests.adapters.bedrock.exchange import Exchange as BedrockExchange
 from tests.adapters.cohere.exchange import Exchange as CohereExchange
@@ -18,6 +21,7 @@ from tests.adapters.ollama.exchange import Exchange as OllamaExchange
 from tests.adapters.openai.exchange import Exchange as OpenAIExchange
 from tests.adapters.openai.responses.exchange import Exchange as ResponsesExchange
 from tests.adapters.sides import Sides
+from tests.adapters.vendor_exchange import VendorExchange
 
 EXCHANGES: dict[str, Callable[[bytes], Sides]] = {
     "anthropic": AnthropicExchange,
@@ -28,7 +32,9 @@ EXCHANGES: dict[str, Callable[[bytes], Sides]] = {
     "openai": OpenAIExchange,
     "openai_responses": ResponsesExchange,
 }
-CASES = [case for dialect in EXCHANGES for case in golden_cases(dialect)]
+VENDOR_CASES = golden_cases("vendors")
+"""A folder for each OpenAI-shaped vendor, of its name, which shows its quirks."""
+CASES = [case for dialect in EXCHANGES for case in golden_cases(dialect)] + VENDOR_CASES
 STREAMS = [case for case in CASES if case.stream is not None]
 BODIES = [case for case in CASES if case.body is not None]
 BOTH = [case for case in STREAMS if case.body is not None]
@@ -39,6 +45,8 @@ def named(cases: list[GoldenCase]) -> pytest.MarkDecorator:
 
 
 def exchange_of(case: GoldenCase) -> Sides:
+    if case in VENDOR_CASES:
+        return VendorExchange(VENDORS[case.name].quirks, case.request)
     return EXCHANGES[case.dialect](case.request)
 
 
@@ -135,3 +143,45 @@ def test_frames_do_not_depend_on_how_events_are_batched(case: GoldenCase) -> Non
 def test_a_stream_starts_once_and_first(case: GoldenCase) -> None:
     events, _ = whole(case.id)
     assert [i for i, event in enumerate(events) if isinstance(event, Started)] == ([0] if events else [])
+
+
+def test_every_vendor_has_a_folder() -> None:
+    assert {case.name for case in VENDOR_CASES} == {name for name, row in VENDORS.items() if "messages" in row.fields}
+
+
+@named(VENDOR_CASES)
+def test_a_vendor_gets_the_expected_body(case: GoldenCase, update_golden: bool) -> None:
+    case.check(
+        "sent.json", exchange_of(case).upstream.render_request(exchange_of(case).request) + b"\n", update=update_golden
+    )
+
+
+def quirks_of(name: str) -> list[tuple[str, Quirks]]:
+    """Each quirk of a row by its name, and the row without it."""
+    quirks, plain = VENDORS[name].quirks, Quirks()
+    found = [
+        (field, replace(quirks, **{field: getattr(plain, field)}))
+        for field in quirks.__struct_fields__
+        if field != "names" and getattr(quirks, field) != getattr(plain, field)
+    ]
+    for field in quirks.names:
+        rest = {key: word for key, word in quirks.names.items() if key != field}
+        found.append((field, replace(quirks, names=rest)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("case", "quirk", "without"),
+    [
+        pytest.param(case, quirk, without, id=f"{case.name}-{quirk}")
+        for case in VENDOR_CASES
+        for quirk, without in quirks_of(case.name)
+    ],
+)
+def test_a_vendors_folder_shows_each_of_its_quirks(case: GoldenCase, quirk: str, without: Quirks) -> None:
+    """Without the quirk the vendor would get another body, or its answer would read otherwise."""
+    assert case.stream is not None
+    row, other = exchange_of(case), VendorExchange(without, case.request)
+    sent = [each.upstream.render_request(each.request) for each in (row, other)]
+    read_as = [each.read_stream(case.stream)[0] for each in (row, other)]
+    assert sent[0] != sent[1] or read_as[0] != read_as[1], quirk

@@ -22,6 +22,7 @@ from adapters.canonical.events import (
     ReasoningFinished,
     RefusalDelta,
     TextDelta,
+    UsageReported,
 )
 from adapters.canonical.messages import DEVELOPER, SYSTEM, ProviderData
 from adapters.canonical.request import Request
@@ -37,6 +38,7 @@ from adapters.openai.quirks import Quirks
 from adapters.openai.request_fields import add_extras, field_values, stop_and_bias, stream_options
 from adapters.openai.response_format import format_fields
 from adapters.openai.tools import tool_choice_object, tool_object
+from adapters.openai.usage import WireUsage, parse_usage
 from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, TokenId
 from adapters.sse_answer import SseAnswerParser
 from adapters.tool_names import renamed
@@ -56,12 +58,13 @@ class _Audio(Struct):
 
 
 class _ContentPart(Struct):
-    """Content as a list of parts, of which `thinking` (Mistral) holds parts again."""
+    """Content as a list of parts, of which `thinking` (Mistral) and `reasoning` (Databricks) hold parts again."""
 
     type: str = ""
     text: str | None = None
     refusal: str | None = None
     thinking: "str | list[_ContentPart] | None" = None
+    summary: "list[_ContentPart] | None" = None
 
 
 class _Delta(Struct, forbid_unknown_fields=True):
@@ -89,6 +92,7 @@ class _Choice(Struct, forbid_unknown_fields=True):
     matched_stop: str | TokenId | None = None  # SGLang
     token_ids: list[TokenId] | None = None
     native_finish_reason: str | None = None  # OpenRouter
+    usage: WireUsage | None = None  # Moonshot
     error: Any = None
 
 
@@ -216,6 +220,8 @@ class _ChoiceReader:
             _feed_delta(choice, delta, found, out)
         if found.finish_reason:
             self._finish(choice, found, found.finish_reason, out)
+            if found.usage is not None:
+                out.append(UsageReported(parse_usage(found.usage)))
 
     def _finish(self, choice: _OpenChoice, found: _Choice, word: str, out: list[Event]) -> None:
         """The reason follows from what was emitted and the upstream's word (law 5)."""
@@ -292,8 +298,8 @@ def _feed_delta(choice: _OpenChoice, delta: _Delta, found: _Choice, out: list[Ev
 def _take_parts(delta: _Delta, parts: list[_ContentPart]) -> str:
     """The text of content that came as parts; what is thought or refused in it goes where it stands elsewhere."""
     for part in parts:
-        if part.thinking:
-            thought = part.thinking
+        thought = part.thinking or part.summary
+        if thought:
             text = thought if isinstance(thought, str) else "".join([inner.text or "" for inner in thought])
             delta.reasoning_content = (delta.reasoning_content or "") + text
         if part.refusal:
