@@ -93,6 +93,12 @@ class Breaker:
         if self._probe is who:
             self._probe = None
 
+    def trip(self, now: float) -> None:
+        """It is known without a call that the target is gone."""
+        if self._until is None:
+            self._failures.clear()
+            self._until = now + self._rules.open_s
+
     def stay_open(self, now: float) -> None:
         """It is known without a call that the target is still gone."""
         if self._until is not None and self._probe is None:

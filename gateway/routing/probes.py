@@ -1,13 +1,15 @@
-"""Asks providers behind an open breaker whether they are back, so that no client's request has to find out.
+"""Asks providers whether they are there: each once at the start, and those behind an open breaker until they are back,
+so that no client's request has to find out.
 
 A probe is a provider's own cheap question (`providers.abilities.Prober`) and never spends a token. It comes shortly
 before the breaker would let a request through: while it fails, the breaker stays open.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 
-from adapters.canonical.errors import GatewayError
+from adapters.canonical.errors import GatewayError, UpstreamTimeout, UpstreamUnreachable
 from gateway.routing.breaker import BreakerState
 from gateway.routing.health import TargetHealth, tells_against
 from providers.abilities import Prober
@@ -25,6 +27,7 @@ class Probes:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._tasks: dict[TargetHealth, asyncio.Task[None]] = {}
+        self._looks: set[asyncio.Task[None]] = set()
 
     @property
     def count(self) -> int:
@@ -37,11 +40,39 @@ class Probes:
             task = self._tasks[record] = asyncio.create_task(self._run(record, record.target.provider))
             task.add_done_callback(lambda _: self._tasks.pop(record, None))
 
+    def look(self, records: Iterable[TargetHealth], gone: Callable[[str], None]) -> None:
+        """Asks the provider of each of these targets, in the background. The breakers of one that cannot be reached
+        open, and `gone` is told its name."""
+
+        def name(record: TargetHealth) -> str:
+            return record.target.provider.name
+
+        for _, of_one in groupby(sorted(records, key=name), key=name):
+            mine = list(of_one)
+            provider = mine[0].target.provider
+            if isinstance(provider, Prober):
+                task = asyncio.create_task(self._look(provider, mine, lambda told=provider.name: gone(told)))  # type: ignore[misc]
+                self._looks.add(task)
+                task.add_done_callback(self._looks.discard)
+
     async def aclose(self) -> None:
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *self._looks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _look(self, provider: Prober, records: Sequence[TargetHealth], gone: Callable[[], None]) -> None:
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await provider.probe()
+            return
+        except (TimeoutError, UpstreamUnreachable, UpstreamTimeout):
+            gone()
+        except GatewayError:
+            return  # it is there, and says something else
+        for record in records:
+            record.breaker.trip(self._clock())
+            self.watch(record)
 
     async def _run(self, record: TargetHealth, provider: Prober) -> None:
         breaker = record.breaker

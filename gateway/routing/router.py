@@ -81,6 +81,12 @@ class Router:
         self.shadows = Shadows(self._walking, fault)
         self._deadlines = Deadlines(rules.total_s)
 
+    def look_for_providers(self, gone: Callable[[str], None]) -> None:
+        """Asks, in the background and without a token, each provider behind a public name whether it is there. `gone`
+        is told the name of one that is not; the breakers of its targets are open then."""
+        targets = {target: None for route in self.names.aliases.values() for target in route.answering}
+        self._probes.look([self.health.of(target) for target in targets], gone)
+
     async def aclose(self) -> None:
         """Cancels shadows and probes."""
         await self.shadows.aclose()

@@ -160,6 +160,15 @@ class App:
         self._observed.start()
         self.service.started = True
 
+    def look_for_providers(self) -> None:
+        """Asks each provider behind a public name, in the background, whether it is there, and warns of one that is
+        not."""
+
+        def gone(name: str) -> None:
+            self.log.write("provider_unreachable", {"provider": name})
+
+        self._router.look_for_providers(gone)
+
     async def drain(self, seconds: float) -> None:
         """Serves what runs, in the background as well, at most so long, and nothing new."""
         self.service.draining = True

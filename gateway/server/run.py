@@ -164,16 +164,20 @@ class _Process:
 
     async def _reload_all(self) -> None:
         """This process, and if that went well the others."""
-        await self._live.reload()
+        await self._reload()
         failures = await self._siblings.reload() if self._siblings is not None else []
         if failures:
             raise Conflict("; ".join(failures), code="reload_incomplete")
+
+    async def _reload(self) -> None:
+        await self._live.reload()
+        self._live.app.look_for_providers()
 
     async def _reload_on_signal(self) -> None:
         if self._siblings is None:
             tell_reloading()
         try:
-            await self._live.reload()
+            await self._reload()
         except GatewayError as error:
             for line in error.message.splitlines():
                 print(f"gateway: not reloaded: {line}", file=sys.stderr, flush=True)
@@ -196,8 +200,9 @@ class _Process:
 
     async def _start(self) -> None:
         await self._live.app.start()
+        self._live.app.look_for_providers()
         if self._siblings is not None:
-            await self._siblings.start(lambda: self._live.app.snapshot(), self._live.reload)
+            await self._siblings.start(lambda: self._live.app.snapshot(), self._reload)
         else:
             tell_ready()
 

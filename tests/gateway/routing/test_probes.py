@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
@@ -108,3 +109,32 @@ def test_records_of_targets_are_bounded_and_those_that_tell_something_stay() -> 
     assert len(health) == MAX_TARGETS
     assert health.of(Target(provider, "busy")) is busy
     assert health.of(Target(provider, "broken")) is broken
+
+
+async def test_a_provider_that_is_gone_at_the_start_is_told_and_passed_over_until_it_is_back() -> None:
+    gone, there = Probed("a", [UpstreamUnreachable("gone"), None]), Probed("b", [None])
+    targets = [Target(gone, "m"), Target(gone, "n"), Target(there, "m")]
+    here = on_the_loop(*targets)
+    told: list[str] = []
+    here.router.look_for_providers(told.append)
+    await until(lambda: bool(told))
+    assert [state(here, target) for target in targets] == [BreakerState.OPEN, BreakerState.OPEN, BreakerState.CLOSED]
+    gone.play(good("a"))
+    there.play(good("b"))
+    assert await here.run() == "b"
+    assert gone.requests == []
+    await until(lambda: state(here, targets[0]) is BreakerState.HALF_OPEN)
+    assert await here.run() == "a"
+    assert told == ["a"]
+    await here.router.aclose()
+
+
+async def test_a_provider_that_only_refuses_the_key_is_there() -> None:
+    target = Target(Probed("a", [UpstreamAuth("no")]), "m")
+    here = on_the_loop(target)
+    told: list[str] = []
+    here.router.look_for_providers(told.append)
+    await until(lambda: cast("Probed", target.provider).probes == 1)
+    await here.router.aclose()
+    assert told == []
+    assert state(here, target) is BreakerState.CLOSED

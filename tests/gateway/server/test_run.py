@@ -1,6 +1,7 @@
 """The process: it binds first, says clearly why it can't start, and stops in order."""
 
 import asyncio
+import json
 import os
 import resource
 import signal
@@ -130,6 +131,17 @@ async def test_a_request_that_runs_when_it_is_told_to_stop_is_answered(tmp_path:
         assert await asyncio.to_thread(process.wait, 10) == 0
         connection.close()
     upstream.close()
+
+
+def test_a_provider_that_cannot_be_reached_at_the_start_is_a_warning_and_an_open_breaker(tmp_path: Path) -> None:
+    extra = "models: {fast: up/m}\ntelemetry: {prometheus: true}\n"
+    with serving(tmp_path, upstream_port=9, extra=extra) as (process, address):
+        assert process.stderr is not None
+        told = json.loads(process.stderr.readline())
+        assert (told["event"], told["provider"]) == ("provider_unreachable", "up")
+        states = [line for line in httpx.get(f"http://{address}/metrics").text.splitlines() if "breaker_state{" in line]
+        assert len(states) == 1
+        assert 'gateway_breaker_state="open"' in states[0]
 
 
 async def test_what_outlives_the_drain_is_told_and_cut(tmp_path: Path) -> None:
