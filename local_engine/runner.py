@@ -18,6 +18,7 @@ from torch import Tensor
 from local_engine.errors import GenerationFailed
 from local_engine.executor import Executor
 from local_engine.generation import TokenOutput
+from local_engine.logit_rows import copied_rows, joined_rows
 from local_engine.sampler import Candidate, SamplerRow, candidates, sample, score
 from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
@@ -118,7 +119,7 @@ class Runner:
         ready = [sequence for sequence in self._late if sequence.masked is None or sequence.masked.ready]
         if not ready:
             return {}
-        logits = torch.stack([self._late.pop(sequence) for sequence in ready])
+        logits = joined_rows([self._late.pop(sequence) for sequence in ready])
         return self._choose(logits, [_Asked(sequence, row) for row, sequence in enumerate(ready)])
 
     def forget(self, sequence: Sequence) -> None:
@@ -131,7 +132,7 @@ class Runner:
         masks = self._take_masks(asked, results)
         for one in asked:
             if one.sequence in results and results[one.sequence].late:
-                self._late[one.sequence] = logits[one.first_row].clone()
+                self._late[one.sequence] = copied_rows(logits, [one.first_row])
         sampled = [one for one in asked if one.sequence not in results and not one.sequence.num_candidates]
         if sampled:
             rows = [
@@ -221,7 +222,7 @@ class Runner:
 def _rows_of(logits: Tensor, asked: list[_Asked]) -> Tensor:
     """The rows of these sequences, the caller's to overwrite."""
     rows = [one.first_row + place for one in asked for place in range(len(one.draft) + 1)]
-    return logits if len(rows) == len(logits) else logits[rows]
+    return logits if len(rows) == len(logits) else copied_rows(logits, rows)
 
 
 def _accepted(tokens: list[TokenOutput | GenerationFailed], draft: tuple[int, ...]) -> StepResult:

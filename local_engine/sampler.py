@@ -18,6 +18,7 @@ from local_engine.errors import GenerationFailed
 from local_engine.generation import TokenOutput
 from local_engine.kernels.cpu.draw import DrawRules, draw, library_for, likeliest
 from local_engine.kernels.cpu.library import DRAW_RULE
+from local_engine.logit_rows import copied_rows
 from local_engine.philox import uniforms
 from local_engine.sampling import SamplingParams
 from local_engine.sequence import Sequence
@@ -89,7 +90,8 @@ def sample(logits: Tensor, rows: SequenceOf[SamplerRow]) -> list[TokenOutput | G
         open_rows = torch.isfinite(best).tolist()
     drawn = [row for row, sampling in enumerate(params) if not sampling.greedy and sound[row] and open_rows[row]]
     if drawn:
-        choice[drawn] = _draw(logits if len(drawn) == len(params) else logits[drawn], [rows[row] for row in drawn])
+        own = logits if len(drawn) == len(params) else copied_rows(logits, drawn)
+        choice[drawn] = _draw(own, [rows[row] for row in drawn])
     tokens = choice.tolist()
     outputs: list[TokenOutput | GenerationFailed] = [
         TokenOutput(token_id, None, ()) if sound[row] and open_rows[row] else _failure(sound=sound[row])

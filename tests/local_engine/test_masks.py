@@ -90,6 +90,20 @@ class Slow(Counting):
         super().fill(row)
 
 
+class Gated(Counting):
+    """Fills a row when its gate is opened, which then is shut again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.filled = threading.Event(), threading.Event()
+
+    def fill(self, row: npt.NDArray[np.uint32]) -> None:
+        assert self.gate.wait(20)
+        self.gate.clear()
+        super().fill(row)
+        self.filled.set()
+
+
 def masked(mask: Counting, sampling: SamplingParams | None = None) -> GenerationRequest:
     return GenerationRequest("r", PROMPT, sampling or greedy(), mask=mask)
 
@@ -159,6 +173,34 @@ def test_a_slow_mask_holds_back_nobody_else(tiny_model: LoadedModel, oracle: Ora
         outcomes.setdefault(sequence, []).extend(events)
     assert len(tokens_of(outcomes[held])) == 12
     assert follows(outcomes[held])
+
+
+def test_a_mask_that_is_always_late_costs_its_neighbours_no_step(tiny_model: LoadedModel) -> None:
+    """Each of its rows is let come only when the neighbours have gone on by two tokens."""
+    engine = Engine(tiny_model, small_config())
+    gated = Gated()
+    held = engine.add(masked(gated))
+    others = [engine.add(request(PROMPT, greedy(40))) for _ in range(3)]
+    gated.gate.set()
+    late = computed = 0
+    for _ in range(2000):
+        before = [other.num_generated for other in others]
+        events = dict(engine.step())
+        ahead = [other.num_generated - count for other, count in zip(others, before, strict=True)]
+        assert len(set(ahead)) == 1, "what is late holds up all of them or none"
+        if held in events and held.num_generated > 1:
+            late += 1
+            assert ahead[0] == 0, "its own token comes by itself"
+        computed += ahead[0]
+        if held.parked and computed % 2 == 0:
+            gated.filled.clear()
+            gated.gate.set()
+            assert gated.filled.wait(20)
+        if others[0].done:
+            break
+    assert computed == 40
+    assert late > 5
+    engine.close()
 
 
 def test_an_abort_while_a_mask_is_awaited_frees_everything(tiny_model: LoadedModel) -> None:
