@@ -3,10 +3,12 @@
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from typing import TypeVar
 
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.request import Request
 from gateway.config.sections.tools import Guardrail as Section
+from gateway.guardrails import ability_texts
 from gateway.guardrails.guardrail import Guardrail, Subject, TextFilter
 from gateway.guardrails.output import filtered
 from gateway.guardrails.regex import RegexGuardrail
@@ -17,6 +19,7 @@ from providers.base import Batch
 __all__ = ["ENTRY_POINT_GROUP", "Guardrails", "build_guardrails"]
 
 ENTRY_POINT_GROUP = "llm_gateway.guardrails"
+A = TypeVar("A", bound=ability_texts.HasTexts)
 _OF_TOKENS = ("logprobs", "return_token_ids")
 
 
@@ -37,10 +40,26 @@ class Guardrails:
                 why = f"{param}: not with guardrails on the output, since tokens would tell what they take away"
                 raise UnsupportedParameter(why, param=param)
         before = texts_of(request) if self.inputs else []
-        texts: Sequence[str] = before
-        for guardrail in self.inputs:
-            texts = await guardrail.check_input(texts, subject)
-        return with_texts(request, texts) if list(texts) != before else request
+        texts = await self._checked_texts(before, subject)
+        return with_texts(request, texts) if texts != before else request
+
+    async def checked_ability(self, request: A, subject: Subject) -> A:
+        """The same of a request for vectors or ranks, which has no output in words. Raises ContentRefused."""
+        before = ability_texts.texts_of(request) if self.inputs else []
+        texts = await self._checked_texts(before, subject)
+        return ability_texts.with_texts(request, texts) if texts != before else request
+
+    async def checked_json(self, body: bytes, subject: Subject) -> bytes:
+        """The same of a JSON body that passes through: its prompts and inputs. Raises ContentRefused."""
+        before = ability_texts.json_texts(body) if self.inputs else []
+        texts = await self._checked_texts(before, subject)
+        return ability_texts.with_json_texts(body, iter(texts)) if texts != before else body
+
+    async def _checked_texts(self, texts: list[str], subject: Subject) -> list[str]:
+        if texts:
+            for guardrail in self.inputs:
+                texts = list(await guardrail.check_input(texts, subject))
+        return texts
 
     def around(
         self, batches: AsyncGenerator[Batch, None], subject: Subject, num_choices: int

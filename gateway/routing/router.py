@@ -69,7 +69,7 @@ class Router:
         guardrails: Guardrails | None = None,
         cache: AnswerCache | None = None,
     ) -> None:
-        self._guardrails = guardrails
+        self.guardrails = guardrails
         self._cache = cache
         self.names = names
         self._thoughts = KeptThoughts(clock)
@@ -101,9 +101,9 @@ class Router:
 
     def _fresh(self, request: Request, progress: Progress, spell: Spelling) -> AsyncGenerator[Batch, None]:
         """An answer that is made now."""
-        if self._guardrails is None:
+        if self.guardrails is None:
             return self._stream(request, progress, spell)
-        return self._guarded(self._guardrails, request, progress, spell)
+        return self._guarded(self.guardrails, request, progress, spell)
 
     async def _guarded(
         self, guardrails: Guardrails, request: Request, progress: Progress, spell: Spelling

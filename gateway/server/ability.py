@@ -13,6 +13,9 @@ from adapters.canonical.embedding import EmbeddingRequest
 from adapters.canonical.rerank import RerankRequest, ScoreRequest
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest
 from adapters.front import AnswerHead, Front
+from gateway.guardrails.ability_texts import HasTexts
+from gateway.guardrails.guardrail import Subject
+from gateway.guardrails.guardrails import Guardrails
 from gateway.routing.names import Names
 from gateway.routing.router import Progress
 from gateway.server.body import BodyReader
@@ -59,8 +62,10 @@ class Ability(Generic[Q, A]):
         now: Callable[[], float],
         max_depth: int,
         front: Front | None = None,
+        guardrails: Guardrails | None = None,
     ) -> None:
         self.front = front
+        self._guardrails = guardrails
         self._words = words
         self._ask = ask
         self._names = names
@@ -78,6 +83,9 @@ class Ability(Generic[Q, A]):
         exchange.model, exchange.streams = request.model, False
         await admit(exchange, request, self._names)
         await reserve(exchange, request.model, request, self._names)
+        if self._guardrails is not None and isinstance(request, HasTexts):
+            subject = Subject(request.model, exchange.request_id, exchange.key.id if exchange.key else None)
+            request = await self._guardrails.checked_ability(request, subject)
         progress = exchange.begin_routing()
         head = AnswerHead(f"{self._words.id_prefix}{exchange.token}", int(self._now()), request.model)
         result = await self._ask(request, progress)

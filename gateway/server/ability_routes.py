@@ -39,18 +39,28 @@ def embedding(
 ) -> Served:
     """What answers with vectors. `front` is the dialect of errors, None is OpenAI's; `now` gives Unix seconds."""
     embed = partial(abilities.embed, router, spell=words.client_field)
-    return Ability(words, embed, router.names, bodies, now=now, max_depth=max_depth, front=front)
+    return Ability(
+        words,
+        embed,
+        router.names,
+        bodies,
+        now=now,
+        max_depth=max_depth,
+        front=front,
+        guardrails=router.guardrails,
+    )
 
 
 def ability_routes(
     router: Router, bodies: BodyReader, *, now: Callable[[], float], max_depth: int
 ) -> Mapping[str, Served]:
     """What answers the POSTs of each path. `now` gives Unix seconds."""
+    guarded = partial(Ability, guardrails=router.guardrails)
     ranks = partial(abilities.rerank, router)
     scores = partial(abilities.score, router)
-    rerank = Ability(RerankFront(), ranks, router.names, bodies, now=now, max_depth=max_depth)
-    cohere = Ability(CohereRerankFront(), ranks, router.names, bodies, now=now, max_depth=max_depth)
-    score = Ability(ScoreFront(), scores, router.names, bodies, now=now, max_depth=max_depth)
+    rerank = guarded(RerankFront(), ranks, router.names, bodies, now=now, max_depth=max_depth)
+    cohere = guarded(CohereRerankFront(), ranks, router.names, bodies, now=now, max_depth=max_depth)
+    score = guarded(ScoreFront(), scores, router.names, bodies, now=now, max_depth=max_depth)
     spell = ChatTokenCountFront().client_field
     tokenize = partial(abilities.tokenize, router, spell=spell)
     detokenize = partial(abilities.detokenize, router)

@@ -18,6 +18,7 @@ from aiohttp import hdrs, web
 from adapters.canonical.errors import GatewayError, InvalidRequest, PermissionDenied, UpstreamTimeout, WrongMediaType
 from adapters.front import Front
 from adapters.json_fields import parse_object
+from gateway.guardrails.guardrail import Subject
 from gateway.routing.route import Target
 from gateway.routing.router import Router
 from gateway.server.answer_headers import forwarded_headers
@@ -100,6 +101,9 @@ class Forwarding:
         model, whole = _json_body(body, self._max_depth)
         if endpoint in _STORES:
             model, whole = None, WholeBody(body)
+        elif self._router.guardrails is not None:
+            subject = Subject(model or "", exchange.request_id, exchange.key.id if exchange.key else None)
+            _, whole = _json_body(await self._router.guardrails.checked_json(body, subject), self._max_depth)
         return await self._pass_on(exchange, path, _required(model, endpoint), whole)
 
     async def _pass_on(self, exchange: Exchange, path: str, model: str | None, body: Body | None) -> web.StreamResponse:

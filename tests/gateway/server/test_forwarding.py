@@ -396,3 +396,27 @@ async def test_what_waits_for_its_model_is_bounded_over_all_uploads() -> None:
         await asyncio.gather(*calls, return_exceptions=True)
         async with at.session.post(url, data=upload("voice", b"small")) as answer:
             assert answer.status == 200
+
+
+async def test_guardrails_look_at_what_is_asked_here_as_well() -> None:
+    rule = "guardrails: [{regex: 'secret', replace: 's', on: [input]}, {regex: forbidden, on: [input]}]\n"
+    async with stage(TEXT, extra=rule) as at:
+        speech = {"model": "voice", "input": "a secret", "voice": "secret"}
+        status, _, _ = await at.post("/v1/audio/speech", speech)
+        assert status == 200
+        assert at.sent() == {"model": "m", "input": "a s", "voice": "secret"}
+        status, told, _ = await at.post("/v1/images/generations", {"model": "voice", "prompt": "forbidden"})
+        assert (status, told["error"]["code"]) == (400, "guardrail")
+        assert len(at.a.requests) == 1
+
+
+async def test_guardrails_look_at_what_is_embedded_and_ranked() -> None:
+    rule = "guardrails: [{regex: 'secret', replace: 's', on: [input]}]\n"
+    vectors = Answer.json(b'{"object":"list","data":[{"index":0,"embedding":[0.5]}],"model":"m"}')
+    ranks = Answer.json(b'{"results":[{"index":0,"relevance_score":0.5}]}')
+    async with stage(vectors, ranks, kinds=("vllm", "groq"), extra=rule) as at:
+        assert (await at.post("/v1/embeddings", {"model": "voice", "input": "a secret"}))[0] == 200
+        assert at.sent()["input"] in ("a s", ["a s"])
+        asked = {"model": "voice", "query": "secret?", "documents": ["a secret"]}
+        assert (await at.post("/v1/rerank", asked))[0] == 200
+        assert (at.sent()["query"], at.sent()["documents"]) == ("s?", ["a s"])
