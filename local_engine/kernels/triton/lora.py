@@ -143,10 +143,12 @@ def lora_expand_kernel(
     tl.store(y_at, total.to(y.dtype.element_ty), mask=kept)
 
 
-def add_lora(y: Tensor, x: Tensor, stack: LoraStack, groups: RowGroups) -> None:
+def add_lora(y: Tensor, x: Tensor, stack: LoraStack, groups: RowGroups, *, splits: int | None = None) -> None:
     """Adds to y [T, out], in place, what the rows' adapters make of x [T, in]; rows without an adapter stay.
 
-    groups: the T rows by slot of the stack. Raises ValueError for wrong shapes and types.
+    groups: the T rows by slot of the stack. splits: ranges that the inputs are read in; None goes by T, and a fixed
+    number makes a row's bits its own where the groups' block size is fixed too. Raises ValueError for wrong shapes and
+    types.
     """
     if x.ndim != 2:
         raise ValueError(f"x: expected [T, in], got {tuple(x.shape)}")
@@ -160,7 +162,8 @@ def add_lora(y: Tensor, x: Tensor, stack: LoraStack, groups: RowGroups) -> None:
         raise ValueError(f"groups: expected those of {num_rows} rows, got {groups.num_rows}")
     if not num_rows:
         return
-    splits = max(min(inputs // _RANGE, _MAX_SPLITS), 1) if num_rows <= _FEW_ROWS else 1
+    if splits is None:
+        splits = max(min(inputs // _RANGE, _MAX_SPLITS), 1) if num_rows <= _FEW_ROWS else 1
     partial = torch.empty(num_rows, splits, rank, dtype=torch.float32, device=x.device)
     # What leaves room for the sums in registers; float32 multiplies without tensor cores.
     width = 16 if x.dtype == torch.float32 else 32 if rank > 64 else 128

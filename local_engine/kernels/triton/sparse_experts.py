@@ -33,18 +33,28 @@ class StackedExperts:
 
 
 def sparse_experts(
-    x: Tensor, router_logits: Tensor, experts: StackedExperts, *, per_token: int, normalised: bool
+    x: Tensor,
+    router_logits: Tensor,
+    experts: StackedExperts,
+    *,
+    per_token: int,
+    normalised: bool,
+    block_size: int | None = None,
 ) -> Tensor:
     """x [T, hidden] -> [T, hidden] in its dtype. router_logits: [T, E].
 
-    With few tokens it moves the matrices of the chosen experts, with many it computes 6 T per_token W hidden
-    operations. Outputs of experts are rounded to the dtype of x before they are added, as in the twin.
+    block_size: rows of a block; None goes by the number of tokens, and a fixed one makes a token's bits its own,
+    whatever else is in the batch. With few tokens it moves the matrices of the chosen experts, with many it computes
+    6 T per_token W hidden operations. Outputs of experts are rounded to the dtype of x before they are added, as in the
+    twin.
 
     Raises ValueError for wrong shapes and types.
     """
     num_experts = len(experts.gate_up)
     chosen, weights = route_experts(router_logits, per_token, normalised=normalised)
-    groups = group_rows(chosen, num_experts, block_size=block_rows(chosen.numel(), num_experts))
+    if block_size is None:
+        block_size = block_rows(chosen.numel(), num_experts)
+    groups = group_rows(chosen, num_experts, block_size=block_size)
     hidden = grouped_matmul(x, experts.gate_up, groups, biases=experts.gate_up_bias)
     hidden = gated_activation(hidden, experts.activation, alpha=experts.alpha, limit=experts.limit)
     return combine_experts(grouped_matmul(hidden, experts.down, groups, biases=experts.down_bias), weights)

@@ -82,6 +82,16 @@ def test_many_rows_are_read_in_one_range() -> None:
     assert not y[slots == -1].any()
 
 
+def test_a_row_alone_has_the_bits_that_it_has_among_others_where_ranges_are_fixed() -> None:
+    stack = _stack(_deltas((8, 4), 600, 40, torch.float16), torch.float16)
+    x = _random(30, 600, seed=1, dtype=torch.float16) * 9
+    slots = torch.arange(30, dtype=torch.int32) % 2
+    together, alone = torch.zeros(30, 40).half(), torch.zeros(1, 40).half()
+    add_lora(together, x, stack, group_rows(slots, 2, block_size=16), splits=3)
+    add_lora(alone, x[17:18], stack, group_rows(slots[17:18], 2, block_size=16), splits=3)
+    assert torch.equal(alone, together[17:18])
+
+
 def test_an_emptied_slot_adds_nothing_and_a_smaller_adapter_leaves_nothing_of_a_larger() -> None:
     large, small = _deltas((16, 2), 32, 24, torch.float32)
     stack = _stack([large], torch.float32)

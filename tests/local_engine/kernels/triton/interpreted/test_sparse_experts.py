@@ -136,6 +136,19 @@ def test_the_layer_is_that_of_the_reference(family: str, num_tokens: int, dtype:
     torch.testing.assert_close(out, expected, rtol=_TOLERANCE[dtype], atol=2 * _TOLERANCE[dtype])
 
 
+def test_a_token_alone_has_the_bits_that_it_has_among_others_where_blocks_are_fixed() -> None:
+    experts = StackedExperts(
+        _random(4, 48, 32, seed=1, dtype=torch.float16), _random(4, 32, 24, seed=2, dtype=torch.float16)
+    )
+    x = _random(40, 32, seed=3, dtype=torch.float16) * 9
+    logits = _random(40, 4, seed=4)
+    together = sparse_experts(x, logits, experts, per_token=2, normalised=True, block_size=16)
+    for row in (0, 21):
+        alone = slice(row, row + 1)
+        out = sparse_experts(x[alone], logits[alone], experts, per_token=2, normalised=True, block_size=16)
+        assert torch.equal(out, together[alone])
+
+
 def test_wrong_shapes_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="logits: expected"):
         route_experts(torch.zeros(3, 4), 5, normalised=True)
