@@ -43,7 +43,8 @@ def code_values(
     if index >= half:
         low = low >> 16
     place: tl.constexpr = index % half * bits
-    codes = low & (((1 << bits) - 1) << place)
+    # The float's upper bits are set in the word, once for all fields, and kept by the mask: one instruction a field.
+    codes = ((low & 0xFFFF) | _INTEGERS) & (_INTEGERS | (((1 << bits) - 1) << place))
     if high_bits > 0:
         above: tl.constexpr = place + bits
         below: tl.constexpr = index * high_bits
@@ -52,7 +53,7 @@ def code_values(
         else:
             codes |= (high >> (below - above)) & (((1 << high_bits) - 1) << above)
     one: tl.constexpr = 1.0 / (1 << place)
-    return (codes | _INTEGERS).to(tl.float32, bitcast=True) * one - (zeros + _INTEGERS_BASE * one)
+    return codes.to(tl.float32, bitcast=True) * one - (zeros + _INTEGERS_BASE * one)
 
 
 @triton.jit
