@@ -76,8 +76,10 @@ class KeptResponses:
     async def _input_items(self, exchange: Exchange, response_id: str) -> web.StreamResponse:
         page = page_in(exchange.request)
         include = included_in(exchange.request)
-        await self._find(exchange, response_id)
-        found = await (await self._storage.stores()).responses.given_items(response_id, page)
+        stores = await self._storage.stores()
+        found = await stores.responses.given_items(owner_of(exchange), response_id, page)
+        if found is None:
+            raise _missing(response_id)
         return answered(exchange, list_of_items(found, include))
 
     async def _resume(self, exchange: Exchange, response_id: str) -> web.StreamResponse:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import ColumnElement, delete, exists, insert, select, tuple_
+from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.canonical.errors import InvalidRequest
@@ -33,13 +34,10 @@ class ChatStore:
             await add_items(connection, CHAT_MESSAGES, messages, first=0, chat=chat.id)
         self._retention.bytes += change
 
-    @whole
     async def find(self, owner: str, chat_id: str) -> KeptChat | None:
-        async with self.database.reading() as connection:
-            found = await _chats(connection, _own(owner, chat_id), limit=1)
+        found = await self.database.read(lambda connection: _chats(connection, _own(owner, chat_id), limit=1))
         return found[0] if found else None
 
-    @whole
     async def list(
         self, owner: str, page: Page, *, model: str | None, metadata: Mapping[str, str]
     ) -> tuple[Sequence[KeptChat], bool]:
@@ -47,21 +45,13 @@ class ChatStore:
 
         Raises InvalidRequest for a cursor that is not there.
         """
-        place = tuple_(CHATS.c.created, CHATS.c.id)
         wanted = CHATS.c.owner == owner
         if model is not None:
             wanted &= CHATS.c.model == model
         for name, value in metadata.items():
             pair = (CHAT_METADATA.c.chat == CHATS.c.id, CHAT_METADATA.c.name == name, CHAT_METADATA.c.value == value)
             wanted &= exists().where(*pair)
-        async with self.database.reading() as connection:
-            if page.after is not None:
-                cursor = await _chats(connection, _own(owner, page.after), limit=1)
-                if not cursor:
-                    raise InvalidRequest(f"after: there is no completion '{page.after[:100]}'", param="after")
-                at = tuple_(cursor[0].created, cursor[0].id)
-                wanted &= place < at if page.descending else place > at
-            found = await _chats(connection, wanted, limit=page.limit + 1, descending=page.descending)
+        found = await self.database.read(lambda connection: _page_of_chats(connection, owner, wanted, page))
         return found[: page.limit], len(found) > page.limit
 
     @whole
@@ -82,11 +72,10 @@ class ChatStore:
         self._retention.bytes -= size
         return True
 
-    @whole
     async def messages(self, chat_id: str, page: Page) -> PageOf:
         """Raises InvalidRequest for a cursor that is not there."""
-        async with self.database.reading() as connection:
-            return await page_of_items(connection, CHAT_MESSAGES, CHAT_MESSAGES.c.chat == chat_id, page)
+        wanted = CHAT_MESSAGES.c.chat == chat_id
+        return await self.database.read(lambda connection: page_of_items(connection, CHAT_MESSAGES, wanted, page))
 
 
 def _own(owner: str, chat_id: str) -> ColumnElement[bool]:
@@ -99,17 +88,28 @@ async def _add_metadata(connection: AsyncConnection, chat_id: str, metadata: Map
         await connection.execute(insert(CHAT_METADATA), rows)
 
 
-async def _chats(
-    connection: AsyncConnection, wanted: ColumnElement[bool], *, limit: int, descending: bool = True
+def _page_of_chats(connection: Connection, owner: str, wanted: ColumnElement[bool], page: Page) -> Sequence[KeptChat]:
+    """One more than the page holds, where there are more."""
+    if page.after is not None:
+        cursor = _chats(connection, _own(owner, page.after), limit=1)
+        if not cursor:
+            raise InvalidRequest(f"after: there is no completion '{page.after[:100]}'", param="after")
+        place, at = tuple_(CHATS.c.created, CHATS.c.id), tuple_(cursor[0].created, cursor[0].id)
+        wanted &= place < at if page.descending else place > at
+    return _chats(connection, wanted, limit=page.limit + 1, descending=page.descending)
+
+
+def _chats(
+    connection: Connection, wanted: ColumnElement[bool], *, limit: int, descending: bool = True
 ) -> Sequence[KeptChat]:
     query = select(*_COLUMNS).where(wanted).limit(limit)
     if descending:
         query = query.order_by(CHATS.c.created.desc(), CHATS.c.id.desc())
     else:
         query = query.order_by(CHATS.c.created, CHATS.c.id)
-    rows = [dict(row._mapping) for row in await connection.execute(query)]
+    rows = [dict(row._mapping) for row in connection.execute(query)]
     said: dict[str, dict[str, str]] = {row["id"]: {} for row in rows}
     pairs = select(CHAT_METADATA.c.chat, CHAT_METADATA.c.name, CHAT_METADATA.c.value)
-    for chat_id, name, value in await connection.execute(pairs.where(CHAT_METADATA.c.chat.in_(list(said)))):
+    for chat_id, name, value in connection.execute(pairs.where(CHAT_METADATA.c.chat.in_(list(said)))):
         said[chat_id][name] = value
     return [KeptChat(**row, metadata=said[row["id"]]) for row in rows]

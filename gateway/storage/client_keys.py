@@ -32,8 +32,8 @@ class ClientKeyStore:
                 raise Conflict(f"there is a key '{key.id}' already", param="id", code="key_exists") from None
 
     async def find(self, digest: bytes) -> KeptKey | None:
-        async with self.database.reading() as connection:
-            row = (await connection.execute(select(CLIENT_KEYS).where(CLIENT_KEYS.c.hash == digest))).one_or_none()
+        wanted = select(CLIENT_KEYS).where(CLIENT_KEYS.c.hash == digest)
+        row = await self.database.read(lambda connection: connection.execute(wanted).one_or_none())
         return None if row is None else KeptKey(**row._mapping)
 
     async def list(self, after: str | None, limit: int) -> tuple[Sequence[KeptKey], bool]:
@@ -41,8 +41,8 @@ class ClientKeyStore:
         query = select(CLIENT_KEYS).order_by(CLIENT_KEYS.c.id).limit(limit + 1)
         if after is not None:
             query = query.where(CLIENT_KEYS.c.id > after)
-        async with self.database.reading() as connection:
-            rows = [KeptKey(**row._mapping) for row in await connection.execute(query)]
+        found = await self.database.read(lambda connection: connection.execute(query).all())
+        rows = [KeptKey(**row._mapping) for row in found]
         return rows[:limit], len(rows) > limit
 
     @whole

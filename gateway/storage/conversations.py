@@ -36,11 +36,10 @@ class ConversationStore:
             await add_items(connection, ENTRIES, items, first=0, conversation=conversation.id)
         self._retention.bytes += change
 
-    @whole
     async def find(self, owner: str, conversation_id: str) -> KeptConversation | None:
         columns = (CONVERSATIONS.c.id, CONVERSATIONS.c.owner, CONVERSATIONS.c.created, CONVERSATIONS.c.metadata)
-        async with self.database.reading() as connection:
-            row = (await connection.execute(select(*columns).where(_own(owner, conversation_id)))).one_or_none()
+        wanted = select(*columns).where(_own(owner, conversation_id))
+        row = await self.database.read(lambda connection: connection.execute(wanted).one_or_none())
         return None if row is None else KeptConversation(**row._mapping)
 
     @whole
@@ -73,24 +72,21 @@ class ConversationStore:
             added = await append_entries(connection, conversation_id, items, self._retention.stamp())
         self._retention.bytes += change if added else change - size_of(items)
 
-    @whole
     async def items(self, conversation_id: str, page: Page) -> PageOf:
         """Raises InvalidRequest for a cursor that is not there."""
-        async with self.database.reading() as connection:
-            return await page_of_items(connection, ENTRIES, ENTRIES.c.conversation == conversation_id, page)
+        wanted = ENTRIES.c.conversation == conversation_id
+        return await self.database.read(lambda connection: page_of_items(connection, ENTRIES, wanted, page))
 
-    @whole
     async def all_items(self, conversation_id: str) -> list[KeptItem]:
         """In order."""
-        async with self.database.reading() as connection:
-            wanted = select(ENTRIES.c.item, ENTRIES.c.raw).where(ENTRIES.c.conversation == conversation_id)
-            return [KeptItem(*row) for row in await connection.execute(wanted.order_by(ENTRIES.c.position))]
+        wanted = select(ENTRIES.c.item, ENTRIES.c.raw).where(ENTRIES.c.conversation == conversation_id)
+        query = wanted.order_by(ENTRIES.c.position)
+        return await self.database.read(lambda connection: [KeptItem(*row) for row in connection.execute(query)])
 
-    @whole
     async def find_item(self, conversation_id: str, item_id: str) -> bytes | None:
-        async with self.database.reading() as connection:
-            wanted = select(ENTRIES.c.raw).where(ENTRIES.c.conversation == conversation_id, ENTRIES.c.item == item_id)
-            return (await connection.execute(wanted.limit(1))).scalar_one_or_none()
+        wanted = select(ENTRIES.c.raw).where(ENTRIES.c.conversation == conversation_id, ENTRIES.c.item == item_id)
+        query = wanted.limit(1)
+        return await self.database.read(lambda connection: connection.execute(query).scalar_one_or_none())
 
     @whole
     async def delete_item(self, conversation_id: str, item_id: str) -> bool:

@@ -7,12 +7,13 @@ out; so none does. In memory there is one connection, so reads wait as well. Pos
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import wraps
 from importlib.util import find_spec
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from sqlalchemy import URL, event, inspect, text
+from sqlalchemy import URL, create_engine, event, inspect, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -44,7 +45,7 @@ class Database:
 
     def __init__(self, engine: AsyncEngine, place: Place) -> None:
         self._engine = engine
-        self._reader = _reader(place) or engine
+        self._files = _FileReader(place) if isinstance(place, FilePlace) else None
         self._place = place
         self._writer = asyncio.Lock()
         self._since = 0.0
@@ -80,14 +81,19 @@ class Database:
         """Whether other machines may use it as well."""
         return isinstance(self._place, ServerPlace)
 
-    @asynccontextmanager
-    async def reading(self) -> AsyncGenerator[AsyncConnection, None]:
-        """For statements that change nothing, and need not see the same moment. Raises NotReady where the database
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """What `work` gives, which changes nothing, and whose statements need not see the same moment. It may run in
+        another thread, and goes on to its end when the waiting task is cancelled. Raises NotReady where the database
         fails."""
-        async with self._writer if isinstance(self._place, MemoryPlace) else nullcontext():
-            with _told():
-                async with self._reader.connect() as connection:
-                    yield connection
+        with _told():
+            if self._files is not None:
+                return await self._files.read(work)
+            return await self.to_its_end(self._read(work))
+
+    async def _read(self, work: Callable[[Connection], T]) -> T:
+        turn = self._writer if isinstance(self._place, MemoryPlace) else nullcontext()
+        async with turn, self._engine.connect() as connection:
+            return await connection.run_sync(work)
 
     @asynccontextmanager
     async def writing(self) -> AsyncGenerator[AsyncConnection, None]:
@@ -127,7 +133,8 @@ class Database:
         while self._operations:
             await asyncio.wait(self._operations)
         await self._engine.dispose()
-        await self._reader.dispose()
+        if self._files is not None:
+            await self._files.aclose()
 
     def _settle(self, task: "asyncio.Task[Any]") -> None:
         self._operations.discard(task)
@@ -169,21 +176,36 @@ def _told() -> Iterator[None]:
         raise NotReady("the gateway's database can't be used now", code="storage_unavailable") from error
 
 
-def _reader(place: Place) -> AsyncEngine | None:
-    """Connections of their own for reads of a file, which need no transaction: beginning and ending one would cost as
-    much as the read. None: those for writes serve."""
-    if not isinstance(place, FilePlace):
-        return None
-    engine = create_async_engine(
-        URL.create(_DRIVER, database=str(place.path)),
-        pool_size=_CONNECTIONS,
-        max_overflow=0,
-        pool_reset_on_return=None,
-        isolation_level="AUTOCOMMIT",
-        skip_autocommit_rollback=True,
-    )
-    event.listen(engine.sync_engine, "connect", _prepare)
-    return engine
+class _FileReader:
+    """Reads a SQLite file in threads of its own, a whole read at a time: through an asynchronous driver each of its
+    steps would be a way to another thread and back. Its connections need no transaction: beginning and ending one would
+    cost as much as the read."""
+
+    def __init__(self, place: FilePlace) -> None:
+        self._engine = create_engine(
+            URL.create("sqlite", database=str(place.path)),
+            pool_size=_CONNECTIONS,
+            max_overflow=0,
+            pool_reset_on_return=None,
+            isolation_level="AUTOCOMMIT",
+            skip_autocommit_rollback=True,
+        )
+        event.listen(self._engine, "connect", _prepare)
+        self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="storage-reader")
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, work)
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self._close)
+
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        with self._engine.connect() as connection:
+            return work(connection)
+
+    def _close(self) -> None:
+        self._threads.shutdown()
+        self._engine.dispose()
 
 
 def _engine(place: Place) -> AsyncEngine:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Executable, bindparam, delete, func, insert, literal, select, update
+from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.storage.conversations import append_entries
@@ -94,11 +95,9 @@ class ResponseStore:
                 change += await append_entries(connection, response.conversation, [*given, *made], stamp)
         self._retention.bytes += change
 
-    @whole
     async def find(self, owner: str, response_id: str) -> KeptResponse | None:
-        async with self.database.reading() as connection:
-            wanted = select(*_COLUMNS).where(RESPONSES.c.id == response_id, RESPONSES.c.owner == owner)
-            row = (await connection.execute(wanted)).one_or_none()
+        wanted = select(*_COLUMNS).where(RESPONSES.c.id == response_id, RESPONSES.c.owner == owner)
+        row = await self.database.read(lambda connection: connection.execute(wanted).one_or_none())
         return None if row is None else KeptResponse(**row._mapping)
 
     @whole
@@ -113,66 +112,51 @@ class ResponseStore:
         self._retention.bytes -= size
         return True
 
-    @whole
-    async def given_items(self, response_id: str, page: Page) -> PageOf:
-        """A page of what the response was given itself. Raises InvalidRequest for a cursor that is not there."""
-        async with self.database.reading() as connection:
-            wanted = (ITEMS.c.response == response_id) & ITEMS.c.made.is_(False)
-            return await page_of_items(connection, ITEMS, wanted, page)
+    async def given_items(self, owner: str, response_id: str, page: Page) -> PageOf | None:
+        """A page of what the response was given itself; None: there is no such response.
 
-    @whole
+        Raises InvalidRequest for a cursor that is not there.
+        """
+        own = select(RESPONSES.c.id).where(RESPONSES.c.id == response_id, RESPONSES.c.owner == owner)
+        wanted = (ITEMS.c.response == response_id) & ITEMS.c.made.is_(False)
+
+        def read(connection: Connection) -> PageOf | None:
+            if connection.execute(own).first() is None:
+                return None
+            return page_of_items(connection, ITEMS, wanted, page)
+
+        return await self.database.read(read)
+
     async def made_items(self, response_id: str) -> list[KeptItem]:
         """What the response made, as a later turn needs it."""
-        async with self.database.reading() as connection:
-            wanted = select(ITEMS.c.item, ITEMS.c.raw).where(ITEMS.c.response == response_id, ITEMS.c.made)
-            return [KeptItem(*row) for row in await connection.execute(wanted.order_by(ITEMS.c.position))]
+        wanted = select(ITEMS.c.item, ITEMS.c.raw).where(ITEMS.c.response == response_id, ITEMS.c.made)
+        query = wanted.order_by(ITEMS.c.position)
+        return await self.database.read(lambda connection: [KeptItem(*row) for row in connection.execute(query)])
 
     @whole
     async def chain(self, owner: str, response_id: str) -> Chain | None:
         """None: there is no such response."""
-        async with self.database.reading() as connection:
-            steps = (await connection.execute(_WALK_BACK, {"from_id": response_id, "of_owner": owner})).all()
-            if not steps:
-                return None
-            ids = [step.id for step in reversed(steps)]
-            # By id, in a statement of its own: joined to the walk back, SQLite would read the whole table.
-            wanted = select(ITEMS.c.response, ITEMS.c.item, ITEMS.c.raw).where(ITEMS.c.response.in_(ids))
-            of_each: dict[str, list[KeptItem]] = {one: [] for one in ids}
-            for response, item, raw in await connection.execute(wanted.order_by(ITEMS.c.response, ITEMS.c.position)):
-                of_each[response].append(KeptItem(item, raw))
-        items = [item for one in ids for item in of_each[one]]
-        await self._touch([step.id for step in steps])
-        return Chain(steps[0].status, items, steps[-1].parent)
+        found = await self.database.read(lambda connection: _read_chain(connection, owner, response_id))
+        if found is None:
+            return None
+        chain, ids = found
+        await self._touch(ids)
+        return chain
 
-    @whole
     async def find_items(self, owner: str, item_ids: Iterable[str]) -> Mapping[str, bytes]:
         """Items of any response or conversation of the owner, by id."""
         ids = list(item_ids)
-        found: dict[str, bytes] = {}
-        if not ids:
-            return found
-        async with self.database.reading() as connection:
-            for items, parent, key in ((ENTRIES, CONVERSATIONS, "conversation"), (ITEMS, RESPONSES, "response")):
-                wanted = (
-                    select(items.c.item, items.c.raw)
-                    .join(parent, parent.c.id == items.c[key])
-                    .where(items.c.item.in_(ids), parent.c.owner == owner)
-                    .order_by(parent.c.created)
-                )
-                found.update([(item, raw) for item, raw in await connection.execute(wanted)])
-        return found
+        return await self.database.read(lambda connection: _read_items(connection, owner, ids)) if ids else {}
 
-    @whole
     async def events(self, response_id: str, after: int, limit: int) -> list[KeptEvent]:
         """Events with a number above `after`, in order."""
-        async with self.database.reading() as connection:
-            wanted = (
-                select(EVENTS.c.number, EVENTS.c.name, EVENTS.c.data)
-                .where(EVENTS.c.response == response_id, EVENTS.c.number > after)
-                .order_by(EVENTS.c.number)
-                .limit(limit)
-            )
-            return [KeptEvent(*row) for row in await connection.execute(wanted)]
+        wanted = (
+            select(EVENTS.c.number, EVENTS.c.name, EVENTS.c.data)
+            .where(EVENTS.c.response == response_id, EVENTS.c.number > after)
+            .order_by(EVENTS.c.number)
+            .limit(limit)
+        )
+        return await self.database.read(lambda connection: [KeptEvent(*row) for row in connection.execute(wanted)])
 
     @whole
     async def advance(self, advances: Sequence[Advance], lease_until: float) -> frozenset[str]:
@@ -199,12 +183,11 @@ class ResponseStore:
             running = RESPONSES.c.id.in_(response_ids) & RESPONSES.c.lease_until.is_not(None)
             await connection.execute(update(RESPONSES).where(running).values(lease_until=lease_until))
 
-    @whole
     async def running(self) -> list[tuple[KeptResponse, float]]:
         """The responses that are being made, with the end of their lease."""
-        async with self.database.reading() as connection:
-            wanted = select(*_COLUMNS, RESPONSES.c.lease_until).where(RESPONSES.c.lease_until.is_not(None))
-            rows = [dict(row._mapping) for row in await connection.execute(wanted)]
+        wanted = select(*_COLUMNS, RESPONSES.c.lease_until).where(RESPONSES.c.lease_until.is_not(None))
+        found = await self.database.read(lambda connection: connection.execute(wanted).all())
+        rows = [dict(row._mapping) for row in found]
         return [(KeptResponse(**row), lease_until) for row in rows for lease_until in (row.pop("lease_until"),)]
 
     async def _advance(self, connection: AsyncConnection, advance: Advance, lease_until: float) -> int | None:
@@ -260,12 +243,39 @@ class ResponseStore:
     async def _touch(self, response_ids: Sequence[str]) -> None:
         """They are used, so they stay."""
         stamp = self._retention.stamp()
-        async with self.database.reading() as connection:
-            old = select(RESPONSES.c.id).where(RESPONSES.c.id.in_(response_ids), RESPONSES.c.used < stamp - _TOUCH_US)
-            ids = list((await connection.execute(old)).scalars())
+        old = select(RESPONSES.c.id).where(RESPONSES.c.id.in_(response_ids), RESPONSES.c.used < stamp - _TOUCH_US)
+        ids = await self.database.read(lambda connection: list(connection.execute(old).scalars()))
         if ids:
             async with self.database.writing() as connection:
                 await connection.execute(update(RESPONSES).where(RESPONSES.c.id.in_(ids)).values(used=stamp))
+
+
+def _read_chain(connection: Connection, owner: str, response_id: str) -> tuple[Chain, list[str]] | None:
+    """The chain, and the ids of its responses."""
+    steps = connection.execute(_WALK_BACK, {"from_id": response_id, "of_owner": owner}).all()
+    if not steps:
+        return None
+    ids = [step.id for step in reversed(steps)]
+    # By id, in a statement of its own: joined to the walk back, SQLite would read the whole table.
+    wanted = select(ITEMS.c.response, ITEMS.c.item, ITEMS.c.raw).where(ITEMS.c.response.in_(ids))
+    of_each: dict[str, list[KeptItem]] = {one: [] for one in ids}
+    for response, item, raw in connection.execute(wanted.order_by(ITEMS.c.response, ITEMS.c.position)):
+        of_each[response].append(KeptItem(item, raw))
+    items = [item for one in ids for item in of_each[one]]
+    return Chain(steps[0].status, items, steps[-1].parent), ids
+
+
+def _read_items(connection: Connection, owner: str, ids: Sequence[str]) -> Mapping[str, bytes]:
+    found: dict[str, bytes] = {}
+    for items, parent, key in ((ENTRIES, CONVERSATIONS, "conversation"), (ITEMS, RESPONSES, "response")):
+        wanted = (
+            select(items.c.item, items.c.raw)
+            .join(parent, parent.c.id == items.c[key])
+            .where(items.c.item.in_(ids), parent.c.owner == owner)
+            .order_by(parent.c.created)
+        )
+        found.update([(item, raw) for item, raw in connection.execute(wanted)])
+    return found
 
 
 def _size_of_events(events: Sequence[KeptEvent]) -> int:

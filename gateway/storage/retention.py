@@ -38,11 +38,10 @@ class Retention:
     @whole
     async def load(self) -> None:
         """Counts anew, since other processes may write as well."""
-        async with self.database.reading() as connection:
-            total = 0
-            for table in _TABLES:
-                total += int((await connection.execute(select(func.coalesce(func.sum(table.c.bytes), 0)))).scalar_one())
-        self.bytes = total
+        sums = [select(func.coalesce(func.sum(table.c.bytes), 0)) for table in _TABLES]
+        self.bytes = await self.database.read(
+            lambda connection: sum(int(connection.execute(one).scalar_one()) for one in sums)
+        )
 
     async def make_room(self, connection: AsyncConnection, added: int, *, for_id: str) -> int:
         """What the bytes change by, once the transaction that adds `added` to `for_id` is committed. Raises NotReady

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Table, insert, select
+from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.canonical.errors import InvalidRequest
@@ -28,16 +29,16 @@ async def add_items(
         await connection.execute(insert(table), rows)
 
 
-async def page_of_items(connection: AsyncConnection, table: Table, wanted: ColumnElement[bool], page: Page) -> PageOf:
+def page_of_items(connection: Connection, table: Table, wanted: ColumnElement[bool], page: Page) -> PageOf:
     """Items of the rows that `wanted` names. Raises InvalidRequest for a cursor that is not among them."""
     position = table.c.position
     query = select(table.c.item, table.c.raw).where(wanted)
     if page.after is not None:
         cursor = select(position).where(wanted, table.c.item == page.after).order_by(position).limit(1)
-        found = (await connection.execute(cursor)).scalar_one_or_none()
+        found = connection.execute(cursor).scalar_one_or_none()
         if found is None:
             raise InvalidRequest(f"after: there is no item '{page.after[:100]}' here", param="after")
         query = query.where(position < found if page.descending else position > found)
     query = query.order_by(position.desc() if page.descending else position).limit(page.limit + 1)
-    items = [KeptItem(*row) for row in await connection.execute(query)]
+    items = [KeptItem(*row) for row in connection.execute(query)]
     return PageOf(items[: page.limit], len(items) > page.limit)

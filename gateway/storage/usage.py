@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from sqlalchemy import ColumnElement, Integer, cast, delete, func, insert, literal_column, select, text
+from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.storage.database import Database, whole
@@ -22,6 +23,7 @@ HOURS_KEPT_S = 400 * 86_400.0
 _HOUR_S = 3600
 _DAY_S = 86_400
 _DROP_EVERY_S = 60.0
+_GROUPS_AT_ONCE = 16
 
 _SUMS = (
     "attempts",
@@ -69,14 +71,17 @@ class UsageStore:
         """The newest ones of that time, newest first. `key` None: of all keys."""
         wanted = (USAGE_GROUPS.c.last >= since) & (USAGE_GROUPS.c.first < until)
         query = select(USAGE_GROUPS.c.rows).where(wanted).order_by(USAGE_GROUPS.c.number.desc())
-        found: list[UsageRow] = []
-        async with self.database.reading() as connection:
-            async for (raw,) in await connection.stream(query):
+
+        def newest(connection: Connection) -> list[UsageRow]:
+            found: list[UsageRow] = []
+            for (raw,) in connection.execution_options(yield_per=_GROUPS_AT_ONCE).execute(query):
                 rows = (row for row in reversed(_ROWS.decode(raw)) if since <= row.at < until)
                 found += [row for row in rows if key is None or row.key == key]
                 if len(found) >= limit:
                     break
-        return found[:limit]
+            return found[:limit]
+
+        return await self.database.read(newest)
 
     async def spent(self, since: int, *, key: str | None = None, model: str | None = None) -> Sequence[tuple[str, int]]:
         """Billionths of a dollar since the beginning of an hour, by model. None: of all keys, of all models."""
@@ -86,9 +91,9 @@ class UsageStore:
         if model is not None:
             wanted &= USAGE_HOURS.c.model == model
         total = cast(func.sum(USAGE_HOURS.c.cost_nano_usd), Integer)
-        async with self.database.reading() as connection:
-            rows = await connection.execute(select(USAGE_HOURS.c.model, total).where(wanted).group_by("model"))
-            return [(str(name), int(nano)) for name, nano in rows]
+        query = select(USAGE_HOURS.c.model, total).where(wanted).group_by("model")
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return [(str(name), int(nano)) for name, nano in rows]
 
     async def totals(
         self, groups: Sequence[GroupedBy], *, since: int, until: int, limit: int, where: Mapping[str, str]
@@ -105,8 +110,7 @@ class UsageStore:
         columns = [day if name == "day" else USAGE_HOURS.c[name] for name in groups]
         sums = [func.coalesce(func.sum(USAGE_HOURS.c[name]), 0).label(name) for name in _SUMS]
         query = select(*columns, *sums).where(wanted).group_by(*columns).order_by(*columns).limit(limit + 1)
-        async with self.database.reading() as connection:
-            rows = list(await connection.execute(query))
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
         found: list[dict[str, object]] = [
             {**dict(zip(groups, row, strict=False)), **dict(zip(_SUMS, map(int, row[len(groups) :]), strict=True))}
             for row in rows

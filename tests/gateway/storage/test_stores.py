@@ -102,14 +102,17 @@ class StoreContract:
 
     async def test_given_items_come_in_pages_in_both_orders(self, stores: Stores) -> None:
         await stores.responses.add(response(), items(*"abcde"), items("made"))
-        page = await stores.responses.given_items("r1", Page(limit=2))
-        assert ([one.id for one in page.items], page.has_more) == (["e", "d"], True)
-        page = await stores.responses.given_items("r1", Page(after="d", limit=3))
-        assert ([one.id for one in page.items], page.has_more) == (["c", "b", "a"], False)
-        page = await stores.responses.given_items("r1", Page(after="a", limit=3, descending=False))
-        assert ([one.id for one in page.items], page.has_more) == (["b", "c", "d"], True)
+        for page, expected, more in (
+            (Page(limit=2), "ed", True),
+            (Page(after="d", limit=3), "cba", False),
+            (Page(after="a", limit=3, descending=False), "bcd", True),
+        ):
+            found = await stores.responses.given_items("ann", "r1", page)
+            assert found is not None
+            assert ("".join(one.id for one in found.items), found.has_more) == (expected, more)
+        assert await stores.responses.given_items("bob", "r1", Page()) is None
         with pytest.raises(InvalidRequest) as caught:
-            await stores.responses.given_items("r1", Page(after="made"))
+            await stores.responses.given_items("ann", "r1", Page(after="made"))
         assert caught.value.param == "after"
 
     async def test_a_chain_is_everything_before_in_order_without_its_other_children(self, stores: Stores) -> None:

@@ -35,8 +35,8 @@ async def test_one_writes_all_it_has_while_the_other_one_writes_without_a_break(
             await write(calm)
         done.set()
         await asyncio.gather(*writers)
-    async with calm.reading() as connection:
-        rows = (await connection.execute(select(func.count()).select_from(USAGE_GROUPS))).scalar_one()
+    count = select(func.count()).select_from(USAGE_GROUPS)
+    rows = await calm.read(lambda connection: connection.execute(count).scalar_one())
     assert rows == 20 + next(written)
     await asyncio.gather(busy.aclose(), calm.aclose())
 
