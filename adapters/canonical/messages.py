@@ -33,6 +33,7 @@ __all__ = [
     "ToolResult",
     "Video",
     "joined_data",
+    "plain_parts",
     "text_of",
 ]
 
@@ -189,6 +190,20 @@ class Message(Struct, frozen=True, kw_only=True):
 def text_of(parts: tuple[Part, ...]) -> str:
     """The text of all Text parts, joined without a separator."""
     return "".join([part.text for part in parts if isinstance(part, Text)])
+
+
+def plain_parts(document: Document) -> "tuple[Text | File, ...] | None":
+    """A document for what knows texts and files alone: its title, context and text, or its context and the file.
+
+    None where it is to be cited, which those can't do.
+    """
+    if document.citations:
+        return None
+    if document.source is None:
+        told = [text for text in (document.title, document.context, document.text) if text]
+        return (Text(text="\n".join(told), cache=document.cache),)
+    context = (Text(text=document.context),) if document.context else ()
+    return (*context, File(source=document.source, filename=document.title, cache=document.cache))
 
 
 def joined_data(data: ProviderData | None, more: ProviderData | None) -> ProviderData | None:

@@ -25,6 +25,7 @@ from adapters.canonical.messages import (
     ToolCall,
     ToolResult,
     Video,
+    plain_parts,
 )
 from adapters.canonical.request import Request
 
@@ -73,8 +74,8 @@ def _message(message: Message, parts: tuple[Part, ...], provider: str) -> dict[s
         elif isinstance(part, Reasoning):
             if part.origin in (None, provider) and part.text:
                 content.append({"type": "thinking", "thinking": part.text})
-        elif (block := _block(part)) is not None:
-            content.append(block)
+        else:
+            content += _blocks(part)
     if message.name is not None and role == USER and content and content[0]["type"] == "text":
         content[0]["text"] = f"{message.name}: {content[0]['text']}"
     found: dict[str, Any] = {"role": role}
@@ -94,15 +95,15 @@ def _plain(content: list[dict[str, Any]]) -> Any:
     return content[0]["text"] if len(content) == 1 and content[0]["type"] == "text" else content
 
 
-def _block(part: Part) -> dict[str, Any] | None:
-    """None for what says nothing."""
+def _blocks(part: Part) -> list[dict[str, Any]]:
+    """None of them for what says nothing."""
     match part:
         case Text() | Refusal():
-            return {"type": "text", "text": part.text} if part.text else None
+            return [{"type": "text", "text": part.text}] if part.text else []
         case Image():
-            return {"type": "image_url", "image_url": _image(part)}
-        case Document() if part.text is not None and not part.citations:
-            return {"type": "text", "text": "\n".join([t for t in (part.title, part.context, part.text) if t])}
+            return [{"type": "image_url", "image_url": _image(part)}]
+        case Document() if (plain := plain_parts(part)) is not None:
+            return [block for inner in plain for block in _blocks(inner)]
         case Audio() | Video() | File() | Document() | Opaque() | Reasoning() | ToolCall() | ToolResult():
             kind = type(part).__name__.lower()
             raise UnsupportedParameter(f"{_PARAM}: Cohere takes no {kind} parts of this kind", param=_PARAM)

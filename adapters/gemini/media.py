@@ -3,10 +3,21 @@
 from typing import Any
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
-from adapters.canonical.messages import Audio, Document, File, Image, MediaSource, Part, ProviderData, Video
+from adapters.canonical.messages import (
+    Audio,
+    Document,
+    File,
+    Image,
+    MediaSource,
+    Part,
+    ProviderData,
+    Text,
+    Video,
+    plain_parts,
+)
 from adapters.inline_media import resolved
 
-__all__ = ["document_part", "media_part", "parse_media"]
+__all__ = ["document_parts", "media_part", "parse_media"]
 
 _BY_SUFFIX = {
     "png": "image/png",
@@ -60,13 +71,11 @@ def media_part(part: Image | Audio | Video | File) -> dict[str, Any]:
     return {"fileData": file if media_type is None else {"mimeType": media_type, **file}}
 
 
-def document_part(document: Document) -> dict[str, Any]:
-    if document.citations:
+def document_parts(document: Document) -> list[dict[str, Any]]:
+    plain = plain_parts(document)
+    if plain is None:
         raise UnsupportedParameter("messages: Gemini does not cite documents", param=_MESSAGES)
-    if document.text is None:
-        return media_part(File(source=document.source or MediaSource(), filename=document.title))
-    told = [text for text in (document.title, document.context, document.text) if text]
-    return {"text": "\n".join(told)}
+    return [{"text": part.text} if isinstance(part, Text) else media_part(part) for part in plain]
 
 
 def _type_of(part: Image | Audio | Video | File, source: MediaSource) -> str | None:

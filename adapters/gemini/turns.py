@@ -34,7 +34,7 @@ from adapters.canonical.messages import (
     Video,
 )
 from adapters.canonical.request import Request
-from adapters.gemini.media import document_part, media_part
+from adapters.gemini.media import document_parts, media_part
 from adapters.gemini.signatures import SKIPPED, Place, place_of, signature_in_chat, signs_next
 from adapters.gemini.thinking import is_third_generation
 from adapters.gemini.vocabulary import GEMINI, TOOL_NAMES
@@ -90,6 +90,9 @@ class _Writer:
                 thoughts, signature = self._thought(part, following)
                 yield part, thoughts
                 continue
+            if isinstance(part, Document):
+                yield part, [*document_parts(part)]
+                continue
             found = self._part(part)
             if found is None:
                 continue
@@ -133,11 +136,9 @@ class _Writer:
                 return self._result(part, self._called.get(part.call_id, ""))
             case Image() | Audio() | Video() | File():
                 found = media_part(part)
-            case Document():
-                found = document_part(part)
             case Opaque() if part.origin == GEMINI:
                 return orjson.Fragment(part.raw)
-            case Opaque() | Reasoning():
+            case Opaque() | Reasoning() | Document():
                 kind = type(part).__name__.lower()
                 raise UnsupportedParameter(f"messages: Gemini takes no {kind} parts of this kind", param="messages")
             case _:
@@ -152,7 +153,12 @@ class _Writer:
         if data is not None and data.origin == GEMINI:
             found.update({key: orjson.Fragment(raw) for key, raw in data.fields.items()})
         found.setdefault("response", _response(part))
-        media = [self._part(inner) for inner in part.parts if not isinstance(inner, Text | Refusal)]
+        media: list[Block | None] = []
+        for inner in part.parts:
+            if isinstance(inner, Document):
+                media += document_parts(inner)
+            elif not isinstance(inner, Text | Refusal):
+                media.append(self._part(inner))
         if media:
             found["parts"] = media
         return {"functionResponse": found}

@@ -25,6 +25,7 @@ from adapters.canonical.messages import (
     ToolCall,
     ToolResult,
     Video,
+    plain_parts,
 )
 from adapters.canonical.request import Request
 from adapters.inline_media import resolved
@@ -88,8 +89,9 @@ def _sort(part: Part, texts: list[str], images: list[str]) -> None:
         case Text() | Refusal():
             if part.text:
                 texts.append(part.text)
-        case Document() if part.text is not None and not part.citations:
-            texts.append("\n".join([text for text in (part.title, part.context, part.text) if text]))
+        case Document() if (plain := plain_parts(part)) is not None:
+            for inner in plain:
+                _sort(inner, texts, images)
         case Image():
             images.append(image_data(part))
         case Audio() | Video() | File() | Document() | Opaque() | Reasoning() | ToolCall() | ToolResult():

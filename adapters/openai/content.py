@@ -32,6 +32,7 @@ from adapters.canonical.messages import (
     ToolResult,
     Video,
     joined_data,
+    plain_parts,
 )
 from adapters.json_fields import JsonObject, decode_at
 from adapters.openai.signed_reasoning import parse_signed, placed
@@ -280,7 +281,12 @@ def _content(parts: Sequence[Part], *, empty: str | None) -> Any:
         only = parts[0]
         if isinstance(only, Text) and only.text and only.provider_data is None:
             return only.text
-    return [_part_object(part) for part in parts]
+    return [_part_object(plain) for part in parts for plain in _plain(part)]
+
+
+def _plain(part: Part) -> Sequence[Part]:
+    """A document as what chat has in its place."""
+    return (plain_parts(part) if isinstance(part, Document) else None) or (part,)
 
 
 def _part_object(part: Part) -> Any:
@@ -308,8 +314,6 @@ def _part_object(part: Part) -> Any:
             data = data_url(source, "") if typed else source.data
             file = {"file_id": source.file_id, "file_data": data, "filename": part.filename}
             found = {"type": "file", "file": {k: v for k, v in file.items() if v is not None}}
-        case Document() if part.text is not None:
-            found = {"type": "text", "text": part.text}
         case Opaque() if part.origin == CHAT:
             return orjson.Fragment(part.raw)
         case Opaque() | Document() | Reasoning() | ToolCall() | ToolResult():

@@ -14,7 +14,18 @@ from msgspec.structs import fields as struct_fields
 from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
-from adapters.canonical.messages import USER, Message, Opaque, Part, ProviderData, Reasoning, Text, ToolResult
+from adapters.canonical.messages import (
+    USER,
+    Document,
+    File,
+    Message,
+    Opaque,
+    Part,
+    ProviderData,
+    Reasoning,
+    Text,
+    ToolResult,
+)
 from adapters.canonical.request import (
     AUTO,
     EXPRESSIBLE_FIELDS,
@@ -243,6 +254,8 @@ def _refused(parts: tuple[Part, ...], capabilities: Capabilities) -> Part | None
         if type(part) not in capabilities.parts:
             return part
         if type(part) is Opaque and part.origin not in capabilities.forwards:
+            return part
+        if type(part) is Document and part.source is not None and File not in capabilities.parts:
             return part
         if type(part) is ToolResult and (inner := _refused(part.parts, capabilities)) is not None:
             return inner

@@ -190,6 +190,8 @@ class Router:
                 if route.shadow is not None and not progress.tags:
                     self.shadows.copy(route.shadow, request, spell, progress)
                 return call, batch
+            except UnsupportedParameter as error:
+                attempts.lacks(call.attempt, error)
             except GatewayError as error:
                 shorter = shortened(request) if isinstance(error, ContextOverflow) else None
                 if shorter is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from adapters.canonical.messages import (
     Audio,
+    Document,
     File,
     Image,
     Opaque,
@@ -93,7 +94,7 @@ _OPENAI_NAMES = NameRule(first="a-zA-Z0-9_-", allowed="a-zA-Z0-9_-", max_length=
 _OPENAI_QUIRKS = Quirks(limit_field="max_completion_tokens", tool_names=_OPENAI_NAMES, cache_field=BREAKPOINT)
 _END_MARKS = ("<|eot_id|>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>", "</s>", "<end_of_turn>")
 """Of the open models' templates: hosts that decode special tokens leave them at the end of answers."""
-_TEXT_PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, ToolCall, ToolResult))
+_TEXT_PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, ToolCall, ToolResult, Document))
 _TEXT_AND_IMAGES: frozenset[type[Part]] = _TEXT_PARTS | frozenset((Image,))
 _TEXT_AND_REASONING: frozenset[type[Part]] = _TEXT_PARTS | frozenset((Reasoning,))
 _OPENAI_PARTS: frozenset[type[Part]] = _TEXT_AND_IMAGES | frozenset((Audio, File))

@@ -26,6 +26,7 @@ from adapters.canonical.messages import (
     ToolCall,
     ToolResult,
     Video,
+    plain_parts,
 )
 from adapters.json_fields import JsonObject
 from adapters.openai.content import cache_hint, data_url
@@ -104,7 +105,12 @@ def own_fields(found: JsonObject) -> ProviderData | None:
 
 def content_objects(parts: Sequence[Part], *, output: bool) -> list[dict[str, Any]]:
     """`output`: what the model itself said, rather than what it was given."""
-    return [_part_object(part, output=output) for part in parts]
+    return [_part_object(plain, output=output) for part in parts for plain in _plain(part)]
+
+
+def _plain(part: Part) -> Sequence[Part]:
+    """A document as what this API has in its place."""
+    return (plain_parts(part) if isinstance(part, Document) else None) or (part,)
 
 
 def _part_object(part: Part, *, output: bool) -> dict[str, Any]:
@@ -133,12 +139,6 @@ def _part_object(part: Part, *, output: bool) -> dict[str, Any]:
         case Audio() if not output and part.source.data is not None:
             audio = {"data": part.source.data, "format": part.format}
             found = {"type": "input_audio", "input_audio": {k: v for k, v in audio.items() if v is not None}}
-        case Document() if not output and part.text is not None:
-            found = {"type": "input_text", "text": part.text}
-        case Document() if not output and part.source is not None:
-            found = {"type": "input_file", **_file_fields(part.source)}
-            if part.title is not None:
-                found["filename"] = part.title
         case Image() | File() | Audio() | Document() | Video() | Opaque() | Reasoning() | ToolCall() | ToolResult():
             kind = type(part).__name__
             raise UnsupportedParameter(f"input: a part of kind {kind} has no place here", param="input")

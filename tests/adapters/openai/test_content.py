@@ -248,7 +248,16 @@ def test_parts_that_chat_spells_otherwise_are_translated() -> None:
     assert sent_of(image, role=USER)["content"] == [
         {"type": "image_url", "image_url": {"url": "data:image/webp;base64,AA"}}
     ]
-    assert sent_of(Document(text="d"), role=USER)["content"] == [{"type": "text", "text": "d"}]
+    assert sent_of(Document(text="d", title="T", context="C"), role=USER)["content"] == [
+        {"type": "text", "text": "T\nC\nd"}
+    ]
+    paper = Document(source=MediaSource(data="AA", media_type="application/pdf"), title="T", context="C")
+    assert sent_of(paper, role=USER)["content"] == [
+        {"type": "text", "text": "C"},
+        {"type": "file", "file": {"file_data": "data:application/pdf;base64,AA", "filename": "T"}},
+    ]
+    with pytest.raises(UnsupportedParameter, match="Document"):
+        sent_of(Document(text="d", citations=True), role=USER)
     thoughts = sent_of(Reasoning(text="a"), Reasoning(summary=("b", "c")), Text(text="x"))
     assert thoughts == {"role": "assistant", "reasoning_content": "abc", "content": "x"}
 

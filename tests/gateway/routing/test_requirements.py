@@ -6,6 +6,8 @@ from msgspec.structs import fields as struct_fields
 
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.messages import (
+    Document,
+    File,
     Image,
     MediaSource,
     Message,
@@ -276,3 +278,15 @@ def test_keywords_that_a_target_does_not_enforce_are_named_with_their_place() ->
     tag = OutputFormat(kind="structural_tag", schema=b'{"format":{"type":"any_text"}}')
     lacking = Capabilities(fields=EXPRESSIBLE_FIELDS, schema_lacks={"format": ()})
     assert fitted(request(output_format=tag), lacking).dropped == ()
+
+
+def test_a_document_that_is_a_file_needs_a_target_that_takes_files() -> None:
+    paper = Document(source=MediaSource(data="AA", media_type="application/pdf"))
+    texts = Capabilities(fields=EXPRESSIBLE_FIELDS, parts=frozenset((Text, Document)))
+    asked = request(messages=(Message(role="user", parts=(paper,)),))
+    with pytest.raises(UnsupportedParameter, match="document parts"):
+        fitted(asked, texts)
+    files = Capabilities(fields=EXPRESSIBLE_FIELDS, parts=frozenset((Text, Document, File)))
+    assert fitted(asked, files).request == asked
+    told = request(messages=(Message(role="user", parts=(Document(text="x"),)),))
+    assert fitted(told, texts).request == told

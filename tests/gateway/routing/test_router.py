@@ -308,3 +308,13 @@ async def test_a_slow_reader_is_told_that_the_deadline_passed_and_is_not_interru
     with pytest.raises(UpstreamTimeout):
         await read_slowly()
     assert read == [[text("one")]]
+
+
+async def test_a_target_that_turns_out_to_lack_what_is_asked_is_passed_over() -> None:
+    lacking = scripted("picky", [UnsupportedParameter("messages: no images by address", param="messages")])
+    progress = Progress()
+    assert await run(router_for(lacking, scripted("able", GOOD)), progress=progress) == "good"
+    assert [target.label for target, _ in progress.passed_over] == ["picky/m"]
+    alone = scripted("picky", [UnsupportedParameter("messages: no images by address", param="messages")])
+    with pytest.raises(UnsupportedParameter, match="by address"):
+        await run(router_for(alone))
