@@ -1,19 +1,22 @@
 """What computes a step: the seam between the engine and a device.
 
 An executor owns one KV pool and the way through a model's weights. It knows token ids and blocks; what is done with the
-logits (sampling, scoring) is the runner's business. `torch_executor` is the reference and the twin of every other.
+logits (masks, scoring) is the runner's business. `torch_executor` is the reference and the twin of every other.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
+from local_engine.errors import GenerationFailed
+from local_engine.generation import TokenOutput
+from local_engine.sampler import SamplerRow
 from local_engine.scheduler import Chunk
 
-__all__ = ["Ahead", "Draw", "Executor", "LaunchedStep", "StepRows"]
+__all__ = ["Ahead", "Executor", "LaunchedStep", "StepRows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,35 +31,21 @@ class StepRows:
     first_row: tuple[int, ...]
 
 
-class Draw(NamedTuple):
-    """How the token after a chunk is chosen, where its logits and these numbers are all it takes: see `SamplingParams`.
-
-    seed, position: what its noise is a function of. temperature: 0 is greedy.
-    """
-
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    seed: int
-    position: int
-
-
 class LaunchedStep(Protocol):
     """A step on its way."""
 
-    def fetch(self) -> Mapping[Chunk, int | None]:
-        """The drawn tokens; None where logits are not finite numbers. Waits. Raises what the device raises."""
+    def fetch(self) -> Mapping[Chunk, TokenOutput | GenerationFailed]:
+        """The drawn tokens, as `Executor.sample` gives them. Waits. Raises what the device raises."""
 
 
 class Ahead(Protocol):
     """Steps that are launched before the tokens of the one before are known to the host."""
 
-    def launch(self, chunks: SequenceOf[Chunk], draws: Mapping[Chunk, Draw]) -> LaunchedStep:
+    def launch(self, chunks: SequenceOf[Chunk], draws: Mapping[Chunk, SamplerRow]) -> LaunchedStep:
         """Starts computing the chunks, as `Executor.forward` does, and drawing the tokens after those in `draws`.
 
         Where a chunk's token is PENDING, it is the one that the launch before draws for the chunk's sequence. Reads
-        sequences and draws before it returns, and does not wait for the device.
+        sequences before it returns, and does not wait for the device.
         """
 
 
@@ -83,6 +72,9 @@ class Executor(Protocol):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Of rows of `StepRows.hidden`: [R, hidden_size] -> [R, V] float32, the caller's to overwrite."""
+
+    def sample(self, logits: Tensor, rows: SequenceOf[SamplerRow]) -> list[TokenOutput | GenerationFailed]:
+        """The next token of each row of logits [B, V] float32, which may be overwritten: see `sampler.sample`."""
 
     def close(self) -> None:
         """Gives the KV pool and the threads back, though others still hold the executor. Nothing is called after it."""

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import torch
 
 from local_engine.errors import GenerationFailed
-from local_engine.executor import Ahead, Draw, LaunchedStep
+from local_engine.executor import Ahead, LaunchedStep
 from local_engine.generation import TokenOutput
 from local_engine.runner import StepResult
-from local_engine.sampler import top_p_at
+from local_engine.sampler import SamplerRow
 from local_engine.scheduler import Chunk, Scheduler
-from local_engine.sequence import Sequence
 
 __all__ = ["Pipeline"]
 
@@ -72,7 +71,8 @@ class Pipeline:
 
     @torch.inference_mode()
     def _launch(self, chunks: list[Chunk]) -> _Flight:
-        draws = {chunk: _draw_after(chunk.sequence) for chunk in chunks if chunk.reaches_end}
+        ends = [chunk for chunk in chunks if chunk.reaches_end]
+        draws = {chunk: SamplerRow(chunk.sequence, ahead=chunk.sequence.num_pending) for chunk in ends}
         epochs = [chunk.sequence.epoch for chunk in chunks]
         return _Flight(self._ahead.launch(chunks, draws), chunks, epochs, frozenset(draws))
 
@@ -99,20 +99,7 @@ class Pipeline:
                 sequence.num_computed = chunk.start
 
 
-def _draw_after(sequence: Sequence) -> Draw:
-    sampling = sequence.request.sampling
-    position = sequence.num_generated + sequence.num_pending
-    return Draw(
-        temperature=0.0 if sampling.greedy else sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=top_p_at(sampling, position),
-        min_p=sampling.min_p,
-        seed=sequence.seed,
-        position=position,
-    )
-
-
-def _result(token_id: int | None) -> StepResult:
-    if token_id is None:
-        return StepResult(failure=GenerationFailed("the model's logits are not finite numbers"))
-    return StepResult(tokens=(TokenOutput(token_id, None, ()),))
+def _result(outcome: TokenOutput | GenerationFailed) -> StepResult:
+    if isinstance(outcome, GenerationFailed):
+        return StepResult(failure=outcome)
+    return StepResult(tokens=(outcome,))

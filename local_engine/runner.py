@@ -19,7 +19,7 @@ from local_engine.errors import GenerationFailed
 from local_engine.executor import Executor
 from local_engine.generation import TokenOutput
 from local_engine.logit_rows import copied_rows, joined_rows
-from local_engine.sampler import Candidate, SamplerRow, candidates, sample, score
+from local_engine.sampler import Candidate, SamplerRow, candidates, score
 from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 
@@ -140,7 +140,7 @@ class Runner:
                 for one in sampled
                 for count in range(len(one.draft) + 1)
             ]
-            tokens = iter(sample(_rows_of(logits, sampled), rows))
+            tokens = iter(self._executor.sample(_rows_of(logits, sampled), rows))
             for one in sampled:
                 results[one.sequence] = _accepted([next(tokens) for _ in range(len(one.draft) + 1)], one.draft)
         searched = [one for one in asked if one.sequence not in results]

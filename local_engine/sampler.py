@@ -28,6 +28,7 @@ __all__ = [
     "Candidate",
     "SamplerRow",
     "candidates",
+    "failure_of",
     "forbidden_ids",
     "sample",
     "score",
@@ -45,11 +46,13 @@ class SamplerRow(NamedTuple):
     """What a row of logits is the next token of: a sequence, and tokens drafted to follow it up to this row.
 
     mask: which tokens may come, as `TokenMask.fill` writes it. None: any.
+    ahead: tokens before this row's that only the device knows yet; those of the sequence go before them.
     """
 
     sequence: Sequence
     draft: tuple[int, ...] = ()
     mask: npt.NDArray[np.uint32] | None = None
+    ahead: int = 0
 
     @property
     def sampling(self) -> SamplingParams:
@@ -58,7 +61,7 @@ class SamplerRow(NamedTuple):
     @property
     def position(self) -> int:
         """Tokens of the answer before this row's."""
-        return self.sequence.num_generated + len(self.draft)
+        return self.sequence.num_generated + len(self.draft) + self.ahead
 
     def tail(self, count: int) -> tuple[int, ...]:
         """The last `count` tokens of the answer before this row's; fewer if there are no more."""
@@ -94,7 +97,7 @@ def sample(logits: Tensor, rows: SequenceOf[SamplerRow]) -> list[TokenOutput | G
         choice[drawn] = _draw(own, [rows[row] for row in drawn])
     tokens = choice.tolist()
     outputs: list[TokenOutput | GenerationFailed] = [
-        TokenOutput(token_id, None, ()) if sound[row] and open_rows[row] else _failure(sound=sound[row])
+        TokenOutput(token_id, None, ()) if sound[row] and open_rows[row] else failure_of(sound=sound[row])
         for row, token_id in enumerate(tokens)
     ]
     if logprobs is not None:
@@ -131,7 +134,7 @@ def candidates(
             if value > -math.inf
         ]
         if not sound[row] or not kept:
-            found.append(_failure(sound=sound[row]))
+            found.append(failure_of(sound=sound[row]))
             continue
         # Equal values in the order of token ids, whatever order the device finds them in.
         kept.sort(key=lambda candidate: (-candidate.logprob, candidate.token.token_id))
@@ -139,7 +142,8 @@ def candidates(
     return found
 
 
-def _failure(*, sound: bool) -> GenerationFailed:
+def failure_of(*, sound: bool) -> GenerationFailed:
+    """Of a row for which no token could be chosen. sound: its logits were numbers."""
     if sound:
         return GenerationFailed("no token may be generated under the request's masks")
     return GenerationFailed("the model's logits are not finite numbers")

@@ -156,20 +156,14 @@ class SamplingParams:
 
     @property
     def needs_host(self) -> bool:
-        """The choice takes more than the logits and the token's place, or tells more than the token."""
+        """A device alone cannot make one token after the other: the host decides, or hears of more than the token."""
         return (
-            self.repetition_penalty != 1.0
-            or self.presence_penalty != 0.0
-            or self.frequency_penalty != 0.0
-            or self.min_tokens > 0
-            or self.typical_p < 1.0
-            or self.logprobs is not None
+            self.typical_p < 1.0
             or self.prompt_logprobs is not None
-            or self.allowed_token_ids is not None
             or self.context_logits
             or self.beam_search
             or self.width > 1
-            or bool(self.logit_bias or self.bad_words)
+            or bool(self.logprob_token_ids or self.phrases)
         )
 
     @property

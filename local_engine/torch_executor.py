@@ -7,11 +7,14 @@ from torch import Tensor
 
 from local_engine.batch import adapter_rows, build_batch, place_images
 from local_engine.config import EngineConfig
+from local_engine.errors import GenerationFailed
 from local_engine.executor import Ahead, StepRows
+from local_engine.generation import TokenOutput
 from local_engine.gpu_memory import kv_pool_bytes
 from local_engine.kv_pool import KvPool
 from local_engine.layers.lora import LoraSites
 from local_engine.models.model import Model
+from local_engine.sampler import SamplerRow, sample
 from local_engine.scheduler import Chunk
 
 __all__ = ["TorchExecutor"]
@@ -50,6 +53,10 @@ class TorchExecutor:
     def logits(self, hidden: Tensor) -> Tensor:
         """See `Executor.logits`."""
         return self._model.logits(hidden)
+
+    def sample(self, logits: Tensor, rows: SequenceOf[SamplerRow]) -> list[TokenOutput | GenerationFailed]:
+        """See `Executor.sample`."""
+        return sample(logits, rows)
 
     def close(self) -> None:
         """See `Executor.close`."""

@@ -83,7 +83,7 @@ def _triton() -> Kernels:
     from local_engine.kernels.triton.rope_kv_write import rope_kv_write
 
     return Kernels(
-        add_rms_norm, gated_activation, rope_kv_write, paged_decode, paged_prefill, choices=_choices("triton")
+        add_rms_norm, gated_activation, rope_kv_write, paged_decode, paged_prefill, True, choices=_choices("triton")
     )
 
 
@@ -148,10 +148,11 @@ def _twins() -> Kernels:
         rope_kv_write_twin,
         paged_decode,
         paged_prefill,
+        False,
         choices=_choices("torch"),
     )
 
 
 def _choices(implementation: str) -> tuple[Choice, ...]:
-    fused = ("add_rms_norm", "gated_activation", "rope_kv_write", "paged_decode", "paged_prefill")
+    fused = ("add_rms_norm", "gated_activation", "rope_kv_write", "paged_decode", "paged_prefill", "sampling")
     return (*(Choice(operation, implementation) for operation in fused), *_TORCHS_OWN)

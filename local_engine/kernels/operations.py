@@ -97,11 +97,15 @@ class PagedPrefill(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """One implementation of each. choices: the same in words, with what torch computes beside them."""
+    """One implementation of each. fused_sampler: tokens are drawn by kernels too, else by the reference sampler.
+
+    choices: the same in words, with what torch computes beside them.
+    """
 
     add_rms_norm: AddRmsNorm
     gated_activation: GatedActivation
     rope_kv_write: RopeKvWrite
     paged_decode: PagedDecode
     paged_prefill: PagedPrefill
+    fused_sampler: bool
     choices: tuple[Choice, ...]

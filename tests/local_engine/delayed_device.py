@@ -9,10 +9,10 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
 
 from local_engine.errors import GenerationFailed
-from local_engine.executor import Draw, Executor, StepRows
+from local_engine.executor import Executor, StepRows
+from local_engine.generation import TokenOutput
 from local_engine.loading.load import LoadedModel
 from local_engine.sampler import SamplerRow, sample
 from local_engine.scheduler import PENDING, Chunk
@@ -27,10 +27,12 @@ class _Step:
 
     device: "DelayedDevice"
     copies: dict[Chunk, Chunk]
-    draws: Mapping[Chunk, Draw]
-    tokens: dict[Chunk, int | None] | None = None
+    draws: Mapping[Chunk, SamplerRow]
+    places: Mapping[Chunk, int]
+    """Where in the answer the engine thinks that each drawn token stands."""
+    tokens: dict[Chunk, TokenOutput | GenerationFailed] | None = None
 
-    def fetch(self) -> Mapping[Chunk, int | None]:
+    def fetch(self) -> Mapping[Chunk, TokenOutput | GenerationFailed]:
         self.device.compute_up_to(self)
         assert self.tokens is not None
         return self.tokens
@@ -46,21 +48,23 @@ class DelayedDevice:
     blind_launches: int = 0
     """Launches with a token that the host did not know."""
     _queue: list[_Step] = field(default_factory=list)
-    _last: dict[Sequence, int | None] = field(default_factory=dict)
+    _last: dict[Sequence, TokenOutput | GenerationFailed] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.num_blocks = self.executor.num_blocks
-        self.logits = self.executor.logits
+        self.logits, self.sample = self.executor.logits, self.executor.sample
 
     @property
     def ahead(self) -> "DelayedDevice":
         return self
 
-    def launch(self, chunks: SequenceOf[Chunk], draws: Mapping[Chunk, Draw]) -> _Step:
+    def launch(self, chunks: SequenceOf[Chunk], draws: Mapping[Chunk, SamplerRow]) -> _Step:
         assert len(self._queue) <= 1  # one step may be under way when the next is launched, and no more
         self.launches += 1
         self.blind_launches += any(PENDING in chunk.tokens for chunk in chunks)
-        step = _Step(self, {chunk: _copied(chunk) for chunk in chunks}, dict(draws))
+        copies = {chunk: _copied(chunk) for chunk in chunks}
+        places = {chunk: row.position for chunk, row in draws.items()}
+        step = _Step(self, copies, {chunk: SamplerRow(copies[chunk].sequence) for chunk in draws}, places)
         self._queue.append(step)
         return step
 
@@ -92,25 +96,16 @@ class DelayedDevice:
         for chunk, copy in step.copies.items():
             if PENDING in copy.tokens:
                 known = self._last[chunk.sequence]
-                copy.sequence.tokens.append(0 if known is None else known)
+                copy.sequence.append(known.token_id if isinstance(known, TokenOutput) else 0)
         rows = self.executor.forward(list(step.copies.values()))
         firsts = zip(rows.chunks, rows.first_row, strict=True)
         last_rows = {chunk: row + chunk.stop - chunk.start - 1 for chunk, row in firsts}
         logits = self.executor.logits(rows.hidden[[last_rows[step.copies[chunk]] for chunk in step.draws]])
-        step.tokens = dict(zip(step.draws, self._drawn(step, logits), strict=True))
+        for chunk, row in step.draws.items():
+            assert step.places[chunk] == row.position
+        drawn = sample(logits, list(step.draws.values())) if step.draws else []
+        step.tokens = dict(zip(step.draws, drawn, strict=True))
         self._last = {chunk.sequence: token for chunk, token in step.tokens.items()}
-
-    def _drawn(self, step: _Step, logits: Tensor) -> list[int | None]:
-        rows = []
-        for chunk, draw in step.draws.items():
-            sequence = step.copies[chunk].sequence
-            sampling = sequence.request.sampling
-            assert draw.position == sequence.num_generated
-            assert draw.seed == sequence.seed
-            assert draw.temperature == (0.0 if sampling.greedy else sampling.temperature)
-            rows.append(SamplerRow(sequence))
-        found = sample(logits, rows) if rows else []
-        return [None if isinstance(token, GenerationFailed) else token.token_id for token in found]
 
 
 def _copied(chunk: Chunk) -> Chunk:

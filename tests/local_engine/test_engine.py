@@ -329,7 +329,7 @@ class RaisingExecutor:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self.num_blocks, self.ahead = executor.num_blocks, executor.ahead
+        self.num_blocks, self.ahead, self.sample = executor.num_blocks, executor.ahead, executor.sample
         self.logits, self.copy_blocks, self.close = executor.logits, executor.copy_blocks, executor.close
 
     def forward(self, chunks: SequenceOf[Chunk]) -> StepRows:

@@ -123,13 +123,9 @@ def test_a_paused_sequence_goes_on_where_it_was(tiny_model: LoadedModel) -> None
 
 def test_requests_that_need_the_host_run_step_by_step_beside_others(tiny_model: LoadedModel) -> None:
     def sampling(index: int) -> SamplingParams:
-        return [replace(GREEDY, max_tokens=30), replace(SEEDED, frequency_penalty=0.5), replace(GREEDY, logprobs=2)][
+        return [replace(GREEDY, max_tokens=30), replace(SEEDED, typical_p=0.5), replace(GREEDY, prompt_logprobs=2)][
             index % 3
         ]
-
-    def tops(outcomes: list[Outcome]) -> list[object]:
-        tokens = [token for outcome in outcomes for event in outcome for token in _output(event).tokens]
-        return [(token.token_id, [token_id for token_id, _ in token.top]) for token in tokens]
 
     expected = generate(Engine(tiny_model, small_config()), requests_of(sampling))
     ahead, devices = delayed(tiny_model)
@@ -139,8 +135,30 @@ def test_requests_that_need_the_host_run_step_by_step_beside_others(tiny_model: 
     rest = [engine.add(item) for item in requests_of(sampling)[1:]]
     outcomes = run(engine)
     mine = [event for events in begun for event in events] + outcomes[first]
-    assert tops([mine, *(outcomes[sequence] for sequence in rest)]) == tops(expected)
+    assert told([mine, *(outcomes[sequence] for sequence in rest)]) == told(expected)
     assert devices[0].launches > 8  # ahead before the others came, and again after they were gone
+
+
+def test_penalties_biases_and_logprobs_need_no_host(tiny_model: LoadedModel) -> None:
+    kinds = (
+        replace(SEEDED, repetition_penalty=1.3, frequency_penalty=0.5),
+        replace(GREEDY, presence_penalty=2.0, logprobs=3),
+        replace(SEEDED, logit_bias={5: 4.0, 9: -3.0}, min_tokens=6, stop_token_ids=(5, 20, 30, 40), logprobs=0),
+        replace(SEEDED, allowed_token_ids=tuple(range(60)), bad_words=((7,), (20,))),
+    )
+    requests = requests_of(lambda index: replace(kinds[index % 4], seed=index))
+    expected = generate(Engine(tiny_model, small_config()), requests)
+    ahead, devices = delayed(tiny_model)
+    found = generate(Engine(ahead, small_config()), requests)
+    assert ends(found) == ends(expected)
+    assert told(found) == told(expected)
+    assert devices[0].launches == devices[0].blind_launches + 1
+
+
+def told(outcomes: list[Outcome]) -> list[tuple[int, bool, list[int]]]:
+    """What is told of each token, but for logarithms, which a batch of another shape rounds otherwise."""
+    tokens = [token for outcome in outcomes for event in outcome for token in _output(event).tokens]
+    return [(token.token_id, token.logprob is None, [token_id for token_id, _ in token.top]) for token in tokens]
 
 
 def _output(event: object) -> StepOutput:

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from local_engine.config import EngineConfig
-from local_engine.errors import InvalidInput
+from local_engine.errors import GenerationFailed, InvalidInput
 from local_engine.executor import Ahead, StepRows
+from local_engine.generation import TokenOutput
 from local_engine.kernels.cpu.adapters import AdapterLayers
 from local_engine.kernels.cpu.decoder import PackedDecoder
 from local_engine.kernels.cpu.library import Library, StepStruct
 from local_engine.kernels.cpu.topology import physical_cores
+from local_engine.sampler import SamplerRow, sample
 from local_engine.scheduler import Chunk
 
 __all__ = ["CACHE_BYTES", "CpuExecutor"]
@@ -96,6 +98,10 @@ class CpuExecutor:
         logits = torch.empty(len(rows), self._vocab_size)
         self._library.logits(self._session, rows.data_ptr(), len(rows), logits.data_ptr())
         return logits
+
+    def sample(self, logits: Tensor, rows: SequenceOf[SamplerRow]) -> list[TokenOutput | GenerationFailed]:
+        """See `Executor.sample`."""
+        return sample(logits, rows)
 
     def close(self) -> None:
         """See `Executor.close`."""

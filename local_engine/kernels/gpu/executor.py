@@ -11,20 +11,24 @@ from torch import Tensor
 
 from local_engine.batch import adapter_rows
 from local_engine.config import EngineConfig
-from local_engine.executor import Draw, StepRows
+from local_engine.errors import GenerationFailed
+from local_engine.executor import StepRows
+from local_engine.generation import TokenOutput
 from local_engine.gpu_memory import kv_pool_bytes
 from local_engine.kernels.dispatch import DeviceFacts
 from local_engine.kernels.gpu.decoder import FusedDecoder, StepTensors
-from local_engine.kernels.gpu.draw import draw_tokens
 from local_engine.kernels.gpu.graphs import DecodeGraphs, ladder
 from local_engine.kernels.gpu.splits import SplitChoice
-from local_engine.kernels.gpu.step_rows import HostStep, host_step, step_tensors, table_width, to_device
+from local_engine.kernels.gpu.step_rows import HostStep, host_step, step_tensors, table_width
+from local_engine.kernels.gpu.step_sampler import DrawnRows, KernelSampler, ReferenceSampler, StepSampler
 from local_engine.kernels.gpu.warm_up import step_bytes
 from local_engine.kernels.tuning import Tuning
 from local_engine.kv_pool import KvPool
 from local_engine.layers.lora import LoraSites
+from local_engine.sampler import SamplerRow
 from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
+from local_engine.transfers import to_device
 
 __all__ = ["GpuExecutor"]
 
@@ -34,17 +38,13 @@ _LARGEST_GRAPH = 512
 
 @dataclass(frozen=True, slots=True)
 class _Launched:
-    """Implements `LaunchedStep`. tokens: on the host, there once `done` is."""
+    """Implements `LaunchedStep`. drawn: after each of the chunks; None where none reaches its end."""
 
     chunks: list[Chunk]
-    tokens: Tensor
-    done: torch.cuda.Event | None
+    drawn: DrawnRows | None
 
-    def fetch(self) -> Mapping[Chunk, int | None]:
-        if self.done is not None:
-            self.done.synchronize()
-        found = zip(self.chunks, self.tokens.tolist(), strict=True)
-        return {chunk: None if token_id < 0 else token_id for chunk, token_id in found}
+    def fetch(self) -> Mapping[Chunk, TokenOutput | GenerationFailed]:
+        return {} if self.drawn is None else dict(zip(self.chunks, self.drawn.fetch(), strict=True))
 
 
 class GpuExecutor:
@@ -67,6 +67,7 @@ class GpuExecutor:
         self._device = torch.device(config.device)
         self._block_size = config.block_size
         self._deterministic = config.deterministic
+        self._sampler = _sampler_for(model, config)
         self._drawn = torch.zeros(1, dtype=torch.int64, device=self._device)
         self._drawn_rows: dict[Sequence, int] = {}
         self._pool = KvPool(model.config, config, kv_pool_bytes(config, reserved_bytes=step_bytes(model, config)))
@@ -89,25 +90,20 @@ class GpuExecutor:
         hidden, _ = self._compute(step)
         return StepRows(hidden, step.chunks, step.first_row)
 
-    def launch(self, chunks: SequenceOf[Chunk], draws: Mapping[Chunk, Draw]) -> _Launched:
+    def launch(self, chunks: SequenceOf[Chunk], draws: Mapping[Chunk, SamplerRow]) -> _Launched:
         """See `Ahead.launch`."""
         step = self._host_step(chunks)
         _, normed = self._compute(step)
         placed = zip(step.chunks, step.first_row, strict=True)
         rows = {chunk: first + chunk.stop - chunk.start - 1 for chunk, first in placed if chunk in draws}
         self._drawn_rows = {chunk.sequence: row for row, chunk in enumerate(rows)}
-        if rows:
-            if len(rows) < len(normed):
-                normed = normed.index_select(0, to_device(np.array(list(rows.values())), self._device))
-            self._drawn = draw_tokens(self._model.logits(normed), [draws[chunk] for chunk in rows])
-        drawn = self._drawn[: len(rows)]
-        if self._device.type == "cpu":
-            return _Launched(list(rows), drawn, None)
-        tokens = torch.empty(len(rows), dtype=torch.int64, pin_memory=True)
-        tokens.copy_(drawn, non_blocking=True)
-        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        done.record()
-        return _Launched(list(rows), tokens, done)
+        if not rows:
+            return _Launched([], None)
+        if len(rows) < len(normed):
+            normed = normed.index_select(0, to_device(np.array(list(rows.values())), self._device))
+        drawn = self._sampler.draw(self._model.logits(normed), [draws[chunk] for chunk in rows])
+        self._drawn = drawn.token_ids
+        return _Launched(list(rows), drawn)
 
     def copy_blocks(self, pairs: SequenceOf[tuple[int, int]]) -> None:
         """See `Executor.copy_blocks`."""
@@ -116,6 +112,10 @@ class GpuExecutor:
     def logits(self, hidden: Tensor) -> Tensor:
         """See `Executor.logits`."""
         return self._model.logits(self._model.normed(hidden))
+
+    def sample(self, logits: Tensor, rows: SequenceOf[SamplerRow]) -> list[TokenOutput | GenerationFailed]:
+        """See `Executor.sample`."""
+        return self._sampler.draw(logits, rows).fetch()
 
     def close(self) -> None:
         """See `Executor.close`."""
@@ -160,3 +160,9 @@ class GpuExecutor:
         )
         graphs.record(recording)
         return graphs
+
+
+def _sampler_for(model: FusedDecoder, config: EngineConfig) -> StepSampler:
+    if not model.kernels.fused_sampler:
+        return ReferenceSampler()
+    return KernelSampler(model.config.vocab_size, slots=config.max_sequences, device=torch.device(config.device))

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from local_engine.kernels.gpu.decoder import StepTensors
-from local_engine.kernels.gpu.step_rows import HostStep, to_device, with_drawn
+from local_engine.kernels.gpu.step_rows import HostStep, with_drawn
+from local_engine.transfers import to_device
 
 __all__ = ["DecodeGraphs", "ladder"]
 

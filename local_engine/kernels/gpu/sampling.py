@@ -8,12 +8,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from local_engine.executor import Draw
-from local_engine.kernels.gpu.step_rows import to_device
 from local_engine.kernels.triton.sampling_rules import SAMPLING_RULE, SamplingTensors
 from local_engine.sampler import SamplerRow, forbidden_ids, top_p_at
+from local_engine.transfers import to_device
 
-__all__ = ["draw_tensors", "runs_on_device", "sampling_tensors"]
+__all__ = ["runs_on_device", "sampling_tensors"]
 
 
 def runs_on_device(row: SamplerRow) -> bool:
@@ -64,24 +63,6 @@ def sampling_tensors(
         to_device(np.array(starts, np.int32), device),
         to_device(np.array(ids, np.int32), device),
         to_device(np.array(values, np.float32), device),
-    )
-
-
-def draw_tensors(draws: Sequence[Draw], vocab_size: int, *, device: torch.device) -> SamplingTensors:
-    """The same for rows that ask for no more than `Draw` says."""
-    rules = np.zeros(len(draws), SAMPLING_RULE)
-    for rule, draw in zip(rules, draws, strict=True):
-        rule["seed"], rule["position"] = draw.seed & 0xFFFFFFFFFFFFFFFF, draw.position
-        rule["top_k"], rule["top_p"], rule["temperature"] = draw.top_k, draw.top_p, draw.temperature
-        rule["log_min_p"] = math.log(draw.min_p) if draw.min_p > 0.0 else -math.inf
-        rule["history"] = rule["mask"] = -1
-        rule["repetition"] = 1.0
-    return SamplingTensors(
-        _rules_on(device, rules),
-        torch.zeros(1, -(-vocab_size // 32), dtype=torch.int32, device=device),
-        torch.zeros(len(draws) + 1, dtype=torch.int32, device=device),
-        torch.zeros(1, dtype=torch.int32, device=device),
-        torch.zeros(1, dtype=torch.float32, device=device),
     )
 
 

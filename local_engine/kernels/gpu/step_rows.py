@@ -15,8 +15,9 @@ from torch import Tensor
 from local_engine.kernels.gpu.decoder import StepTensors
 from local_engine.scheduler import PENDING, Chunk
 from local_engine.sequence import Sequence
+from local_engine.transfers import to_device
 
-__all__ = ["HostStep", "host_step", "step_tensors", "table_width", "to_device", "with_drawn"]
+__all__ = ["HostStep", "host_step", "step_tensors", "table_width", "with_drawn"]
 
 _Wide = npt.NDArray[np.int64]
 _Narrow = npt.NDArray[np.int32]
@@ -117,12 +118,6 @@ def table_width(longest: int, block_size: int) -> int:
     """Columns of the block tables of sequences up to so many tokens."""
     blocks = -(-longest // block_size)
     return blocks + -blocks % _TABLE_WIDTH
-
-
-def to_device(array: npt.NDArray[np.generic], device: torch.device) -> Tensor:
-    """Copied there without waiting, from pinned memory, which torch reuses once the copy is done."""
-    tensor = torch.from_numpy(array)
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def with_drawn(token_ids: Tensor, drawn: Tensor) -> Tensor:

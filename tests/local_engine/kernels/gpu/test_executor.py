@@ -17,7 +17,7 @@ from local_engine.kernels.gpu.executor import GpuExecutor
 from local_engine.loading.load import LoadedModel
 from local_engine.models.registry import ARCHITECTURES
 from local_engine.sampling import SamplingParams
-from tests.local_engine.engine_driver import config_with_blocks, generate, last, request, tokens_of
+from tests.local_engine.engine_driver import config_with_blocks, generate, last, request, token_outputs, tokens_of
 from tests.local_engine.kernels.gpu.on_cpu import fused_config, load_on_cpu
 from tests.local_engine.models.against_transformers import PROMPTS
 from tests.local_engine.models.tiny_oracles import oracle_of
@@ -67,6 +67,22 @@ def test_steps_that_run_ahead_draw_what_the_sampler_draws(
     requests = [request(prompt, seeded(index)) for index, prompt in enumerate((*PROMPTS, *PROMPTS))]
     config = fused_config(**overrides)
     assert answers(fused, config, requests) == answers(tiny_model, config, requests)
+
+
+def test_penalties_and_logprobs_are_those_of_the_reference(tiny_model: LoadedModel, fused: LoadedModel) -> None:
+    kinds = (
+        replace(SEEDED, repetition_penalty=1.4, frequency_penalty=0.5),
+        replace(GREEDY, presence_penalty=1.5, logprobs=3),
+        replace(SEEDED, typical_p=0.6, logprobs=1),
+        replace(SEEDED, logit_bias={5: 4.0}, bad_words=((7,), (3, 4))),
+    )
+    requests = [request(prompt, replace(kind, seed=7)) for prompt, kind in zip(PROMPTS, kinds, strict=True)]
+    found, expected = (generate(Engine(loaded, fused_config()), requests) for loaded in (fused, tiny_model))
+    for mine, theirs in zip(found, expected, strict=True):
+        assert tokens_of(mine) == tokens_of(theirs)
+        for one, other in zip(token_outputs(mine), token_outputs(theirs), strict=True):
+            assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
+            assert [token_id for token_id, _ in one.top] == [token_id for token_id, _ in other.top]
 
 
 def test_preempted_answers_are_the_same(fused: LoadedModel) -> None:

@@ -1,5 +1,6 @@
 """The engine end to end on the kernels of GPUs, interpreted: the tokens of the reference."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,19 @@ from local_engine.loading.load import load_model
 from local_engine.sampling import SamplingParams
 from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
-from tests.local_engine.engine_driver import generate, request, tokens_of
+from tests.local_engine.engine_driver import generate, request, token_outputs, tokens_of
 from tests.local_engine.kernels.gpu.on_cpu import fused_config, load_on_cpu
 from tests.local_engine.models.tiny_oracles import oracle_of
 from tests.local_engine.tiny_models import write_safetensors
 
-PROMPTS = ([3, 17, 99, 42, 5, 64, 23, 8, 111], [3, 17, 99, 42, 5, 64, 24], [120])
-SEEDED = SamplingParams(temperature=1.2, top_p=0.9, seed=5, max_tokens=5, ignore_eos=True)
-GREEDY = SamplingParams(temperature=0.0, max_tokens=5, ignore_eos=True)
+PROMPTS = ([3, 17, 99, 42, 5, 64, 23, 8], [120], [3, 17, 99])
+SEEDED = SamplingParams(temperature=1.2, top_p=0.9, seed=5, max_tokens=4, ignore_eos=True)
+GREEDY = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
+KINDS = (
+    replace(GREEDY, logprobs=2),
+    replace(SEEDED, repetition_penalty=1.3, frequency_penalty=0.4, min_tokens=2, stop_token_ids=(5,)),
+    replace(SEEDED, logit_bias={5: 2.0}, top_k=50, bad_words=((7,),)),
+)
 # Windows, soft caps, norms of heads, norms after sublayers, and two kinds of layers: the fewest layers that have them.
 MODELS: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": {},
@@ -38,11 +44,15 @@ def test_these_are_the_kernels_and_not_their_twins() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_answers_are_those_of_the_reference_token_for_token(name: str, tmp_path: Path) -> None:
     folder = write_safetensors(oracle_of(name, **MODELS[name]), tmp_path / "model")
-    requests = [request(prompt, SEEDED if index else GREEDY) for index, prompt in enumerate(PROMPTS)]
+    requests = [request(prompt, kind) for prompt, kind in zip(PROMPTS, KINDS, strict=True)]
     config = fused_config(max_batch_tokens=6, max_sequences=3)
     found = generate(Engine(load_on_cpu(folder), config), requests)
     expected = generate(Engine(load_model(folder, EngineConfig(dtype="float32")), config), requests)
-    assert [tokens_of(outcome) for outcome in found] == [tokens_of(outcome) for outcome in expected]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert tokens_of(mine) == tokens_of(theirs)
+        for one, other in zip(token_outputs(mine), token_outputs(theirs), strict=True):
+            assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
+            assert [token_id for token_id, _ in one.top] == [token_id for token_id, _ in other.top]
 
 
 def _rows(executor: Executor, *chunks: Chunk) -> list[torch.Tensor]:

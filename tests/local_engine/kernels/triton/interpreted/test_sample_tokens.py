@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from local_engine.errors import GenerationFailed
-from local_engine.executor import Draw
 from local_engine.generation import GenerationRequest
-from local_engine.kernels.gpu.draw import draw_tokens as draw_with_torch
-from local_engine.kernels.gpu.sampling import draw_tensors, runs_on_device, sampling_tensors
+from local_engine.kernels.gpu.sampling import runs_on_device, sampling_tensors
 from local_engine.kernels.triton.draw_tokens import RowState
 from local_engine.kernels.triton.sample_tokens import SampledTokens, sample_tokens
 from local_engine.kernels.triton.sampling_rules import (
@@ -213,19 +211,6 @@ def test_a_step_without_rows_gives_none() -> None:
     assert len(sampled.drawn.token_ids) == 0
     assert sampled.top_ids is not None
     assert sampled.top_ids.shape == (0, 2)
-
-
-def test_a_step_that_runs_ahead_draws_the_tokens_that_torch_draws() -> None:
-    draws = [
-        Draw(values.get("temperature", 1.0), values.get("top_k", 0), values.get("top_p", 1.0), values.get("min_p", 0.0),
-             seed=-7 * position, position=position)
-        for position, values in enumerate(_CUTS)
-    ]  # fmt: skip
-    logits = _logits(len(draws), 3000)
-    logits[5, 7] = float("nan")
-    drawn = sample_tokens(logits, draw_tensors(draws, 3000, device=_CPU)).drawn
-    expected = draw_with_torch(logits, draws)
-    assert torch.where(drawn.states == RowState.DRAWN, drawn.token_ids, -1).tolist() == expected.tolist()
 
 
 def test_greedy_rows_alone_need_no_weights() -> None:
