@@ -11,7 +11,8 @@ __all__ = ["fp8_matrix"]
 def fp8_matrix(weight: Tensor, scales: Tensor, cell: tuple[int, int] | None = None) -> QuantizedMatrix:
     """weight: [N, K] float8_e4m3fn. cell: outputs and inputs that share a scale; None is the whole matrix.
 
-    scales: one for each cell, row after row of the grid, in any float type. Raises ValueError for other shapes.
+    scales: one for each cell, row after row of the grid, in any float type. Kernels read what is not a number as 480.
+    Raises ValueError for other shapes and types, and for cells whose inputs are no multiple of 16.
     """
     if weight.ndim != 2 or weight.dtype != torch.float8_e4m3fn:
         raise ValueError(f"weight: expected float8_e4m3fn [N, K], got {weight.dtype} {tuple(weight.shape)}")
