@@ -199,7 +199,7 @@ async def test_calls_of_one_turn_run_at_the_same_time_and_are_told_in_their_orde
     assert [text for text, _ in results(provider.requests[1])] == ["0", "1", "2", "3", "4"]
 
 
-async def test_no_more_calls_are_made_than_max_tool_calls_and_the_model_is_told(url: str) -> None:
+async def test_70_no_more_calls_are_made_than_max_tool_calls_and_the_model_is_told(url: str) -> None:
     provider = ScriptedProvider("fake", calls(ADD, ADD, ADD), calls(ADD), says("Enough."))
     async with running(provider, extra=tools(url)) as gateway:
         response, _ = await streamed(gateway, tools=[SMALL], max_tool_calls=2)

@@ -63,7 +63,7 @@ async def test_names_that_stand_twice_get_their_servers_before_them(url: str) ->
         ),
     ],
 )
-async def test_a_choice_of_the_gateways_tools_is_a_hard_limit(
+async def test_70_a_choice_of_the_gateways_tools_is_a_hard_limit(
     url: str, choice: dict[str, Any], name: str | None, allowed: list[str] | None
 ) -> None:
     provider = ScriptedProvider("fake", calls(ADD, ("search", '{"query": "x"}')), says("3"))
