@@ -7,6 +7,7 @@ EngineError
 ├── QueueFull           as many requests as the engine holds are unfinished already
 ├── EngineClosed        the engine stopped, or is stopping
 ├── GenerationFailed    this one request failed while it ran; others went on
+│   └── NothingAllowed  what it asks for leaves no token that may come next
 └── ModelLoadError      a file cannot be served as a model; one line naming file and reason
 """
 
@@ -19,6 +20,7 @@ __all__ = [
     "GenerationFailed",
     "InvalidInput",
     "ModelLoadError",
+    "NothingAllowed",
     "QueueFull",
     "UnknownAdapter",
 ]
@@ -80,6 +82,10 @@ class EngineClosed(EngineError):
 
 class GenerationFailed(EngineError):
     """A running request that cannot go on, such as one whose logits are not numbers."""
+
+
+class NothingAllowed(GenerationFailed):
+    """A request that contradicts itself: its mask and its own rules leave no token that may come next."""
 
 
 class ModelLoadError(EngineError):

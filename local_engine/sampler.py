@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from local_engine.errors import GenerationFailed
+from local_engine.errors import GenerationFailed, NothingAllowed
 from local_engine.generation import TokenOutput
 from local_engine.kernels.cpu.draw import DrawRules, draw, library_for, likeliest
 from local_engine.kernels.cpu.library import DRAW_RULE
@@ -145,7 +145,7 @@ def candidates(
 def failure_of(*, sound: bool) -> GenerationFailed:
     """Of a row for which no token could be chosen. sound: its logits were numbers."""
     if sound:
-        return GenerationFailed("no token may be generated under the request's masks")
+        return NothingAllowed("what the request allows leaves no token that may come next")
     return GenerationFailed("the model's logits are not finite numbers")
 
 

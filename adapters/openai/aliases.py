@@ -113,7 +113,7 @@ def _reasoning_format(found: str) -> _Values:
 def _adapter(found: _Lora) -> _Values:
     name = found.lora_name or found.name
     if not name:
-        raise ValueError("expected the name of an adapter")
+        raise ValueError("expected the name of an adapter of run.yaml; none is loaded from a path")
     return {"adapter": LoraAdapter(name=name)}
 
 

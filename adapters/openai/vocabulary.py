@@ -124,7 +124,7 @@ _ENGINE = (
     _sampling("early_stopping", BOOL),
     _sampling("skip_special_tokens", BOOL),
     _sampling("spaces_between_special_tokens", BOOL),
-    _top("truncate_prompt_tokens", POSITIVE),
+    _top("truncate_prompt_tokens", Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)])),
     _top("prompt_logprobs", Decoder(Annotated[int, Meta(ge=0, le=20)])),
     _top("logprob_token_ids", TOKEN_IDS),
     _top("return_token_ids", BOOL),

@@ -126,10 +126,28 @@ def gateway_error(error: engine_errors.EngineError, request: Request) -> Gateway
             param = _CLIENTS_WORDS.get(error.param, error.param)
             return InvalidRequest(f"{param}: {error.reason}", param=param)
         case engine_errors.UnknownAdapter():
-            return ModelNotFound(f"the model '{request.model}:{error.name}' does not exist", param="model")
+            why = "no adapter of that name is loaded; run.yaml names them"
+            return ModelNotFound(f"the model '{request.model}:{error.name}' does not exist: {why}", param="model")
+        case engine_errors.NothingAllowed():
+            return _contradiction(request)
         case engine_errors.QueueFull():
             return QueueFull(str(error), retry_after_s=error.retry_after_s)
         case engine_errors.EngineClosed():
             return NotReady("the model is being stopped", retry_after_s=1)
         case _:
             return InternalError("the local engine could not finish this answer", code="generation_failed")
+
+
+def _contradiction(request: Request) -> InvalidRequest:
+    """Of the rules that leave no token, the one that the client is likeliest to have meant otherwise."""
+    sampling = request.sampling
+    rules = {
+        "allowed_token_ids": sampling.allowed_token_ids,
+        "bad_words": sampling.bad_words,
+        "min_tokens": sampling.min_tokens,
+    }
+    param = next((name for name, value in rules.items() if value), None)
+    beside = "" if param is None else f"{param}: "
+    return InvalidRequest(
+        f"{beside}with what else the request asks of the answer, no token is left that may come next", param=param
+    )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from adapters.canonical.embedding import CUT_TO_WINDOW
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ASSISTANT, Message, text_of
 from adapters.canonical.request import Request
@@ -51,7 +52,7 @@ def model_prompt(model: LocalModel, request: Request, images: Sequence[ReadyImag
         prompt = _chat_prompt(model, request, request.messages, images)
     if images:
         prompt = prompt._replace(images=_placed(model, images, prompt.ids))
-    limit = request.truncate_prompt_tokens
+    limit = _limit(model, request)
     if limit is None or len(prompt.ids) <= limit:
         return prompt
     if images:
@@ -81,6 +82,16 @@ def _check_without_text(request: Request) -> None:
     for name, value in asked.items():
         if value:
             raise InvalidRequest(f"{name}: not together with detokenize: false", param=name)
+
+
+def _limit(model: LocalModel, request: Request) -> int | None:
+    """Tokens that a prompt may keep; -1 asks for as many as leave room for the answer."""
+    limit = request.truncate_prompt_tokens
+    if limit == 0:
+        raise InvalidRequest("truncate_prompt_tokens: expected 1 or more, or -1", param="truncate_prompt_tokens")
+    if limit == CUT_TO_WINDOW:
+        return max(model.engine.max_context - max(request.max_tokens or 0, 1), 1)
+    return limit
 
 
 def _last(ids: tuple[int, ...], limit: int, bos_id: int | None) -> tuple[int, ...]:

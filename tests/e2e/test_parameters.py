@@ -216,3 +216,55 @@ async def test_one_field_under_two_names_is_refused(url: str) -> None:
     for name, value in bad.items():
         status, body = await asked(url, "chat", {name: value})
         assert (status, body["error"]["param"]) == (400, name)
+
+
+async def test_a_prompt_is_cut_to_what_leaves_room_for_the_answer(url: str) -> None:
+    for surface, limit in (("chat", "max_tokens"), ("completions", "max_tokens"), ("responses", "max_output_tokens")):
+        text: dict[str, Any] = {
+            "chat": {"messages": [{"role": "user", "content": "ab" * 500}]},
+            "completions": {"prompt": "ab" * 500},
+            "responses": {"input": "ab" * 500},
+        }[surface]
+        room = 20 if surface != "responses" else 16
+        status, body = await asked(
+            url, surface, {**text, limit: room, "truncate_prompt_tokens": -1, "ignore_eos": True}
+        )
+        assert status == 200, body
+        usage = body["usage"]
+        assert usage["total_tokens"] == 128, "the whole window of the tiny model"
+        status, body = await asked(url, surface, {"truncate_prompt_tokens": 0})
+        assert (status, body["error"]["param"]) == (400, "truncate_prompt_tokens")
+
+
+@pytest.mark.parametrize(
+    ("rules", "param"),
+    [
+        ({"allowed_token_ids": [70, 71], "guided_regex": "[0-9]+"}, "allowed_token_ids"),
+        ({"allowed_token_ids": [65], "guided_regex": "AAAB"}, "allowed_token_ids"),
+        ({"bad_words": ["1", "2"], "guided_choice": ["1", "2"]}, "bad_words"),
+    ],
+    ids=["from_the_first_token", "after_some_tokens", "bad_words"],
+)
+async def test_rules_that_leave_no_token_are_the_requests_fault(url: str, rules: dict[str, Any], param: str) -> None:
+    status, body = await asked(url, "completions", {**rules, "max_tokens": 8})
+    assert status == 400, body
+    assert (body["error"]["type"], body["error"]["param"]) == ("invalid_request_error", param)
+    _, streamed = await asked(url, "completions", {**rules, "max_tokens": 8, "stream": True})
+    raw = json.dumps(streamed)
+    assert "invalid_request_error" in raw
+    assert 'finish_reason": "' not in raw
+
+
+async def test_an_adapter_is_asked_for_by_an_object_and_one_that_is_not_loaded_is_refused(url: str) -> None:
+    fields = {"seed": 1, "temperature": 0, "ignore_eos": True, "max_tokens": 12}
+    plain = await chat(url, **fields)
+    spelled = [{"lora_name": "lora", "lora_int_id": 1, "lora_path": "/nowhere"}, {"name": "lora", "int_id": 0}]
+    answers = [await chat(url, **fields, lora_request=each) for each in spelled]
+    texts = [body["choices"][0]["message"]["content"] for body in (plain, *answers)]
+    assert texts[1] == texts[2] != texts[0]
+    status, body = await asked(url, "chat", {**fields, "lora_request": {"lora_name": "other", "lora_path": "/x"}})
+    assert (status, body["error"]["code"]) == (404, "model_not_found")
+    assert "no adapter of that name is loaded" in body["error"]["message"]
+    status, body = await asked(url, "chat", {"lora_request": {"lora_path": "/x"}})
+    assert (status, body["error"]["param"]) == (400, "lora_request")
+    assert "none is loaded from a path" in body["error"]["message"]
