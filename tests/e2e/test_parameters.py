@@ -219,12 +219,13 @@ async def test_one_field_under_two_names_is_refused(url: str) -> None:
 
 
 async def test_a_prompt_is_cut_to_what_leaves_room_for_the_answer(url: str) -> None:
-    for surface, limit in (("chat", "max_tokens"), ("completions", "max_tokens"), ("responses", "max_output_tokens")):
-        text: dict[str, Any] = {
-            "chat": {"messages": [{"role": "user", "content": "ab" * 500}]},
-            "completions": {"prompt": "ab" * 500},
-            "responses": {"input": "ab" * 500},
-        }[surface]
+    texts: dict[str, dict[str, Any]] = {
+        "chat": {"messages": [{"role": "user", "content": "ab" * 500}]},
+        "completions": {"prompt": "ab" * 500},
+        "responses": {"input": "ab" * 500},
+    }
+    for surface, text in texts.items():
+        limit = "max_output_tokens" if surface == "responses" else "max_tokens"
         room = 20 if surface != "responses" else 16
         status, body = await asked(
             url, surface, {**text, limit: room, "truncate_prompt_tokens": -1, "ignore_eos": True}
