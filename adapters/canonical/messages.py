@@ -9,6 +9,7 @@ data, schemas, unknown fields.
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 __all__ = [
     "ASSISTANT",
@@ -35,6 +36,7 @@ __all__ = [
     "joined_data",
     "plain_parts",
     "text_of",
+    "told_parts",
 ]
 
 SYSTEM = "system"
@@ -190,6 +192,16 @@ class Message(Struct, frozen=True, kw_only=True):
 def text_of(parts: tuple[Part, ...]) -> str:
     """The text of all Text parts, joined without a separator."""
     return "".join([part.text for part in parts if isinstance(part, Text)])
+
+
+def told_parts(result: ToolResult) -> tuple[Part, ...]:
+    """A result for an API without a word for failure: one that is an error says so at its beginning."""
+    if not result.is_error:
+        return result.parts
+    first, *rest = result.parts or (Text(text=""),)
+    if isinstance(first, Text):
+        return (replace(first, text=f"Error: {first.text}"), *rest)
+    return (Text(text="Error:"), first, *rest)
 
 
 def plain_parts(document: Document) -> "tuple[Text | File, ...] | None":

@@ -33,6 +33,7 @@ from adapters.canonical.messages import (
     Video,
     joined_data,
     plain_parts,
+    told_parts,
 )
 from adapters.json_fields import JsonObject, decode_at
 from adapters.openai.signed_reasoning import parse_signed, placed
@@ -265,7 +266,7 @@ def _add_reasoning(found: dict[str, Any], thought: list[Reasoning]) -> None:
 
 
 def _tool_message(message: Message, result: ToolResult) -> dict[str, Any]:
-    content = _content(result.parts, empty="")
+    content = _content(told_parts(result), empty="")
     found: dict[str, Any] = {"role": TOOL, "tool_call_id": result.call_id, "content": content}
     if message.name is not None:
         found["name"] = message.name

@@ -23,6 +23,7 @@ from adapters.canonical.messages import (
     Text,
     ToolCall,
     ToolResult,
+    told_parts,
 )
 from adapters.openai.responses.content import add_own_fields, content_objects
 from adapters.openai.responses.vocabulary import (
@@ -166,12 +167,13 @@ def _call(part: ToolCall) -> dict[str, Any]:
 def _result(part: ToolResult, custom: set[str]) -> dict[str, Any]:
     """One plain text is a string."""
     output: Any
-    if not part.parts:
+    told = told_parts(part)
+    if not told:
         output = ""
-    elif len(part.parts) == 1 and isinstance(part.parts[0], Text) and part.parts[0].provider_data is None:
-        output = part.parts[0].text
+    elif len(told) == 1 and isinstance(told[0], Text) and told[0].provider_data is None:
+        output = told[0].text
     else:
-        output = content_objects(part.parts, output=False)
+        output = content_objects(told, output=False)
     kind = CUSTOM_OUTPUT if part.call_id in custom else FUNCTION_OUTPUT
     item: dict[str, Any] = {"type": kind, "call_id": part.call_id, "output": output}
     add_own_fields(item, part.provider_data)

@@ -4,10 +4,12 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import (
     ASSISTANT,
+    TOOL,
     USER,
     CacheHint,
     Document,
@@ -21,6 +23,7 @@ from adapters.canonical.messages import (
     Refusal,
     Text,
     ToolCall,
+    ToolResult,
 )
 from adapters.canonical.request import OutputFormat, Request, Tool
 from adapters.openai.chat.upstream import ChatUpstream
@@ -324,3 +327,17 @@ def test_a_vendors_quirks_change_words_alone() -> None:
         b'{"model":"m","messages":[{"role":"system","content":"x"}],"stream":true,"top_p":0.5,'
         b'"repeat_penalty":1.5,"max_completion_tokens":3,"logit_scale":1.50}'
     )
+
+
+def test_a_result_that_is_an_error_says_so_where_chat_has_no_word_for_it() -> None:
+    picture = Image(source=MediaSource(url="https://a.example/x.png"))
+    shown = {"type": "image_url", "image_url": {"url": "https://a.example/x.png"}}
+    expected: list[tuple[tuple[Part, ...], object]] = [
+        ((Text(text="no"),), "Error: no"),
+        ((), "Error: "),
+        ((picture,), [{"type": "text", "text": "Error:"}, shown]),
+    ]
+    for parts, content in expected:
+        result = ToolResult(call_id="a", parts=parts, is_error=True)
+        assert sent_of(result, role=TOOL)["content"] == content
+        assert sent_of(replace(result, is_error=False), role=TOOL)["content"] != content
