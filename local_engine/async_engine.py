@@ -365,5 +365,6 @@ def _merged(outputs: list[StepOutput]) -> StepOutput:
         cached_tokens=last.cached_tokens,
         accepted_draft_tokens=last.accepted_draft_tokens,
         rejected_draft_tokens=last.rejected_draft_tokens,
+        began_s=next((output.began_s for output in outputs if output.began_s is not None), None),
         context_logits=next((output.context_logits for output in outputs if output.context_logits is not None), None),
     )

@@ -91,6 +91,7 @@ class Engine:
             self._drafter = NgramDrafter() if draft is None else DraftModel(draft, config, vocab_size=self.vocab_size)
         self._images = ImageReader(loaded.encode_image)
         self._mask_workers = ThreadPoolExecutor(_MASK_WORKERS, thread_name_prefix="local-engine-mask")
+        self._clock = clock
         self._totals = Totals(clock)
 
     @property
@@ -263,6 +264,8 @@ class Engine:
     def _plan(self, drafts: Mapping[Sequence, tuple[int, ...]], events: list[SequenceEvent]) -> list[Chunk]:
         """The chunks of the next step, each with blocks of its own to write to. Adds to `events` who fails without."""
         chunks = self.scheduler.schedule(drafts)
+        for sequence in self.scheduler.begun:
+            sequence.began_s = self._clock()
         if not self.scheduler.copies:
             return chunks
         events += self._copy_blocks(self.scheduler.copies)

@@ -113,6 +113,7 @@ class StepOutput:
     cached_tokens: prompt tokens whose KV came from the prefix cache.
     accepted_draft_tokens, rejected_draft_tokens: tokens that speculative decoding guessed right, or wrong, so far.
     context_logits: once, when asked for: [prompt tokens, V] float32.
+    began_s: once, when its first step was planned, in seconds of the engine's clock.
     score: of one of several answers, what they are ranked by.
     others: the answers after this one, best first, where several were asked for; there is one output then.
     """
@@ -126,6 +127,7 @@ class StepOutput:
     accepted_draft_tokens: int = 0
     rejected_draft_tokens: int = 0
     context_logits: npt.NDArray[np.float32] | None = None
+    began_s: float | None = None
     score: float | None = None
     others: tuple["StepOutput", ...] = ()
 

@@ -81,6 +81,8 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.waiting: list[Sequence] = []
         self.copies: list[tuple[int, int]] = []
+        self.begun: list[Sequence] = []
+        """Those that run for the first time in the step that was planned last."""
         """Blocks to copy, (from, to), before the chunks of the last plan are computed."""
         self.preemptions = 0
         self.num_needing_host = 0
@@ -135,7 +137,7 @@ class Scheduler:
         for one block, so that neither starves the other, and that no image is cut whose tokens see each other.
         `drafts`, guesses of what follows a decoding sequence, are taken as far as tokens and free blocks allow.
         """
-        self.copies = []
+        self.copies, self.begun = [], []
         plan = self._plan_decodes()
         self._plan_drafts(plan, drafts)
         planned = sum(chunk.stop - chunk.start for chunk in plan.values())
@@ -300,6 +302,7 @@ class Scheduler:
         sequence.num_computed = len(reused) * self.block_size
         if sequence.cached_tokens is None:
             sequence.cached_tokens = sequence.num_computed
+            self.begun.append(sequence)
         self.waiting.remove(sequence)
         insort(self.running, sequence, key=_rank)
         return True

@@ -34,7 +34,7 @@ class Sequence:
     root: what the keys of its blocks begin with; see `prefix_keys`. adapter: the load of it that it began with.
     images: those of its prompt, in order. uncut: the spans that one step has to compute whole, since their positions
         see each other.
-    cached_tokens: prompt tokens that the prefix cache had when it first ran; None before.
+    cached_tokens: prompt tokens that the prefix cache had when it first ran; None before. began_s: when that was.
     paused: its reader is slow. parked: it waits for something outside the pool: its mask, or the others of its search.
     masked: the state of its request's mask. accepted_drafts, rejected_drafts: of the tokens that were guessed for it.
     reported: what was asked about the prompt is out.
@@ -58,6 +58,7 @@ class Sequence:
     blocks: list[int] = field(default_factory=list)
     num_computed: int = 0
     cached_tokens: int | None = None
+    began_s: float | None = None
     paused: bool = False
     parked: bool = False
     promoted: bool = False

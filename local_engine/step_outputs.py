@@ -49,6 +49,7 @@ def step_output(
         accepted_draft_tokens=sequence.accepted_drafts,
         rejected_draft_tokens=sequence.rejected_drafts,
         context_logits=np.concatenate(logits) if logits else None,
+        began_s=sequence.began_s if first else None,
     )
 
 

@@ -10,11 +10,14 @@ from adapters.canonical.request import Request
 from gateway.engine_process.messages import pack, read_frame, write_frame
 from providers.abilities import Embedder, Measured, Reranker
 from providers.base import Provider
+from providers.trace_context import PHASES
 
-__all__ = ["CALLS", "Host"]
+__all__ = ["CALLS", "STREAM", "TRACED_STREAM", "Host"]
 
 CALLS = frozenset(("embed", "rerank", "count_tokens", "tokenize", "detokenize"))
 """The abilities that can be called, each with one argument."""
+STREAM, TRACED_STREAM = "stream", "traced stream"
+"""Batches of an answer; those of a request that is traced come with the engine's phases."""
 _LOOK_S = 0.25
 """How often the provider's state is looked at, and told where it changed."""
 
@@ -68,7 +71,9 @@ class Host:
 
     async def _serve(self, kind: str, number: int, value: object, writer: asyncio.StreamWriter) -> None:
         try:
-            if kind == "stream" and isinstance(value, Request):
+            if kind in (STREAM, TRACED_STREAM) and isinstance(value, Request):
+                if kind == TRACED_STREAM:
+                    PHASES.set(lambda *phase: write_frame(writer, ("phase", number, phase)))
                 async with aclosing(self._provider.stream(value)) as batches:
                     async for batch in batches:
                         write_frame(writer, ("batch", number, batch))

@@ -11,9 +11,11 @@ from adapters.canonical.errors import GatewayError, ModelNotFound, NotReady, Ups
 from adapters.canonical.request import EXPRESSIBLE_FIELDS, Request
 from adapters.canonical.rerank import RerankRequest, RerankResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
+from gateway.engine_process.host import STREAM, TRACED_STREAM
 from gateway.engine_process.messages import Frame, read_frame, write_frame
 from providers.abilities import Measure
 from providers.base import Batch, Capabilities, ModelEntry, Readiness, ReadinessState
+from providers.trace_context import PHASES, Phase
 
 __all__ = ["EngineProxy"]
 
@@ -87,10 +89,15 @@ class EngineProxy:
         return cast("str", await self._ask("detokenize", request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
-        number, frames = await self._begin("stream", request)
+        record = PHASES.get()
+        number, frames = await self._begin(STREAM if record is None else TRACED_STREAM, request)
         try:
             while True:
                 kind, _, value = await frames.get()
+                if kind == "phase":
+                    if record is not None:
+                        record(*cast("tuple[Phase, float, float]", value))
+                    continue
                 if kind == "error":
                     raise cast("GatewayError", value)
                 if kind == "end":

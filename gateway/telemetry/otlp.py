@@ -47,6 +47,7 @@ _SEND_S = 3.0
 _BATCH = 2048
 _SCOPE = InstrumentationScope("llm-protocol-gateway", VERSION)
 _RESOURCE = Resource({"service.name": "llm-protocol-gateway", "service.version": VERSION})
+_KINDS = {"request": SpanKind.SERVER, "call": SpanKind.CLIENT, "phase": SpanKind.INTERNAL}
 _CUMULATIVE = AggregationTemporality.CUMULATIVE
 _GRPC_PORT = 4317
 """Where collectors listen for gRPC (OTLP specification 1.8, read 2026-11)."""
@@ -155,7 +156,7 @@ def readable_span(span: Span) -> ReadableSpan:
     state = TraceState.from_header([span.state]) if span.state else None
     parent = None
     if span.parent_id:
-        parent = SpanContext(span.trace_id, span.parent_id, is_remote=not span.is_call, trace_flags=flags)
+        parent = SpanContext(span.trace_id, span.parent_id, is_remote=span.kind == "request", trace_flags=flags)
     events = [] if span.first_output is None else [Event("gateway.first_output", timestamp=_ns(span.first_output))]
     attributes = dict(span.attributes)
     if span.error is not None:
@@ -167,7 +168,7 @@ def readable_span(span: Span) -> ReadableSpan:
         resource=_RESOURCE,
         attributes=attributes,
         events=events,
-        kind=SpanKind.CLIENT if span.is_call else SpanKind.SERVER,
+        kind=_KINDS[span.kind],
         status=Status(StatusCode.UNSET if span.error is None else StatusCode.ERROR),
         start_time=_ns(span.began),
         end_time=_ns(span.ended),

@@ -8,13 +8,15 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
 
 from gateway.routing.attempt import Attempt, Outcome
 from gateway.server.exchange import Exchange
 from gateway.telemetry import names
 from gateway.telemetry.texts import Texts
 from gateway.telemetry.traceparent import SAMPLED, RemoteTrace, outgoing
-from providers.trace_context import TRACE
+from providers.trace_context import PHASES, TRACE, Phase
 
 __all__ = ["MAX_WAITING", "Span", "Spans", "Value"]
 
@@ -31,8 +33,8 @@ class Span:
     span_id: int
     parent_id: int
     name: str
-    is_call: bool
-    """Of an upstream; otherwise of a client's request."""
+    kind: Literal["request", "call", "phase"]
+    """A client's request, a call of an upstream, or what an engine of ours did for one."""
     began: float
     ended: float
     error: str | None
@@ -76,6 +78,7 @@ class Spans:
             traced = self._bits(64) < self._below
             request = _Request(self._id(128), self._id(64), 0, None) if traced else None
         _REQUEST.set(request)
+        PHASES.set(None)
         if request is not None:
             TRACE.set(outgoing(request.trace_id, request.span_id, SAMPLED, request.state))
         else:
@@ -87,6 +90,22 @@ class Spans:
             return
         span_id = self._open[attempt] = self._id(64)
         TRACE.set(outgoing(request.trace_id, span_id, SAMPLED, request.state))
+        PHASES.set(partial(self._phase, request, span_id))
+
+    def _phase(self, request: _Request, call_id: int, phase: Phase, began: float, ended: float) -> None:
+        """`began` and `ended` are of `time.monotonic`, as the gateway's own clock is."""
+        span = Span(
+            request.trace_id,
+            self._id(64),
+            call_id,
+            f"{names.ENGINE.name}.{phase}",
+            "phase",
+            began + self._offset_s,
+            ended + self._offset_s,
+            None,
+            request.state,
+        )
+        self.waiting.append(span)
 
     def attempt_ended(self, attempt: Attempt) -> None:
         span_id = self._open.pop(attempt, None)
@@ -109,7 +128,7 @@ class Spans:
             span_id,
             request.span_id,
             f"chat {target.model}" if attempt.guard is not None else target.label,
-            True,
+            "call",
             attempt.began + self._offset_s,
             (attempt.ended or attempt.began) + self._offset_s,
             None if failed is None else type(failed).__name__,
@@ -130,7 +149,7 @@ class Spans:
             request.span_id,
             request.parent_id,
             f"{exchange.request.method} {route}",
-            False,
+            "request",
             exchange.began + self._offset_s,
             exchange.ended + self._offset_s,
             None if exchange.error is None else type(exchange.error).__name__,

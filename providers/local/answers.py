@@ -22,6 +22,7 @@ from providers.local.engine_request import ends_at_stop, sampling_params
 from providers.local.grammar_text import Grammar
 from providers.local.image_input import ReadyImage
 from providers.local.local_model import LocalModel
+from providers.local.phases import EnginePhases
 from providers.local.prompt import ModelPrompt, echoed_text, model_prompt
 from providers.local.request_images import RequestImages
 from providers.local.text_answer import TextAnswer, token_logprob
@@ -42,10 +43,9 @@ async def answer_one(
     """One choice, from prompt to events. Raises the engine's errors and InvalidRequest."""
     prompt, asked = await _prepare(model, request, images)
     text = _text_answer(model, request, prompt, new_call_id)
-    async with aclosing(model.engine.generate(asked)) as outputs:
+    async with aclosing(_outputs(model, asked)) as outputs:
         first = True
         async for output in outputs:
-            _check_whole(output)
             batch: Batch = []
             if first:
                 batch = [*await _head(model, request, prompt.ids, output), *_echo(model, request, prompt.ids, output)]
@@ -66,9 +66,8 @@ async def answer_best(
 ) -> AsyncGenerator[Batch, None]:
     """The n best of several answers to one prompt, as choices 0 to n - 1, all in one batch."""
     prompt, asked = await _prepare(model, request, images)
-    async with aclosing(model.engine.generate(asked)) as outputs:
+    async with aclosing(_outputs(model, asked)) as outputs:
         async for output in outputs:
-            _check_whole(output)
             batch = await _head(model, request, prompt.ids, output)
             echo = _echo(model, request, prompt.ids, output)
             texts = []
@@ -80,6 +79,19 @@ async def answer_best(
             yield batch
             return
     raise InternalError("the local engine ended without a finish", code="generation_failed")
+
+
+async def _outputs(model: LocalModel, asked: GenerationRequest) -> AsyncGenerator[StepOutput, None]:
+    """What the engine says, and traces are told what it does."""
+    phases = EnginePhases()
+    try:
+        async with aclosing(model.engine.generate(asked)) as outputs:
+            async for output in outputs:
+                _check_whole(output)
+                phases.saw(output)
+                yield output
+    finally:
+        phases.close()
 
 
 def _as_choice(event: Event, choice: int) -> Event:

@@ -354,7 +354,7 @@ def test_a_step_that_raises_fails_only_the_request_that_caused_it(tiny_model: Lo
 
 
 def test_the_advice_when_to_return_follows_how_often_requests_end(tiny_model: LoadedModel) -> None:
-    ticks: Iterator[float] = iter(range(0, 10_000, 20))
+    ticks: Iterator[float] = iter(range(0, 10_000, 10))  # read when a request begins and when it ends
     engine = Engine(tiny_model, small_config(), clock=lambda: next(ticks))
     assert engine.retry_after_s == 1.0
     for _ in range(60):

@@ -1,7 +1,7 @@
 """A provider in another process is the provider: same events, same errors; its end is told, and mended."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from gateway.engine_process.messages import pack, unpack
 from gateway.engine_process.proxy import EngineProxy
 from providers.base import Batch, ModelEntry
 from providers.testing.scripted import ScriptedProvider
+from providers.trace_context import PHASES
 from tests.gateway.server.running import HELLO, text, until
 
 REQUEST = Request(
@@ -78,6 +79,27 @@ async def test_the_stream_and_the_request_are_the_same(tmp_path: Path) -> None:
         assert provider.requests == [REQUEST]
         assert list(await proxy.models()) == [ModelEntry(id="m", context=7)]
         assert proxy.capabilities("m") == provider.capabilities("m")
+
+
+class Phased(ScriptedProvider):
+    """Tells one phase before its answer, where somebody wants to know."""
+
+    async def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
+        record = PHASES.get()
+        if record is not None:
+            record("queue", 1.0, 2.5)
+        async with aclosing(super().stream(request)) as batches:
+            async for batch in batches:
+                yield batch
+
+
+@pytest.mark.parametrize("is_traced", [True, False])
+async def test_the_phases_of_a_traced_request_are_told_here(tmp_path: Path, is_traced: bool) -> None:
+    told: list[tuple[str, float, float]] = []
+    async with apart(Phased("local", HELLO), tmp_path / "s") as (proxy, _):
+        PHASES.set((lambda *phase: told.append(phase)) if is_traced else None)
+        assert await answer(proxy) == HELLO
+    assert told == ([("queue", 1.0, 2.5)] if is_traced else [])
 
 
 async def test_an_error_is_raised_as_it_was(tmp_path: Path) -> None:

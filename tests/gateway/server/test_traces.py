@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -24,6 +25,7 @@ from gateway.server.app import Surroundings, build_app
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.otlp import Otlp, Protocol
 from gateway.telemetry.spans import Spans
+from tests.cases.tiny_model import write_model
 from tests.gateway.server.running import chat
 from tests.mock_upstream import Answer, MockUpstream
 
@@ -178,6 +180,32 @@ async def test_a_request_and_its_calls_are_spans_of_the_client_s_trace() -> None
         assert values["gen_ai.usage.output_tokens"].int_value == 2
         assert values["gen_ai.provider.name"].string_value == "up"
         assert server.start_time_unix_nano < call.start_time_unix_nano < call.end_time_unix_nano
+
+
+async def test_what_the_engine_does_are_spans_below_its_call(tmp_path: Path) -> None:
+    models = f"{{tiny: {{source: '{write_model(tmp_path / 'm')}'}}}}"
+    local = f"local: {{type: local, device: cpu, threads: 1, models: {models}}}"
+    async with collecting() as collector:
+        text = f"version: 1\nproviders:\n  {local}\nstorage: {{url: memory}}\ntelemetry: {{otlp: '{collector.url}'}}\n"
+        app = build_app(parse_config(text, {}, provider_types=["local"]), around=Surroundings(log=None))
+        await app.start()
+        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/completions"
+        async with aiohttp.ClientSession() as session:
+            asked = {"model": "local/tiny", "prompt": "hi", "max_tokens": 4, "ignore_eos": True}
+            async with session.post(url, json=asked, headers={"traceparent": PARENT}) as answer:
+                assert answer.status == 200, await answer.text()
+        server.close()
+        await app.drain(0)
+        await app.aclose()
+    call = collector.spans["chat tiny"]
+    phases = [collector.spans[f"gateway.engine.{phase}"] for phase in ("queue", "prefill", "decode")]
+    assert {span.parent_span_id for span in phases} == {call.span_id}
+    assert {span.trace_id.hex() for span in phases} == {TRACE}
+    times = [time for span in phases for time in (span.start_time_unix_nano, span.end_time_unix_nano)]
+    assert times == sorted(times)
+    assert call.start_time_unix_nano <= times[0]
+    assert times[-1] <= call.end_time_unix_nano
 
 
 async def test_a_trace_that_is_not_recorded_makes_no_spans_but_goes_on() -> None:
