@@ -82,12 +82,16 @@ TOKEN_IDS = Decoder(list[TokenId])
 
 
 class RequestField(NamedTuple):
-    """One field of a body: where it goes in the canonical request (`group` "" is the request itself), and its type."""
+    """One field of a body: where it goes in the canonical request (`group` "" is the request itself), and its type.
+
+    `is_sent`: upstreams get it; what is not is read by the gateway.
+    """
 
     wire: str
     group: str
     name: str
     decoder: Decodes[Any]
+    is_sent: bool = True
 
 
 def _top(name: str, decoder: Decodes[Any], wire: str | None = None) -> RequestField:
@@ -133,8 +137,8 @@ _ENGINE = (
     _top("detokenize", BOOL),
     _top("priority", Decoder(Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)])),
     _top("cache_salt", SHORT_TEXT),
-    _top("request_id", SHORT_TEXT),
-    _top("session_id", SHORT_TEXT),
+    RequestField("request_id", "", "request_id", SHORT_TEXT, is_sent=False),
+    RequestField("session_id", "", "session_id", SHORT_TEXT, is_sent=False),
     RequestField("add_special_tokens", "template", "add_special_tokens", BOOL),
 )
 _CHOICES = (_top("echo", BOOL), _top("best_of", Decoder(Annotated[int, Meta(ge=1, le=128)])))
@@ -171,6 +175,8 @@ class FieldTable:
         }
         groups: dict[str, dict[str, RequestField]] = {}
         for name, field in self.by_name.items():
+            if not field.is_sent:
+                continue
             groups.setdefault(field.group, {})[name] = field
         self.groups = tuple(
             # A getter of one name would give a bare value, so the first name stands twice.
@@ -181,7 +187,8 @@ class FieldTable:
             )
             for group, found in groups.items()
         )
-        """For each group of a request: what reads the values of its fields, and the canonical and wire name of each."""
+        """For each group of a request: what reads the values of fields that are sent, and the canonical and wire name
+        of each."""
 
 
 CHAT_FIELDS = FieldTable(

@@ -156,8 +156,11 @@ def test_a_legacy_function_field_is_refused_by_name_with_the_way_out(name: str) 
 
 
 @pytest.mark.parametrize("name", READ_BY_THE_GATEWAY)
-def test_ids_are_read_by_the_gateway(name: str) -> None:
-    assert getattr(chat(**{name: "r-1"}).request, name) == "r-1"
+def test_ids_are_read_by_the_gateway_and_go_into_no_body(name: str) -> None:
+    for make in (chat, completion):
+        exchange = make(**{name: "r-1"})
+        assert getattr(exchange.request, name) == "r-1"
+        assert exchange.sent() == make().sent()
 
 
 WRONG: dict[str, Any] = {"stop": [1], "logit_bias": {"1": "x"}, "tools": {}, "messages": "hi", "prompt": {"a": 1}}

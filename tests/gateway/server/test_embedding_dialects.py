@@ -1,6 +1,5 @@
 """Vectors through every client's SDK from every house's server: what each is asked, and that nothing is lost."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,15 +12,13 @@ import pytest
 from google import genai
 from google.genai import errors, types
 
-from gateway.config import parse_config
-from gateway.server.app import build_app
+from tests.gateway.server.one_upstream import one_upstream
 from tests.mock_upstream import Answer, MockUpstream
 
 pytestmark = [
     pytest.mark.timeout(30),
     pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning"),  # the SDK's own
 ]
-ONE_TRY = "reliability: {retry: {attempts: 1}}\n"
 VECTORS = [[0.5, -1.0], [1.5, 2.0]]
 
 
@@ -41,7 +38,6 @@ class House:
     path: str
     sent: Any
     query: Any
-    options: str = ""
     model: str = "m"
 
 
@@ -91,7 +87,6 @@ HOUSES = [
         "/v1/model/cohere.embed-v4%3A0/invoke",
         COHERE,
         {**COHERE, "input_type": "search_query"},
-        ", region: us-east-1",
         "cohere.embed-v4:0",
     ),
 ]  # fmt: skip
@@ -99,6 +94,8 @@ HOUSES = [
 
 @dataclass
 class Stage:
+    """`model` is what clients call the house's model."""
+
     url: str
     upstream: MockUpstream
     model: str
@@ -106,19 +103,8 @@ class Stage:
 
 @asynccontextmanager
 async def stage(house: House, answer: Answer | None = None) -> AsyncIterator[Stage]:
-    async with MockUpstream(answer or house.answer) as upstream:
-        row = f"{{type: {house.kind}, base_url: '{upstream.base_url}', api_key: up-key{house.options}}}"
-        text = f"version: 1\nproviders:\n  up: {row}\nstorage: {{url: memory}}\n{ONE_TRY}"
-        app = build_app(parse_config(text, {}, provider_types=[house.kind]))
-        await app.start()
-        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-        try:
-            port = server.sockets[0].getsockname()[1]
-            yield Stage(f"http://127.0.0.1:{port}", upstream, f"up/{house.model}")
-        finally:
-            server.close()
-            await app.drain(0)
-            await app.aclose()
+    async with one_upstream(house.kind, answer or house.answer) as at:
+        yield Stage(at.url, at.upstream, f"up/{house.model}")
 
 
 Found = tuple[list[list[float]], int | None]

@@ -105,6 +105,14 @@ def test_every_field_of_the_sdk_is_decided() -> None:
     assert known == set(SENT) | set(MIRRORED) | set(REFUSED) | set(APART)
 
 
+@pytest.mark.parametrize("name", READ_BY_THE_GATEWAY)
+def test_ids_are_read_by_the_gateway_and_go_into_no_body(name: str) -> None:
+    said: dict[str, Any] = {name: "r-1"}
+    exchange = responses(**said)
+    assert getattr(exchange.request, name) == "r-1"
+    assert exchange.sent() == responses().sent()
+
+
 def test_every_field_of_the_table_is_decided() -> None:
     assert set(RESPONSES_FIELDS.by_wire) <= set(SENT) | set(ENGINE) | set(READ_BY_THE_GATEWAY)
 
