@@ -80,10 +80,19 @@ def _triton() -> Kernels:
     from local_engine.kernels.triton.gated_activation import gated_activation
     from local_engine.kernels.triton.paged_decode import paged_decode
     from local_engine.kernels.triton.paged_prefill import paged_prefill
+    from local_engine.kernels.triton.quantized_matmul import matmul_splits, quantized_matmul
     from local_engine.kernels.triton.rope_kv_write import rope_kv_write
 
     return Kernels(
-        add_rms_norm, gated_activation, rope_kv_write, paged_decode, paged_prefill, True, choices=_choices("triton")
+        add_rms_norm,
+        gated_activation,
+        rope_kv_write,
+        paged_decode,
+        paged_prefill,
+        quantized_matmul,
+        matmul_splits,
+        True,
+        choices=_choices("triton"),
     )
 
 
@@ -92,6 +101,7 @@ def _twins() -> Kernels:
     from local_engine.kernels.triton.gated_activation import gated_activation_twin
     from local_engine.kernels.triton.paged_decode import paged_decode_twin
     from local_engine.kernels.triton.paged_prefill import paged_prefill_twin
+    from local_engine.kernels.triton.quantized_matmul import quantized_matmul_twin
     from local_engine.kernels.triton.rope_kv_write import rope_kv_write_twin
 
     def paged_decode(
@@ -148,11 +158,21 @@ def _twins() -> Kernels:
         rope_kv_write_twin,
         paged_decode,
         paged_prefill,
+        quantized_matmul_twin,
+        lambda *_: 1,
         False,
         choices=_choices("torch"),
     )
 
 
 def _choices(implementation: str) -> tuple[Choice, ...]:
-    fused = ("add_rms_norm", "gated_activation", "rope_kv_write", "paged_decode", "paged_prefill", "sampling")
+    fused = (
+        "add_rms_norm",
+        "gated_activation",
+        "rope_kv_write",
+        "paged_decode",
+        "paged_prefill",
+        "quantized_matmul",
+        "sampling",
+    )
     return (*(Choice(operation, implementation) for operation in fused), *_TORCHS_OWN)

@@ -3,12 +3,14 @@
 What each computes stands with the kernels of `kernels.triton`, which bear the same names.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from torch import Tensor
 
 from local_engine.layers.kv_cache import LayerCache
+from local_engine.layers.quantized_matrix import QuantizedMatrix
 
 __all__ = ["Activation", "Choice", "HeadNorms", "Kernels"]
 
@@ -95,9 +97,16 @@ class PagedPrefill(Protocol):
     ) -> Tensor: ...
 
 
+class QuantizedMatmul(Protocol):
+    def __call__(
+        self, x: Tensor, matrix: QuantizedMatrix, *, bias: Tensor | None = None, splits: int = 1
+    ) -> Tensor: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """One implementation of each. fused_sampler: tokens are drawn by kernels too, else by the reference sampler.
+    """One implementation of each. matmul_splits: of a quantized product, by its rows, outputs, inputs and the device's
+    processors. fused_sampler: tokens are drawn by kernels too, else by the reference sampler.
 
     choices: the same in words, with what torch computes beside them.
     """
@@ -107,5 +116,7 @@ class Kernels:
     rope_kv_write: RopeKvWrite
     paged_decode: PagedDecode
     paged_prefill: PagedPrefill
+    quantized_matmul: QuantizedMatmul
+    matmul_splits: Callable[[int, int, int, int], int]
     fused_sampler: bool
     choices: tuple[Choice, ...]

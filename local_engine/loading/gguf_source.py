@@ -17,7 +17,9 @@ from gguf.quants import dequantize
 from torch import Tensor
 
 from local_engine.errors import ModelLoadError
+from local_engine.layers.quantized_matrix import QuantizedMatrix
 from local_engine.loading.gguf import GgufFile, GgufTensor
+from local_engine.loading.repacked.gguf import REPACKED_TYPES, gguf_matrix
 from local_engine.loading.weights import GgufName, StoredRows
 
 __all__ = ["GgufSource"]
@@ -91,6 +93,13 @@ class GgufSource:
             piece = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).view(len(raw), -1)
             rows[done : done + len(raw)].copy_(piece.sub_(place.at.added) if place.at.added else piece)
             done += len(raw)
+
+    def quantized(self, name: str, device: torch.device) -> QuantizedMatrix | None:
+        stored, kind = self.stored_rows(name), self._places[name].tensor.type
+        if stored is None or kind not in REPACKED_TYPES:
+            return None
+        rows = torch.cat([torch.from_numpy(np.ascontiguousarray(piece)).to(device) for piece in stored.pieces()])
+        return gguf_matrix(rows.view(len(rows), -1), kind)
 
     def stored_rows(self, name: str) -> StoredRows | None:
         place = self._places[name]

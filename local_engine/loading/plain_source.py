@@ -16,6 +16,7 @@ from gguf import GGMLQuantizationType
 from torch import Tensor
 
 from local_engine.errors import ModelLoadError
+from local_engine.layers.quantized_matrix import QuantizedMatrix
 from local_engine.loading.safetensors import SafetensorsSource
 from local_engine.loading.weights import StoredRows
 
@@ -60,6 +61,9 @@ class StoredTensor(Protocol):
     def read_into(self, out: Tensor) -> None:
         """Fills `out`, of `shape`, on any device and in any float type, a piece at a time. Raises ModelLoadError."""
 
+    def quantized(self, device: torch.device) -> QuantizedMatrix | None:
+        """As the kernels of GPUs read it; None where it is not packed, or in a way that they lack."""
+
 
 class Packing(Protocol):
     """One way to pack weights."""
@@ -97,6 +101,9 @@ class _Plain:
     def read_into(self, out: Tensor) -> None:
         out.copy_(self.file.stored(self.name))
 
+    def quantized(self, device: torch.device) -> QuantizedMatrix | None:
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class _Stacked:
@@ -122,6 +129,9 @@ class _Stacked:
     def read_into(self, out: Tensor) -> None:
         matrix = self.file.stored(self.at.name)[self.at.expert]
         out.copy_(matrix.movedim(-1, 0)[self.at.start :: self.at.step])
+
+    def quantized(self, device: torch.device) -> QuantizedMatrix | None:
+        return None
 
 
 class PlainSource:
@@ -172,6 +182,9 @@ class PlainSource:
 
     def read_into(self, name: str, out: Tensor) -> None:
         self._tensors[name].read_into(out)
+
+    def quantized(self, name: str, device: torch.device) -> QuantizedMatrix | None:
+        return self._tensors[name].quantized(device)
 
     def stored_rows(self, name: str) -> StoredRows | None:
         tensor = self._tensors[name]

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from local_engine.errors import ModelLoadError
 from local_engine.layers.lora import LoraSites
+from local_engine.layers.quantized_matrix import QuantizedMatrix
 
 __all__ = ["GgufName", "Progress", "StoredRows", "TensorSource", "Weights"]
 
@@ -68,6 +69,9 @@ class TensorSource(Protocol):
     def read_into(self, name: str, out: Tensor) -> None:
         """Fills `out`, of the tensor's shape, converting to its dtype a piece at a time. Raises ModelLoadError."""
 
+    def quantized(self, name: str, device: torch.device) -> QuantizedMatrix | None:
+        """The matrix as the kernels of GPUs read it; None where it is not packed, or in a way that they lack."""
+
     def stored_rows(self, name: str) -> StoredRows | None:
         """The matrix as it is stored; None where it is no plain rows of numbers."""
 
@@ -109,6 +113,11 @@ class Weights:
         """A matrix as the file has it, or None; `mark_read` says that it was used."""
         self._check_shape(name, shape)
         return self._source.stored_rows(name)
+
+    def quantized(self, name: str, shape: tuple[int, ...]) -> QuantizedMatrix | None:
+        """A matrix in few bits as the file has it, or None; `mark_read` says that it was used."""
+        self._check_shape(name, shape)
+        return self._source.quantized(name, self._device)
 
     def mark_read(self, name: str) -> None:
         self._unread.discard(name)

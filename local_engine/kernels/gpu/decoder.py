@@ -13,14 +13,12 @@ from torch import Tensor
 
 from local_engine.config import ModelConfig
 from local_engine.kernels.families import FAMILIES
-from local_engine.kernels.operations import HeadNorms, Kernels
+from local_engine.kernels.gpu.matrices import Matrices
+from local_engine.kernels.operations import HeadNorms
 from local_engine.layers.kv_cache import LayerCache
 from local_engine.layers.linear import Linear
-from local_engine.layers.ops import Ops
 from local_engine.layers.rms_norm import rms_norm
 from local_engine.layers.rope import rope_tables
-from local_engine.loading.weights import Weights
-from local_engine.models.projection import projection
 from local_engine.models.self_attention import Rotary
 
 __all__ = ["FusedDecoder", "FusedLayer", "StepTensors", "unsupported"]
@@ -89,23 +87,24 @@ def unsupported(config: ModelConfig) -> str | None:
 class FusedDecoder:
     """Weights are shared and never written, so any number of executors may hold one."""
 
-    def __init__(self, config: ModelConfig, weights: Weights, ops: Ops, kernels: Kernels) -> None:
+    def __init__(self, config: ModelConfig, matrices: Matrices) -> None:
         """Reads all weights. Raises ModelLoadError."""
+        weights = matrices.weights
         self.config = config
-        self.kernels = kernels
+        self.kernels = matrices.kernels
         self._family = FAMILIES[config.architecture]
         hidden = config.hidden_size
         self.embedding = weights.stacked(["model.embed_tokens.weight"], [config.vocab_size], hidden)
         # Rounded to the model's type, as it was trained.
         scale = hidden**0.5 if self._family.scaled_embedding else 1.0
         self._embedding_scale = float(torch.tensor(scale, dtype=self.embedding.dtype))
-        self.layers = [_layer(config, index, weights, ops) for index in range(config.num_layers)]
+        self.layers = [_layer(config, index, matrices) for index in range(config.num_layers)]
         self.norm = weights.joined(["model.norm.weight"], [hidden])
         if config.tie_embeddings:
             weights.skip("lm_head.weight")
-            self.head = ops.linear(self.embedding, None)
-        else:
-            self.head = ops.linear(weights.stacked(["lm_head.weight"], [config.vocab_size], hidden), None)
+        shared = self.embedding if config.tie_embeddings else None
+        name = "model.embed_tokens.weight" if config.tie_embeddings else "lm_head.weight"
+        self.head = matrices.head(name, config.vocab_size, hidden, embedding=shared)
         self._rotary = Rotary(config, weights, self.embedding.device)
 
     def forward(self, step: StepTensors, caches: Sequence[LayerCache], *, block_size: int) -> tuple[Tensor, Tensor]:
@@ -198,7 +197,8 @@ class FusedDecoder:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _layer(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> FusedLayer:
+def _layer(config: ModelConfig, index: int, matrices: Matrices) -> FusedLayer:
+    weights = matrices.weights
     family = FAMILIES[config.architecture]
     hidden, width, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
     queries, keys = config.num_heads * head_dim, config.num_kv_heads * head_dim
@@ -225,12 +225,12 @@ def _layer(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Fused
     return FusedLayer(
         kind=config.kind_of(index),
         attention_norm=norm("input_layernorm"),
-        qkv=projection(weights, ops, qkv_parts, hidden, bias=config.qkv_bias),
+        qkv=matrices.linear(qkv_parts, hidden, bias=config.qkv_bias),
         head_norms=head_norms,
-        output=projection(weights, ops, {f"{attention}.o_proj": hidden}, queries, bias=config.output_bias),
+        output=matrices.linear({f"{attention}.o_proj": hidden}, queries, bias=config.output_bias),
         post_attention_norm=norm("post_attention_layernorm") if family.post_norms else None,
         mlp_norm=norm("pre_feedforward_layernorm" if family.post_norms else "post_attention_layernorm"),
-        gate_up=projection(weights, ops, gate_up_parts, hidden, bias=config.mlp_bias),
-        down=projection(weights, ops, {f"{mlp}.down_proj": hidden}, width, bias=config.mlp_bias),
+        gate_up=matrices.linear(gate_up_parts, hidden, bias=config.mlp_bias),
+        down=matrices.linear({f"{mlp}.down_proj": hidden}, width, bias=config.mlp_bias),
         post_mlp_norm=norm("post_feedforward_layernorm") if family.post_norms else None,
     )

@@ -5,7 +5,7 @@ Says in one log line what runs it, or why torch does.
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,9 +16,8 @@ from local_engine.errors import ModelLoadError
 from local_engine.executor import Executor
 from local_engine.kernels.dispatch import choose_kernels, device_facts, gpu_line, no_kernels
 from local_engine.kernels.gpu.decoder import FusedDecoder, unsupported
+from local_engine.kernels.gpu.matrices import Matrices, Rounding
 from local_engine.layers.lora import LowRank
-from local_engine.layers.ops import REFERENCE
-from local_engine.layers.tiled_linear import TiledLinear
 from local_engine.loading.lora import load_adapter
 from local_engine.loading.weights import Progress, TensorSource, Weights
 
@@ -54,18 +53,29 @@ def load_fused(
     facts = device_facts(device)
     reason = no_kernels(facts, config.stored_kv_dtype) or unsupported(shape)
     if reason is not None:
-        if config.deterministic:
-            raise ModelLoadError(source.path, f"deterministic: needs the GPU kernels: {reason}")
+        if config.deterministic or config.weights in ("int8", "int4"):
+            asked = "deterministic" if config.deterministic else f"weights: {config.weights}"
+            raise ModelLoadError(source.path, f"{asked} needs the GPU kernels: {reason}")
         _logger.info("%s runs on torch in %s, not on the GPU kernels: %s", source.path.name, config.float_dtype, reason)
         return None
     # Triton is not everywhere: what stands on it is imported where it is.
     from local_engine.kernels.gpu.executor import GpuExecutor
 
     kernels = choose_kernels(facts)
-    ops = replace(REFERENCE, linear=TiledLinear) if config.deterministic else REFERENCE
+    rounding: Rounding = config.weights if config.weights in ("int8", "int4") else "none"
+    if config.deterministic and rounding != "none":
+        raise ModelLoadError(source.path, f"deterministic: does not go with weights: {rounding}")
     weights = Weights(source, device=device, dtype=dtype, progress=progress)
+    matrices = Matrices(
+        weights,
+        kernels,
+        processors=facts.processors,
+        packed=config.weights == "auto" and not config.deterministic,
+        rounding=rounding,
+        tiled=config.deterministic,
+    )
     with torch.inference_mode():
-        model = FusedDecoder(shape, weights, ops, kernels)
+        model = FusedDecoder(shape, matrices)
     weights.finish()
     _logger.info("%s runs in %s on %s", source.path.name, config.float_dtype, gpu_line(facts, kernels.choices))
     sites = weights.lora_sites

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from local_engine.errors import ModelLoadError
+from local_engine.layers.quantized_matrix import QuantizedMatrix
 from local_engine.loading.plain_source import PIECE_ITEMS, HfName, StoredTensor
+from local_engine.loading.repacked.fp8 import fp8_matrix
 from local_engine.loading.safetensors import SafetensorsSource
 
 __all__ = ["Fp8Packing"]
@@ -78,6 +80,16 @@ class _Fp8Tensor:
     @property
     def num_bytes(self) -> int:
         return sum(map(self.file.num_bytes, self.parts))
+
+    def quantized(self, device: torch.device) -> QuantizedMatrix | None:
+        weight, scales = (self.file.stored(part).to(device) for part in self.parts)
+        if weight.dtype != torch.float8_e4m3fn:
+            return None
+        height, width = self.cell
+        try:
+            return fp8_matrix(weight, scales, None if self.cell == self.shape else (height, width))
+        except ValueError:  # cells that are narrower than the kernels' groups of inputs
+            return None
 
     def read_into(self, out: Tensor) -> None:
         weight, scales = map(self.file.stored, self.parts)

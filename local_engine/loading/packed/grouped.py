@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 
 from local_engine.errors import ModelLoadError
+from local_engine.layers.quantized_matrix import QuantizedMatrix
 from local_engine.loading.plain_source import PIECE_ITEMS, HfName, StoredTensor
+from local_engine.loading.repacked.grouped import AWQ_NIBBLES, awq_matrix, gptq_matrix
 from local_engine.loading.safetensors import SafetensorsSource
 
-__all__ = ["AWQ_NIBBLES", "AwqPacking", "GptqPacking"]
+__all__ = ["AwqPacking", "GptqPacking"]
 
 _WORD_BITS = 32
 # Where output i of eight lies in an AWQ word.
-AWQ_NIBBLES = (0, 4, 1, 5, 2, 6, 3, 7)
 _PARTS = ("qweight", "qzeros", "scales")
 
 
@@ -128,6 +129,24 @@ class _GroupedTensor:
     @property
     def num_bytes(self) -> int:
         return sum(map(self.file.num_bytes, self.parts))
+
+    def quantized(self, device: torch.device) -> QuantizedMatrix | None:
+        words, zeros, scales, *order = (self.file.stored(part).to(device) for part in self.parts)
+        group_size = None if self.group_size >= self.shape[1] else self.group_size
+        try:
+            if not self.layout.words_along_inputs:
+                return awq_matrix(words, zeros, scales, group_size=group_size)
+            return gptq_matrix(
+                words,
+                zeros,
+                scales,
+                order[0] if order else None,
+                bits=self.layout.bits,
+                group_size=group_size,
+                zeros_less_one=self.layout.less_one,
+            )
+        except ValueError:  # groups that the kernels cannot follow: of an odd size, or unequal
+            return None
 
     def read_into(self, out: Tensor) -> None:
         words, zeros, scales = (self.file.stored(part) for part in self.parts[:3])

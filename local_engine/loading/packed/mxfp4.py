@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from local_engine.errors import ModelLoadError
+from local_engine.layers.quantized_matrix import QuantizedMatrix
 from local_engine.loading.plain_source import PIECE_ITEMS, HfName, StoredTensor
 from local_engine.loading.safetensors import SafetensorsSource
 
@@ -81,6 +82,9 @@ class _Mxfp4Matrix:
             exponents = scales[piece].to(out.device).to(torch.int32) - _BIAS
             powers = torch.ldexp(torch.ones(exponents.shape, device=out.device), exponents)
             out[piece] = values.flatten(2).mul_(powers.unsqueeze(-1)).flatten(1)
+
+    def quantized(self, device: torch.device) -> QuantizedMatrix | None:
+        return None  # of experts alone, which have kernels of their own
 
 
 def _byte_pairs(device: torch.device) -> Tensor:

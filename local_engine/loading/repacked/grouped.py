@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from local_engine.layers.quantized_matrix import GroupNumbers, QuantizedMatrix, covering_group, packed_codes
-from local_engine.loading.packed.grouped import AWQ_NIBBLES
 
-__all__ = ["awq_matrix", "gptq_matrix"]
+__all__ = ["AWQ_NIBBLES", "awq_matrix", "gptq_matrix"]
 
 _WORD_BITS = 32
+AWQ_NIBBLES = (0, 4, 1, 5, 2, 6, 3, 7)
 
 
 def gptq_matrix(

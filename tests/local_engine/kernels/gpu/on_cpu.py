@@ -1,15 +1,23 @@
 """Models on the fused decoder of GPUs, on a CPU: by the twins of its kernels, or by kernels that Triton interprets."""
 
-from contextlib import closing
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from local_engine.config import EngineConfig
 from local_engine.kernels.gpu.loading import load_fused
+from local_engine.loading.fields import FieldReader
+from local_engine.loading.gguf_parts import open_gguf
+from local_engine.loading.gguf_source import GgufSource
 from local_engine.loading.load import LoadedModel, load_model
+from local_engine.loading.packed.quantization import packing_of
 from local_engine.loading.plain_source import PlainSource
 from local_engine.loading.safetensors import SafetensorsSource
+from local_engine.loading.weights import TensorSource
+from local_engine.models.registry import by_gguf_name
 
 __all__ = ["fused_config", "load_on_cpu"]
 
@@ -18,11 +26,25 @@ def fused_config(**overrides: Any) -> EngineConfig:
     return replace(EngineConfig(dtype="float32", block_size=4, kv_bytes=1 << 20, max_batch_tokens=64), **overrides)
 
 
-def load_on_cpu(folder: Path, config: EngineConfig | None = None) -> LoadedModel:
-    """A folder of safetensors."""
+def load_on_cpu(path: Path, config: EngineConfig | None = None) -> LoadedModel:
+    """A folder of safetensors, or a GGUF."""
     config = config or fused_config()
-    reference = load_model(folder, EngineConfig(dtype="float32", max_context=config.max_context))
-    with closing(SafetensorsSource(folder)) as stored:
-        fused = load_fused(PlainSource(stored), reference.info.config, config)
+    reference = load_model(path, EngineConfig(dtype="float32", max_context=config.max_context))
+    with _source(path, reference) as source:
+        fused = load_fused(source, reference.info.config, config)
     assert fused is not None
     return replace(reference, open_executor=fused.open_executor, read_adapter=fused.read_adapter)
+
+
+@contextmanager
+def _source(path: Path, loaded: LoadedModel) -> Iterator[TensorSource]:
+    if path.is_dir():
+        values = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        packing = packing_of(FieldReader(path / "config.json", values))
+        with closing(SafetensorsSource(path)) as stored:
+            yield PlainSource(stored, packing=packing)
+    else:
+        architecture = by_gguf_name(loaded.info.config.architecture, experts=False)
+        assert architecture is not None
+        with open_gguf(path) as parts:
+            yield GgufSource(parts, architecture.gguf_names(loaded.info.config))

@@ -1,0 +1,111 @@
+"""The matrices of a fused decoder as linear layers: dense for torch, or in few bits for `quantized_matmul`.
+
+Owns which of both a tensor becomes. Knows no layers and no files but by `Weights`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from local_engine.kernels.operations import Kernels
+from local_engine.layers.linear import DenseLinear, Linear
+from local_engine.layers.quantized_matrix import QuantizedMatrix, beside_each_other
+from local_engine.layers.tiled_linear import TiledLinear
+from local_engine.loading.repacked.rounded import rounded_matrix
+from local_engine.loading.weights import Weights
+
+__all__ = ["Matrices", "QuantizedLinear", "Rounding"]
+
+Rounding = Literal["none", "int8", "int4"]
+"""What matrices of floats become when they are loaded."""
+
+# Inputs that share a scale, by bits.
+_GROUP_SIZES = {4: 32, 8: 64}
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedLinear:
+    """Implements `Linear` over matrices in few bits, their outputs one after the other. processors: of the device."""
+
+    matrices: tuple[QuantizedMatrix, ...]
+    bias: Tensor | None
+    kernels: Kernels
+    processors: int
+
+    def __call__(self, x: Tensor) -> Tensor:
+        outputs = []
+        first = 0
+        for matrix in self.matrices:
+            stop = first + matrix.num_outputs
+            bias = None if self.bias is None else self.bias[first:stop]
+            outputs.append(self.kernels.quantized_matmul(x, matrix, bias=bias, splits=self._splits(len(x), matrix)))
+            first = stop
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
+
+    def _splits(self, num_rows: int, matrix: QuantizedMatrix) -> int:
+        """A power of two: each number is a kernel, compiled when it is first met."""
+        wanted = self.kernels.matmul_splits(num_rows, matrix.num_outputs, matrix.num_inputs, self.processors)
+        return 1 << wanted.bit_length() - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """How a model's matrices are read. packed: those that the file has in few bits stay so.
+
+    tiled: dense ones are multiplied in tiles of rows; see `TiledLinear`.
+    """
+
+    weights: Weights
+    kernels: Kernels
+    processors: int = 1
+    packed: bool = True
+    rounding: Rounding = "none"
+    tiled: bool = False
+
+    def linear(self, parts: Mapping[str, int], inputs: int, *, bias: bool = False) -> Linear:
+        """As `models.projection`: one layer over the tensors `parts`, name to output rows, that adapters may change."""
+        rows = list(parts.values())
+        names = [f"{name}.weight" for name in parts]
+        linear: Linear
+        matrices = self._quantized(names, rows, inputs)
+        biases = self.weights.joined([f"{name}.bias" for name in parts], rows) if bias else None
+        if matrices is not None:
+            linear = QuantizedLinear(matrices, biases, self.kernels, self.processors)
+        else:
+            linear = self._dense(self.weights.stacked(names, rows, inputs), biases, finer=False)
+        return self.weights.lora_sites.adapt(linear, parts, inputs)
+
+    def head(self, name: str, rows: int, inputs: int, *, embedding: Tensor | None) -> Linear:
+        """The last layer. embedding: the tensor, where it is that of the embedding and has been read as such."""
+        matrices = self._quantized([name], [rows], inputs)
+        if matrices is not None:
+            return QuantizedLinear(matrices, None, self.kernels, self.processors)
+        dense = self.weights.stacked([name], [rows], inputs) if embedding is None else embedding
+        return self._dense(dense, None, finer=True)
+
+    def _dense(self, weight: Tensor, bias: Tensor | None, *, finer: bool) -> Linear:
+        if self.rounding == "none":
+            return TiledLinear(weight, bias) if self.tiled else DenseLinear(weight, bias)
+        bits = 8 if finer or self.rounding == "int8" else 4
+        matrix = rounded_matrix(weight, bits=bits, group_size=_GROUP_SIZES[bits])
+        return QuantizedLinear((matrix,), bias, self.kernels, self.processors)
+
+    def _quantized(self, names: Sequence[str], rows: Sequence[int], inputs: int) -> tuple[QuantizedMatrix, ...] | None:
+        """The tensors in few bits, as one matrix where their forms are the same; None if one of them is not."""
+        if not self.packed:
+            return None
+        matrices = []
+        for name, count in zip(names, rows, strict=True):
+            matrix = self.weights.quantized(name, (count, inputs))
+            if matrix is None:
+                return None
+            matrices.append(matrix)
+        for name in names:
+            self.weights.mark_read(name)
+        try:
+            return (beside_each_other(matrices),)
+        except ValueError:  # of different types, as where a file keeps V finer than Q and K
+            return tuple(matrices)
