@@ -1,14 +1,19 @@
 """Fixtures that tests of several packages share."""
 
 import itertools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from adapters.openai.responses.output_items import EventLog
+from adapters.openai.responses.wire_events import ResponseEvent
 from providers.local.model_source import fetch
+from tests.adapters.openai.responses.event_order import check_events
 
 _TESTS = itertools.count()
+_LAST_EVENTS = (b'"type":"response.completed"', b'"type":"response.incomplete"', b'"type":"response.failed"')
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,6 +33,24 @@ def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def own_data_folder(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test's gateways keep a database of their own, so that none waits for what another one writes."""
     monkeypatch.setenv("LLM_GATEWAY_DATA", str(data_folder / f"test-{next(_TESTS)}"))
+
+
+@pytest.fixture(autouse=True)
+def every_response_is_checked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever events a response of the Responses API tells in a test, they are checked once it has ended."""
+    told: dict[int, tuple[EventLog, list[bytes]]] = {}
+    take = EventLog.take
+
+    def seen(log: EventLog) -> list[ResponseEvent]:
+        events = take(log)
+        told.setdefault(id(log), (log, []))[1].extend([event.data for event in events])
+        return events
+
+    monkeypatch.setattr(EventLog, "take", seen)
+    yield
+    for _, events in told.values():
+        if events and any(name in events[-1] for name in _LAST_EVENTS):
+            check_events([json.loads(event) for event in events])
 
 
 @pytest.fixture(scope="session")

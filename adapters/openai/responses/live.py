@@ -35,6 +35,7 @@ from adapters.openai.responses.output import Output
 from adapters.openai.responses.output_items import EventLog
 from adapters.openai.responses.response_object import FINAL, ResponseObject
 from adapters.openai.responses.sealing import ClientSeal
+from adapters.openai.responses.tool_history import plain_messages
 from adapters.openai.responses.vocabulary import INCOMPLETE_REASONS, INPUT_MESSAGES
 from adapters.openai.responses.wire_events import Form, ResponseEvent, error_event
 from adapters.openai.vocabulary import CHAT, RESPONSES
@@ -120,7 +121,8 @@ class LiveResponse:
             self._more["token_ids"] = self._token_ids
         if self._folder is not None:
             parts = self._folder.result().choices[0].parts
-            self._more["output_messages"] = message_object(Message(role=ASSISTANT, parts=parts))
+            said = plain_messages([Message(role=ASSISTANT, parts=parts)])
+            self._more["output_messages"] = [found for message in said for found in message_object(message)]
         if self._incomplete_reason is not None:
             return self._end("incomplete", "response.incomplete")
         self._completed_at = int(self._now())

@@ -24,6 +24,7 @@ from adapters.openai.response_format import only_format, parse_response_format
 from adapters.openai.responses.input_items import InputReader
 from adapters.openai.responses.mirror import complete, mirrored_fields, mirrored_text
 from adapters.openai.responses.sealing import ClientSeal
+from adapters.openai.responses.tool_history import plain_messages
 from adapters.openai.responses.vocabulary import ENCRYPTED, INCLUDE, INPUT_MESSAGES, LOGPROBS
 from adapters.openai.tools import parse_tool_choice, parse_tools
 from adapters.openai.vocabulary import (
@@ -125,7 +126,7 @@ class Asked:
         }
         body.take("metadata", _METADATA)
         if body.take("enable_response_messages", BOOL):
-            said = [found for message in reader.messages for found in message_object(message)]
+            said = [found for message in plain_messages(reader.messages) for found in message_object(message)]
             mirrored[INPUT_MESSAGES] = orjson.dumps(said)
         groups = take_shared(body, RESPONSES_FIELDS)
         groups["reasoning"].update(reasoning)

@@ -1,7 +1,7 @@
 """Calls that a gateway made in earlier turns, as models have them: from items of the Responses API, which only servers
 of that API read, to calls and their results. Pure; what is approved is called elsewhere."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -24,7 +24,7 @@ from adapters.openai.responses.tool_items import (
 )
 from adapters.openai.vocabulary import RESPONSES
 
-__all__ = ["CallResult", "PendingCall", "ToolHistory"]
+__all__ = ["CallResult", "PendingCall", "ToolHistory", "plain_messages"]
 
 _NOT_APPROVED = "The user did not approve this call."
 _CUT = "The call was not made."
@@ -208,6 +208,17 @@ class ToolHistory:
                 return None if not shown else CallResult(_texts(shown), is_error=False)
             case _:
                 return None
+
+
+def plain_messages(messages: Sequence[Message]) -> list[Message]:
+    """The messages as chat has them: items of calls that somebody made for the model as calls and results, without
+    items that only this dialect has."""
+    history = ToolHistory(Request(model="", dialect=RESPONSES, messages=tuple(messages)))
+    found = history.expanded(lambda label, name: name, {}, lambda label: False).messages or ()
+    plain = [
+        replace(message, parts=tuple([part for part in message.parts if type(part) is not Opaque])) for message in found
+    ]
+    return [message for message, before in zip(plain, found, strict=True) if message.parts or not before.parts]
 
 
 def _is_known(part: Part) -> TypeGuard[Opaque]:

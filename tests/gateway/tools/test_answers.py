@@ -269,3 +269,16 @@ async def test_a_failure_of_a_later_turn_is_a_failed_response_with_what_was_made
         assert response["output"][1]["output"] == "3"
         assert response["usage"]["input_tokens"] == 10
         assert await shown(gateway, response["id"]) == response
+
+
+async def test_the_messages_of_a_response_have_calls_and_results_as_chat_has_them(url: str) -> None:
+    provider = ScriptedProvider("fake", calls(ADD), says("It is 3."))
+    async with running(provider, extra=tools(url)) as gateway:
+        first = await made(gateway, tools=[SMALL], enable_response_messages=True)
+        call, result, said = first["output_messages"]
+        assert call["tool_calls"][0]["function"] == {"name": "add", "arguments": ADD[1]}
+        assert (result["role"], result["content"]) == ("tool", "3")
+        assert said == {"role": "assistant", "content": "It is 3."}
+        played_back = [{"role": "user", "content": "hi"}, *first["output"]]
+        second = await made(gateway, input=played_back, enable_response_messages=True)
+        assert second["input_messages"][1:] == first["output_messages"]
