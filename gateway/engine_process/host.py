@@ -36,6 +36,11 @@ class Host:
         await self._provider.start()
         self._server = await asyncio.start_unix_server(self._accept, path)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether a process is connected."""
+        return bool(self._connections)
+
     async def aclose(self) -> None:
         if self._server is not None:
             self._server.close()

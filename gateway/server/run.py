@@ -12,14 +12,14 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from adapters.canonical.errors import Conflict, GatewayError
-from gateway.config import Config, Redactor, load_config
+from adapters.canonical.errors import Conflict, GatewayError, InvalidRequest
+from gateway.config import Config, ConfigError, Redactor, load_config
 from gateway.server.app import App, build_app
 from gateway.server.connections import Connections
 from gateway.server.engine import local_provider, run_engine, with_engine
 from gateway.server.inheritance import Inheritance
 from gateway.server.listening import CannotListen, address_of, allow_many_sockets, bind_all, rebind
-from gateway.server.live import Live
+from gateway.server.live import Live, fixed_keys
 from gateway.server.service_manager import tell_ready, tell_reloading, tell_stopping
 from gateway.server.siblings import Siblings
 from gateway.server.tls import load_certificate, tls_context
@@ -58,6 +58,7 @@ def _serve_among(
     config: Config, like: Sequence[socket.socket], config_path: Path, siblings: Siblings, listens: Callable[[], None]
 ) -> int:
     """One of several processes; `listens` is told that it does."""
+    config = _now(config, config_path, siblings)
     with ExitStack() as sockets:
         bound = rebind(like, sockets)
         return _guarded(config, config_path, lambda: _Process(config, config_path, bound, listens, siblings).run())
@@ -65,9 +66,28 @@ def _serve_among(
 
 def _serve_engine(config: Config, config_path: Path, siblings: Siblings, ready: Callable[[], None]) -> int:
     """The process of the local models."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    siblings.engine.unlink(missing_ok=True)  # of the process before
-    return _guarded(config, config_path, lambda: run_engine(config, siblings, ready))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it is told by those that serve
+    config = _now(config, config_path, siblings)
+    load = partial(_load, config_path)
+    return _guarded(config, config_path, lambda: run_engine(config, siblings, load, ready))
+
+
+def _load(config_path: Path) -> Config:
+    """Raises ConfigError."""
+    return load_config(config_path, os.environ, provider_types=provider_types())
+
+
+def _now(config: Config, config_path: Path, siblings: Siblings) -> Config:
+    """The configuration for a process that begins: where it stands in for one that has ended, the others may have taken
+    run.yaml anew since the start."""
+    if not siblings.have_reloaded:
+        return config
+    try:
+        found = _load(config_path)
+    except ConfigError:
+        print(f"gateway: {config_path} has faults; the configuration of the start is used", file=sys.stderr, flush=True)
+        return config
+    return config if fixed_keys(config, found) else found
 
 
 def _guarded(config: Config, config_path: Path, run: Callable[[], Awaitable[int]]) -> int:
@@ -104,10 +124,9 @@ class _Process:
         self._siblings = siblings
         self._tls: ssl.SSLContext | None = tls_context(config.server.tls) if config.server.tls is not None else None
         self._reloads: set[asyncio.Task[None]] = set()
-        self._built = False
 
     async def run(self) -> int:
-        live = self._live = Live(self._config, self._load, self._build, self._took)
+        live = self._live = Live(self._config, partial(_load, self._path), self._build, self._took)
         _settle_memory()
         stop = asyncio.Event()
         self._on_signals(stop)
@@ -147,14 +166,10 @@ class _Process:
         loop = asyncio.get_running_loop()
         return await loop.create_server(connections, sock=listening, backlog=_BACKLOG, ssl=self._tls)
 
-    def _load(self) -> Config:
-        return load_config(self._path, os.environ, provider_types=provider_types())
-
     def _build(self, config: Config, inherited: Inheritance) -> App:
         snapshots = self._siblings.snapshots if self._siblings is not None else None
         if self._siblings is not None:
-            inherited = with_engine(config, inherited, self._siblings.engine, is_first=not self._built)
-            self._built = True
+            inherited = with_engine(config, inherited, self._siblings)
         return build_app(config, inherited=inherited, reload=self._reload_all, snapshots=snapshots)
 
     def _took(self, config: Config) -> None:
@@ -170,7 +185,12 @@ class _Process:
             raise Conflict("; ".join(failures), code="reload_incomplete")
 
     async def _reload(self) -> None:
+        failure = await self._siblings.reload_engine() if self._siblings is not None else None
+        if failure is not None:
+            raise InvalidRequest(failure, code="invalid_configuration")
         await self._live.reload()
+        if self._siblings is not None:
+            self._siblings.note_reload()
         self._live.app.look_for_providers()
 
     async def _reload_on_signal(self) -> None:

@@ -23,10 +23,12 @@ _MAX_ANSWER = 64 * 2**20
 
 
 class Siblings:
-    """`folder` holds the socket files, `number` is this process's own among `count`. `parent` can be read from once the
-    process that started them all is gone."""
+    """`folder` holds the socket files, `number` is this process's own among `count`; the engine's, where there is one,
+    is `count` itself. `parent` can be read from once the process that started them all is gone."""
 
-    def __init__(self, folder: Path, number: int, count: int, parent: int) -> None:
+    def __init__(self, folder: Path, number: int, count: int, parent: int, *, has_engine: bool = False) -> None:
+        self.has_engine = has_engine
+        self._reloaded = folder / "reloaded"
         self._parent = parent
         self._folder = folder
         self._number = number
@@ -35,10 +37,9 @@ class Siblings:
         self._snapshot: Callable[[], Snapshot | None] = lambda: None
         self._reload: Callable[[], Awaitable[None]] | None = None
 
-    @property
-    def engine(self) -> Path:
-        """The socket file of the process that runs the local models."""
-        return self._folder / "engine.sock"
+    def engine(self, settings: str) -> Path:
+        """The socket file of the local models that are built from these settings."""
+        return self._folder / f"engine-{settings}.sock"
 
     def follow_parent(self) -> None:
         """From now on, the end of the parent is the end of this process. For the running loop."""
@@ -72,6 +73,22 @@ class Siblings:
             for number, answer in zip(numbers, answers, strict=True)
             if answer is None or answer
         ]
+
+    @property
+    def have_reloaded(self) -> bool:
+        """Whether run.yaml was taken anew since the start, so that who starts now must read it as well."""
+        return self._reloaded.exists()
+
+    def note_reload(self) -> None:
+        """run.yaml was taken anew."""
+        self._reloaded.touch()
+
+    async def reload_engine(self) -> str | None:
+        """Lets the process of the local models take run.yaml as it is now; gives what went wrong."""
+        if not self.has_engine:
+            return None
+        answer = await self._ask(self._count, b"reload", _RELOAD_S)
+        return "the local models' process does not answer" if answer is None else answer.decode() or None
 
     def _others(self) -> Sequence[int]:
         return [number for number in range(self._count) if number != self._number]

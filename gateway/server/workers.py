@@ -95,7 +95,7 @@ class Workers:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal tells all; the parent passes it on, once
             for end in unneeded:
                 os.close(end)
-            siblings = Siblings(folder, worker.number, self._count, ends[1])
+            siblings = Siblings(folder, worker.number, self._count, ends[1], has_engine=self._engine is not None)
             run = serve if worker.number < self._count or self._engine is None else self._engine
             status = run(siblings, lambda: _tell(ends[0]))
         finally:

@@ -362,9 +362,12 @@ def test_local_models_of_several_processes_run_in_one_more_which_is_replaced_whe
         assert len(children(process)) == 3
         engine = children(process)[-1]  # the one that was started last
         until_told(address, "nowhere.gguf")
+        config.write_text(config.read_text().replace("nowhere", "elsewhere"))
+        assert httpx.post(f"http://{address}/admin/reload").status_code == 200
+        until_told(address, "elsewhere.gguf")
         os.kill(engine, signal.SIGKILL)
         until_told(address, "starting")
-        until_told(address, "nowhere.gguf")
+        until_told(address, "elsewhere.gguf")
         process.send_signal(signal.SIGTERM)
         assert process.wait(15) == 0
         assert "gateway: the local models' process has ended, and is started again" in process.stderr.read()
