@@ -6,7 +6,7 @@
     upstream_error.json          {"status", "body"}: its refusal
     events.json                  expected: the events of the stream (of the body, where there is no stream)
     client.sse, client.json      expected: what the client gets
-    sent.json                    expected: what the upstream gets, for the vendors of `vendors/`
+    sent.json                    expected, where it is there: what the upstream gets
 
 The expected files are written by `pytest --update-golden`.
 """
@@ -38,6 +38,7 @@ class GoldenCase:
         self.stream = self._read("upstream.sse")
         self.body = self._read("upstream.json")
         self.refusal = self._read("upstream_error.json")
+        self.shows_what_is_sent = (folder / "sent.json").exists()
 
     def _read(self, name: str) -> bytes | None:
         path = self._folder / name
