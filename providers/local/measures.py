@@ -7,9 +7,9 @@ from local_engine.encoding import EncoderStats
 from local_engine.generation import EngineStats
 from providers.abilities import Measure
 
-__all__ = ["measures"]
+__all__ = ["OF_THE_MOMENT", "measures"]
 
-_OF_THE_MOMENT = frozenset(
+OF_THE_MOMENT = frozenset(
     ("running", "waiting", "paused", "blocks_used", "blocks_total", "tokens_per_s", "requests", "inputs")
 )
 """The others count from the start."""
@@ -17,4 +17,4 @@ _OF_THE_MOMENT = frozenset(
 
 def measures(model: str, stats: EngineStats | EncoderStats) -> Iterator[Measure]:
     for name, value in asdict(stats).items():
-        yield Measure(model, name, value, grows=name not in _OF_THE_MOMENT)
+        yield Measure(model, name, value, grows=name not in OF_THE_MOMENT)
