@@ -1,5 +1,7 @@
 """Watches that a stream ends as laws 3 and 4 say: one finish for every choice, nothing of a choice after its finish."""
 
+from collections.abc import Sequence
+
 from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated
 from adapters.canonical.events import (
     ChoiceFinished,
@@ -11,8 +13,10 @@ from adapters.canonical.events import (
     TextDelta,
     ToolArgumentsDelta,
     ToolCallFinished,
+    ToolCallStarted,
     UsageReported,
 )
+from adapters.canonical.request import Tool
 from adapters.canonical.usage import Usage
 from providers.base import Batch
 
@@ -20,15 +24,20 @@ __all__ = ["FinishGuard"]
 
 _FREE = (Started, UsageReported, ProviderReported, PromptReported, ToolCallFinished)
 """What may come after a choice's finish."""
+_OWN_KINDS = ("function", "custom")
+"""Of tools that the client runs itself."""
 _WRITTEN = (TextDelta, ReasoningDelta, ToolArgumentsDelta, RefusalDelta)
 
 
 class FinishGuard:
     """Sees every batch of one try. Costs one type comparison and one sum an event until the first finish."""
 
-    __slots__ = ("_broken", "_finished", "_num_choices", "usage", "written_chars")
+    __slots__ = ("_broken", "_finished", "_num_choices", "_tools", "undeclared_calls", "usage", "written_chars")
 
-    def __init__(self, num_choices: int) -> None:
+    def __init__(self, num_choices: int, tools: Sequence[Tool] | None = None) -> None:
+        self._tools = tools
+        self.undeclared_calls = 0
+        """Calls of tools that the request does not have. They are passed on as they came."""
         self._num_choices = num_choices
         self._broken = False
         self._finished: set[int] = set()
@@ -60,6 +69,8 @@ class FinishGuard:
                 raise BadUpstreamResponse(f"the upstream went on with choice {event.choice} after its finish")
             elif isinstance(event, _WRITTEN):
                 self.written_chars += len(event.text)
+            elif type(event) is ToolCallStarted and event.kind in _OWN_KINDS:
+                self.undeclared_calls += all(tool.name != event.name for tool in self._tools or ())
 
     def close(self) -> None:
         """At the end of the stream. Raises StreamTruncated for a choice without a finish."""

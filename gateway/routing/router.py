@@ -304,7 +304,7 @@ class Router:
         except UnsupportedParameter as error:
             attempts.pass_over(target, error)
             return None
-        guard = FinishGuard(fitted.request.num_choices)
+        guard = FinishGuard(fitted.request.num_choices, fitted.request.tools)
         call = Call(attempts.begin(target, kind), target.provider.stream(fitted.request), guard, fitted.dropped)
         attempts.progress.dropped, attempts.progress.guard = fitted.dropped, guard
         return call

@@ -73,11 +73,14 @@ def _requests(snapshot: Snapshot) -> Iterator[Metric]:
 def _attempts(snapshot: Snapshot) -> Iterator[Metric]:
     ended = _counter(names.ATTEMPTS, (*_TARGET, names.KIND, names.OUTCOME, names.ERROR))
     duration = _histogram(names.ATTEMPT_DURATION, _TARGET)
+    undeclared = _counter(names.UNDECLARED_CALLS, _TARGET)
     for target, series in snapshot.attempts.items():
+        if series.undeclared_calls:
+            undeclared.add_metric(target, series.undeclared_calls)
         for key, count in series.ended.items():
             ended.add_metric([*target, *key], count)
         _add(duration, target, series.duration)
-    yield from (ended, duration)
+    yield from (ended, duration, undeclared)
 
 
 def _gauges(snapshot: Snapshot) -> Iterator[Metric]:

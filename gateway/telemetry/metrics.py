@@ -76,6 +76,8 @@ class Metrics:
         error = attempt.error
         ending = (attempt.kind.value, attempt.outcome.value, "" if error is None else type(error).__name__)
         series.ended[ending] = series.ended.get(ending, 0) + 1
+        if attempt.guard is not None:
+            series.undeclared_calls += attempt.guard.undeclared_calls
         if attempt.ended is not None:
             series.duration.observe(attempt.ended - attempt.began)
 

@@ -42,6 +42,7 @@ __all__ = [
     "TOKENS",
     "TOKEN_TYPE",
     "TOKEN_USAGE",
+    "UNDECLARED_CALLS",
     "UPSTREAM_MODEL",
     "UPTIME",
     "USAGE_INPUT",
@@ -78,6 +79,7 @@ COST = Name("gateway.cost", "{USD}", "Dollars, by the prices file.")
 CACHE_LOOKUPS = Name("gateway.cache.lookups", "{request}", "Requests that looked into the response cache.")
 ATTEMPTS = Name("gateway.attempts", "{attempt}", "Calls of targets that ended.")
 ATTEMPT_DURATION = Name("gateway.attempt.duration", "s", "Of one call of a target.")
+UNDECLARED_CALLS = Name("gateway.tool_calls.undeclared", "{call}", "Calls of tools that their request does not have.")
 ACTIVE_REQUESTS = Name("gateway.requests.active", "{request}", "Requests that are being served.")
 HELD_BODIES = Name("gateway.request.bodies.held", "By", "Bytes of request bodies in memory.")
 BREAKER_STATE = Name("gateway.breaker.state", "1", "1 for the state that the breaker of a target is in.")

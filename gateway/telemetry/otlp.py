@@ -241,6 +241,8 @@ class _Made:
             ],
         )
         yield self._histogram(names.ATTEMPT_DURATION, [(row, one.duration) for row, one in series])
+        undeclared = [(row, one.undeclared_calls) for row, one in series if one.undeclared_calls]
+        yield self._sum(names.UNDECLARED_CALLS, undeclared)
 
     def gauges(self, gauges: Iterable[Gauge]) -> Iterator[Metric]:
         for _, same in groupby(sorted(gauges, key=lambda gauge: gauge.name), key=lambda gauge: gauge.name):

@@ -98,8 +98,10 @@ class AttemptSeries(Struct):
 
     ended: dict[tuple[str, str, str], int] = field(default_factory=dict)
     duration: Histogram = field(default_factory=lambda: Histogram(DURATION_BOUNDS))
+    undeclared_calls: int = 0
 
     def add(self, other: "AttemptSeries") -> None:
+        self.undeclared_calls += other.undeclared_calls
         for key, count in other.ended.items():
             self.ended[key] = self.ended.get(key, 0) + count
         self.duration.add(other.duration)

@@ -8,9 +8,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.canonical.errors import UpstreamInternal
-from adapters.canonical.events import UsageReported
+from adapters.canonical.events import (
+    ChoiceFinished,
+    Started,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    UsageReported,
+)
+from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from providers.abilities import Measure
+from providers.base import Batch
 from providers.testing.scripted import ScriptedProvider
 from tests.gateway.server.running import FINISH, Running, chat, running, text, until
 
@@ -77,6 +86,21 @@ async def test_failures_are_counted_by_their_class_and_calls_by_their_end() -> N
         assert of(found, "gateway_requests_total", error_type="UpstreamInternal", http_response_status_code="500") == 1
         assert of(found, "gateway_attempts_total", gateway_attempt_outcome="failed", gateway_attempt_kind="first") == 1
         assert of(found, "gateway_attempts_total", gateway_attempt_outcome="failed", gateway_attempt_kind="again") == 1
+
+
+async def test_a_call_of_a_tool_that_nobody_declared_is_passed_on_and_counted() -> None:
+    calls: list[Batch] = [[Started(id="u")]]
+    for part, name in enumerate(("find", "made_up")):
+        calls += [[ToolCallStarted(0, part, f"call_{part}", name), ToolArgumentsDelta(0, part, "{}")]]
+        calls += [[ToolCallFinished(0, part)]]
+    provider = ScriptedProvider("fake", [*calls, [ChoiceFinished(0, StopReason.TOOL_CALLS)]])
+    tools = [{"type": "function", "function": {"name": "find"}}]
+    async with running(provider, extra=PROMETHEUS) as gateway:
+        async with gateway.post(chat(tools=tools)) as answer:
+            called = (await answer.json())["choices"][0]["message"]["tool_calls"]
+        assert [call["function"]["name"] for call in called] == ["find", "made_up"]
+        found = await numbers(gateway)
+        assert of(found, "gateway_tool_calls_undeclared_total", gen_ai_provider_name="fake") == 1
 
 
 async def test_names_that_clients_make_up_are_no_labels() -> None:
