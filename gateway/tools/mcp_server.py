@@ -81,7 +81,7 @@ class McpServer:
         if self._session is not None and self._session.is_alive:
             return self._session
         if self._is_closed:
-            raise ToolServerError(ToolFault(PROTOCOL, f"{_WHAT} is closed"))
+            raise _closed()
         if self._connecting is None:
             left_s = self._not_before - self._clock()
             if left_s > 0:
@@ -90,7 +90,11 @@ class McpServer:
             self._drop()
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
             self._connecting.add_done_callback(self._settled)
-        return await asyncio.shield(self._connecting)
+        connecting = self._connecting
+        await asyncio.wait({connecting})  # whoever leaves does not end it for others
+        if connecting.cancelled():
+            raise _closed()
+        return connecting.result()
 
     def _settled(self, connecting: "asyncio.Task[McpSession]") -> None:
         self._connecting = None
@@ -131,6 +135,10 @@ def _session_type() -> "type[McpSession]":
     from gateway.tools.session import McpSession
 
     return McpSession
+
+
+def _closed() -> ToolServerError:
+    return ToolServerError(ToolFault(PROTOCOL, f"{_WHAT} is closed"))
 
 
 def _named(error: ToolServerError) -> ToolServerError:

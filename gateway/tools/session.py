@@ -32,6 +32,7 @@ __all__ = ["McpSession"]
 _CONNECT_S = 5.0
 _CLOSE_S = 6.0
 """What a server's process gets to end by itself, and then what the mcp package needs to end it."""
+_GIVE_UP_S = 1.0
 _MAX_PAGES = 50
 _MAX_TOOLS = 1000
 _OTHER_TRANSPORT = (400, 404, 405)
@@ -49,10 +50,12 @@ class McpSession:
         self._place = place
         self._timeout_s = timeout_s
         self._client: Client | None = None
+        self._is_open = False
         self._asking = 0
         self._statuses: list[int] = []
         """HTTP's errors since the last question began, which the mcp package keeps to itself."""
         self._stream: _Watched | None = None
+        self._stuck: set[asyncio.Future[Any]] = set()
         self._closing = asyncio.Event()
         self._holder: asyncio.Task[None] | None = None
 
@@ -76,6 +79,7 @@ class McpSession:
     async def _open(self, transport: AbstractAsyncContextManager[Any]) -> None:
         ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._closing.clear()
+        self._is_open = False
         self._holder = asyncio.get_running_loop().create_task(self._hold(transport, ready))
         try:
             both: set[asyncio.Future[Any]] = {self._holder, ready}
@@ -84,7 +88,7 @@ class McpSession:
                 if self._holder.done():
                     raise _fault_of(self._holder.exception(), self._statuses)
                 raise _late(self._timeout_s)
-            self._client = ready.result()
+            self._client, self._is_open = ready.result(), True
         except BaseException:
             await self.aclose()
             raise
@@ -148,8 +152,18 @@ class McpSession:
             raise told from error
         finally:
             self._asking -= 1
-            asked.cancel()
-            await asyncio.gather(asked, return_exceptions=True)
+            await self._give_up(asked)
+
+    async def _give_up(self, asked: "asyncio.Future[Any]") -> None:
+        """Ends a question. Where the server does not even take the news, the connection is of no use any more."""
+        asked.cancel()
+        await asyncio.wait({asked}, timeout=_GIVE_UP_S)
+        if asked.done():
+            if not asked.cancelled():
+                asked.exception()  # whoever asked has it
+            return
+        self._client = None
+        self._stuck.add(asked)
 
     async def aclose(self) -> None:
         self._client = None
@@ -157,10 +171,11 @@ class McpSession:
         holder = self._holder
         if holder is None:
             return
-        if not holder.done():
-            await asyncio.wait({holder}, timeout=_CLOSE_S)
+        if not self._is_open:
+            holder.cancel()  # it still waits for the server's first word
+        await asyncio.wait({holder}, timeout=_CLOSE_S)
         holder.cancel()
-        await asyncio.gather(holder, return_exceptions=True)
+        await asyncio.gather(holder, *self._stuck, return_exceptions=True)
 
 
 async def _list_tools(client: Client, cursor: str | None) -> types.ListToolsResult:

@@ -21,12 +21,14 @@ from adapters.openai.responses.tool_declarations import (
 )
 from adapters.openai.responses.tool_items import CODE_INTERPRETER, FILE_SEARCH, MCP_CALL
 from adapters.openai.tools import HOSTED, MCP, full_name
+from adapters.tool_names import NameRule
 from gateway.tools.server import ServerTool, ToolServer, ToolServerError
 from gateway.tools.tool_servers import ToolServers
 
 __all__ = ["BoundTool", "Listing", "Toolbox", "later_choice", "open_toolbox"]
 
 _MAX_SERVERS = 16
+_NAME = NameRule(first="a-zA-Z_", allowed="a-zA-Z0-9_-", max_length=64)
 _INCLUDE = "include"
 _SHOWN = {"file_search_call.results": FILE_SEARCH, "code_interpreter_call.outputs": CODE_INTERPRETER}
 
@@ -277,15 +279,16 @@ def _shown(request: Request) -> frozenset[str]:
 
 
 def _names(request: Request, lists: Mapping[int, Listing]) -> Mapping[tuple[int, str], str]:
-    """What the model calls each tool: its own name, or behind its server's where another one has that as well."""
+    """What the model calls each tool: its own name, in letters that every upstream takes, or that behind its server's
+    where another tool has it as well."""
     taken = {tool.name for tool in request.tools or () if tool.raw is None}
     own = [tool.name for listing in lists.values() for tool in listing.tools]
     names: dict[tuple[int, str], str] = {}
     for number, listing in lists.items():
         for tool in listing.tools:
-            name = tool.name
-            if name in taken or own.count(name) > 1:
-                name = full_name(listing.label, tool.name)
+            name = _NAME.sent(tool.name)
+            if name in taken or own.count(tool.name) > 1:
+                name = _NAME.sent(full_name(listing.label, tool.name))
             while name in taken:
                 name += "_"
             taken.add(name)

@@ -11,12 +11,12 @@ from providers.testing.scripted import ScriptedProvider
 from tests.gateway.server.endless import STORAGE
 from tests.gateway.server.running import running
 from tests.gateway.tools.asking import ADD, calls
-from tests.gateway.tools.serving import COMMAND
+from tests.gateway.tools.serving import PLAIN
 
 
 async def main(database: str) -> None:
     provider = ScriptedProvider("fake", calls(ADD, ("whoami", "{}")), calls(("hang", "{}")))
-    extra = f"tools: {{mcp: {{small: {{command: {json.dumps(COMMAND)}}}}}}}\n" + STORAGE.format(database)
+    extra = f"tools: {{mcp: {{small: {{command: {json.dumps(PLAIN)}}}}}}}\n" + STORAGE.format(database)
     async with running(provider, extra=extra) as gateway:
         print(gateway.port, flush=True)
         await asyncio.Event().wait()

@@ -66,6 +66,11 @@ def build_server() -> MCPServer:
         """Gives a picture."""
         return ["a cat", ImageContent(data="AAAA", mime_type="image/png")]
 
+    @server.tool(name="odd.name/1")
+    def odd() -> str:
+        """Has a name that many APIs forbid."""
+        return "odd"
+
     @server.tool()
     def long(chars: int) -> str:
         """Says a lot."""

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["COMMAND", "ROOT", "served"]
+__all__ = ["COMMAND", "PLAIN", "ROOT", "served"]
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "tests.gateway.tools.mcp_tools", "stdio"]
+PLAIN = [sys.executable, "-m", "tests.gateway.tools.plain_server"]
+"""The one that starts in no time."""
 
 
 @contextmanager

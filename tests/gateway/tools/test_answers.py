@@ -24,7 +24,7 @@ from tests.gateway.tools.asking import (
     tools,
     without_ids,
 )
-from tests.gateway.tools.serving import COMMAND
+from tests.gateway.tools.serving import COMMAND, PLAIN
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -151,7 +151,7 @@ async def test_a_call_that_fails_is_a_failed_item_and_the_model_sees_why(
 
 async def test_a_server_that_hangs_dies_or_talks_nonsense_never_holds_a_response(url: str) -> None:
     rows = (
-        f"hangs: {{url: '{url}/mcp', timeout_s: 0.3}}, dies: {{command: {json.dumps(COMMAND)}}}, "
+        f"hangs: {{url: '{url}/mcp', timeout_s: 0.3}}, dies: {{command: {json.dumps(PLAIN)}}}, "
         "babbles: {command: [sh, -c, 'while read line; do echo nonsense; done'], timeout_s: 0.5}, "
         "nowhere: {url: 'http://127.0.0.1:9/mcp'}, missing: {command: [no-such-program]}"
     )
@@ -174,7 +174,7 @@ async def test_a_server_that_hangs_dies_or_talks_nonsense_never_holds_a_response
 
 
 async def test_a_kept_server_is_shared_and_started_anew_after_its_end(url: str) -> None:
-    extra = f"tools: {{mcp: {{small: {{command: {json.dumps(COMMAND)}}}}}}}\n"
+    extra = f"tools: {{mcp: {{small: {{command: {json.dumps(PLAIN)}}}}}}}\n"
     provider = ScriptedProvider("fake")
     async with running(provider, extra=extra) as gateway:
 
@@ -216,6 +216,14 @@ async def test_a_model_that_never_stops_calling_is_stopped(url: str) -> None:
     assert kinds(response) == ["mcp_list_tools", "mcp_call"]
     assert response["status"] == "completed"
     assert len(provider.requests) == 4
+
+
+async def test_after_32_turns_no_call_is_made_any_more(url: str) -> None:
+    provider = ScriptedProvider("fake", calls(ADD))
+    async with running(provider, extra=tools(url)) as gateway:
+        response = await made(gateway, tools=[SMALL])
+    assert kinds(response) == ["mcp_list_tools", *["mcp_call"] * 32]
+    assert len(provider.requests) == 35
 
 
 async def test_a_call_of_the_clients_own_tool_ends_the_response_after_the_gateways_calls(url: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gateway.tools.mcp_server import McpServer
 from gateway.tools.places import Address, Command, Place
 from gateway.tools.server import ToolServerError
-from tests.gateway.tools.serving import COMMAND, served
+from tests.gateway.tools.serving import PLAIN, served
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -28,7 +28,7 @@ def kept(place: Place, clock: Clock | None = None, *, timeout_s: float = 10.0) -
 
 
 async def test_a_server_that_ended_while_nobody_looked_is_started_again_without_a_failed_call() -> None:
-    server, lost = kept(Command(tuple(COMMAND), {"TOOL_SECRET": "from run.yaml"}))
+    server, lost = kept(Command(tuple(PLAIN), {"TOOL_SECRET": "from run.yaml"}))
     try:
         assert (await server.call("secret", {})).text == "from run.yaml"
         process = int((await server.call("whoami", {})).text)
@@ -121,7 +121,31 @@ async def test_media_are_told_of_and_not_shown(url: str) -> None:
 
 
 async def test_a_closed_server_starts_nothing_again() -> None:
-    server, _ = kept(Command(tuple(COMMAND)))
+    server, _ = kept(Command(tuple(PLAIN)))
     await server.aclose()
     with pytest.raises(ToolServerError, match="is closed"):
         await server.tools()
+
+
+async def test_who_leaves_while_a_server_is_connected_ends_that_for_nobody_else() -> None:
+    server, _ = kept(Command(tuple(PLAIN)))
+    try:
+        leaving = asyncio.ensure_future(server.tools())
+        staying = asyncio.ensure_future(server.call("add", {"a": 1, "b": 1}))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        assert (await staying).text == "2"
+    finally:
+        await server.aclose()
+
+
+async def test_a_server_that_reads_nothing_is_given_up() -> None:
+    """Its pipe is full, so that it does not even hear that a call is given up."""
+    server, lost = kept(Command((*PLAIN, "deaf")), timeout_s=1.0)
+    try:
+        await server.tools()
+        with pytest.raises(ToolServerError, match="no answer within"):
+            await server.call("x", {"text": "y" * 1_000_000})
+        assert lost
+    finally:
+        await server.aclose()

@@ -1,6 +1,7 @@
 """Which tools a request gets, by what names, and what is refused by name."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -46,6 +47,17 @@ async def test_names_that_stand_twice_get_their_servers_before_them(url: str) ->
         response = await made(gateway, tools=declared)
     assert [tool.name for tool in provider.requests[0].tools or ()] == ["a__add", "b__add", "run"]
     assert (response["output"][2]["name"], response["output"][2]["server_label"]) == ("add", "b")
+
+
+async def test_a_name_that_apis_forbid_is_spelt_otherwise_for_the_model_alone(url: str) -> None:
+    provider = ScriptedProvider("fake", says("hi"))
+    async with running(provider, extra=tools(url, ", allowed_tools: [odd.name/1]")) as gateway:
+        await made(gateway, tools=[SMALL])
+        (tool,) = provider.requests[0].tools or ()
+        assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", tool.name)
+        provider.play(calls((tool.name, "{}")), says("hi"))
+        call = (await made(gateway, tools=[SMALL]))["output"][1]
+    assert (call["name"], call["output"]) == ("odd.name/1", "odd")
 
 
 @pytest.mark.parametrize(
