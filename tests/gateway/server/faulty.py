@@ -13,6 +13,7 @@ import aiohttp
 
 from gateway.config import parse_config
 from gateway.server.app import Surroundings, build_app
+from providers.registry import provider_types
 from tests.mock_upstream import Answer, MockUpstream
 
 __all__ = ["BODY", "CHUNKS", "Faulty", "Faults", "Seen", "Then", "faults", "head", "serving", "whole"]
@@ -138,17 +139,19 @@ async def faults(
     timeouts: str = "{}",
     refusing: str | None = None,
     healthy_body: bytes | None = None,
+    kind: str = "openai-compatible",
 ) -> AsyncIterator[Faults]:
     """`more` are fields of the alias `pair`, `refusing` an address in place of the faulty upstream, `healthy_body` what
-    the healthy one says instead. Nothing is tried twice, and no breaker opens."""
+    the healthy one says instead, `kind` the faulty one's type. Nothing is tried twice, and no breaker opens."""
     faulty = Faulty()
     server = await asyncio.start_server(faulty.serve, "127.0.0.1", 0)
-    address = refusing or f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    below = "" if kind == "ollama" else "/v1"
+    address = refusing or f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{below}"
     answer = Answer.sse(_HEALTHY_STREAM) if stream else Answer.json(healthy_body or _HEALTHY_BODY)
     async with MockUpstream(answer) as healthy:
         text = (
             "version: 1\nproviders:\n"
-            f"  a: {{type: openai-compatible, base_url: '{address}'}}\n"
+            f"  a: {{type: {kind}, base_url: '{address}'{'' if kind == 'ollama' else ', api_key: k'}}}\n"
             f"  b: {{type: openai-compatible, base_url: '{healthy.base_url}'}}\n"
             f"models: {{lone: a/m, pair: {{targets: [a/m, b/m]{more}}}}}\n"
             f"reliability: {{retry: {{attempts: 1}}, breaker: {{failures: 1000000}}, timeouts: {timeouts}}}\n"
@@ -164,7 +167,7 @@ async def faults(
 @asynccontextmanager
 async def serving(text: str) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
     """The address of a gateway with this configuration, and a client."""
-    config = parse_config(text + "storage: {url: memory}\n", {}, provider_types=["openai-compatible"])
+    config = parse_config(text + "storage: {url: memory}\n", {}, provider_types=provider_types())
     app = build_app(config, around=Surroundings(log=None))
     await app.start()
     server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)

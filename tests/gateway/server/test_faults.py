@@ -13,7 +13,9 @@ import pytest
 
 from tests.gateway.server.faulty import BODY, CHUNKS, Faults, Seen, Then, faults, head, serving, whole
 from tests.gateway.server.running import until
+from tests.gateway.soak.questions import STREAMS
 from tests.mock_upstream import Answer, MockUpstream
+from tests.providers.remote import anthropic_wire, gemini_wire, ollama_wire
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -239,38 +241,55 @@ async def test_embeddings_fail_over_from_every_fault_and_never_end_well_on_one()
                     assert set(seen.error) == {"message", "type", "param", "code"}, name
 
 
-MESSAGES = ("/v1/messages", {"max_tokens": 5}, ("message_stop", "message_delta"), "error")
-RESPONSES = ("/v1/responses", {"input": "hi"}, ("response.completed",), "response.failed")
+@pytest.mark.parametrize("dialect", STREAMS)
+async def test_a_stream_of_any_dialect_ends_in_one_way_wherever_the_upstream_stops(dialect: str) -> None:
+    asked = STREAMS[dialect]
 
-
-@pytest.mark.parametrize(("path", "fields", "good", "bad"), [MESSAGES, RESPONSES], ids=["messages", "responses"])
-async def test_other_dialects_end_in_one_way_at_any_event(
-    path: str, fields: dict[str, Any], good: tuple[str, ...], bad: str
-) -> None:
-    async def ask(here: Faults, model: str) -> Seen:
-        extra = {**fields, **({"messages": None} if path == "/v1/responses" else {})}
-        return await here.ask(model, stream=True, path=path, **extra)
-
-    def kinds(seen: Seen) -> list[str]:
-        return [json.loads(frame)["type"] for frame in seen.frames if frame != "[DONE]"]
+    async def ended_well(here: Faults, model: str) -> tuple[int, bool]:
+        body = asked.body if dialect == "gemini" else {**asked.body, "model": model}
+        async with here.session.post(here.url + asked.path.replace("MODEL", model), json=body) as answer:
+            return answer.status, asked.ended_well(answer.status, await answer.read())
 
     async with faults() as here:
         for number in range(len(CHUNKS) + 1):
             here.faulty.sent = STREAM_HEAD + b"".join(CHUNKS[:number])
-            alone, helped = await ask(here, "lone"), await ask(here, "pair")
-            if number < 2:
-                assert alone.status == 502
-                assert set(good) <= set(kinds(helped))
-                assert bad not in kinds(helped)
-            elif number < 4:
-                for seen in (alone, helped):
-                    assert seen.status == 200
-                    assert kinds(seen).count(bad) == 1
-                    assert not set(good) & set(kinds(seen))
+            alone, helped = await ended_well(here, "lone"), await ended_well(here, "pair")
+            if number < 2:  # nothing was said
+                assert (alone, helped) == ((502, False), (200, True)), number
             else:
-                for seen in (alone, helped):
-                    assert set(good) <= set(kinds(seen))
-                    assert bad not in kinds(seen)
+                assert alone == helped == (200, number >= 4), number
+
+
+UPSTREAMS = {
+    "anthropic": [anthropic_wire.start(), *anthropic_wire.text_block("par", "tial"), *anthropic_wire.finish()],
+    "gemini": [gemini_wire.chunk({"text": "par"}), gemini_wire.chunk({"text": "tial"}, finish="STOP")],
+    "ollama": [ollama_wire.line("par"), ollama_wire.line("tial"), ollama_wire.last()],
+}
+
+
+@pytest.mark.parametrize("kind", UPSTREAMS)
+async def test_an_upstream_of_any_dialect_may_stop_anywhere(kind: str) -> None:
+    pieces = UPSTREAMS[kind]
+    answer = head("application/x-ndjson" if kind == "ollama" else "text/event-stream") + b"".join(pieces)
+    ends = {len(answer) - sum(map(len, pieces[number:])) for number in range(len(pieces) + 1)}
+    cuts = sorted({*ends, *(end - 2 for end in ends), *range(0, len(answer), 97)})
+    seen_good = 0
+    async with faults(kind=kind) as here:
+        here.faulty.then = "reset"
+        for cut in cuts:
+            here.faulty.sent = answer[:cut]
+            alone, helped = await here.ask("lone", stream=True), await here.ask("pair", stream=True)
+            ended_well = check_end(alone)
+            if alone.status != 200:
+                assert check_end(helped), cut
+                assert words(helped) == "good", cut
+            else:
+                assert check_end(helped) == ended_well, cut
+                assert words(helped) == words(alone), cut
+                assert words(alone) == "partial" or not ended_well, cut
+            seen_good += ended_well
+        assert 1 <= seen_good < len(cuts)
+        await until(lambda: here.faulty.open == 0)
 
 
 async def test_a_provider_that_is_gone_is_probed_without_a_token_and_asked_again_when_it_is_back() -> None:

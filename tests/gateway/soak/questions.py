@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Question", "question"]
+__all__ = ["STREAMS", "Question", "question"]
 
 Ends = Callable[[list[str]], tuple[int, int]]
 """From a stream's frames to how many good ends and how many errors it told."""
@@ -120,4 +120,18 @@ def _embeddings(random: random.Random) -> Question:
     return Question("/v1/embeddings", {"model": "smart", "input": "hi there"}, None)
 
 
+STREAMS = {
+    # One of each dialect of chats, whose answer is streamed.
+    "chat": Question("/v1/chat/completions", {"messages": _TURNS, "stream": True}, _choices_end),
+    "responses": Question(
+        "/v1/responses", {"input": "hi", "stream": True}, _typed_end("response.completed", "response.failed")
+    ),
+    "messages": Question(
+        "/v1/messages", {"messages": _TURNS, "stream": True, "max_tokens": 5}, _typed_end("message_stop", "error")
+    ),
+    "gemini": Question(
+        "/v1beta/models/MODEL:streamGenerateContent?alt=sse", {"contents": [{"parts": [{"text": "hi"}]}]}, _gemini_end
+    ),
+    "ollama": Question("/api/chat", {"messages": _TURNS}, _ollama_end),
+}
 _ALL = (_chat, _chat, _completions, _responses, _messages, _gemini, _ollama, _embeddings)
