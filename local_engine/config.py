@@ -58,6 +58,7 @@ class EngineConfig:
     prefix_cache: keep full KV blocks until the pool needs them, for prompts that begin alike.
     delivery_tokens: tokens a stream may have undelivered before its sequence pauses for its reader.
     cache_folder: where it is kept which variants of kernels are fastest on this machine's GPU; None is nowhere.
+    recorded_steps: on a GPU, steps that only decode are recorded when the engine opens, and launched with one call.
     deterministic: on a GPU, what a row yields does not depend on the rows beside it, nor on how a prompt is cut. On a
         CPU that is so anyway.
     tf32: on a GPU in float32, matrices are multiplied with mantissas of 10 bits.
@@ -81,6 +82,7 @@ class EngineConfig:
     prefix_cache: bool = True
     delivery_tokens: int = 256
     cache_folder: str | None = None
+    recorded_steps: bool = True
     deterministic: bool = False
     tf32: bool = False
     draft_tokens: int = 0

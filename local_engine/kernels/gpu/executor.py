@@ -76,7 +76,7 @@ class GpuExecutor:
         tuning = Tuning(None if folder is None else Path(folder) / "gpu-tuning.json", facts.tuning_key)
         self._splits = SplitChoice(model, self._pool.caches[0], config, facts=facts, tuning=tuning)
         self._graphs: DecodeGraphs | None = None
-        if not config.deterministic:
+        if config.recorded_steps and not config.deterministic:
             self._graphs = self._record(config, recording)
         tuning.save()
 
