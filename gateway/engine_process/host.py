@@ -12,12 +12,14 @@ from providers.abilities import Embedder, Measured, Reranker
 from providers.base import Provider
 from providers.trace_context import PHASES
 
-__all__ = ["CALLS", "STREAM", "TRACED_STREAM", "Host"]
+__all__ = ["CALLS", "GO_ON", "HOLD", "STREAM", "TRACED_STREAM", "Host"]
 
 CALLS = frozenset(("embed", "rerank", "count_tokens", "tokenize", "detokenize"))
 """The abilities that can be called, each with one argument."""
 STREAM, TRACED_STREAM = "stream", "traced stream"
 """Batches of an answer; those of a request that is traced come with the engine's phases."""
+HOLD, GO_ON = "hold", "go on"
+"""A stream whose reader is slow, and is not any more."""
 _LOOK_S = 0.25
 """How often the provider's state is looked at, and told where it changed."""
 
@@ -54,6 +56,7 @@ class Host:
         assert task is not None
         self._connections[task] = writer
         calls: dict[int, asyncio.Task[None]] = {}
+        gates: dict[int, asyncio.Event] = {}
         teller = asyncio.create_task(self._tell(writer))
         try:
             while True:
@@ -62,8 +65,14 @@ class Host:
                     if number in calls:
                         calls[number].cancel()
                     continue
-                calls[number] = call = asyncio.create_task(self._serve(kind, number, value, writer))
-                call.add_done_callback(lambda _, number=number: calls.pop(number, None))  # type: ignore[misc]
+                if kind in (HOLD, GO_ON):
+                    if number in gates:
+                        (gates[number].clear if kind == HOLD else gates[number].set)()
+                    continue
+                gate = gates[number] = asyncio.Event()
+                gate.set()
+                calls[number] = call = asyncio.create_task(self._serve(kind, number, value, writer, gate))
+                call.add_done_callback(lambda _, number=number: (calls.pop(number), gates.pop(number)))  # type: ignore[misc]
         except (asyncio.IncompleteReadError, ConnectionError):
             return  # the caller has left
         finally:
@@ -74,7 +83,10 @@ class Host:
             writer.close()
             del self._connections[task]
 
-    async def _serve(self, kind: str, number: int, value: object, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, kind: str, number: int, value: object, writer: asyncio.StreamWriter, gate: asyncio.Event
+    ) -> None:
+        """One call; `gate` is shut while the reader of its stream is slow."""
         try:
             if kind in (STREAM, TRACED_STREAM) and isinstance(value, Request):
                 if kind == TRACED_STREAM:
@@ -83,6 +95,7 @@ class Host:
                     async for batch in batches:
                         write_frame(writer, ("batch", number, batch))
                         await writer.drain()
+                        await gate.wait()
                 write_frame(writer, ("end", number, None))
             elif kind in CALLS:
                 write_frame(writer, ("result", number, await getattr(self._provider, kind)(value)))

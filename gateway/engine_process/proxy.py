@@ -11,7 +11,7 @@ from adapters.canonical.errors import GatewayError, ModelNotFound, NotReady, Ups
 from adapters.canonical.request import EXPRESSIBLE_FIELDS, Request
 from adapters.canonical.rerank import RerankRequest, RerankResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
-from gateway.engine_process.host import STREAM, TRACED_STREAM
+from gateway.engine_process.host import GO_ON, HOLD, STREAM, TRACED_STREAM
 from gateway.engine_process.messages import Frame, read_frame, write_frame
 from providers.abilities import Measure
 from providers.base import Batch, Capabilities, ModelEntry, Readiness, ReadinessState
@@ -21,8 +21,9 @@ __all__ = ["EngineProxy"]
 
 _PAUSE_S = 0.2
 """Between two tries to connect."""
-_WAITING = 256
-"""Batches of one stream that wait for its reader; then the connection is read no further."""
+_PAUSE_AT, _RESUME_AT = 128, 32
+"""Batches of one stream that wait for its reader when the host is asked to hold it, and to go on. The others of the
+connection go on all the time."""
 _STARTING = Readiness(ReadinessState.LOADING, "the engine's process is starting")
 _ANYTHING = Capabilities(fields=EXPRESSIBLE_FIELDS, prompts=True)
 _K = TypeVar("_K")
@@ -39,6 +40,7 @@ class EngineProxy:
         self._writer: asyncio.StreamWriter | None = None
         self._connected = asyncio.Event()
         self._calls: dict[int, asyncio.Queue[Frame]] = {}
+        self._held: set[int] = set()
         self._last = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -94,6 +96,9 @@ class EngineProxy:
         try:
             while True:
                 kind, _, value = await frames.get()
+                if number in self._held and frames.qsize() <= _RESUME_AT:
+                    self._held.discard(number)
+                    self._tell(GO_ON, number)
                 if kind == "phase":
                     if record is not None:
                         record(*cast("tuple[Phase, float, float]", value))
@@ -128,14 +133,18 @@ class EngineProxy:
         if self._writer is None:
             raise self._gone()
         self._last += 1
-        frames = self._calls[self._last] = asyncio.Queue(_WAITING)
+        frames = self._calls[self._last] = asyncio.Queue()
         write_frame(self._writer, (kind, self._last, value))
         return self._last, frames
 
     def _end(self, number: int) -> None:
         self._calls.pop(number, None)
+        self._held.discard(number)
+        self._tell("cancel", number)
+
+    def _tell(self, what: str, number: int) -> None:
         if self._writer is not None:
-            write_frame(self._writer, ("cancel", number, None))
+            write_frame(self._writer, (what, number, None))
 
     async def _wait(self) -> None:
         try:
@@ -159,18 +168,20 @@ class EngineProxy:
             if frame[0] == "state":
                 self._state = cast("Mapping[str, object]", frame[2])
                 self._connected.set()
-            elif frame[1] in self._calls:
-                await self._calls[frame[1]].put(frame)
+            elif (frames := self._calls.get(frame[1])) is not None:
+                frames.put_nowait(frame)
+                if frames.qsize() >= _PAUSE_AT and frame[1] not in self._held:
+                    self._held.add(frame[1])
+                    self._tell(HOLD, frame[1])
 
     async def _lost(self) -> None:
-        """Whatever waits is told, also a reader whose queue is full."""
+        """Whatever waits is told."""
         self._connected.clear()
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
+        self._held.clear()
         for number, frames in list(self._calls.items()):
-            while frames.full():
-                frames.get_nowait()
             frames.put_nowait(("error", number, self._gone()))
 
     def _gone(self) -> UpstreamUnreachable:

@@ -1,12 +1,13 @@
 """A provider in another process is the provider: same events, same errors; its end is told, and mended."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from adapters.canonical.errors import ContextOverflow, UpstreamRateLimited, UpstreamUnreachable
 from adapters.canonical.messages import Image, MediaSource, Message, Text, ToolCall
@@ -15,7 +16,7 @@ from gateway.engine_process.host import Host
 from gateway.engine_process.messages import pack, unpack
 from gateway.engine_process.proxy import EngineProxy
 from providers.base import Batch, ModelEntry
-from providers.testing.scripted import ScriptedProvider
+from providers.testing.scripted import ScriptedProvider, Step
 from providers.trace_context import PHASES
 from tests.gateway.server.running import HELLO, text, until
 
@@ -108,6 +109,35 @@ async def test_an_error_is_raised_as_it_was(tmp_path: Path) -> None:
         with pytest.raises(ContextOverflow) as raised:
             await answer(proxy)
         assert raised.value.param == "messages"
+
+
+async def test_a_slow_reader_holds_its_own_stream_and_no_other(tmp_path: Path) -> None:
+    made = 0
+
+    def endless(request: Request) -> Iterator[Step]:
+        nonlocal made
+        while request.request_id == "slow":
+            made += 1
+            yield text("word" * 100)
+        yield from HELLO
+
+    provider = ScriptedProvider("local", endless)
+    async with (
+        apart(provider, tmp_path / "s") as (proxy, _),
+        aclosing(proxy.stream(replace(REQUEST, request_id="slow"))) as batches,
+    ):
+        assert await anext(batches) == text("word" * 100)
+        before = -1
+        async with asyncio.timeout(10):
+            while before != made:  # until it is held
+                before = made
+                await asyncio.sleep(0.1)
+        assert made < 5000
+        async with asyncio.timeout(5):
+            assert await answer(proxy) == HELLO
+        async with asyncio.timeout(10):
+            while made == before:  # what is read makes room for more
+                await anext(batches)
 
 
 async def test_who_leaves_a_stream_stops_it_there(tmp_path: Path) -> None:
