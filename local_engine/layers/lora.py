@@ -5,7 +5,7 @@ by the executor around the forward pass. Any number of adapters share one pass o
 """
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from local_engine.layers.linear import Linear
+from local_engine.layers.share import WHOLE, Share
 
 __all__ = ["AdapterRows", "LoraSite", "LoraSites", "LowRank", "low_rank_product"]
 
@@ -28,6 +29,9 @@ class LowRank:
 
     down: Tensor
     up: Tensor
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> "LowRank":
+        return LowRank(self.down.to(device, dtype), self.up.to(device, dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,10 @@ class _Step(threading.local):
 
 @dataclass(slots=True)
 class LoraSites:
-    """The linear layers of one model. by_part: the site of each named matrix."""
+    """The linear layers of one model. by_part: the site of each named matrix. share_of: what is here of a tensor."""
 
     by_part: dict[str, LoraSite] = field(default_factory=dict)
+    share_of: Callable[[str], Share] = lambda _: WHOLE
     _step: _Step = field(default_factory=_Step)
 
     def adapt(self, linear: Linear, parts: Mapping[str, int], inputs: int) -> Linear:

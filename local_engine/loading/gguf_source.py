@@ -18,6 +18,7 @@ from torch import Tensor
 
 from local_engine.errors import ModelLoadError
 from local_engine.layers.quantized_matrix import QuantizedMatrix
+from local_engine.layers.share import WHOLE, Share
 from local_engine.loading.gguf import GgufFile, GgufTensor
 from local_engine.loading.repacked.gguf import REPACKED_TYPES, gguf_matrix
 from local_engine.loading.weights import GgufName, StoredRows
@@ -76,38 +77,49 @@ class GgufSource:
         """What the file calls the tensor, or would call it."""
         return self._names[name].name if name in self._names else name
 
-    def read_into(self, name: str, out: Tensor) -> None:
+    def read_into(self, name: str, out: Tensor, share: Share = WHOLE) -> None:
         place = self._places[name]
         tensor = place.tensor
         # Rows that are never torn apart: of numbers that stand alone in a vector, else of whole blocks.
         last = tensor.shape[-1] if len(tensor.shape) > 1 or GGML_QUANT_SIZES[tensor.type][0] > 1 else 1
         matrix = replace(tensor, shape=(math.prod(tensor.shape) // last, last))
-        rows = out.view(matrix.shape)
-        done = 0
-        for raw in self._pieces(place.file, matrix, place.at.interleaved_heads):
+        rows = out.view(-1, last if share.columns is None else len(share.columns))
+        for first, raw in self._pieces(place.file, matrix, place.at.interleaved_heads, share):
             try:
                 values = dequantize(raw, tensor.type)
             except NotImplementedError as error:
                 reason = f"tensor {tensor.name!r} is of type {tensor.type.name}, which cannot be read"
                 raise ModelLoadError(place.file.path, reason) from error
             piece = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).view(len(raw), -1)
-            rows[done : done + len(raw)].copy_(piece.sub_(place.at.added) if place.at.added else piece)
-            done += len(raw)
+            share.write(rows, first, piece.sub_(place.at.added) if place.at.added else piece)
 
-    def quantized(self, name: str, device: torch.device) -> QuantizedMatrix | None:
-        stored, kind = self.stored_rows(name), self._places[name].tensor.type
-        if stored is None or kind not in REPACKED_TYPES:
+    def quantized(self, name: str, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
+        place = self._places[name]
+        tensor = place.tensor
+        if len(tensor.shape) != 2 or place.at.added or tensor.type not in REPACKED_TYPES:
             return None
-        rows = torch.cat([torch.from_numpy(np.ascontiguousarray(piece)).to(device) for piece in stored.pieces()])
-        return gguf_matrix(rows.view(len(rows), -1), kind)
+        num_rows, num_inputs = share.shape(tensor.shape)
+        items, num_bytes = GGML_QUANT_SIZES[tensor.type]
+        columns = share.columns or range(num_inputs)
+        if columns.start % items or columns.stop % items:
+            return None
+        in_bytes = range(columns.start // items * num_bytes, columns.stop // items * num_bytes)
+        rows = torch.empty(num_rows, len(in_bytes), dtype=torch.uint8, device=device)
+        of_bytes = replace(share, columns=None if share.columns is None else in_bytes)
+        for first, raw in self._pieces(place.file, tensor, place.at.interleaved_heads, share):
+            of_bytes.write(rows, first, torch.from_numpy(np.ascontiguousarray(raw)).view(len(raw), -1).to(device))
+        return gguf_matrix(rows, tensor.type)
 
     def stored_rows(self, name: str) -> StoredRows | None:
         place = self._places[name]
         tensor = place.tensor
         if len(tensor.shape) != 2 or place.at.added:
             return None
+        heads = place.at.interleaved_heads
         return StoredRows(
-            tensor.type.value, tensor.type.name, lambda: self._pieces(place.file, tensor, place.at.interleaved_heads)
+            tensor.type.value,
+            tensor.type.name,
+            lambda: (raw for _, raw in self._pieces(place.file, tensor, heads, WHOLE)),
         )
 
     def _check_stacks(self) -> None:
@@ -119,20 +131,26 @@ class GgufSource:
                 reason = f"tensor {stack.name!r} has shape {list(stack.shape)}, more than this architecture uses"
                 raise ModelLoadError(place.file.path, reason)
 
-    def _pieces(self, file: GgufFile, matrix: GgufTensor, heads: int) -> Iterator[npt.NDArray[np.uint8]]:
-        """The rows in order, in pieces small enough to dequantise."""
+    def _pieces(
+        self, file: GgufFile, matrix: GgufTensor, heads: int, share: Share
+    ) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
+        """The rows in order, in pieces small enough to dequantise, each with its first; only those that a share has."""
         num_rows = matrix.shape[0]
-        step = max(1, _PIECE_BYTES * num_rows // matrix.num_bytes // _ROW_MULTIPLE) * _ROW_MULTIPLE
+        multiple = _ROW_MULTIPLE
         if heads:
             if num_rows % (2 * heads):
                 raise ModelLoadError(file.path, f"tensor {matrix.name!r} has {num_rows} rows for {heads} heads")
-            raw = file.read(matrix)
-            # Stored as (0, half), (1, half + 1), ... of each head; whole rows move, so blocks stay as they are.
-            halves = raw.reshape(heads, num_rows // heads // 2, 2, -1).swapaxes(1, 2).reshape(raw.shape)
-            yield from (halves[row : row + step] for row in range(0, num_rows, step))
-        else:
-            for row in range(0, num_rows, step):
-                yield file.read(matrix, row, min(row + step, num_rows))
+            multiple = math.lcm(multiple, num_rows // heads)
+        step = max(1, _PIECE_BYTES * num_rows // matrix.num_bytes // multiple) * multiple
+        for first in range(0, num_rows, step):
+            stop = min(first + step, num_rows)
+            if not share.meets(first, stop):
+                continue
+            raw = file.read(matrix, first, stop)
+            if heads:
+                # Stored as (0, half), (1, half + 1), ... of each head; whole rows move, so blocks stay as they are.
+                raw = raw.reshape(-1, num_rows // heads // 2, 2, raw.shape[1]).swapaxes(1, 2).reshape(raw.shape)
+            yield first, raw
 
 
 def _holds(tensor: GgufTensor, expert: int | None) -> bool:

@@ -6,7 +6,7 @@ against the base model before it is read.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Protocol
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from local_engine.errors import ModelLoadError
 from local_engine.layers.lora import LoraSite, LoraSites, LowRank
+from local_engine.layers.share import Share
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.safetensors import read_json
 
@@ -88,7 +89,7 @@ def _read(folder: Path, sites: LoraSites, *, device: torch.device, dtype: torch.
             tensors = _Tensors(file, opened)
             pairs = _pairs(tensors, config, sites)
             return {
-                site.name: _low_rank(tensors, config, site, pairs, device=device, dtype=dtype)
+                site.name: _low_rank(tensors, config, site, pairs, sites.share_of).to(device, dtype)
                 for site in {sites.by_part[part].name: sites.by_part[part] for part in pairs}.values()
             }
     except (OSError, SafetensorError) as error:
@@ -268,9 +269,9 @@ def _pairs(tensors: _Tensors, config: _LoraConfig, sites: LoraSites) -> dict[str
             if side not in names:
                 tensors.refuse(f"base_model.model.{module}.{side}.weight", "is missing")
         pair = pairs[module] = _Pair(names["lora_A"], names["lora_B"])
-        rank = config.rank_of(module)
-        tensors.check(pair.down, (rank, site.inputs))
-        tensors.check(pair.up, (site.parts[module], rank))
+        rank, share = config.rank_of(module), sites.share_of(f"{module}.weight")
+        tensors.check(pair.down, (rank, share.of_columns or site.inputs))
+        tensors.check(pair.up, (share.of_rows or site.parts[module], rank))
     if not pairs:
         raise ModelLoadError(tensors.file, "adapts nothing: target_modules names no layer of the base model")
     return pairs
@@ -281,19 +282,21 @@ def _low_rank(
     config: _LoraConfig,
     site: LoraSite,
     pairs: Mapping[str, _Pair],
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
+    share_of: Callable[[str], Share],
 ) -> LowRank:
-    """The matrices of a layer's parts as one pair: A one under the other, B on the diagonal, times its scale."""
+    """The matrices of a layer's parts as one pair: A one under the other, B on the diagonal, times its scale.
+
+    A has the inputs, and B the outputs, that are here.
+    """
     parts = [part for part in site.parts if part in pairs]
-    downs = [tensors.read(pairs[part].down) for part in parts]
+    downs = [share_of(f"{part}.weight").cut(tensors.read(pairs[part].down), columns=(1, 1)) for part in parts]
     up = torch.zeros(site.outputs, sum(len(down) for down in downs))
     row = column = 0
     for part, rows in site.parts.items():
         if part in pairs:
-            side = tensors.read(pairs[part].up) * config.scale_of(part)
+            whole = tensors.read(pairs[part].up) * config.scale_of(part)
+            side = share_of(f"{part}.weight").cut(whole, rows=(0, 1))
             up[row : row + rows, column : column + side.shape[1]] = side
             column += side.shape[1]
         row += rows
-    return LowRank(torch.cat(downs).to(device, dtype), up.to(device, dtype))
+    return LowRank(torch.cat(downs), up)

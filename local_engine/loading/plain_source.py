@@ -17,6 +17,7 @@ from torch import Tensor
 
 from local_engine.errors import ModelLoadError
 from local_engine.layers.quantized_matrix import QuantizedMatrix
+from local_engine.layers.share import WHOLE, Share
 from local_engine.loading.safetensors import SafetensorsSource
 from local_engine.loading.weights import StoredRows
 
@@ -58,10 +59,13 @@ class StoredTensor(Protocol):
     def num_bytes(self) -> int:
         """Bytes of all its parts in the file."""
 
-    def read_into(self, out: Tensor) -> None:
-        """Fills `out`, of `shape`, on any device and in any float type, a piece at a time. Raises ModelLoadError."""
+    def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
+        """Fills `out`, of the share's shape, on any device and in any float type, a piece at a time.
 
-    def quantized(self, device: torch.device) -> QuantizedMatrix | None:
+        Raises ModelLoadError.
+        """
+
+    def quantized(self, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
         """As the kernels of GPUs read it; None where it is not packed, or in a way that they lack."""
 
 
@@ -98,10 +102,10 @@ class _Plain:
     def num_bytes(self) -> int:
         return self.file.num_bytes(self.name)
 
-    def read_into(self, out: Tensor) -> None:
-        out.copy_(self.file.stored(self.name))
+    def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
+        out.copy_(share.cut(self.file.stored(self.name), rows=(0, 1), columns=(1, 1)))
 
-    def quantized(self, device: torch.device) -> QuantizedMatrix | None:
+    def quantized(self, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
         return None
 
 
@@ -126,11 +130,11 @@ class _Stacked:
         experts, *_, rows = self.file.shapes[self.at.name]
         return self.file.num_bytes(self.at.name) // (experts * rows) * self.shape[0]
 
-    def read_into(self, out: Tensor) -> None:
-        matrix = self.file.stored(self.at.name)[self.at.expert]
-        out.copy_(matrix.movedim(-1, 0)[self.at.start :: self.at.step])
+    def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
+        matrix = self.file.stored(self.at.name)[self.at.expert].movedim(-1, 0)[self.at.start :: self.at.step]
+        out.copy_(share.cut(matrix, rows=(0, 1), columns=(1, 1)))
 
-    def quantized(self, device: torch.device) -> QuantizedMatrix | None:
+    def quantized(self, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
         return None
 
 
@@ -180,11 +184,11 @@ class PlainSource:
             return self._names[name].name
         return name if self._packing is None else self._packing.stored_name(name)
 
-    def read_into(self, name: str, out: Tensor) -> None:
-        self._tensors[name].read_into(out)
+    def read_into(self, name: str, out: Tensor, share: Share = WHOLE) -> None:
+        self._tensors[name].read_into(out, share)
 
-    def quantized(self, name: str, device: torch.device) -> QuantizedMatrix | None:
-        return self._tensors[name].quantized(device)
+    def quantized(self, name: str, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
+        return self._tensors[name].quantized(device, share)
 
     def stored_rows(self, name: str) -> StoredRows | None:
         tensor = self._tensors[name]

@@ -4,7 +4,7 @@ A model asks by name and shape; what a file lacks, has in another shape or has l
 Shapes are held against the file before memory is taken, so no number in a header can ask for more than the file has.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -15,8 +15,12 @@ import torch
 from torch import Tensor
 
 from local_engine.errors import ModelLoadError
+from local_engine.layers.linear import Linear
 from local_engine.layers.lora import LoraSites
 from local_engine.layers.quantized_matrix import QuantizedMatrix
+from local_engine.layers.ranks import ALONE, SummedLinear, VocabularyShare
+from local_engine.layers.share import WHOLE, Share
+from local_engine.loading.shares import Shares
 
 __all__ = ["GgufName", "Progress", "StoredRows", "TensorSource", "Weights"]
 
@@ -66,10 +70,10 @@ class TensorSource(Protocol):
     def stored_name(self, name: str) -> str:
         """What the file calls the tensor, or would call one that it lacks."""
 
-    def read_into(self, name: str, out: Tensor) -> None:
-        """Fills `out`, of the tensor's shape, converting to its dtype a piece at a time. Raises ModelLoadError."""
+    def read_into(self, name: str, out: Tensor, share: Share = WHOLE) -> None:
+        """Fills `out`, of the share's shape, converting to its dtype a piece at a time. Raises ModelLoadError."""
 
-    def quantized(self, name: str, device: torch.device) -> QuantizedMatrix | None:
+    def quantized(self, name: str, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
         """The matrix as the kernels of GPUs read it; None where it is not packed, or in a way that they lack."""
 
     def stored_rows(self, name: str) -> StoredRows | None:
@@ -79,20 +83,38 @@ class TensorSource(Protocol):
 class Weights:
     """What a model's constructor reads from. Call `finish` when it has all.
 
+    shares: what this rank has, where several share the model; a model asks by the shapes of its own part.
     lora_sites: the linear layers made of what was read, for adapters to change; `models.projection` fills it.
     """
 
     def __init__(
-        self, source: TensorSource, *, device: torch.device, dtype: torch.dtype, progress: Progress | None = None
+        self,
+        source: TensorSource,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        progress: Progress | None = None,
+        shares: Shares | None = None,
     ) -> None:
-        self.lora_sites = LoraSites()
+        self._shares = shares
+        self.lora_sites = LoraSites(share_of=self._share)
         self._source = source
         self._device = device
         self._dtype = dtype
         self._progress = progress
-        self._unread = set(source.shapes)
+        self._unread = {name for name in source.shapes if not self._share(name).absent}
         self._total_bytes = sum(map(source.num_bytes, source.shapes))
         self._done_bytes = 0
+
+    def summed(self, linear: Linear, parts: Iterable[str]) -> Linear:
+        """The layer over these matrices, with what the other ranks have of its inputs."""
+        if self._shares is None or not any(self._shares.is_summed(part) for part in parts):
+            return linear
+        return SummedLinear(linear, self._shares.ranks)
+
+    def vocabulary(self, vocab_size: int) -> VocabularyShare:
+        """The rows of the embedding and of the head that are read here."""
+        return VocabularyShare(vocab_size, ALONE if self._shares is None else self._shares.ranks)
 
     def has(self, name: str) -> bool:
         return name in self._source.shapes
@@ -117,7 +139,7 @@ class Weights:
     def quantized(self, name: str, shape: tuple[int, ...]) -> QuantizedMatrix | None:
         """A matrix in few bits as the file has it, or None; `mark_read` says that it was used."""
         self._check_shape(name, shape)
-        return self._source.quantized(name, self._device)
+        return self._source.quantized(name, self._device, self._share(name))
 
     def mark_read(self, name: str) -> None:
         self._unread.discard(name)
@@ -153,16 +175,25 @@ class Weights:
             raise ModelLoadError(self._source.path, f"no memory on {self._device} for tensor {names[0]!r}") from error
         row = 0
         for name, shape in zip(names, shapes, strict=True):
-            self._source.read_into(name, out[row : row + shape[0]])
+            share = self._share(name)
+            if share.zero:
+                out[row : row + shape[0]] = 0
+            else:
+                self._source.read_into(name, out[row : row + shape[0]], share)
             row += shape[0]
             self.mark_read(name)
         return out
 
     def _check_shape(self, name: str, expected: tuple[int, ...]) -> None:
-        shape = self._source.shapes.get(name)
+        stored, share = self._source.shapes.get(name), self._share(name)
+        shape = None if stored is None else share.shape(stored)
         if shape != expected:
-            found = "is missing" if shape is None else f"has shape {list(shape)}, expected {list(expected)}"
+            of_rank = "" if share.is_whole else " after it is cut for the ranks"
+            found = "is missing" if shape is None else f"has shape {list(shape)}, expected {list(expected)}{of_rank}"
             raise ModelLoadError(self._source.path, f"tensor {name!r} {found}{self._in_file(name)}")
+
+    def _share(self, name: str) -> Share:
+        return WHOLE if self._shares is None else self._shares.of(name)
 
     def _in_file(self, name: str) -> str:
         """The tensor's other name, for errors."""

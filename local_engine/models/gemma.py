@@ -48,7 +48,8 @@ class Gemma:
         def norm(name: str) -> Tensor:
             return weights.joined([f"{name}.weight"], [hidden]) + _NORM_OFFSET
 
-        self._embedding = weights.stacked(["model.embed_tokens.weight"], [config.vocab_size], hidden)
+        self._vocabulary = weights.vocabulary(config.vocab_size)
+        self._embedding = weights.stacked(["model.embed_tokens.weight"], [self._vocabulary.rows], hidden)
         # Rounded to the model's type, as it was trained.
         self._embedding_scale = float(torch.tensor(hidden**0.5, dtype=self._embedding.dtype))
         self._layers: list[_Layer] = []
@@ -70,7 +71,7 @@ class Gemma:
             weights.skip("lm_head.weight")
             self._head = ops.linear(self._embedding, None)
         else:
-            self._head = ops.linear(weights.stacked(["lm_head.weight"], [config.vocab_size], hidden), None)
+            self._head = ops.linear(weights.stacked(["lm_head.weight"], [self._vocabulary.rows], hidden), None)
         self._rotary = Rotary(config, weights, self._embedding.device)
 
     @property
@@ -79,7 +80,7 @@ class Gemma:
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """See `Model.embed`."""
-        return F.embedding(token_ids, self._embedding) * self._embedding_scale
+        return self._vocabulary.embed(token_ids, self._embedding) * self._embedding_scale
 
     def forward(self, hidden: Tensor, positions: Tensor, caches: list[LayerCache], plans: AttentionPlans) -> Tensor:
         """See `Model.forward`."""
@@ -97,7 +98,7 @@ class Gemma:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """See `Model.logits`."""
-        logits = self._head(self.normed(hidden)).float()
+        logits = self._vocabulary.joined(self._head(self.normed(hidden))).float()
         cap = self._config.logits_soft_cap
         return logits if cap is None else torch.tanh(logits / cap) * cap
 

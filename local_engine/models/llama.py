@@ -57,7 +57,8 @@ class Llama:
         self._config = config
         self._ops = ops
         hidden = config.hidden_size
-        self._embedding = weights.stacked(["model.embed_tokens.weight"], [config.vocab_size], hidden)
+        self._vocabulary = weights.vocabulary(config.vocab_size)
+        self._embedding = weights.stacked(["model.embed_tokens.weight"], [self._vocabulary.rows], hidden)
         self._layers = [
             _Layer(
                 kind=config.kind_of(index),
@@ -73,7 +74,7 @@ class Llama:
             weights.skip("lm_head.weight")
             self._head = ops.linear(self._embedding, None)
         else:
-            self._head = ops.linear(weights.stacked(["lm_head.weight"], [config.vocab_size], hidden), None)
+            self._head = ops.linear(weights.stacked(["lm_head.weight"], [self._vocabulary.rows], hidden), None)
         self._rotary = Rotary(config, weights, self._embedding.device)
 
     @property
@@ -82,7 +83,7 @@ class Llama:
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """See `Model.embed`."""
-        return F.embedding(token_ids, self._embedding)
+        return self._vocabulary.embed(token_ids, self._embedding)
 
     def forward(self, hidden: Tensor, positions: Tensor, caches: list[LayerCache], plans: AttentionPlans) -> Tensor:
         """See `Model.forward`. Residuals are added in place: two fewer copies of [T, hidden] a layer."""
@@ -99,7 +100,7 @@ class Llama:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """See `Model.logits`."""
-        return self._head(self.normed(hidden)).float()
+        return self._vocabulary.joined(self._head(self.normed(hidden))).float()
 
 
 def build_llama(config: ModelConfig, weights: Weights, ops: Ops) -> Llama:

@@ -10,8 +10,11 @@ __all__ = ["projection"]
 
 
 def projection(weights: Weights, ops: Ops, parts: Mapping[str, int], inputs: int, *, bias: bool = False) -> Linear:
-    """One linear layer over the tensors `parts`, name to output rows, one under the other. bias: each has one."""
+    """One linear layer over the tensors `parts`, name to output rows, one under the other. bias: each has one.
+
+    Where several ranks have parts of the inputs, their sum.
+    """
     rows = list(parts.values())
     weight = weights.stacked([f"{name}.weight" for name in parts], rows, inputs)
     linear = ops.linear(weight, weights.joined([f"{name}.bias" for name in parts], rows) if bias else None)
-    return weights.lora_sites.adapt(linear, parts, inputs)
+    return weights.summed(weights.lora_sites.adapt(linear, parts, inputs), parts)

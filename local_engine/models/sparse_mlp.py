@@ -49,7 +49,7 @@ def sparse_mlp(
     *,
     activation: Callable[[Tensor, Tensor], Tensor] = swiglu,
     bias: bool = False,
-) -> SparseExperts:
+) -> Linear:
     """The experts of one layer, by the names of the whole model. bias: router and experts have biases.
 
     LoRA adapters know no experts: their matrices see other rows than those of the batch.
@@ -62,17 +62,21 @@ def sparse_mlp(
 
     hidden, width = config.hidden_size, shape.intermediate_size
     experts = []
+    downs = []
     for index in range(shape.count):
         name = f"{names.experts}.{index}"
         gate_up = linear([f"{name}.{names.gate}", f"{name}.{names.up}"], width, hidden)
-        experts.append(Expert(gate_up, linear([f"{name}.{names.down}"], hidden, width)))
-    return SparseExperts(
+        downs.append(f"{name}.{names.down}")
+        experts.append(Expert(gate_up, linear(downs[-1:], hidden, width)))
+    layer = SparseExperts(
         linear([names.router], shape.count, hidden),
         experts,
         activation,
         per_token=shape.per_token,
         normalised=shape.normalised,
     )
+    # What the ranks have of all experts is summed once.
+    return weights.summed(layer, downs)
 
 
 def gguf_experts(fields: FieldReader, architecture: str, intermediate_size: int) -> ExpertsConfig:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from local_engine.config import ModelConfig
@@ -94,7 +93,8 @@ class FusedDecoder:
         self.kernels = matrices.kernels
         self._family = FAMILIES[config.architecture]
         hidden = config.hidden_size
-        self.embedding = weights.stacked(["model.embed_tokens.weight"], [config.vocab_size], hidden)
+        self._vocabulary = weights.vocabulary(config.vocab_size)
+        self.embedding = weights.stacked(["model.embed_tokens.weight"], [self._vocabulary.rows], hidden)
         # Rounded to the model's type, as it was trained.
         scale = hidden**0.5 if self._family.scaled_embedding else 1.0
         self._embedding_scale = float(torch.tensor(scale, dtype=self.embedding.dtype))
@@ -104,7 +104,7 @@ class FusedDecoder:
             weights.skip("lm_head.weight")
         shared = self.embedding if config.tie_embeddings else None
         name = "model.embed_tokens.weight" if config.tie_embeddings else "lm_head.weight"
-        self.head = matrices.head(name, config.vocab_size, hidden, embedding=shared)
+        self.head = matrices.head(name, self._vocabulary.rows, hidden, embedding=shared)
         self._rotary = Rotary(config, weights, self.embedding.device)
 
     def forward(self, step: StepTensors, caches: Sequence[LayerCache], *, block_size: int) -> tuple[Tensor, Tensor]:
@@ -112,7 +112,7 @@ class FusedDecoder:
 
         Writes keys and values. Launches only: nothing waits for the device, so a CUDA graph may record it.
         """
-        hidden = F.embedding(step.token_ids, self.embedding)
+        hidden = self._vocabulary.embed(step.token_ids, self.embedding)
         if self._embedding_scale != 1.0:
             hidden = hidden * self._embedding_scale
         angles = {
@@ -146,7 +146,7 @@ class FusedDecoder:
 
     def logits(self, normed: Tensor) -> Tensor:
         """[R, hidden_size] after the last norm -> [R, V] float32."""
-        logits = self.head(normed).float()
+        logits = self._vocabulary.joined(self.head(normed)).float()
         cap = self.config.logits_soft_cap
         return logits if cap is None else torch.tanh(logits / cap) * cap
 

@@ -76,7 +76,7 @@ class Matrices:
             linear = QuantizedLinear(matrices, biases, self.kernels, self.processors)
         else:
             linear = self._dense(self.weights.stacked(names, rows, inputs), biases, finer=False)
-        return self.weights.lora_sites.adapt(linear, parts, inputs)
+        return self.weights.summed(self.weights.lora_sites.adapt(linear, parts, inputs), parts)
 
     def head(self, name: str, rows: int, inputs: int, *, embedding: Tensor | None) -> Linear:
         """The last layer. embedding: the tensor, where it is that of the embedding and has been read as such."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from local_engine.errors import ModelLoadError
 from local_engine.layers.quantized_matrix import QuantizedMatrix
+from local_engine.layers.share import WHOLE, Share
 from local_engine.loading.plain_source import PIECE_ITEMS, HfName, StoredTensor
 from local_engine.loading.repacked.fp8 import fp8_matrix
 from local_engine.loading.safetensors import SafetensorsSource
@@ -81,17 +82,24 @@ class _Fp8Tensor:
     def num_bytes(self) -> int:
         return sum(map(self.file.num_bytes, self.parts))
 
-    def quantized(self, device: torch.device) -> QuantizedMatrix | None:
-        weight, scales = (self.file.stored(part).to(device) for part in self.parts)
+    def quantized(self, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
+        weight, scales = map(self.file.stored, self.parts)
         if weight.dtype != torch.float8_e4m3fn:
             return None
-        height, width = self.cell
+        (num_rows, num_columns), (height, width) = weight.shape, self.cell
+        grid = scales.reshape(-(-num_rows // height), -(-num_columns // width))
+        # A scale of all rows, or of all columns, is that of every part of them.
+        rows = (0, height) if height < num_rows else None
+        columns = (1, width) if width < num_columns else None
         try:
-            return fp8_matrix(weight, scales, None if self.cell == self.shape else (height, width))
-        except ValueError:  # cells that are narrower than the kernels' groups of inputs
+            grid = share.cut(grid, rows=rows, columns=columns).to(device)
+            weight = share.cut(weight, rows=(0, 1), columns=(1, 1)).to(device)
+            cell = None if grid.numel() == 1 else (min(height, weight.shape[0]), min(width, weight.shape[1]))
+            return fp8_matrix(weight, grid, cell)
+        except ValueError:  # cells that are narrower than the kernels' groups of inputs, or that the share cuts
             return None
 
-    def read_into(self, out: Tensor) -> None:
+    def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
         weight, scales = map(self.file.stored, self.parts)
         (num_rows, num_columns), (height, width) = weight.shape, self.cell
         table = torch.arange(256, dtype=torch.uint8).view(weight.dtype).to(out.device, torch.float32)
@@ -104,8 +112,10 @@ class _Fp8Tensor:
             end = num_rows if height == 1 else min(first + height, num_rows)
             for start in range(first, end, most):
                 stop = min(start + most, end)
+                if not share.meets(start, stop):
+                    continue
                 codes = weight[start:stop].view(torch.uint8).to(out.device, torch.int32)
                 # A table is some ten times as fast as torch's own conversion on a CPU.
                 values = table.index_select(0, codes.flatten()).view(codes.shape)
                 scale = grid[start:stop] if height == 1 else grid[first // height]
-                out[start:stop] = values.mul_(scale)
+                share.write(out, start, values.mul_(scale))

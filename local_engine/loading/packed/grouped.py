@@ -17,6 +17,7 @@ from torch import Tensor
 
 from local_engine.errors import ModelLoadError
 from local_engine.layers.quantized_matrix import QuantizedMatrix
+from local_engine.layers.share import WHOLE, Share
 from local_engine.loading.plain_source import PIECE_ITEMS, HfName, StoredTensor
 from local_engine.loading.repacked.grouped import AWQ_NIBBLES, awq_matrix, gptq_matrix
 from local_engine.loading.safetensors import SafetensorsSource
@@ -130,10 +131,10 @@ class _GroupedTensor:
     def num_bytes(self) -> int:
         return sum(map(self.file.num_bytes, self.parts))
 
-    def quantized(self, device: torch.device) -> QuantizedMatrix | None:
-        words, zeros, scales, *order = (self.file.stored(part).to(device) for part in self.parts)
+    def quantized(self, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
         group_size = None if self.group_size >= self.shape[1] else self.group_size
         try:
+            words, zeros, scales, *order = self._cut_parts(device, share)
             if not self.layout.words_along_inputs:
                 return awq_matrix(words, zeros, scales, group_size=group_size)
             return gptq_matrix(
@@ -145,25 +146,44 @@ class _GroupedTensor:
                 group_size=group_size,
                 zeros_less_one=self.layout.less_one,
             )
-        except ValueError:  # groups that the kernels cannot follow: of an odd size, or unequal
+        except ValueError:  # groups that the kernels cannot follow: of an odd size, unequal, or cut by the share
             return None
 
-    def read_into(self, out: Tensor) -> None:
+    def _cut_parts(self, device: torch.device, share: Share) -> Iterator[Tensor]:
+        """The parts of a share. Raises ValueError where it would begin or end within a word or a group."""
+        per_word = len(self.layout.shifts)
+        # One group of all inputs is that of every part of them.
+        grouped = (0, self.group_size) if self.group_size < self.shape[1] else None
+        words, zeros, scales, *order = map(self.file.stored, self.parts)
+        if self.layout.words_along_inputs:
+            yield share.cut(words, rows=(1, 1), columns=(0, per_word)).to(device)
+        else:
+            yield share.cut(words, rows=(1, per_word), columns=(0, 1)).to(device)
+        yield share.cut(zeros, rows=(1, per_word), columns=grouped).to(device)
+        yield share.cut(scales, rows=(1, 1), columns=grouped).to(device)
+        for groups in order:
+            cut = share.cut(groups, columns=(0, 1)).to(device)
+            first = 0 if share.columns is None else share.columns.start // self.group_size
+            yield cut - first
+
+    def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
         words, zeros, scales = (self.file.stored(part) for part in self.parts[:3])
         groups = self._groups(out.device, len(scales))
         layout, per_word = self.layout, len(self.layout.shifts)
         for start, stop in self._pieces():
+            if not share.meets(start, stop):
+                continue
             first, last = start // per_word, -(-stop // per_word)
             zero = layout.integers(self._plus_one(zeros[:, first:last].to(out.device)).T)[: stop - start].T
             scale = scales[:, start:stop].to(out.device, torch.float32)
             if layout.words_along_inputs:
                 values = layout.integers(words[:, start:stop].to(out.device)).to(torch.float32)
                 values.sub_(zero.to(torch.float32).index_select(0, groups)).mul_(scale.index_select(0, groups))
-                out[start:stop] = values.T
+                share.write(out, start, values.T)
             else:
                 values = layout.integers(words[:, first:last].to(out.device).T.contiguous()).to(torch.float32)
                 values.sub_(zero.T.to(torch.float32).index_select(1, groups)).mul_(scale.T.index_select(1, groups))
-                out[start:stop] = values
+                share.write(out, start, values)
 
     def _pieces(self) -> Iterator[tuple[int, int]]:
         """Outputs in order, whole words of them."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from local_engine.errors import ModelLoadError
 from local_engine.layers.quantized_matrix import QuantizedMatrix
+from local_engine.layers.share import WHOLE, Share
 from local_engine.loading.plain_source import PIECE_ITEMS, HfName, StoredTensor
 from local_engine.loading.safetensors import SafetensorsSource
 
@@ -71,19 +72,21 @@ class _Mxfp4Matrix:
         rows, inputs = self.shape
         return rows * inputs // _BLOCK * (_BLOCK_BYTES + 1)
 
-    def read_into(self, out: Tensor) -> None:
+    def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
         rows = slice(self.at.start, None, self.at.step)
         blocks, scales = (self.file.stored(part)[self.at.expert, rows] for part in self.parts)
         pairs = _byte_pairs(out.device)
         step = max(1, PIECE_ITEMS // self.shape[1])
         for start in range(0, self.shape[0], step):
             piece = slice(start, min(start + step, self.shape[0]))
+            if not share.meets(piece.start, piece.stop):
+                continue
             values = F.embedding(blocks[piece].to(out.device).to(torch.int32), pairs)  # [rows, blocks, 16, 2]
             exponents = scales[piece].to(out.device).to(torch.int32) - _BIAS
             powers = torch.ldexp(torch.ones(exponents.shape, device=out.device), exponents)
-            out[piece] = values.flatten(2).mul_(powers.unsqueeze(-1)).flatten(1)
+            share.write(out, start, values.flatten(2).mul_(powers.unsqueeze(-1)).flatten(1))
 
-    def quantized(self, device: torch.device) -> QuantizedMatrix | None:
+    def quantized(self, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
         return None  # of experts alone, which have kernels of their own
 
 
