@@ -113,10 +113,10 @@ def measure(one: Contender, load: Load, seconds: float) -> dict[str, float]:
         command += ["--warmup", str(one.warmup_s), "--pid", str(one.server.process.pid), "--json", rows.name]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            sys.exit(f"the load failed:\n{done.stdout}{done.stderr}")
+            sys.exit(f"the load on {one.label} failed:\n{done.stdout}{done.stderr}")
         row: dict[str, float] = json.loads(Path(rows.name).read_text())
     if row["errors"]:
-        sys.exit(f"the load saw errors: {row}")
+        sys.exit(f"the load on {one.label} saw errors: {row}")
     return row
 
 

@@ -2,10 +2,11 @@
 
     mkdir -p ~/peers
     python -m venv ~/peers/litellm && ~/peers/litellm/bin/pip install 'litellm[proxy]'
-    npm install --prefix ~/peers/portkey @portkey-ai/gateway
+    npm install --prefix ~/peers/portkey @portkey-ai/gateway@1.15.2 hono@4.9.7 @hono/node-server@1.3.3
     python bench/gateway/compare.py --peers litellm,portkey --peers-in ~/peers
 
-Each is configured for speed as far as its own documents say how, and asks for no key.
+Each is configured for speed as far as its own documents say how, and asks for no key. With later versions of hono's
+server Portkey 1.15.2 answers streams with status 500 (Node 20, 2026-11).
 """
 
 from collections.abc import Mapping
