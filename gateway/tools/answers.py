@@ -97,9 +97,12 @@ class ResponseAnswers:
         answers = self._answers
         natively = await answers.is_native(request.model)
         toolbox = await open_toolbox(request, answers.servers, natively=natively)
-        loop = _Loop(answers, toolbox, self._response_id, request.max_tool_calls)
         try:
-            batches = loop.run(history, natively, progress, spell)
+            if toolbox.labels or not natively:
+                loop = _Loop(answers, toolbox, self._response_id, request.max_tool_calls)
+                batches = loop.run(history, natively, progress, spell)
+            else:
+                batches = answers.router.stream(request, progress, spell)
             async with aclosing(batches):
                 async for batch in batches:
                     yield batch
@@ -124,7 +127,7 @@ class _Loop:
         self, history: ToolHistory, natively: bool, progress: Progress, spell: Spelling
     ) -> AsyncGenerator[Batch, None]:
         results: dict[str, CallResult] = {}
-        pending = self._pending(history)
+        pending = self._pending(history, natively)
         batches = self._approved(pending, results)
         async with aclosing(batches):
             async for batch in batches:
@@ -190,17 +193,17 @@ class _Loop:
                 out += list_events(self._parts.take(), self._response_id, listing.label, listing.tools, error)
         return out
 
-    def _pending(self, history: ToolHistory) -> Sequence[tuple[Call, str]]:
+    def _pending(self, history: ToolHistory, natively: bool) -> Sequence[tuple[Call, str]]:
         """Calls that were approved, with the ids of the requests. Raises InvalidRequest."""
         found = []
         for pending in history.pending():
+            if natively and pending.label not in self._toolbox.labels:
+                continue  # the provider's own
             tool = self._toolbox.find(pending.label, pending.name)
             if tool is None:
-                if pending.label in self._toolbox.labels or not self._toolbox.labels:
-                    param = pending.path
-                    why = f"{param}: there is no tool '{pending.name[:100]}' of '{pending.label[:100]}' in tools"
-                    raise InvalidRequest(why, param=param)
-                continue  # a provider's own
+                param = pending.path
+                why = f"{param}: there is no tool '{pending.name[:100]}' of '{pending.label[:100]}' in tools"
+                raise InvalidRequest(why, param=param)
             found.append((Call(pending.request_id, tool, arguments=pending.arguments), pending.request_id))
         return found
 

@@ -145,7 +145,9 @@ class McpSession:
                 raise _late(self._timeout_s)
             self._client = None
             raise _closed() if holder.done() else _late(self._timeout_s)
-        except (MCPError, httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
+        except ToolServerError:
+            raise
+        except Exception as error:  # whatever a server can make the mcp package raise
             told = _fault_of(error, self._statuses)
             if not isinstance(error, MCPError | ValueError) or told.fault.code in (types.CONNECTION_CLOSED, 404):
                 self._client = None

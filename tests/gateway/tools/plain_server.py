@@ -14,7 +14,7 @@ from typing import Any
 
 ABOUT = {"name": "plain", "version": "1"}
 TOOLS = ("add", "whoami", "secret", "die", "hang")
-DEAF_S = 2.0
+DEAF_S = 3.0
 
 
 def answer_to(method: str, asked: dict[str, Any]) -> dict[str, Any] | None:

@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from adapters.canonical.messages import Opaque, Text
+from adapters.canonical.request import EXPRESSIBLE_FIELDS
+from providers.base import Capabilities
 from providers.testing.scripted import ScriptedProvider
 from tests.gateway.server.responding import body, client
 from tests.gateway.server.running import error_of, running
@@ -96,3 +99,21 @@ async def test_without_a_word_of_the_request_run_yaml_decides_about_approval(url
     provider = ScriptedProvider("fake", calls(ADD), says("ok"))
     async with running(provider, extra=tools(url, ", approval: never")) as gateway:
         assert kinds(await made(gateway, tools=[{"type": "mcp", "server_label": "small"}]))[1] == "mcp_call"
+
+
+async def test_an_approval_of_a_call_that_the_provider_makes_goes_to_the_provider(url: str) -> None:
+    native = Capabilities(
+        fields=EXPRESSIBLE_FIELDS,
+        forwards=frozenset(("openai.responses",)),
+        parts=frozenset((Text, Opaque)),
+        tool_kinds=frozenset(("function", "hosted", "mcp")),
+    )
+    provider = ScriptedProvider("fake", says("ok"), capabilities=native)
+    asked = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "theirs", "name": "x", "arguments": "{}"}
+    yes = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    theirs = {"type": "mcp", "server_label": "theirs", "server_url": "https://mcp.example.com"}
+    async with running(provider, extra=tools(url)) as gateway:
+        for declared in ([theirs], [theirs, SMALL]):
+            await made(gateway, input=[asked, yes], tools=declared)
+            sent = [part for message in provider.requests[-1].messages or () for part in message.parts]
+            assert [part.type for part in sent if isinstance(part, Opaque)] == [asked["type"], yes["type"]]

@@ -100,12 +100,12 @@ async def test_many_ask_at_once_over_one_connection(url: str) -> None:
 
 
 async def test_a_call_that_hangs_takes_no_other_call_with_it(url: str) -> None:
-    server, _ = kept(Address(f"{url}/mcp"), timeout_s=0.4)
+    server, _ = kept(Address(f"{url}/mcp"), timeout_s=2.0)
     try:
         await server.tools()
         hung = asyncio.ensure_future(server.call("hang", {}))
         assert (await server.call("add", {"a": 1, "b": 1})).text == "2"
-        with pytest.raises(ToolServerError, match=r"no answer within 0\.4 s"):
+        with pytest.raises(ToolServerError, match="no answer within 2 s"):
             await hung
         assert (await server.call("add", {"a": 1, "b": 1})).text == "2"
     finally:
@@ -141,7 +141,7 @@ async def test_who_leaves_while_a_server_is_connected_ends_that_for_nobody_else(
 
 async def test_a_server_that_reads_nothing_is_given_up() -> None:
     """Its pipe is full, so that it does not even hear that a call is given up."""
-    server, lost = kept(Command((*PLAIN, "deaf")), timeout_s=1.0)
+    server, lost = kept(Command((*PLAIN, "deaf")), timeout_s=1.5)
     try:
         await server.tools()
         with pytest.raises(ToolServerError, match="no answer within"):
