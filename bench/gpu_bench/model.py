@@ -15,6 +15,7 @@ from local_engine.errors import EngineError
 from local_engine.generation import GenerationRequest
 from local_engine.kernels.gpu.loading import load_fused
 from local_engine.layers.quantized_matrix import QuantizedMatrix
+from local_engine.layers.share import WHOLE, Share
 from local_engine.loading.load import LoadedModel, ModelInfo
 from local_engine.loading.repacked.rounded import rounded_fp8_matrix
 from local_engine.loading.weights import StoredRows
@@ -56,13 +57,13 @@ class RandomSource:
     def stored_name(self, name: str) -> str:
         return name
 
-    def read_into(self, name: str, out: Tensor) -> None:
+    def read_into(self, name: str, out: Tensor, share: Share = WHOLE) -> None:
         if out.ndim == 1:
             out.fill_(1.0)
         else:
             out.normal_(std=out.shape[1] ** -0.5)
 
-    def quantized(self, name: str, device: torch.device) -> QuantizedMatrix | None:
+    def quantized(self, name: str, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
         if not self._fp8:
             return None
         weight = torch.empty(self.shapes[name], dtype=torch.bfloat16, device=device)

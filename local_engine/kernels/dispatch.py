@@ -18,7 +18,7 @@ __all__ = ["DeviceFacts", "choose_kernels", "device_facts", "gpu_line", "no_kern
 
 # sm_80: bfloat16 and asynchronous copies. fp8 as a type of the machine came with sm_89.
 _LEAST_ARCH, _LEAST_FP8_ARCH = 80, 89
-_TORCHS_OWN = (Choice("dense matmul", "torch"), Choice("embedding", "torch"))
+_TORCHS_OWN = (Choice("dense matmul", "torch"), Choice("embedding", "torch"), Choice("adapters", "torch"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ def _triton() -> Kernels:
     from local_engine.kernels.triton.paged_prefill import paged_prefill
     from local_engine.kernels.triton.quantized_matmul import matmul_splits, quantized_matmul
     from local_engine.kernels.triton.rope_kv_write import rope_kv_write
+    from local_engine.kernels.triton.sparse_experts import sparse_experts
 
     return Kernels(
         add_rms_norm,
@@ -90,6 +91,7 @@ def _triton() -> Kernels:
         paged_decode,
         paged_prefill,
         quantized_matmul,
+        sparse_experts,
         matmul_splits,
         True,
         choices=_choices("triton"),
@@ -103,6 +105,7 @@ def _twins() -> Kernels:
     from local_engine.kernels.triton.paged_prefill import paged_prefill_twin
     from local_engine.kernels.triton.quantized_matmul import quantized_matmul_twin
     from local_engine.kernels.triton.rope_kv_write import rope_kv_write_twin
+    from local_engine.kernels.triton.sparse_experts import sparse_experts_twin
 
     def paged_decode(
         queries: Tensor,
@@ -115,6 +118,7 @@ def _twins() -> Kernels:
         scale: float | None = None,
         soft_cap: float | None = None,
         window: int | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         return paged_decode_twin(
             queries,
@@ -125,6 +129,7 @@ def _twins() -> Kernels:
             scale=scale,
             soft_cap=soft_cap,
             window=window,
+            sinks=sinks,
         )
 
     def paged_prefill(
@@ -139,6 +144,7 @@ def _twins() -> Kernels:
         scale: float | None = None,
         soft_cap: float | None = None,
         window: int | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         return paged_prefill_twin(
             queries,
@@ -150,6 +156,7 @@ def _twins() -> Kernels:
             scale=scale,
             soft_cap=soft_cap,
             window=window,
+            sinks=sinks,
         )
 
     return Kernels(
@@ -159,6 +166,7 @@ def _twins() -> Kernels:
         paged_decode,
         paged_prefill,
         quantized_matmul_twin,
+        sparse_experts_twin,
         lambda *_: 1,
         False,
         choices=_choices("torch"),
@@ -173,6 +181,7 @@ def _choices(implementation: str) -> tuple[Choice, ...]:
         "paged_decode",
         "paged_prefill",
         "quantized_matmul",
+        "sparse_experts",
         "sampling",
     )
     return (*(Choice(operation, implementation) for operation in fused), *_TORCHS_OWN)

@@ -1,10 +1,10 @@
-"""The architectures that fused decoders run: Llama, and in what the others differ from it beyond `ModelConfig`."""
+"""The architectures that all fused decoders run: Llama, and in what others differ from it beyond `ModelConfig`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["FAMILIES", "Family"]
+__all__ = ["FAMILIES", "LLAMA", "Family"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +20,15 @@ class Family:
     post_norms: bool = False
 
 
-_LLAMA, _GEMMA = Family(), Family("gelu_tanh", 1.0, True, True)
+LLAMA, _GEMMA = Family(), Family("gelu_tanh", 1.0, True, True)
 
 FAMILIES: Mapping[str, Family] = {
-    "llama": _LLAMA,
-    "mistral": _LLAMA,
-    "qwen2": _LLAMA,
-    "qwen3": _LLAMA,
-    "phi3": _LLAMA,
-    "smollm3": _LLAMA,
+    "llama": LLAMA,
+    "mistral": LLAMA,
+    "qwen2": LLAMA,
+    "qwen3": LLAMA,
+    "phi3": LLAMA,
+    "smollm3": LLAMA,
     "gemma2": _GEMMA,
     "gemma3": _GEMMA,
 }

@@ -12,7 +12,7 @@ from torch import Tensor
 from local_engine.layers.kv_cache import LayerCache
 from local_engine.layers.quantized_matrix import QuantizedMatrix
 
-__all__ = ["Activation", "Choice", "HeadNorms", "Kernels"]
+__all__ = ["Activation", "Choice", "HeadNorms", "Kernels", "StackedExperts"]
 
 # gelu is the exact form by the error function, gelu_tanh its approximation, which Gemma was trained with;
 # clamped_swiglu is gpt-oss's, and adds 1 to up.
@@ -77,6 +77,7 @@ class PagedDecode(Protocol):
         scale: float | None = None,
         soft_cap: float | None = None,
         window: int | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor: ...
 
 
@@ -94,6 +95,36 @@ class PagedPrefill(Protocol):
         scale: float | None = None,
         soft_cap: float | None = None,
         window: int | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StackedExperts:
+    """The matrices of a layer's E experts, one dtype. gate_up: [E, 2 W, hidden], the gate's rows first.
+
+    down: [E, hidden, W]. Biases: [E, 2 W] and [E, hidden], or None. activation, alpha, limit: see `gated_activation`.
+    """
+
+    gate_up: Tensor
+    down: Tensor
+    activation: Activation = "silu"
+    gate_up_bias: Tensor | None = None
+    down_bias: Tensor | None = None
+    alpha: float = 1.702
+    limit: float = 7.0
+
+
+class SparseExpertsCall(Protocol):
+    def __call__(
+        self,
+        x: Tensor,
+        router_logits: Tensor,
+        experts: StackedExperts,
+        *,
+        per_token: int,
+        normalised: bool,
+        block_size: int | None = None,
     ) -> Tensor: ...
 
 
@@ -117,6 +148,7 @@ class Kernels:
     paged_decode: PagedDecode
     paged_prefill: PagedPrefill
     quantized_matmul: QuantizedMatmul
+    sparse_experts: SparseExpertsCall
     matmul_splits: Callable[[int, int, int, int], int]
     fused_sampler: bool
     choices: tuple[Choice, ...]

@@ -143,7 +143,7 @@ def _build(
     recording: Recording | None,
 ) -> LoadedModel:
     if config.on_gpu:
-        torch.backends.cuda.matmul.allow_tf32 = config.tf32
+        torch.backends.cuda.matmul.fp32_precision = "tf32" if config.tf32 else "ieee"
         on_gpu = load_for_gpu(source, info.config, config, progress=progress, recording=recording)
         if on_gpu is not None:
             return LoadedModel(open_executor=on_gpu.open_executor, read_adapter=on_gpu.read_adapter, info=info)

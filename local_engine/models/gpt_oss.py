@@ -20,9 +20,9 @@ from local_engine.models import llama
 from local_engine.models.llama import Llama, Mlp
 from local_engine.models.sparse_mlp import ExpertNames, gguf_expert_names, gguf_experts, sparse_mlp
 
-__all__ = ["build_gpt_oss", "gguf_config", "gguf_names", "hf_config", "hf_stacks"]
+__all__ = ["NAMES", "build_gpt_oss", "gguf_config", "gguf_names", "hf_config", "hf_stacks"]
 
-_NAMES = ExpertNames("mlp.router", "mlp.experts")
+NAMES = ExpertNames("mlp.router", "mlp.experts")
 # What absent keys mean to transformers and llama.cpp.
 _WINDOW, _PERIOD, _THETA = 128, 2, 150000.0
 
@@ -70,7 +70,7 @@ def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]
 
 def gguf_names(config: ModelConfig) -> dict[str, GgufName]:
     """Our tensor names to those of a GGUF."""
-    names = llama.gguf_names(config, interleaved=False) | gguf_expert_names(config, _NAMES)
+    names = llama.gguf_names(config, interleaved=False) | gguf_expert_names(config, NAMES)
     for layer in range(config.num_layers):
         prefix = f"model.layers.{layer}"
         names[f"{prefix}.post_attention_layernorm.weight"] = GgufName(f"blk.{layer}.post_attention_norm.weight")
@@ -84,7 +84,7 @@ def hf_stacks(config: ModelConfig) -> dict[str, HfName]:
         return {}
     names: dict[str, HfName] = {}
     for layer in range(config.num_layers):
-        prefix = _NAMES.of_layer(layer).experts
+        prefix = NAMES.of_layer(layer).experts
         for index in range(config.experts.count):
             for kind, ending in (("weight", ""), ("bias", "_bias")):
                 gate_up, down = f"{prefix}.gate_up_proj{ending}", f"{prefix}.down_proj{ending}"
@@ -104,4 +104,4 @@ def _mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
         return llama.dense_mlp(config, index, weights, ops)
     shape = config.experts
     activation = partial(clamped_swiglu, alpha=shape.swiglu_alpha, limit=shape.swiglu_limit)
-    return sparse_mlp(weights, ops, _NAMES.of_layer(index), config, shape, activation=activation, bias=True)
+    return sparse_mlp(weights, ops, NAMES.of_layer(index), config, shape, activation=activation, bias=True)

@@ -12,9 +12,9 @@ from local_engine.models import llama
 from local_engine.models.llama import Llama, Mlp
 from local_engine.models.sparse_mlp import ExpertNames, gguf_expert_names, gguf_experts, sparse_mlp
 
-__all__ = ["build_mixtral", "gguf_config", "gguf_names", "hf_config"]
+__all__ = ["NAMES", "build_mixtral", "gguf_config", "gguf_names", "hf_config"]
 
-_NAMES = ExpertNames("block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2")
+NAMES = ExpertNames("block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2")
 _THETA = 1e6
 
 
@@ -43,7 +43,7 @@ def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]
 
 def gguf_names(config: ModelConfig) -> dict[str, GgufName]:
     """Our tensor names to those of a GGUF."""
-    return llama.gguf_names(config) | gguf_expert_names(config, _NAMES)
+    return llama.gguf_names(config) | gguf_expert_names(config, NAMES)
 
 
 def build_mixtral(config: ModelConfig, weights: Weights, ops: Ops) -> Llama:
@@ -54,4 +54,4 @@ def build_mixtral(config: ModelConfig, weights: Weights, ops: Ops) -> Llama:
 def _mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
     if config.experts is None:
         return llama.dense_mlp(config, index, weights, ops)
-    return sparse_mlp(weights, ops, _NAMES.of_layer(index), config, config.experts)
+    return sparse_mlp(weights, ops, NAMES.of_layer(index), config, config.experts)

@@ -12,9 +12,9 @@ from local_engine.models.llama import Llama, Mlp
 from local_engine.models.qwen2 import gguf_windows
 from local_engine.models.sparse_mlp import ExpertNames, gguf_expert_names, gguf_experts, sparse_mlp
 
-__all__ = ["build_qwen3_moe", "gguf_config", "gguf_names", "hf_config"]
+__all__ = ["NAMES", "build_qwen3_moe", "gguf_config", "gguf_names", "hf_config"]
 
-_NAMES = ExpertNames("mlp.gate", "mlp.experts")
+NAMES = ExpertNames("mlp.gate", "mlp.experts")
 
 
 def hf_config(fields: FieldReader) -> ModelConfig:
@@ -48,7 +48,7 @@ def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]
 
 def gguf_names(config: ModelConfig) -> dict[str, GgufName]:
     """Our tensor names to those of a GGUF."""
-    return qwen2.gguf_names(config) | gguf_expert_names(config, _NAMES)
+    return qwen2.gguf_names(config) | gguf_expert_names(config, NAMES)
 
 
 def build_qwen3_moe(config: ModelConfig, weights: Weights, ops: Ops) -> Llama:
@@ -59,4 +59,4 @@ def build_qwen3_moe(config: ModelConfig, weights: Weights, ops: Ops) -> Llama:
 def _mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
     if config.experts is None or index in config.experts.dense_layers:
         return llama.dense_mlp(config, index, weights, ops)
-    return sparse_mlp(weights, ops, _NAMES.of_layer(index), config, config.experts)
+    return sparse_mlp(weights, ops, NAMES.of_layer(index), config, config.experts)

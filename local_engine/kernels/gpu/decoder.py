@@ -4,24 +4,31 @@ Knows which models it runs and in which order the operations follow one another;
 `dispatch`'s business, and which rows a step has the executor's. `models` has the same in plain torch: the reference.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from local_engine.config import ModelConfig
-from local_engine.kernels.families import FAMILIES
-from local_engine.kernels.gpu.matrices import Matrices
-from local_engine.kernels.operations import HeadNorms
+from local_engine.kernels.families import FAMILIES, LLAMA
+from local_engine.kernels.gpu.matrices import Matrices, Sparse
+from local_engine.kernels.operations import Activation, HeadNorms, Kernels
 from local_engine.layers.kv_cache import LayerCache
 from local_engine.layers.linear import Linear
 from local_engine.layers.rms_norm import rms_norm
 from local_engine.layers.rope import rope_tables
+from local_engine.models import gpt_oss, mixtral, qwen3_moe
 from local_engine.models.self_attention import Rotary
 
 __all__ = ["FusedDecoder", "FusedLayer", "StepTensors", "unsupported"]
 
+# Llama's family with layers of experts, which the CPU's decoder lacks.
+_SPARSE: Mapping[str, Sparse] = {
+    "mixtral": Sparse(mixtral.NAMES),
+    "qwen3_moe": Sparse(qwen3_moe.NAMES),
+    "gpt_oss": Sparse(gpt_oss.NAMES, "clamped_swiglu", bias=True),
+}
 _MAX_HEAD_DIM = 256
 _MAX_HIDDEN_SIZE = 16_384
 
@@ -31,7 +38,8 @@ class StepTensors:
     """The rows of one step on the device: first those that decode, one a sequence, then those of each other sequence.
 
     token_ids, positions: [T] int64. slots: [T] int64, where a row's key and value go; negative for a row of padding.
-    block_tables: [B, blocks] int32. lengths: [B] int32, keys of each sequence with those of its rows; 0 for padding.
+    block_tables: [B, blocks] int32. lengths, prompt_lengths: int32, keys of each sequence that decodes, and of each
+    other, with those of its rows; 0 for padding. Two tensors: one that begins in another would not be aligned.
     query_starts: [P + 1] int32, where the rows of each sequence that does not decode begin, counted from the first of
     these rows, and their number. max_queries: the most of one sequence. splits: see `paged_decode`.
     """
@@ -41,6 +49,7 @@ class StepTensors:
     slots: Tensor
     block_tables: Tensor
     lengths: Tensor
+    prompt_lengths: Tensor
     num_decodes: int
     query_starts: Tensor
     max_queries: int = 0
@@ -48,8 +57,21 @@ class StepTensors:
 
 
 @dataclass(frozen=True, slots=True)
+class DenseMlp:
+    """A feed-forward block. Implements `Linear`."""
+
+    gate_up: Linear
+    down: Linear
+    activation: Activation
+    kernels: Kernels
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.down(self.kernels.gated_activation(self.gate_up(x), self.activation))
+
+
+@dataclass(frozen=True, slots=True)
 class FusedLayer:
-    """The weights of one layer. kind: of its attention, by `ModelConfig.attention_kinds`.
+    """The weights of one layer. kind: of its attention, by `ModelConfig.attention_kinds`. sinks: [H], or None.
 
     post_attention_norm, post_mlp_norm: of what is added to the residual, where the family has them.
     """
@@ -58,24 +80,20 @@ class FusedLayer:
     attention_norm: Tensor
     qkv: Linear
     head_norms: HeadNorms | None
+    sinks: Tensor | None
     output: Linear
     post_attention_norm: Tensor | None
     mlp_norm: Tensor
-    gate_up: Linear
-    down: Linear
+    mlp: Linear
     post_mlp_norm: Tensor | None
 
 
 def unsupported(config: ModelConfig) -> str | None:
     """Why the fused decoder cannot run a model of this shape, or None."""
-    if config.architecture not in FAMILIES:
+    if config.architecture not in FAMILIES and config.architecture not in _SPARSE:
         return f"architecture {config.architecture}"
-    if config.experts is not None:
-        return "mixtures of experts"
     if config.vision is not None:
         return "images"
-    if config.attention_sinks:
-        return "attention sinks"
     if config.head_dim > _MAX_HEAD_DIM:
         return f"head_dim {config.head_dim}"
     if config.hidden_size > _MAX_HIDDEN_SIZE:
@@ -91,7 +109,7 @@ class FusedDecoder:
         weights = matrices.weights
         self.config = config
         self.kernels = matrices.kernels
-        self._family = FAMILIES[config.architecture]
+        self._family = FAMILIES.get(config.architecture, LLAMA)
         hidden = config.hidden_size
         self._vocabulary = weights.vocabulary(config.vocab_size)
         self.embedding = weights.stacked(["model.embed_tokens.weight"], [self._vocabulary.rows], hidden)
@@ -131,12 +149,11 @@ class FusedDecoder:
                 angles=None if kind.rope is None else angles[kind.rope],
                 norms=layer.head_norms,
             )
-            attended = self._attend(queries, cache, step, kind.window, block_size).view(len(normed), -1)
+            attended = self._attend(queries, cache, step, layer, block_size).view(len(normed), -1)
             normed = self._add_norm(layer.output(attended), residual, layer.mlp_norm, layer.post_attention_norm)
-            gated = self.kernels.gated_activation(layer.gate_up(normed), self._family.activation)
             last = index == len(self.layers) - 1
             next_norm = self.norm if last else self.layers[index + 1].attention_norm
-            normed = self._add_norm(layer.down(gated), residual, next_norm, layer.post_mlp_norm)
+            normed = self._add_norm(layer.mlp(normed), residual, next_norm, layer.post_mlp_norm)
         return residual, normed
 
     def normed(self, hidden: Tensor) -> Tensor:
@@ -161,9 +178,10 @@ class FusedDecoder:
         )
 
     def _attend(
-        self, queries: Tensor, cache: LayerCache, step: StepTensors, window: int | None, block_size: int
+        self, queries: Tensor, cache: LayerCache, step: StepTensors, layer: FusedLayer, block_size: int
     ) -> Tensor:
         config, split = self.config, step.num_decodes
+        window = config.attention_kinds[layer.kind].window
         parts = []
         if split:
             parts.append(
@@ -171,12 +189,13 @@ class FusedDecoder:
                     queries[:split],
                     cache,
                     step.block_tables[:split],
-                    step.lengths[:split],
+                    step.lengths,
                     block_size=block_size,
                     splits=step.splits,
                     scale=config.attention_scale,
                     soft_cap=config.attention_soft_cap,
                     window=window,
+                    sinks=layer.sinks,
                 )
             )
         if split < len(queries):
@@ -186,12 +205,13 @@ class FusedDecoder:
                     cache,
                     step.block_tables[split:],
                     step.query_starts,
-                    step.lengths[split:],
+                    step.prompt_lengths,
                     max_queries=step.max_queries,
                     block_size=block_size,
                     scale=config.attention_scale,
                     soft_cap=config.attention_soft_cap,
                     window=window,
+                    sinks=layer.sinks,
                 )
             )
         return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -199,17 +219,16 @@ class FusedDecoder:
 
 def _layer(config: ModelConfig, index: int, matrices: Matrices) -> FusedLayer:
     weights = matrices.weights
-    family = FAMILIES[config.architecture]
-    hidden, width, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
+    family = FAMILIES.get(config.architecture, LLAMA)
+    hidden, head_dim = config.hidden_size, config.head_dim
     queries, keys = config.num_heads * head_dim, config.num_kv_heads * head_dim
-    layer, attention, mlp = (f"model.layers.{index}{part}" for part in ("", ".self_attn", ".mlp"))
+    layer = f"model.layers.{index}"
+    attention = f"{layer}.self_attn"
     weights.skip(f"{attention}.rotary_emb.inv_freq")
     if config.fused_projections:
         qkv_parts = {f"{attention}.qkv_proj": queries + 2 * keys}
-        gate_up_parts = {f"{mlp}.gate_up_proj": 2 * width}
     else:
         qkv_parts = {f"{attention}.q_proj": queries, f"{attention}.k_proj": keys, f"{attention}.v_proj": keys}
-        gate_up_parts = {f"{mlp}.gate_proj": width, f"{mlp}.up_proj": width}
 
     def norm(name: str) -> Tensor:
         return weights.joined([f"{layer}.{name}.weight"], [hidden])
@@ -227,10 +246,27 @@ def _layer(config: ModelConfig, index: int, matrices: Matrices) -> FusedLayer:
         attention_norm=norm("input_layernorm"),
         qkv=matrices.linear(qkv_parts, hidden, bias=config.qkv_bias),
         head_norms=head_norms,
+        sinks=weights.joined([f"{attention}.sinks"], [config.num_heads]) if config.attention_sinks else None,
         output=matrices.linear({f"{attention}.o_proj": hidden}, queries, bias=config.output_bias),
         post_attention_norm=norm("post_attention_layernorm") if family.post_norms else None,
         mlp_norm=norm("pre_feedforward_layernorm" if family.post_norms else "post_attention_layernorm"),
-        gate_up=matrices.linear(gate_up_parts, hidden, bias=config.mlp_bias),
-        down=matrices.linear({f"{mlp}.down_proj": hidden}, width, bias=config.mlp_bias),
+        mlp=_mlp(config, index, matrices),
         post_mlp_norm=norm("post_feedforward_layernorm") if family.post_norms else None,
+    )
+
+
+def _mlp(config: ModelConfig, index: int, matrices: Matrices) -> Linear:
+    if config.experts is not None and index not in config.experts.dense_layers:
+        return matrices.experts(config.experts, index, config.hidden_size, _SPARSE[config.architecture])
+    hidden, width = config.hidden_size, config.intermediate_size
+    name = f"model.layers.{index}.mlp"
+    if config.fused_projections:
+        parts = {f"{name}.gate_up_proj": 2 * width}
+    else:
+        parts = {f"{name}.gate_proj": width, f"{name}.up_proj": width}
+    return DenseMlp(
+        gate_up=matrices.linear(parts, hidden, bias=config.mlp_bias),
+        down=matrices.linear({f"{name}.down_proj": hidden}, width, bias=config.mlp_bias),
+        activation=FAMILIES.get(config.architecture, LLAMA).activation,
+        kernels=matrices.kernels,
     )

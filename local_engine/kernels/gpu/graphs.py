@@ -104,6 +104,7 @@ class DecodeGraphs:
             slots=self._slots[:size],
             block_tables=self._block_tables[:size],
             lengths=self._lengths[:size],
+            prompt_lengths=self._lengths[:0],
             num_decodes=size,
             query_starts=self._query_starts,
             splits=self._splits_of(size),

@@ -63,6 +63,8 @@ def load_fused(
 
     kernels = choose_kernels(facts)
     rounding: Rounding = config.weights if config.weights in ("int8", "int4") else "none"
+    if shape.experts is not None and rounding != "none":
+        raise ModelLoadError(source.path, f"weights: {rounding} does not go with experts")
     if config.deterministic and rounding != "none":
         raise ModelLoadError(source.path, f"deterministic: does not go with weights: {rounding}")
     weights = Weights(source, device=device, dtype=dtype, progress=progress)

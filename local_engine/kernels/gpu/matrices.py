@@ -10,20 +10,55 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from local_engine.kernels.operations import Kernels
+from local_engine.config import ExpertsConfig
+from local_engine.kernels.operations import Activation, Kernels, StackedExperts
 from local_engine.layers.linear import DenseLinear, Linear
 from local_engine.layers.quantized_matrix import QuantizedMatrix, beside_each_other
 from local_engine.layers.tiled_linear import TiledLinear
 from local_engine.loading.repacked.rounded import rounded_matrix
 from local_engine.loading.weights import Weights
+from local_engine.models.sparse_mlp import ExpertNames
 
-__all__ = ["Matrices", "QuantizedLinear", "Rounding"]
+__all__ = ["FusedExperts", "Matrices", "QuantizedLinear", "Rounding", "Sparse"]
 
 Rounding = Literal["none", "int8", "int4"]
 """What matrices of floats become when they are loaded."""
 
 # Inputs that share a scale, by bits.
 _GROUP_SIZES = {4: 32, 8: 64}
+# Rows of a block of one expert, where a row's bits must be its own.
+_FIXED_BLOCK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Sparse:
+    """How an architecture has its experts. bias: of router and experts."""
+
+    names: ExpertNames
+    activation: Activation = "silu"
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FusedExperts:
+    """The experts of a layer. Implements `Linear`. block_size: see `sparse_experts`."""
+
+    kernels: Kernels
+    router: Linear
+    stacked: StackedExperts
+    per_token: int
+    normalised: bool
+    block_size: int | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.kernels.sparse_experts(
+            x,
+            self.router(x),
+            self.stacked,
+            per_token=self.per_token,
+            normalised=self.normalised,
+            block_size=self.block_size,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +112,43 @@ class Matrices:
         else:
             linear = self._dense(self.weights.stacked(names, rows, inputs), biases, finer=False)
         return self.weights.summed(self.weights.lora_sites.adapt(linear, parts, inputs), parts)
+
+    def experts(self, config: ExpertsConfig, layer: int, hidden: int, sparse: Sparse) -> Linear:
+        """Those of one layer, unpacked: their kernels read stacks of floats."""
+        names = sparse.names.of_layer(layer)
+        count, width = config.count, config.intermediate_size
+        experts = [f"{names.experts}.{index}" for index in range(count)]
+        gate_up = [f"{expert}.{part}" for expert in experts for part in (names.gate, names.up)]
+        down = [f"{expert}.{names.down}" for expert in experts]
+
+        def stack(parts: list[str], rows: int, inputs: int) -> tuple[Tensor, Tensor | None]:
+            sizes = [rows] * len(parts)
+            weight = self.weights.stacked([f"{part}.weight" for part in parts], sizes, inputs).view(count, -1, inputs)
+            if not sparse.bias:
+                return weight, None
+            return weight, self.weights.joined([f"{part}.bias" for part in parts], sizes).view(count, -1)
+
+        gate_up_weight, gate_up_bias = stack(gate_up, width, hidden)
+        down_weight, down_bias = stack(down, hidden, width)
+        router = self.weights.stacked([f"{names.router}.weight"], [count], hidden)
+        router_bias = self.weights.joined([f"{names.router}.bias"], [count]) if sparse.bias else None
+        whole = FusedExperts(
+            kernels=self.kernels,
+            router=TiledLinear(router, router_bias) if self.tiled else DenseLinear(router, router_bias),
+            stacked=StackedExperts(
+                gate_up_weight,
+                down_weight,
+                activation=sparse.activation,
+                gate_up_bias=gate_up_bias,
+                down_bias=down_bias,
+                alpha=config.swiglu_alpha,
+                limit=config.swiglu_limit,
+            ),
+            per_token=config.per_token,
+            normalised=config.normalised,
+            block_size=_FIXED_BLOCK if self.tiled else None,
+        )
+        return self.weights.summed(whole, down)
 
     def head(self, name: str, rows: int, inputs: int, *, embedding: Tensor | None) -> Linear:
         """The last layer. embedding: the tensor, where it is that of the embedding and has been read as such."""

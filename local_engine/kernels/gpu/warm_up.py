@@ -17,7 +17,8 @@ def largest_step(num_rows: int, *, block_size: int, device: torch.device) -> Ste
         positions=torch.arange(num_rows, device=device),
         slots=rows[1] - 1,
         block_tables=torch.zeros(1, -(-num_rows // block_size), dtype=torch.int32, device=device),
-        lengths=torch.tensor([num_rows], dtype=torch.int32, device=device),
+        lengths=torch.empty(0, dtype=torch.int32, device=device),
+        prompt_lengths=torch.tensor([num_rows], dtype=torch.int32, device=device),
         num_decodes=0,
         query_starts=torch.tensor([0, num_rows], dtype=torch.int32, device=device),
         max_queries=num_rows,
@@ -28,10 +29,10 @@ def largest_step(num_rows: int, *, block_size: int, device: torch.device) -> Ste
 def step_bytes(model: FusedDecoder, config: EngineConfig) -> int:
     """Bytes that a step of `max_batch_tokens` tokens and `max_sequences` rows of logits takes beside the weights.
 
-    0 where the pool has a size of its own, and nothing has to be known. Compiles the kernels on the way.
+    Compiles kernels on the way. 0 on a CPU, where neither is needed.
     """
     device = torch.device(config.device)
-    if device.type != "cuda" or config.kv_share is None:
+    if device.type != "cuda":
         return 0
     pool = KvPool(model.config, config, 2 * kv_block_bytes(model.config, config))
     num_rows = min(config.max_batch_tokens, model.config.max_context)

@@ -3,33 +3,18 @@
 Nothing waits to learn who was chosen, so the calls can be captured in a CUDA graph.
 """
 
-from dataclasses import dataclass
-
+import torch
 from torch import Tensor
 
+from local_engine.kernels.operations import StackedExperts
 from local_engine.kernels.triton.combine_experts import combine_experts
-from local_engine.kernels.triton.gated_activation import Activation, gated_activation
+from local_engine.kernels.triton.gated_activation import gated_activation, gated_activation_twin
 from local_engine.kernels.triton.grouped_matmul import grouped_matmul
 from local_engine.kernels.triton.route_experts import route_experts
 from local_engine.kernels.triton.row_groups import block_rows, group_rows
+from local_engine.layers.experts import choose_experts
 
-__all__ = ["StackedExperts", "sparse_experts"]
-
-
-@dataclass(frozen=True, slots=True)
-class StackedExperts:
-    """The matrices of a layer's E experts, one dtype. gate_up: [E, 2 W, hidden], the gate's rows first.
-
-    down: [E, hidden, W]. Biases: [E, 2 W] and [E, hidden], or None. activation, alpha, limit: see `gated_activation`.
-    """
-
-    gate_up: Tensor
-    down: Tensor
-    activation: Activation = "silu"
-    gate_up_bias: Tensor | None = None
-    down_bias: Tensor | None = None
-    alpha: float = 1.702
-    limit: float = 7.0
+__all__ = ["StackedExperts", "sparse_experts", "sparse_experts_twin"]
 
 
 def sparse_experts(
@@ -58,3 +43,28 @@ def sparse_experts(
     hidden = grouped_matmul(x, experts.gate_up, groups, biases=experts.gate_up_bias)
     hidden = gated_activation(hidden, experts.activation, alpha=experts.alpha, limit=experts.limit)
     return combine_experts(grouped_matmul(hidden, experts.down, groups, biases=experts.down_bias), weights)
+
+
+def sparse_experts_twin(
+    x: Tensor,
+    router_logits: Tensor,
+    experts: StackedExperts,
+    *,
+    per_token: int,
+    normalised: bool,
+    block_size: int | None = None,
+) -> Tensor:
+    """See `sparse_experts`: expert after expert, in float32. block_size: of the kernels alone."""
+    chosen, weights = choose_experts(router_logits, per_token, normalised=normalised)
+    out = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
+    for index in range(len(experts.gate_up)):
+        rows, places = (chosen == index).nonzero(as_tuple=True)
+        gate_up = x[rows].float() @ experts.gate_up[index].float().T
+        if experts.gate_up_bias is not None:
+            gate_up += experts.gate_up_bias[index].float()
+        gated = gated_activation_twin(gate_up, experts.activation, alpha=experts.alpha, limit=experts.limit)
+        y = gated @ experts.down[index].float().T
+        if experts.down_bias is not None:
+            y += experts.down_bias[index].float()
+        out.index_add_(0, rows, y * weights[rows, places, None])
+    return out.to(x.dtype)

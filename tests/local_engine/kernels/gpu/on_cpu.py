@@ -17,7 +17,7 @@ from local_engine.loading.packed.quantization import packing_of
 from local_engine.loading.plain_source import PlainSource
 from local_engine.loading.safetensors import SafetensorsSource
 from local_engine.loading.weights import TensorSource
-from local_engine.models.registry import by_gguf_name
+from local_engine.models.registry import by_gguf_name, by_hf_name
 
 __all__ = ["fused_config", "load_on_cpu"]
 
@@ -42,7 +42,9 @@ def _source(path: Path, loaded: LoadedModel) -> Iterator[TensorSource]:
         values = json.loads((path / "config.json").read_text(encoding="utf-8"))
         packing = packing_of(FieldReader(path / "config.json", values))
         with closing(SafetensorsSource(path)) as stored:
-            yield PlainSource(stored, packing=packing)
+            architecture = by_hf_name(values["architectures"][0])
+            assert architecture is not None
+            yield PlainSource(stored, packing=packing, names=architecture.hf_stacks(loaded.info.config))
     else:
         architecture = by_gguf_name(loaded.info.config.architecture, experts=False)
         assert architecture is not None

@@ -29,7 +29,7 @@ pytest.importorskip("triton", reason="Triton is not installed: it has wheels for
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 SEEDED = SamplingParams(temperature=1.3, top_k=40, top_p=0.9, min_p=0.01, max_tokens=12, ignore_eos=True)
-FUSED = [name for row in ARCHITECTURES if not row.gguf_experts and row.build_tower is None for name in row.hf_names]
+FUSED = [name for row in ARCHITECTURES if row.build_tower is None for name in row.hf_names]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_every_architecture_answers_as_in_transformers(name: str, tmp_path: Path
 
 def test_no_architecture_of_the_families_is_left_out() -> None:
     built = {oracle_of(name).model.config.model_type.removesuffix("_text") for name in FUSED}
-    assert built == set(FAMILIES)
+    assert built == {*FAMILIES, "mixtral", "qwen3_moe", "gpt_oss"}
 
 
 @pytest.mark.parametrize("overrides", [{}, {"max_sequences": 3}, {"max_batch_tokens": 9}], ids=str)
@@ -133,9 +133,12 @@ def test_logits_that_are_not_numbers_fail_their_own_request_alone(tmp_path: Path
     assert [tokens_of(healthy), tokens_of(other)] == [oracle.greedy(PROMPTS[index], 12) for index in (0, 3)]
 
 
-def test_a_deterministic_engine_computes_all_rows_as_rows_of_prompts(oracle: Oracle, tiny_folder: Path) -> None:
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "Qwen3MoeForCausalLM", "GptOssForCausalLM"])
+def test_a_deterministic_engine_computes_all_rows_as_rows_of_prompts(name: str, tmp_path: Path) -> None:
+    oracle = oracle_of(name)
     config = fused_config(deterministic=True, max_batch_tokens=7)
-    found = answers(load_on_cpu(tiny_folder, config), config, [request(prompt, GREEDY) for prompt in PROMPTS])
+    loaded = load_on_cpu(write_safetensors(oracle, tmp_path / "model"), config)
+    found = answers(loaded, config, [request(prompt, GREEDY) for prompt in PROMPTS])
     assert found == [oracle.greedy(prompt, 12) for prompt in PROMPTS]
 
 
@@ -166,12 +169,12 @@ def test_recording_is_told_step_by_step(tiny_folder: Path) -> None:
 def test_what_it_cannot_run_goes_to_torch_unless_determinism_is_asked_for(
     deterministic: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = write_safetensors(oracle_of("MixtralForCausalLM"), tmp_path / "model")
+    folder = write_safetensors(tiny_oracle(head_dim=512), tmp_path / "model")
     config = fused_config(deterministic=deterministic)
     if deterministic:
-        with pytest.raises(ModelLoadError, match="architecture mixtral"):
+        with pytest.raises(ModelLoadError, match="deterministic needs the GPU kernels: head_dim 512"):
             load_on_cpu(folder, config)
     else:
         with caplog.at_level("INFO"), pytest.raises(AssertionError):
             load_on_cpu(folder, config)
-        assert "not on the GPU kernels: architecture mixtral" in caplog.text
+        assert "not on the GPU kernels: head_dim 512" in caplog.text

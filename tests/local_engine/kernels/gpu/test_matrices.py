@@ -10,7 +10,7 @@ from gguf import GGMLQuantizationType as FileType
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.errors import ModelLoadError
-from local_engine.kernels.gpu.decoder import FusedDecoder
+from local_engine.kernels.gpu.decoder import DenseMlp, FusedDecoder, FusedLayer
 from local_engine.kernels.gpu.matrices import QuantizedLinear
 from local_engine.layers.linear import DenseLinear
 from local_engine.loading.load import LoadedModel, load_model
@@ -21,6 +21,7 @@ from tests.local_engine.loading.packed.packed_files import Parts, packed_model
 from tests.local_engine.loading.packed.test_fp8 import E4M3, eight_bit, numbers
 from tests.local_engine.loading.packed.test_grouped import AWQ_CONFIG, GPTQ_CONFIG, awq, gptq
 from tests.local_engine.models.against_transformers import PROMPTS, logits_of
+from tests.local_engine.models.tiny_oracles import oracle_of
 from tests.local_engine.tiny_models import tiny_oracle, write_gguf, write_safetensors
 
 pytest.importorskip("triton", reason="Triton is not installed: it has wheels for Linux only")
@@ -33,6 +34,11 @@ def model_of(loaded: LoadedModel) -> FusedDecoder:
     model = loaded.open_executor.args[0]  # type: ignore[attr-defined]
     assert isinstance(model, FusedDecoder)
     return model
+
+
+def dense_mlp(layer: FusedLayer) -> DenseMlp:
+    assert isinstance(layer.mlp, DenseMlp)
+    return layer.mlp
 
 
 def inner(linear: Any) -> object:
@@ -49,7 +55,7 @@ def test_a_gguf_is_computed_in_its_own_bits(kind: FileType, tied: bool, tmp_path
     reference = load_model(path, EngineConfig(dtype="float32"))
     torch.testing.assert_close(logits_of(loaded, PROMPTS[0]), logits_of(reference, PROMPTS[0]), atol=5e-4, rtol=1e-4)
     layer = model_of(loaded).layers[0]
-    for linear in (layer.qkv, layer.output, layer.gate_up, layer.down):
+    for linear in (layer.qkv, layer.output, dense_mlp(layer).gate_up, dense_mlp(layer).down):
         assert isinstance(inner(linear), QuantizedLinear)
     assert isinstance(model_of(loaded).head, QuantizedLinear)
 
@@ -68,7 +74,7 @@ def test_packed_safetensors_are_computed_in_their_own_bits(packing: str, tmp_pat
     oracle = packed_model(tmp_path, pack, configs[packing])
     loaded = load_on_cpu(tmp_path)
     torch.testing.assert_close(logits_of(loaded, PROMPTS[0]), oracle.logits(PROMPTS[0]), atol=5e-4, rtol=1e-4)
-    assert isinstance(inner(model_of(loaded).layers[0].down), QuantizedLinear)
+    assert isinstance(inner(dense_mlp(model_of(loaded).layers[0]).down), QuantizedLinear)
     assert isinstance(model_of(loaded).head, DenseLinear)
 
 
@@ -79,7 +85,7 @@ def test_floats_are_rounded_where_that_is_asked_for(weights: Any, bits: int, tmp
     model = model_of(load_on_cpu(write_safetensors(oracle, tmp_path / "model"), config))
     weight = oracle.model.model.layers[0].mlp.down_proj.weight
     for linear, exact, kept in (
-        (inner(model.layers[0].down), weight, bits),
+        (inner(dense_mlp(model.layers[0]).down), weight, bits),
         (model.head, oracle.model.lm_head.weight, 8),
     ):
         assert isinstance(linear, QuantizedLinear)
@@ -99,6 +105,12 @@ def test_tokens_are_those_of_the_reference_in_any_batch(tmp_path: Path) -> None:
     found = generate(Engine(load_on_cpu(path), fused_config(max_batch_tokens=7)), requests)
     expected = generate(Engine(load_model(path, EngineConfig(dtype="float32")), fused_config()), requests)
     assert [tokens_of(outcome) for outcome in found] == [tokens_of(outcome) for outcome in expected]
+
+
+def test_experts_are_not_rounded(tmp_path: Path) -> None:
+    folder = write_safetensors(oracle_of("MixtralForCausalLM"), tmp_path / "model")
+    with pytest.raises(ModelLoadError, match="weights: int4 does not go with experts"):
+        load_on_cpu(folder, EngineConfig(weights="int4"))
 
 
 def test_determinism_and_rounding_exclude_each_other(tmp_path: Path) -> None:

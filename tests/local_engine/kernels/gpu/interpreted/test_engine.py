@@ -30,9 +30,9 @@ KINDS = (
     replace(SEEDED, repetition_penalty=1.3, frequency_penalty=0.4, min_tokens=2, stop_token_ids=(5,)),
     replace(SEEDED, logit_bias={5: 2.0}, top_k=50, bad_words=((7,),)),
 )
-# Windows, soft caps, norms of heads, norms after sublayers, and two kinds of layers: the fewest layers that have them.
+# Norms of heads, norms after sublayers, windows, sinks, biases and experts, in the fewest layers that have them.
 MODELS: dict[str, dict[str, Any]] = {
-    "LlamaForCausalLM": {},
+    "GptOssForCausalLM": {"num_hidden_layers": 1, "layer_types": ["sliding_attention"]},
     "Gemma3ForCausalLM": {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
 }
 
