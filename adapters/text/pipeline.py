@@ -5,7 +5,7 @@ Owns the numbering of parts, which are dense and in order of appearance. Knows n
 characters of the text its event came from, so that a caller can send along what belongs to them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple, assert_never
 
 from adapters.canonical.events import (
@@ -15,6 +15,7 @@ from adapters.canonical.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from adapters.text.custom_input import InputReader
 from adapters.text.harmony import HarmonyReader
 from adapters.text.reasoning import ReasoningPiece, ReasoningSplitter
 from adapters.text.tool_calls import (
@@ -43,7 +44,7 @@ class Passage(NamedTuple):
 
 
 class TextPipeline:
-    """Of choice 0; the same however the text is cut into feeds."""
+    """Of choice 0; the same however the text is cut into feeds. `custom`: the tools whose input is a text."""
 
     def __init__(
         self,
@@ -51,7 +52,11 @@ class TextPipeline:
         calls: ToolCallParser | BegunCall | None,
         *,
         shows_reasoning: bool = True,
+        custom: Collection[str] = (),
     ) -> None:
+        self._custom = custom
+        self._input: InputReader | None = None
+        """Of the call that is open, where it is of a custom tool."""
         self._reasoning = reasoning
         self._calls = calls
         self._shows_reasoning = shows_reasoning
@@ -118,14 +123,20 @@ class TextPipeline:
                     self.num_calls += 1
                     self._part += 1
                     self._open = None
-                    passages.append(_silent(ToolCallStarted(0, self._part, piece.id, piece.name)))
+                    self._input = InputReader() if piece.name in self._custom else None
+                    kind = "function" if self._input is None else "custom"
+                    passages.append(_silent(ToolCallStarted(0, self._part, piece.id, piece.name, kind)))
                 case CallArguments():
-                    passages.append(_silent(ToolArgumentsDelta(0, self._part, piece.text)))
+                    passages += self._arguments(piece.text if self._input is None else self._input.feed(piece.text))
                 case CallFinished():
+                    passages += self._arguments("" if self._input is None else self._input.flush())
                     passages.append(_silent(ToolCallFinished(0, self._part)))
                 case _:
                     assert_never(piece)
         return passages
+
+    def _arguments(self, text: str) -> list[Passage]:
+        return [_silent(ToolArgumentsDelta(0, self._part, text))] if text else []
 
     def _delta(self, kind: type[TextDelta] | type[ReasoningDelta], text: str, start: int) -> Passage:
         if self._open is not kind:

@@ -15,10 +15,12 @@ from adapters.text.calls.json_objects import json_list, plain_json
 from adapters.text.calls.named_json import NamedJson, kimi_name
 from adapters.text.calls.pythonic import Pythonic
 from adapters.text.calls.tagged import Tagged
+from adapters.text.custom_input import INPUT_MEMBER
 from adapters.text.tool_calls import ToolFormat
+from providers.local.custom_tools import InputGrammar
 from providers.local.grammar_text import GrammarWriter, literal
 
-__all__ = ["Arguments", "CallGrammar", "begun_call"]
+__all__ = ["Arguments", "CallGrammar", "begun_call", "json_arguments"]
 
 _KEY: Final = r"/[A-Za-z_][A-Za-z0-9_-]{0,63}/"
 _KEYWORDS_OF_TEXT: Final = ("pattern", "format")
@@ -28,11 +30,13 @@ _FLAGGED: Final = "<｜DSML｜"
 
 
 class Arguments(NamedTuple):
-    """A schema at `path` of the request. `lenient`: what cannot be enforced is left out."""
+    """A schema at `path` of the request. `lenient`: what cannot be enforced is left out. `input`: what the text has to
+    follow that is the one argument of a custom tool."""
 
     schema: Any
     path: str
     lenient: bool
+    input: InputGrammar | None = None
 
     def get(self, keyword: str) -> Any:
         return self.schema.get(keyword) if isinstance(self.schema, dict) else None
@@ -92,6 +96,22 @@ def _named_head(syntax: NamedJson, name: str) -> str:
     return f"{syntax.before}{written}{syntax.between}"
 
 
+def json_arguments(writer: GrammarWriter, arguments: Arguments) -> str:
+    """The arguments of a call, or one of them, as JSON."""
+    if arguments.input is None:
+        return writer.schema(arguments.schema, arguments.path, lenient=arguments.lenient)
+    text = writer.string(_input(writer, arguments.input))
+    if arguments.get("type") == "string":
+        return writer.rule(text)
+    return writer.rule(f'{literal(f"""{{"{INPUT_MEMBER}":""")} " "? {text} "}}"')
+
+
+def _input(writer: GrammarWriter, grammar: InputGrammar) -> str:
+    """The text itself."""
+    write = writer.grammar if grammar.syntax == "lark" else writer.regex
+    return write(grammar.definition, grammar.path)
+
+
 class CallGrammar:
     """Writes calls of one form into a grammar."""
 
@@ -142,7 +162,7 @@ class CallGrammar:
         return self._joined(literal(f"call:{name}{{"), pairs, '"}"')
 
     def json_arguments(self, arguments: Arguments) -> str:
-        return self._writer.schema(arguments.schema, arguments.path, lenient=arguments.lenient)
+        return json_arguments(self._writer, arguments)
 
     def _named_json(self, syntax: NamedJson, name: str, arguments: Arguments) -> str:
         before, _, behind = _named_head(syntax, name).rpartition(syntax.between)
@@ -177,7 +197,9 @@ class CallGrammar:
     def _tag(self, syntax: Tagged, key: str, one: Arguments, is_required: bool) -> str:
         choices, is_text = _texts(one), _is_text(one)
         end = self._writer.spelled(self._value_end(syntax))
-        if choices:
+        if one.input is not None:
+            value = f"{_input(self._writer, one.input)} {end}"
+        elif choices:
             value = f"({' | '.join(map(literal, choices))}) {end}"
         elif is_text:
             self._check_text(one)
@@ -208,6 +230,8 @@ class CallGrammar:
     def _quoted(self, one: Arguments, quote: str) -> str:
         """A value of Gemma's: a text between its own quotes, anything else as JSON."""
         mark, choices = self._writer.spelled(quote), _texts(one)
+        if one.input is not None:
+            return f"{mark} {_input(self._writer, one.input)} {mark}"
         if choices:
             return f"{mark} ({' | '.join(map(literal, choices))}) {mark}"
         if not (_is_text(one) or _may_be_text(one)):
@@ -252,7 +276,8 @@ def _parameters(arguments: Arguments) -> Iterator[tuple[str, Arguments, bool]]:
     for key, one in properties.items() if isinstance(properties, dict) else ():
         whole = {**shared, **one} if isinstance(one, dict) else one
         is_required = isinstance(required, list) and key in required
-        yield key, Arguments(whole, f"{arguments.path}.properties.{key}", arguments.lenient), is_required
+        path = f"{arguments.path}.properties.{key}"
+        yield key, Arguments(whole, path, arguments.lenient, arguments.input), is_required
 
 
 def _texts(one: Arguments) -> list[str]:

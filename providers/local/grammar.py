@@ -18,6 +18,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from adapters.canonical.errors import InvalidRequest, QueueFull, UnsupportedParameter
 from providers.local.grammar_text import Grammar, Written
 from providers.local.json_schemas import subschemas
+from providers.local.string_grammar import StringMask, StringVocabulary
 from providers.local.tokenizer import Tokenizer
 
 __all__ = ["GrammarError", "GrammarMask", "Grammars"]
@@ -82,7 +83,7 @@ class Grammars:
     def __contains__(self, grammar: Grammar) -> bool:
         return grammar.text in self._compiled
 
-    async def mask(self, grammar: Grammar) -> GrammarMask:
+    async def mask(self, grammar: Grammar) -> GrammarMask | StringMask:
         """A mask at the beginning of its answer.
 
         Raises InvalidRequest or UnsupportedParameter, naming the place in what the client wrote, and QueueFull.
@@ -94,7 +95,8 @@ class Grammars:
             if len(self._compiled) > MAX_COMPILED:
                 self._compiled.popitem(last=False)
         self._compiled.move_to_end(grammar.text)
-        return GrammarMask(matcher.deep_copy())
+        own = matcher.deep_copy()
+        return StringMask(own, self._string_vocabulary, GrammarError) if grammar.has_strings else GrammarMask(own)
 
     async def _compile_in_time(self, grammar: Grammar) -> LLMatcher:
         if len(grammar.text) > MAX_BYTES:
@@ -115,8 +117,24 @@ class Grammars:
         """About 0.5 s for 50,000 tokens (2 cores, 2026-11)."""
         return LLTokenizer(_Vocabulary(self._tokenizer, self._vocab_size, self._stop_ids), eos_token=self._stop_ids)
 
+    @cached_property
+    def _string_vocabulary(self) -> StringVocabulary:
+        plain = _Vocabulary(self._tokenizer, self._vocab_size, self._stop_ids)
+        try:
+            return StringVocabulary(plain, self._stop_ids)
+        except ValueError as error:
+            raise UnsupportedParameter(
+                f"tools: no input can be held to a grammar here: {error}", param="tools"
+            ) from error
+
+    @cached_property
+    def _of_strings(self) -> LLTokenizer:
+        """About 1.5 s for 50,000 tokens."""
+        return LLTokenizer(self._string_vocabulary, eos_token=self._stop_ids)
+
     def _compile(self, grammar: Grammar) -> LLMatcher:
-        matcher = LLMatcher(self._vocabulary, grammar.text, log_level=0, limits=_LIMITS)
+        vocabulary = self._of_strings if grammar.has_strings else self._vocabulary
+        matcher = LLMatcher(vocabulary, grammar.text, log_level=0, limits=_LIMITS)
         # The first mask costs the most: every answer begins with it, and a grammar beyond the limits fails here.
         matcher.compute_bitmask()
         if matcher.is_error():
@@ -161,7 +179,9 @@ class _Vocabulary(TokenizerWrapper):
         known = range(min(tokenizer.vocab_size, vocab_size))
         self.eos_token_id = min(stop_ids)
         self.bos_token_id = tokenizer.bos_id
-        self.tokens = [tokenizer.token_bytes(token_id) for token_id in known] + [b""] * (vocab_size - len(known))
+        # llguidance marks special tokens by this byte, which no text has: a token of it would be taken for one of them.
+        texts = [b"" if (raw := tokenizer.token_bytes(token_id)).startswith(b"\xff") else raw for token_id in known]
+        self.tokens = texts + [b""] * (vocab_size - len(known))
         self.special_token_ids = [token_id for token_id in known if tokenizer.is_special(token_id)]
         self.is_tokenizer_wrapper = True
         self._encode = tokenizer.encode

@@ -15,6 +15,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.json_fields import nesting_exceeds
+from providers.local.string_grammar import STRING_CLOSES, STRING_OPENS
 
 __all__ = ["Grammar", "GrammarWriter", "Written", "literal", "read_schema"]
 
@@ -25,6 +26,7 @@ _SOME_TEXT: Final = r"/(.|\n)+/"
 _SPACE: Final = r"[ \t]?|\r?\n[ \t]{0,40}"
 """Between the tokens of JSON: what models write, and no more, or a small one goes on with blanks for ever."""
 _START: Final = "start"
+_NO_FORCING: Final = '%llguidance {"no_forcing": true}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,11 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
+    """`has_strings`: texts with grammars of their own stand in it as JSON strings."""
+
     text: str
     written: tuple[Written, ...]
+    has_strings: bool = False
 
 
 class GrammarWriter:
@@ -62,6 +67,7 @@ class GrammarWriter:
         self._lines: list[str] = []
         self._others: list[dict[str, object]] = []
         self._written: list[Written] = []
+        self._has_strings = False
 
     def schema(self, schema: Any, path: str, *, lenient: bool = False, space: str | None = None) -> str:
         """JSON of this schema. lenient: what cannot be enforced is left out; else it is refused.
@@ -91,6 +97,11 @@ class GrammarWriter:
             raise InvalidRequest(f"{path}: {' '.join(str(error).split())[:300]}", param=path) from error
         self._written.append(Written(path, lark, {}))
         return self._other({"lark_grammar": lark})
+
+    def string(self, body: str) -> str:
+        """A JSON string of a text that follows this expression, one of the client's own grammars."""
+        self._has_strings = True
+        return f"{STRING_OPENS} {body} {STRING_CLOSES}"
 
     def choice(self, choices: Iterable[str]) -> str:
         """One of these texts."""
@@ -157,8 +168,11 @@ class GrammarWriter:
         return name
 
     def finish(self, start: str) -> Grammar:
-        own = "\n".join((f"{_START}: {start}", *self._lines))
-        return Grammar(_document([{"name": _START, "lark_grammar": own}, *self._others]), tuple(self._written))
+        # Of tokens with the same text, a forced one would be given alone.
+        options = (_NO_FORCING,) if self._has_strings else ()
+        own = "\n".join((*options, f"{_START}: {start}", *self._lines))
+        document = _document([{"name": _START, "lark_grammar": own}, *self._others])
+        return Grammar(document, tuple(self._written), self._has_strings)
 
     def _other(self, grammar: dict[str, object]) -> str:
         name = f"g{len(self._others)}"

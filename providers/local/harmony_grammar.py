@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from adapters.canonical.request import Request
+from providers.local.call_grammar import json_arguments
 from providers.local.grammar_text import GrammarWriter
 from providers.local.tool_grammar import bound_arguments, callable_tools
 
@@ -25,8 +26,7 @@ def harmony_calls(writer: GrammarWriter, request: Request) -> list[str]:
     for number, tool in callable_tools(request):
         arguments = bound_arguments(request, number, tool)
         header = f"<|channel|>commentary to=functions.{tool.name} <|constrain|>json<|message|>"
-        schema = writer.schema(arguments.schema, arguments.path, lenient=arguments.lenient)
-        calls.append(writer.rule(f"{writer.spelled(header)} {schema}"))
+        calls.append(writer.rule(f"{writer.spelled(header)} {json_arguments(writer, arguments)}"))
     return calls
 
 

@@ -31,6 +31,7 @@ from providers.choices import fan_out, fan_out_prompts
 from providers.local import local_encoder, prompt_tokens
 from providers.local.answers import answer_best, answer_one, asks_for_best
 from providers.local.constraint import FORMAT_KINDS
+from providers.local.custom_tools import CUSTOM
 from providers.local.engine_request import gateway_error
 from providers.local.json_schemas import SCHEMA_LACKS
 from providers.local.load_progress import LoadProgress, shown_progress
@@ -68,6 +69,7 @@ _PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, Reasoning, ToolCall, T
 _CAPABILITIES = Capabilities(
     fields=_FIELDS,
     parts=_PARTS,
+    tool_kinds=frozenset(("function", CUSTOM)),
     messages=True,
     prompts=True,
     output_formats=FORMAT_KINDS,

@@ -34,7 +34,9 @@ from adapters.canonical.messages import (
     Video,
 )
 from adapters.canonical.request import TemplateOptions, Tool
+from adapters.text.custom_input import INPUT_MEMBER
 from providers.local.chat_template import ChatTemplate, TemplateRefusal
+from providers.local.custom_tools import as_function
 
 __all__ = ["render_prompt", "writes_tools_as_text"]
 
@@ -351,7 +353,7 @@ def _call(call: ToolCall, index: int) -> Mapping[str, Any]:
         case "function":
             arguments = _arguments(call.arguments)
         case "custom":
-            arguments = {"input": call.arguments}
+            arguments = {INPUT_MEMBER: call.arguments}
         case other:
             where = f"messages[{index}].tool_calls"
             raise UnsupportedParameter(f"{where}: this model knows no {other} tools", param=where)
@@ -404,6 +406,7 @@ def _with_tools_as_text(turns: Sequence[_Turn], declared: Sequence[Mapping[str, 
 
 def _declared(tool: Tool, index: int) -> Mapping[str, Any]:
     """A tool as templates expect it."""
+    tool = as_function(tool)
     if tool.kind != "function":
         raise UnsupportedParameter(f"tools[{index}]: this model knows no {tool.kind} tools", param=f"tools[{index}]")
     parameters = {"type": "object", "properties": {}} if tool.parameters is None else json.loads(tool.parameters)

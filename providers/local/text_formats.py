@@ -14,6 +14,7 @@ from adapters.text.pipeline import TextPipeline
 from adapters.text.reasoning import REASONING_FORMATS, ReasoningFormat, ReasoningSplitter
 from adapters.text.tool_calls import TOOL_FORMATS, BegunCall, ToolCallParser, ToolFormat
 from providers.local.chat_template import ChatTemplate
+from providers.local.custom_tools import custom_names
 from providers.local.settings import NO_FORMAT, LocalModelSettings
 from providers.local.template_messages import writes_tools_as_text
 from providers.local.tokenizer import Tokenizer
@@ -132,7 +133,7 @@ def text_pipeline(
     if request.messages is None or request.detokenize is False:
         return None
     if begun_call is not None:
-        return TextPipeline(None, BegunCall(begun_call, new_call_id))
+        return TextPipeline(None, BegunCall(begun_call, new_call_id), custom=custom_names(request))
     hides = request.reasoning is not None and request.reasoning.include is False
     schemas = {tool.name: tool.parameters for _, tool in callable_tools(request)}
 
@@ -143,7 +144,10 @@ def text_pipeline(
     separates = request.reasoning is None or request.reasoning.separate is not False
     if formats.has_channels and separates:
         return TextPipeline(
-            HarmonyReader(schemas.keys(), new_call_id, parallel=parallel), None, shows_reasoning=not hides
+            HarmonyReader(schemas.keys(), new_call_id, parallel=parallel),
+            None,
+            shows_reasoning=not hides,
+            custom=custom_names(request),
         )
     reasoning = calls = None
     if formats.reasoning is not None and separates:
@@ -153,7 +157,7 @@ def text_pipeline(
         calls = ToolCallParser(tools, schemas.keys(), new_call_id, types=types, parallel=parallel)
     if reasoning is None and calls is None:
         return None
-    return TextPipeline(reasoning, calls, shows_reasoning=not hides)
+    return TextPipeline(reasoning, calls, shows_reasoning=not hides, custom=custom_names(request))
 
 
 def shown_special_ids(formats: TextFormats, request: Request) -> frozenset[int]:

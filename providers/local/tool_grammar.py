@@ -13,6 +13,7 @@ from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import NONE, REQUIRED, Request, Tool, ToolChoice
 from adapters.text.tool_calls import ToolFormat
 from providers.local.call_grammar import Arguments, CallGrammar
+from providers.local.custom_tools import CUSTOM, as_function, input_grammar
 from providers.local.grammar_text import GrammarWriter, literal, read_schema
 
 __all__ = ["ToolGrammar", "bound_arguments", "callable_tools", "must_call", "needs_tool_grammar"]
@@ -24,11 +25,11 @@ _PLACES: Final = {"openai.chat": "function.parameters", "anthropic.messages": "i
 
 
 def callable_tools(request: Request) -> list[tuple[int, Tool]]:
-    """The tools that this answer may call, with their numbers in the request.
+    """The tools that this answer may call, with their numbers in the request, as functions.
 
     Raises InvalidRequest where the tool choice allows a tool that is not there, or requires a call and allows none.
     """
-    choice, tools = request.tool_choice, list(enumerate(request.tools or ()))
+    choice, tools = request.tool_choice, list(enumerate(map(as_function, request.tools or ())))
     if choice is None or (choice.name is None and choice.allowed is None):
         return [] if choice is not None and choice.mode == NONE else tools
     names = {choice.name} if choice.allowed is None else {_name_in(reference) for reference in choice.allowed}
@@ -42,7 +43,7 @@ def callable_tools(request: Request) -> list[tuple[int, Tool]]:
 
 def _name_in(reference: bytes) -> str | None:
     fields = orjson.loads(reference)
-    inner = fields.get("function", fields)
+    inner = fields.get(fields.get("type"), fields)
     name = inner.get("name") if isinstance(inner, dict) else None
     return name if isinstance(name, str) else None
 
@@ -53,13 +54,13 @@ def must_call(choice: ToolChoice | None) -> bool:
 
 def needs_tool_grammar(request: Request) -> bool:
     """Whether calls have to be kept in bounds: a choice that allows some tools only or none but one call, or strict
-    tools. What else a model calls of its own will is read as it comes."""
+    or custom tools. What else a model calls of its own will is read as it comes."""
     choice = request.tool_choice
     if not request.tools or (choice is not None and choice.mode == NONE):
         return False
     if must_call(choice) or (choice is not None and choice.allowed is not None):
         return True
-    return request.parallel_tool_calls is False or any(tool.strict for tool in request.tools)
+    return request.parallel_tool_calls is False or any(tool.strict or tool.kind == CUSTOM for tool in request.tools)
 
 
 def bound_arguments(request: Request, number: int, tool: Tool) -> Arguments:
@@ -76,7 +77,7 @@ def bound_arguments(request: Request, number: int, tool: Tool) -> Arguments:
         schema = {"type": "object", **schema}
         if schema["type"] != "object":
             raise InvalidRequest(f"{path}.type: the arguments of a tool are an object", param=f"{path}.type")
-    return Arguments(schema, path, not tool.strict)
+    return Arguments(schema, path, not tool.strict, input_grammar(request, number, tool))
 
 
 class ToolGrammar:

@@ -230,7 +230,7 @@ def test_a_models_own_template_for_tools_is_used_with_tools() -> None:
     assert not writes_tools_as_text(both)
 
 
-@pytest.mark.parametrize("kind", ["custom", "hosted", "mcp"])
+@pytest.mark.parametrize("kind", ["hosted", "mcp"])
 def test_a_tool_that_no_template_knows_is_refused_by_its_place(kind: str) -> None:
     with pytest.raises(UnsupportedParameter) as caught:
         render_prompt(template("CHATML"), [say("user", "x")], [NOW, Tool(kind=kind, name="t")])
