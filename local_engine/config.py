@@ -62,6 +62,8 @@ class EngineConfig:
     deterministic: on a GPU, what a row yields does not depend on the rows beside it, nor on how a prompt is cut. On a
         CPU that is so anyway.
     tf32: on a GPU in float32, matrices are multiplied with mantissas of 10 bits.
+    tensor_parallel: processes that share the model, each on a GPU of its own; auto is as many as there are GPUs that
+        it can be shared by evenly. On a CPU, auto is one.
     draft_tokens: tokens guessed at a time for each sequence that decodes, and verified in one step; 0 guesses none.
     draft_kv_bytes: size of the KV pool of the model that guesses, where there is one.
     """
@@ -85,6 +87,7 @@ class EngineConfig:
     recorded_steps: bool = True
     deterministic: bool = False
     tf32: bool = False
+    tensor_parallel: int | Literal["auto"] = 1
     draft_tokens: int = 0
     draft_kv_bytes: int = 256 << 20
 
@@ -110,6 +113,7 @@ class EngineConfig:
             ("queue", self.queue, 0, 1 << 20),
             ("max_context", 2 if self.max_context is None else self.max_context, 2, 1 << 31),
             ("delivery_tokens", self.delivery_tokens, 1, 1 << 20),
+            ("tensor_parallel", 1 if self.tensor_parallel == "auto" else self.tensor_parallel, 1, 64),
             ("draft_tokens", self.draft_tokens, 0, 64),
             ("draft_kv_bytes", self.draft_kv_bytes, 1, 1 << 50),
         ):

@@ -6,6 +6,7 @@ EngineError
 ├── ContextOverflow     the prompt, or prompt and answer, do not fit the window
 ├── QueueFull           as many requests as the engine holds are unfinished already
 ├── EngineClosed        the engine stopped, or is stopping
+├── RankLost            one of the processes that share a model is gone, and the engine with it
 ├── GenerationFailed    this one request failed while it ran; others went on
 │   └── NothingAllowed  what it asks for leaves no token that may come next
 └── ModelLoadError      a file cannot be served as a model; one line naming file and reason
@@ -22,6 +23,7 @@ __all__ = [
     "ModelLoadError",
     "NothingAllowed",
     "QueueFull",
+    "RankLost",
     "UnknownAdapter",
 ]
 
@@ -78,6 +80,10 @@ class QueueFull(EngineError):
 
 class EngineClosed(EngineError):
     """No further requests are taken."""
+
+
+class RankLost(EngineError):
+    """The model cannot be computed any more: it takes all of its processes. The message says which ended, and why."""
 
 
 class GenerationFailed(EngineError):

@@ -1,7 +1,7 @@
 """From a path to a model that can run, with what its files say about how to use it."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,20 +19,22 @@ from local_engine.kernels.gpu.loading import Recording
 from local_engine.kernels.gpu.loading import load_fused as load_for_gpu
 from local_engine.layers.lora import LowRank
 from local_engine.layers.ops import best_ops
+from local_engine.layers.ranks import ALONE, Ranks
 from local_engine.loading.fields import FieldReader
-from local_engine.loading.gguf import MetadataValue
+from local_engine.loading.gguf import GgufFile, MetadataValue
 from local_engine.loading.gguf_parts import open_gguf
 from local_engine.loading.gguf_source import GgufSource
 from local_engine.loading.lora import load_adapter
 from local_engine.loading.packed.quantization import packing_of
 from local_engine.loading.plain_source import PlainSource
 from local_engine.loading.safetensors import SafetensorsSource, read_json
+from local_engine.loading.shares import Shares
 from local_engine.loading.weights import Progress, TensorSource, Weights
 from local_engine.models.registry import ARCHITECTURES, Architecture, by_gguf_name, by_hf_name
 from local_engine.sampling import SamplingDefaults
 from local_engine.torch_executor import TorchExecutor
 
-__all__ = ["LoadedModel", "ModelInfo", "load_model"]
+__all__ = ["LoadedModel", "ModelInfo", "load_model", "model_shape"]
 
 _GGUF_STOP_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
@@ -65,7 +67,12 @@ class LoadedModel:
 
 
 def load_model(
-    path: Path, config: EngineConfig, *, progress: Progress | None = None, recording: Recording | None = None
+    path: Path,
+    config: EngineConfig,
+    *,
+    progress: Progress | None = None,
+    recording: Recording | None = None,
+    ranks: Ranks = ALONE,
 ) -> LoadedModel:
     """Reads a GGUF file, or a folder of safetensors with config.json, for `config.device`.
 
@@ -74,12 +81,25 @@ def load_model(
     Blocks: run it in a thread. `progress` is called from that thread with (bytes done, bytes in all), and `recording`
     when an engine is opened on a GPU, with (decode steps recorded, steps in all).
 
+    ranks: those that share the model, as `config.tensor_parallel` says; this one's part is read. `parallel.load` does
+    that with processes of its own.
+
     Raises ModelLoadError, and InvalidInput for a device that is not there.
     """
     _check_device(config)
+    if config.tensor_parallel != ranks.size:
+        raise InvalidInput("tensor_parallel", f"is {config.tensor_parallel}, and the model is read by {ranks.size}")
     if path.is_dir():
-        return _load_folder(path, config, progress, recording)
-    return _load_gguf(path, config, progress, recording)
+        return _load_folder(path, config, progress, recording, ranks=ranks)
+    return _load_gguf(path, config, progress, recording, ranks=ranks)
+
+
+def model_shape(path: Path, config: EngineConfig) -> ModelConfig:
+    """What `ModelInfo.config` of a model will be, from the head of its file. Blocks. Raises ModelLoadError."""
+    if path.is_dir():
+        return _folder_shape(path, config)[1]
+    with open_gguf(path) as parts:
+        return _gguf_shape(path, parts, config)[1]
 
 
 def _check_device(config: EngineConfig) -> None:
@@ -89,30 +109,41 @@ def _check_device(config: EngineConfig) -> None:
         raise InvalidInput("device", f"{config.device!r} cannot be used: {error}".splitlines()[0]) from error
 
 
-def _load_gguf(path: Path, config: EngineConfig, progress: Progress | None, recording: Recording | None) -> LoadedModel:
+def _gguf_shape(path: Path, parts: Sequence[GgufFile], config: EngineConfig) -> tuple[Architecture, ModelConfig]:
+    fields = FieldReader(path, parts[0].metadata)
+    name = fields.text("general.architecture")
+    experts = fields.integer(f"{name}.expert_count", 0) > 0
+    architecture = _known(path, by_gguf_name(name, experts=experts), name)
+    shapes = {name: tensor.shape for part in parts for name, tensor in part.tensors.items()}
+    return architecture, _checked(path, architecture.gguf_config(fields, shapes), config)
+
+
+def _load_gguf(
+    path: Path, config: EngineConfig, progress: Progress | None, recording: Recording | None, *, ranks: Ranks
+) -> LoadedModel:
     with open_gguf(path) as parts:
         metadata = parts[0].metadata
-        fields = FieldReader(path, metadata)
-        name = fields.text("general.architecture")
-        experts = fields.integer(f"{name}.expert_count", 0) > 0
-        architecture = _known(path, by_gguf_name(name, experts=experts), name)
-        shapes = {name: tensor.shape for part in parts for name, tensor in part.tensors.items()}
-        shape = _checked(path, architecture.gguf_config(fields, shapes), config)
-        info = ModelInfo(path, shape, _gguf_stop_ids(metadata, shape), _gguf_defaults(fields))
+        architecture, shape = _gguf_shape(path, parts, config)
+        info = ModelInfo(path, shape, _gguf_stop_ids(metadata, shape), _gguf_defaults(FieldReader(path, metadata)))
         source = GgufSource(parts, architecture.gguf_names(shape))
-        return _build(architecture, source, info, config, progress=progress, recording=recording)
+        return _build(architecture, source, info, config, progress=progress, recording=recording, ranks=ranks)
 
 
-def _load_folder(
-    folder: Path, config: EngineConfig, progress: Progress | None, recording: Recording | None
-) -> LoadedModel:
+def _folder_shape(folder: Path, config: EngineConfig) -> tuple[Architecture, ModelConfig]:
     file = folder / "config.json"
     values = read_json(file)
-    fields = FieldReader(file, values)
     named = values.get("architectures")
     name = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else "none"
     architecture = _known(file, by_hf_name(name), name)
-    shape = _checked(file, architecture.hf_config(fields), config)
+    return architecture, _checked(file, architecture.hf_config(FieldReader(file, values)), config)
+
+
+def _load_folder(
+    folder: Path, config: EngineConfig, progress: Progress | None, recording: Recording | None, *, ranks: Ranks
+) -> LoadedModel:
+    architecture, shape = _folder_shape(folder, config)
+    file = folder / "config.json"
+    fields = FieldReader(file, read_json(file))
     generation_file = folder / "generation_config.json"
     generation = FieldReader(generation_file, read_json(generation_file) if generation_file.is_file() else {})
     stop_ids = generation.integers("eos_token_id") or fields.integers("eos_token_id")
@@ -130,7 +161,7 @@ def _load_folder(
     packing = packing_of(fields)
     with contextlib.closing(SafetensorsSource(folder, prefixes=architecture.hf_prefixes)) as stored:
         source = PlainSource(stored, packing=packing, names=architecture.hf_stacks(shape))
-        return _build(architecture, source, info, config, progress=progress, recording=recording)
+        return _build(architecture, source, info, config, progress=progress, recording=recording, ranks=ranks)
 
 
 def _build(
@@ -141,24 +172,27 @@ def _build(
     *,
     progress: Progress | None,
     recording: Recording | None,
+    ranks: Ranks,
 ) -> LoadedModel:
+    shares = Shares(info.config, ranks)
     if config.on_gpu:
-        torch.backends.cuda.matmul.fp32_precision = "tf32" if config.tf32 else "ieee"
-        on_gpu = load_for_gpu(source, info.config, config, progress=progress, recording=recording)
+        torch.backends.cuda.matmul.allow_tf32 = config.tf32
+        on_gpu = load_for_gpu(source, info.config, config, progress=progress, recording=recording, ranks=ranks)
         if on_gpu is not None:
             return LoadedModel(open_executor=on_gpu.open_executor, read_adapter=on_gpu.read_adapter, info=info)
-    if config.device == "cpu" and config.wants_kernels:
+    if config.device == "cpu" and config.wants_kernels and ranks.size == 1:
         fused = load_fused(source, info.config, config, progress)
         if fused is not None:
             return LoadedModel(
                 open_executor=partial(CpuExecutor, fused.model), read_adapter=fused.read_adapter, info=info
             )
     device, dtype = torch.device(config.device), getattr(torch, config.float_dtype)
-    weights = Weights(source, device=device, dtype=dtype, progress=progress)
+    weights = Weights(source, device=device, dtype=dtype, progress=progress, shares=shares)
     with torch.inference_mode():
-        model = architecture.build(info.config, weights, best_ops(device, dtype))
+        model = architecture.build(shares.shape, weights, best_ops(device, dtype))
         tower = None if architecture.build_tower is None or info.config.vision is None else architecture.build_tower
-        encode_image = None if tower is None else tower(info.config, weights)
+        # Rank 0 alone reads images, and hands out what becomes of them.
+        encode_image = None if tower is None or ranks.rank else tower(info.config, weights)
     weights.finish()
     sites = weights.lora_sites
     return LoadedModel(

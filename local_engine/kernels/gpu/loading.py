@@ -18,7 +18,9 @@ from local_engine.kernels.dispatch import choose_kernels, device_facts, gpu_line
 from local_engine.kernels.gpu.decoder import FusedDecoder, unsupported
 from local_engine.kernels.gpu.matrices import Matrices, Rounding
 from local_engine.layers.lora import LowRank
+from local_engine.layers.ranks import ALONE, Ranks
 from local_engine.loading.lora import load_adapter
+from local_engine.loading.shares import Shares
 from local_engine.loading.weights import Progress, TensorSource, Weights
 
 __all__ = ["FusedModel", "Recording", "load_fused"]
@@ -44,6 +46,7 @@ def load_fused(
     *,
     progress: Progress | None = None,
     recording: Recording | None = None,
+    ranks: Ranks = ALONE,
 ) -> FusedModel | None:
     """Reads the weights as `config.float_dtype`, or returns None with a log line that says why torch has to.
 
@@ -67,7 +70,8 @@ def load_fused(
         raise ModelLoadError(source.path, f"weights: {rounding} does not go with experts")
     if config.deterministic and rounding != "none":
         raise ModelLoadError(source.path, f"deterministic: does not go with weights: {rounding}")
-    weights = Weights(source, device=device, dtype=dtype, progress=progress)
+    shares = Shares(shape, ranks)
+    weights = Weights(source, device=device, dtype=dtype, progress=progress, shares=shares)
     matrices = Matrices(
         weights,
         kernels,
@@ -77,7 +81,7 @@ def load_fused(
         tiled=config.deterministic,
     )
     with torch.inference_mode():
-        model = FusedDecoder(shape, matrices)
+        model = FusedDecoder(shares.shape, matrices)
     weights.finish()
     _logger.info("%s runs in %s on %s", source.path.name, config.float_dtype, gpu_line(facts, kernels.choices))
     sites = weights.lora_sites
