@@ -284,7 +284,7 @@ class Service:
         if exchange.settle is not None:
             try:
                 await exchange.settle()
-            except GatewayError as error:
+            except Exception as error:  # the client still has to hear of the first
                 self._log.fault(error, request_id=exchange.request_id)
 
     async def _list_models(self, form: ListingFront | None, exchange: Exchange) -> web.StreamResponse:

@@ -54,7 +54,13 @@ class Stateful:
         url = config.run.storage.url.get_secret_value() if config.run.storage is not None else None
         place = parse_place(url)
         bounds = Bounds(section.ttl_days * _DAY_S, int(section.max_gb * 2**30))
-        self.storage = storage = Storage(place, bounds, now, when_open=lambda stores: self._background.recover(stores))
+        self.storage = storage = Storage(
+            place,
+            bounds,
+            now,
+            when_open=lambda stores: self._background.recover(stores),
+            report=lambda reason: log.write("storage_failed", {"reason": log.outside(reason)}),
+        )
         storage.check()
         self._background = background = Background(
             storage, answers, section.background, log, worker=worker_name(), redact=redact, now=now

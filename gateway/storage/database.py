@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import URL, create_engine, event, inspect, text
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
 
@@ -40,11 +40,15 @@ _GAP_S = 0.11
 _WRITES = "writes"
 
 
-class Database:
-    """Open. Close it with `aclose`."""
+def _unheard(reason: str) -> None: ...
 
-    def __init__(self, engine: AsyncEngine, place: Place) -> None:
+
+class Database:
+    """Open. Close it with `aclose`. `report` hears why it fails, where it does; clients are not told."""
+
+    def __init__(self, engine: AsyncEngine, place: Place, report: Callable[[str], None]) -> None:
         self._engine = engine
+        self._report = report
         self._files = _FileReader(place) if isinstance(place, FilePlace) else None
         self._place = place
         self._writer = asyncio.Lock()
@@ -54,9 +58,10 @@ class Database:
         self._operations: set[asyncio.Task[Any]] = set()
 
     @classmethod
-    async def open(cls, place: Place) -> "Database":
+    async def open(cls, place: Place, report: Callable[[str], None] = _unheard) -> "Database":
         """An empty SQLite database gets its tables. Raises SchemaMismatch, or NotReady where it can't be reached."""
-        database = cls.unchecked(place)
+        with _told(place, report):
+            database = cls.unchecked(place, report)
         try:
             async with database.writing() as connection:
                 found = await connection.run_sync(_revision)
@@ -70,11 +75,11 @@ class Database:
         return database
 
     @classmethod
-    def unchecked(cls, place: Place) -> "Database":
-        """Whatever is in it, for what brings it up to date."""
+    def unchecked(cls, place: Place, report: Callable[[str], None] = _unheard) -> "Database":
+        """Whatever is in it, for what brings it up to date. Raises OSError where its folder can't be made."""
         if isinstance(place, FilePlace):
             place.path.parent.mkdir(parents=True, exist_ok=True)
-        return cls(_engine(place), place)
+        return cls(_engine(place), place, report)
 
     @property
     def is_shared(self) -> bool:
@@ -85,7 +90,7 @@ class Database:
         """What `work` gives, which changes nothing, and whose statements need not see the same moment. It may run in
         another thread, and goes on to its end when the waiting task is cancelled. Raises NotReady where the database
         fails."""
-        with _told():
+        with _told(self._place, self._report):
             if self._files is not None:
                 return await self._files.read(work)
             return await self.to_its_end(self._read(work))
@@ -99,7 +104,7 @@ class Database:
     async def writing(self) -> AsyncGenerator[AsyncConnection, None]:
         """A transaction, committed at the end of the block. Raises NotReady where the database fails."""
         async with nullcontext() if self.is_shared else self._turn():
-            with _told():
+            with _told(self._place, self._report):
                 async with self._engine.connect() as connection:
                     await connection.execution_options(**{_WRITES: True})
                     async with connection.begin():
@@ -168,12 +173,21 @@ def whole(
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Turns an error of the database into the client's."""
+def _told(place: Place, report: Callable[[str], None]) -> Iterator[None]:
+    """Turns an error of the database into the client's, and tells the operator where and why."""
     try:
         yield
     except (SQLAlchemyError, OSError) as error:
+        report(_reason(place, error))
         raise NotReady("the gateway's database can't be used now", code="storage_unavailable") from error
+
+
+def _reason(place: Place, error: SQLAlchemyError | OSError) -> str:
+    """The driver's words: SQLAlchemy's own would quote what was to be kept."""
+    cause = error.orig if isinstance(error, DBAPIError) else error if isinstance(error, OSError) else None
+    why = next(iter(str(cause).splitlines()), "") if cause is not None else ""
+    where = f"{place.path}: " if isinstance(place, FilePlace) else ""
+    return f"{where}{why or type(error).__name__}"
 
 
 class _FileReader:

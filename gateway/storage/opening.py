@@ -32,9 +32,14 @@ class Stores:
         await self.database.aclose()
 
 
-async def open_stores(place: Place, bounds: Bounds, now: Callable[[], float]) -> Stores:
-    """`now` gives Unix seconds. Raises SchemaMismatch, or NotReady where it can't be reached."""
-    database = await Database.open(place)
+async def open_stores(
+    place: Place, bounds: Bounds, now: Callable[[], float], *, report: Callable[[str], None] = lambda reason: None
+) -> Stores:
+    """`now` gives Unix seconds, `report` hears why the database fails, whenever it does.
+
+    Raises SchemaMismatch, or NotReady where it can't be reached.
+    """
+    database = await Database.open(place, report)
     retention = Retention(database, bounds, now)
     try:
         await retention.load()

@@ -24,7 +24,7 @@ _CLEAN_EVERY_S = 60.0
 class Storage:
     """`now` gives Unix seconds. Close it with `aclose`.
 
-    `when_open` is called with the open database before anybody else gets it.
+    `when_open` is called with the open database before anybody else gets it; `report` hears why the database fails.
     """
 
     def __init__(
@@ -34,11 +34,13 @@ class Storage:
         now: Callable[[], float],
         *,
         when_open: "Callable[[Stores], Awaitable[None]]",
+        report: Callable[[str], None],
     ) -> None:
         self.place = place
         self._bounds = bounds
         self._now = now
         self._when_open = when_open
+        self._report = report
         self._opening = asyncio.Lock()
         self._stores: Stores | None = None
         self._tasks: list[asyncio.Task[object]] = []
@@ -80,7 +82,7 @@ class Storage:
         await asyncio.to_thread(importlib.import_module, "gateway.storage.opening")
         from gateway.storage.opening import open_stores
 
-        stores = await open_stores(self.place, self._bounds, self._now)
+        stores = await open_stores(self.place, self._bounds, self._now, report=self._report)
         try:
             await self._when_open(stores)
         except BaseException:

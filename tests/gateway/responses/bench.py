@@ -49,7 +49,9 @@ class Bench:
         servers = ToolServers(Tools(), Fetch(), clock=time.monotonic, lost=lambda name, why: None)
         answers = ToolAnswers(router, servers, clock=time.monotonic, redact=str, total_s=600.0)
         bounds = Bounds(1e9, 1 << 30)
-        storage = Storage(MemoryPlace(), bounds, time.time, when_open=lambda stores: background.recover(stores))
+        storage = Storage(
+            MemoryPlace(), bounds, time.time, when_open=lambda stores: background.recover(stores), report=print
+        )
         bench = cls(provider, None, storage, Preparation(storage, time.time))  # type: ignore[arg-type]
         background = bench.background = Background(
             storage, answers, Limits(parallel, queue), bench, worker="w", redact=str, now=time.time

@@ -1,8 +1,11 @@
 """Responses that are kept: what comes back, for whom, and what follows on them. The official SDK is the client."""
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -290,7 +293,38 @@ async def test_without_its_database_the_gateway_serves_what_needs_none_and_says_
             events = events_in(await answer.read())
         assert (events[-1]["type"], events[-1]["code"]) == ("error", "storage_unavailable")
         assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        reasons = {str(line["reason"]) for line in gateway.lines() if line["event"] == "storage_failed"}
+        assert len(reasons) == 1
+        assert "Connect call failed" in reasons.pop()
         assert "secret" not in str(gateway.lines())
+
+
+async def test_a_file_that_cannot_be_made_is_named_in_the_log_and_ends_a_stream_with_an_error(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file where its folder should be")
+    path = tmp_path / "data" / "gateway.db"
+    async with running(ScriptedProvider("fake", HELLO), extra=f"storage: {{url: 'sqlite:///{path}'}}\n") as gateway:
+        status, error = await refused(gateway, "POST", "/v1/responses", json=body())
+        assert (status, error["code"]) == (503, "storage_unavailable")
+        assert str(path) not in str(error)
+        async with gateway.post(body(stream=True), "/v1/responses") as answer:
+            events = events_in(await answer.read())
+        assert (events[-1]["type"], events[-1]["code"]) == ("error", "storage_unavailable")
+        reasons = [str(line["reason"]) for line in gateway.lines() if line["event"] == "storage_failed"]
+        assert reasons
+        assert all(reason.startswith(f"{path}: ") for reason in reasons)
+
+
+async def test_a_stream_whose_answer_cannot_be_kept_for_a_fault_of_ours_ends_with_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.db"
+    async with running(ScriptedProvider("fake", HELLO), extra=f"storage: {{url: 'sqlite:///{path}'}}\n") as gateway:
+        with closing(sqlite3.connect(path)) as database:  # by another version, after the start
+            database.execute("create table alembic_version (version_num text)")
+            database.execute("insert into alembic_version values ('9999')")
+            database.commit()
+        async with gateway.post(body(stream=True), "/v1/responses") as answer:
+            events = events_in(await answer.read())
+        assert events[-1]["type"] == "error"
+        assert "SchemaMismatch" in str(gateway.lines())
 
 
 def test_a_gateway_that_keeps_nothing_never_loads_the_database_code() -> None:
