@@ -298,6 +298,8 @@ def _names(request: Request, lists: Mapping[int, Listing]) -> Mapping[tuple[int,
 
 def _fixed(source: _Source, tools: Sequence[ServerTool]) -> Mapping[str, Any]:
     """Arguments that the declaration gives: its fields, where a tool takes them. Raises UnsupportedParameter."""
+    if not source.fields:
+        return {}
     known = {name for tool in tools for name in _properties(tool.schema)}
     for name in source.fields:
         if name not in known:
