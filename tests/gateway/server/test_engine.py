@@ -44,14 +44,14 @@ async def test_both_are_served_until_everybody_has_turned_to_the_new_ones(
     await hosts.take(now)
     old = proxy_of(now, siblings)
     await old.start()
-    await until(lambda: failed(old, "a.gguf"), within_s=10)
+    await until(lambda: failed(old, "a.gguf"), within_s=60)
     now = config(SECOND)
     await hosts.reload()
     await hosts.reload()  # as every process asks for it
     assert hosts.count == 2
     new = proxy_of(now, siblings)
     await new.start()
-    await until(lambda: failed(new, "b.gguf"), within_s=10)
+    await until(lambda: failed(new, "b.gguf"), within_s=60)
     assert failed(old, "a.gguf")
     await old.aclose()
     await until(lambda: hosts.count == 1, within_s=5)

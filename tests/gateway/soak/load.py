@@ -183,12 +183,12 @@ def _ended(snapshot: Snapshot) -> Counter[tuple[int, str]]:
 
 
 def _unsent(snapshot: Snapshot) -> int:
-    """Attempts whose connection was lost, perhaps before the upstream had the whole request."""
+    """Attempts whose connection was lost or given up, perhaps before the upstream had the whole request."""
     return sum(
         count
         for series in snapshot.attempts.values()
         for (_, outcome, error), count in series.ended.items()
-        if outcome == "failed" and error == "UpstreamUnreachable"
+        if outcome == "failed" and error in ("UpstreamUnreachable", "UpstreamTimeout")
     )
 
 
