@@ -242,7 +242,7 @@ class Engine:
     @property
     def _may_go_ahead(self) -> bool:
         """The next step may be launched before the results of the last are known."""
-        return self._pipeline is not None and not self._grounded and not self.scheduler.num_needing_host
+        return self._pipeline is not None and not self._grounded and not self.scheduler.needs_host
 
     def _step_ahead(self) -> list[SequenceEvent]:
         """Launches the next step, unless it has to wait, and takes in what the one before has yielded."""

@@ -85,8 +85,7 @@ class Scheduler:
         """Those that run for the first time in the step that was planned last."""
         """Blocks to copy, (from, to), before the chunks of the last plan are computed."""
         self.preemptions = 0
-        self.num_needing_host = 0
-        """Sequences whose next step has to wait for the results of the last."""
+        self._num_needing_host = 0
         self._under_way: list[Chunk] = []
         self._requests: Counter[int] = Counter()
         self._passes = 0
@@ -101,6 +100,13 @@ class Scheduler:
         """Some sequence could advance; False when all there are wait for their readers."""
         return any(not sequence.idle and not sequence.ending for sequence in self.running) or any(
             not sequence.idle for sequence in self.waiting
+        )
+
+    @property
+    def needs_host(self) -> bool:
+        """The next step has to wait for the results of the last: some sequence that could advance needs them."""
+        return self._num_needing_host > 0 and any(
+            sequence.needs_host and not sequence.idle for sequence in (*self.running, *self.waiting)
         )
 
     @property
@@ -224,7 +230,7 @@ class Scheduler:
         for sequence in self.waiting:
             if sequence.blocks or sequence.num_computed or sequence.num_pending:
                 raise ValueError("a waiting sequence holds blocks")
-        if self.num_needing_host != sum(each.needs_host for each in (*self.running, *self.waiting)):
+        if self._num_needing_host != sum(each.needs_host for each in (*self.running, *self.waiting)):
             raise ValueError("sequences that need the host are not counted right")
 
     def _plan_decodes(self) -> dict[Sequence, Chunk]:
@@ -347,7 +353,7 @@ class Scheduler:
         self.preemptions += 1
 
     def _count(self, sequence: Sequence, change: int) -> None:
-        self.num_needing_host += change * sequence.needs_host
+        self._num_needing_host += change * sequence.needs_host
         self._requests[sequence.arrival] += change
         if not self._requests[sequence.arrival]:
             del self._requests[sequence.arrival]

@@ -40,10 +40,14 @@ class _Step:
 
 @dataclass
 class DelayedDevice:
-    """Implements `Executor` and `Ahead` over another. raise_at: numbers of the steps that raise when fetched."""
+    """Implements `Executor` and `Ahead` over another.
+
+    raise_at: numbers of the steps that raise when they are fetched. refuse_at: of those that raise when launched.
+    """
 
     executor: Executor
     raise_at: frozenset[int] = frozenset()
+    refuse_at: frozenset[int] = frozenset()
     launches: int = 0
     blind_launches: int = 0
     """Launches with a token that the host did not know."""
@@ -61,6 +65,8 @@ class DelayedDevice:
     def launch(self, chunks: SequenceOf[Chunk], draws: Mapping[Chunk, SamplerRow]) -> _Step:
         assert len(self._queue) <= 1  # one step may be under way when the next is launched, and no more
         self.launches += 1
+        if self.launches in self.refuse_at:
+            raise RuntimeError("the device takes no more")
         self.blind_launches += any(PENDING in chunk.tokens for chunk in chunks)
         copies = {chunk: _copied(chunk) for chunk in chunks}
         places = {chunk: row.position for chunk, row in draws.items()}
@@ -116,12 +122,14 @@ def _copied(chunk: Chunk) -> Chunk:
     return replace(chunk, sequence=copy)
 
 
-def delayed(loaded: LoadedModel, *, raise_at: frozenset[int] = frozenset()) -> tuple[LoadedModel, list[DelayedDevice]]:
+def delayed(
+    loaded: LoadedModel, *, raise_at: frozenset[int] = frozenset(), refuse_at: frozenset[int] = frozenset()
+) -> tuple[LoadedModel, list[DelayedDevice]]:
     """The model on such a device, and the devices that engines have opened."""
     opened: list[DelayedDevice] = []
 
     def open_executor(config: object) -> DelayedDevice:
-        opened.append(DelayedDevice(loaded.open_executor(config), raise_at))  # type: ignore[arg-type]
+        opened.append(DelayedDevice(loaded.open_executor(config), raise_at, refuse_at))  # type: ignore[arg-type]
         return opened[-1]
 
     return replace(loaded, open_executor=open_executor), opened

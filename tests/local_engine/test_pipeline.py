@@ -1,11 +1,13 @@
 """Steps that are planned before the last one's tokens are known: the same answers as step by step."""
 
+import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from local_engine.async_engine import AsyncEngine
 from local_engine.engine import Engine
 from local_engine.errors import GenerationFailed
 from local_engine.generation import GenerationRequest, StepOutput
@@ -189,10 +191,92 @@ def test_logits_that_are_not_numbers_fail_their_own_request_alone(
     assert engine.stats().failed == 1
 
 
+@pytest.mark.parametrize("kind", ["raise_at", "refuse_at"])
 @pytest.mark.parametrize("step", [1, 2, 5, 9])
-def test_a_step_that_the_device_loses_is_computed_again(tiny_model: LoadedModel, step: int) -> None:
+def test_a_step_that_the_device_loses_is_computed_again(tiny_model: LoadedModel, kind: str, step: int) -> None:
     requests = requests_of(lambda _: GREEDY)
     expected = ends(generate(Engine(tiny_model, small_config()), requests))
-    ahead, devices = delayed(tiny_model, raise_at=frozenset({step}))
-    assert ends(generate(Engine(ahead, small_config()), requests)) == expected
+    ahead, devices = delayed(tiny_model, **{kind: frozenset({step})})
+    engine = Engine(ahead, small_config())
+    assert ends(generate(engine, requests)) == expected
     assert devices[0].launches > step
+    assert engine.stats().failed == 0
+
+
+def test_a_device_that_launches_nothing_is_asked_step_by_step(tiny_model: LoadedModel) -> None:
+    requests = requests_of(lambda _: GREEDY)
+    expected = ends(generate(Engine(tiny_model, small_config()), requests))
+    ahead, _ = delayed(tiny_model, refuse_at=frozenset(range(1, 1000)))
+    assert ends(generate(Engine(ahead, small_config()), requests)) == expected
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_happens_together_every_answer_is_the_lone_one(tiny_model: LoadedModel, seed: int) -> None:
+    """Arrivals, aborts, pauses, end tokens, preemption, requests that need the host, and a step that is lost."""
+    chance = random.Random(seed)
+    kinds = (GREEDY, SEEDED, replace(SEEDED, frequency_penalty=0.4), replace(SEEDED, typical_p=0.8))
+    requests = []
+    for index in range(14):
+        stops = tuple(chance.sample(range(128), 12))
+        kind = chance.choices(kinds, weights=(4, 4, 4, 1))[0]
+        sampling = replace(kind, stop_token_ids=stops, max_tokens=chance.randint(1, 20))
+        prompt = [chance.randrange(8, 60) for _ in range(chance.randint(1, 24))]
+        requests.append(request(prompt, replace(sampling, seed=index), priority=chance.randint(0, 1)))
+    expected = [ends(generate(Engine(tiny_model, small_config()), [item]))[0] for item in requests]
+    ahead, devices = delayed(tiny_model, raise_at=frozenset({chance.randint(5, 20)}))
+    engine = Engine(ahead, config_with_blocks(tiny_model, 16, max_batch_tokens=chance.choice((6, 64))))
+    outcomes: dict[Sequence, Outcome] = {}
+    added: list[Sequence] = []
+    aborted: set[Sequence] = set()
+    waiting = list(requests)
+    for _ in range(400):
+        if waiting and chance.random() < 0.4:
+            added.append(engine.add(waiting.pop(0)))
+        live = [sequence for sequence in added if not sequence.done]
+        if live and chance.random() < 0.1:
+            chosen = chance.choice(live)
+            chosen.paused = not chosen.paused
+        if live and len(aborted) < 2 and chance.random() < 0.03:
+            aborted.add(chance.choice(live))
+            engine.abort(next(sequence for sequence in live if sequence in aborted))
+        for sequence, event in engine.step():
+            outcomes.setdefault(sequence, []).append(event)
+        engine.scheduler.check()
+    for sequence in added:
+        sequence.paused = False
+    for sequence, events in run(engine).items():
+        outcomes.setdefault(sequence, []).extend(events)
+    for index, sequence in enumerate(added):
+        if sequence not in aborted:
+            assert ends([outcomes[sequence]]) == [expected[index]]
+    assert devices[0].blind_launches > 2
+    assert engine.stats().blocks_used == 0
+
+
+def test_one_that_needs_the_host_and_is_paused_holds_nobody_back(tiny_model: LoadedModel) -> None:
+    ahead, devices = delayed(tiny_model)
+    engine = Engine(ahead, small_config())
+    held = engine.add(request(PROMPTS[1], replace(SEEDED, typical_p=0.5)))
+    for _ in range(3):
+        engine.step()
+    assert devices[0].launches == 0
+    engine.pause(held)
+    engine.add(request(PROMPTS[0], GREEDY))
+    run(engine)
+    assert devices[0].blind_launches == 15
+
+
+async def test_streams_read_answers_that_are_computed_ahead(tiny_model: LoadedModel) -> None:
+    expected = [
+        tokens for tokens, _, _ in ends(generate(Engine(tiny_model, small_config()), requests_of(lambda _: GREEDY)))
+    ]
+    ahead, devices = delayed(tiny_model)
+    engine = AsyncEngine(ahead, small_config(threads=1, delivery_tokens=3))
+
+    async def read(item: GenerationRequest) -> list[int]:
+        return [token.token_id async for output in engine.generate(item) for token in output.tokens]
+
+    found = await asyncio.gather(*map(read, requests_of(lambda _: GREEDY)))
+    await engine.aclose()
+    assert found == expected
+    assert devices[0].blind_launches > 5
