@@ -27,6 +27,7 @@ from adapters.text.calls.book import (
 from adapters.text.calls.gemma import GemmaCalls
 from adapters.text.calls.json_objects import json_list, json_objects, plain_json
 from adapters.text.calls.json_text import MAX_DEPTH
+from adapters.text.calls.llama import llama_calls
 from adapters.text.calls.named_json import NamedJson, kimi_name, mistral_name
 from adapters.text.calls.pythonic import Pythonic
 from adapters.text.calls.tagged import Tagged
@@ -75,7 +76,7 @@ class ToolFormat(NamedTuple):
     @property
     def is_json(self) -> bool:
         """Whether calls are JSON objects with name and arguments."""
-        return self.syntax in (json_objects, json_list, plain_json)
+        return self.syntax in (json_objects, json_list, plain_json, llama_calls)
 
     @property
     def is_list(self) -> bool:
@@ -90,7 +91,9 @@ _QWEN_TAGS = Tagged("<function=", ">", "<parameter=", ">", "</parameter>", call_
 
 TOOL_FORMATS: Mapping[str, ToolFormat] = {
     "hermes": ToolFormat("<tool_call>", "</tool_call>", padding="\n"),
-    "llama3_json": ToolFormat("<|python_tag|>", leads="{", arguments_key="parameters", special=True),
+    "llama3_json": ToolFormat(
+        "<|python_tag|>", syntax=llama_calls, leads="{", arguments_key="parameters", special=True
+    ),
     "mistral": ToolFormat("[TOOL_CALLS]", syntax=json_list, special=True),
     "mistral_args": ToolFormat(
         "[TOOL_CALLS]",
@@ -102,6 +105,7 @@ TOOL_FORMATS: Mapping[str, ToolFormat] = {
     "pythonic": ToolFormat("<|python_start|>", "<|python_end|>", Pythonic(), leads="[", special=True),
     "lfm2": ToolFormat("<|tool_call_start|>", "<|tool_call_end|>", Pythonic(), special=True),
     "olmo3": ToolFormat("<function_calls>", "</function_calls>", Pythonic(is_list=False)),
+    "tool_code": ToolFormat("```tool_code", "```", Pythonic(is_list=False)),
     "gemma": ToolFormat("<|tool_call>", "<tool_call|>", GemmaCalls('<|"|>'), special=True, inner=('<|"|>',)),
     "function_gemma": ToolFormat(
         "<start_function_call>",

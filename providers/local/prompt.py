@@ -20,6 +20,7 @@ from providers.local.image_input import ReadyImage
 from providers.local.local_model import LocalModel
 from providers.local.template_messages import render_prompt
 from providers.local.thinking import thinking_variables
+from providers.local.tools_as_text import tools_as_text
 
 __all__ = ["ModelPrompt", "echoed_text", "model_prompt"]
 
@@ -162,7 +163,14 @@ def _chat_prompt(
     quote = model.tokenizer.quoted
     mark = None if model.images is None else model.images.mark
     text = render_prompt(
-        template, messages, request.tools, request.template, kwargs=kwargs, quote=quote, image_mark=mark
+        template,
+        messages,
+        request.tools,
+        request.template,
+        kwargs=kwargs,
+        quote=quote,
+        image_mark=mark,
+        spelling=tools_as_text(model.formats.tools),
     )
     if images and mark is not None:
         text = _with_images(text, mark, images)

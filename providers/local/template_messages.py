@@ -3,7 +3,7 @@
 Owns what templates expect of their dicts, and what is done for a template that refuses or leaves out something: first
 the conversation as it is, then with later system messages as marked user turns, then with adjacent turns of one role
 merged, then with the system text inside the first user turn. Nothing is dropped and the order stays. A template that
-knows no tools is given them as text in the Hermes form, which the tool-call parser `hermes` reads back.
+knows no tools is given them as text, in the Hermes form or another of `tools_as_text`, which is read back.
 """
 
 import json
@@ -37,6 +37,7 @@ from adapters.canonical.request import TemplateOptions, Tool
 from adapters.text.custom_input import INPUT_MEMBER
 from providers.local.chat_template import ChatTemplate, TemplateRefusal
 from providers.local.custom_tools import as_function
+from providers.local.tools_as_text import HERMES, ToolsAsText
 
 __all__ = ["render_prompt", "writes_tools_as_text"]
 
@@ -49,15 +50,6 @@ _SWITCH = re.compile(r"(?<!\S)/\w+(?!\S)")
 _RESERVED_KWARGS = frozenset(
     {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "bos_token", "eos_token"}
 )
-_TOOLS_AS_TEXT = """You can call these functions. Each line between the tags is one, with its parameters as JSON Schema:
-<tools>
-{tools}
-</tools>
-To call a function, write its name and arguments as one JSON object between tags, one pair of tags for each call:
-<tool_call>
-{{"name": "...", "arguments": {{...}}}}
-</tool_call>
-The result then follows between <tool_response> tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +99,13 @@ def render_prompt(
     kwargs: Mapping[str, Any] | None = None,
     quote: Callable[[str], str] = str,
     image_mark: str | None = None,
+    spelling: ToolsAsText = HERMES,
 ) -> str:
     """The prompt for these messages. `kwargs` are variables that the provider sets; the client's go before them.
 
     `quote` is done to every text of the client before the template, or what is added to it here, has any part in it.
-    `image_mark`: what the template writes for each image; None: the model reads none.
+    `image_mark`: what the template writes for each image; None: the model reads none. `spelling`: of tools, calls and
+    results that the template has no place for.
 
     Raises UnsupportedParameter for what a text model cannot be shown and InvalidRequest, naming the message, where the
     template takes the conversation in none of its forms. Blocks.
@@ -126,9 +120,9 @@ def render_prompt(
         )
     declared = [_quoted(_declared(tool, i), quote) for i, tool in enumerate(tools or ())]
     turns = _turns(messages, template, reads_images=image_mark is not None)
-    turns = _spelled_out([_quoted_turn(turn, quote) for turn in turns], template)
+    turns = _spelled_out([_quoted_turn(turn, quote) for turn in turns], template, spelling)
     if declared and not template.knows_tools:
-        turns = _with_tools_as_text(turns, declared)
+        turns = _with_tools_as_text(turns, spelling.declared(declared))
     if goes_on and turns:
         turns = [*turns[:-1], _with_text(turns[-1], turns[-1].text + _CUT)]
     variables = {**(kwargs or {}), **_quoted(_client_kwargs(options), quote)}
@@ -376,29 +370,29 @@ def _clean_name(name: str | None) -> str | None:
     return (_UNSAFE_IN_NAME.sub("", name).strip() or None) if name else None
 
 
-def _spelled_out(turns: Sequence[_Turn], template: ChatTemplate) -> list[_Turn]:
+def _spelled_out(turns: Sequence[_Turn], template: ChatTemplate, spelling: ToolsAsText) -> list[_Turn]:
     """The turns with their tool calls and results as text, where the template has no place for them."""
     if not template.reads_field("tool_calls"):
-        turns = [_with_calls(turn) if turn.calls else turn for turn in turns]
+        turns = [_with_calls(turn, spelling) if turn.calls else turn for turn in turns]
     if not template.knows_role(TOOL):
-        turns = [_as_user_response(turn) if turn.role == TOOL else turn for turn in turns]
+        turns = [_as_user_response(turn, spelling) if turn.role == TOOL else turn for turn in turns]
     return list(turns)
 
 
-def _with_calls(turn: _Turn) -> _Turn:
-    calls = [f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>" for call in turn.calls]
+def _with_calls(turn: _Turn, spelling: ToolsAsText) -> _Turn:
+    calls = [spelling.call(call["function"]) for call in turn.calls]
     return _with_text(replace(turn, calls=()), "\n".join(filter(None, [turn.text, *calls])))
 
 
-def _as_user_response(turn: _Turn) -> _Turn:
-    around = replace(turn, parts=("<tool_response>\n", *turn.parts, "\n</tool_response>"))
+def _as_user_response(turn: _Turn, spelling: ToolsAsText) -> _Turn:
+    opening, closing = spelling.result
+    around = replace(turn, parts=(opening, *turn.parts, closing))
     return _Turn(turn.index, USER, _run_together([around]))
 
 
-def _with_tools_as_text(turns: Sequence[_Turn], declared: Sequence[Mapping[str, Any]]) -> list[_Turn]:
+def _with_tools_as_text(turns: Sequence[_Turn], declared: str) -> list[_Turn]:
     """The tools go behind the system text, or are it."""
-    lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in declared)
-    tools = _Turn(0, SYSTEM, (_TOOLS_AS_TEXT.format(tools=lines),))
+    tools = _Turn(0, SYSTEM, (declared,))
     if turns and turns[0].role in _INSTRUCTIONS:
         return [_joined([turns[0], tools], turns[0].role), *turns[1:]]
     return [tools, *turns]

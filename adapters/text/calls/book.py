@@ -101,9 +101,12 @@ class CallBook:
         pieces, self._pieces = self._pieces, []
         return pieces
 
+    def is_known(self, name: str) -> bool:
+        return name in self._declared
+
     def known(self, name: str) -> str:
         """The name, if a tool has it. Raises NotACall."""
-        if not name or name not in self._declared:
+        if not name or not self.is_known(name):
             raise NotACall
         return name
 

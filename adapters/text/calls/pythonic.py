@@ -7,7 +7,7 @@ from adapters.text.calls.literals import PYTHON
 from adapters.text.calls.named_json import name_up_to
 from adapters.text.growing_text import WHITESPACE, Waits
 
-__all__ = ["Pythonic"]
+__all__ = ["Pythonic", "python_arguments"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +42,30 @@ class Pythonic:
         name = book.known((yield from name_up_to(text, "(")).strip())
         text.at += 1
         book.announce(name)
-        before = "{"
-        try:
-            while (yield from text.skip(WHITESPACE)) != ")":
-                key = (yield from name_up_to(text, "=")).strip()
-                if not key.isidentifier():
-                    raise NotACall
+        yield from python_arguments(book, end)
+
+
+def python_arguments(book: CallBook, end: str) -> Waits[None]:
+    """What stands in the brackets of a call that is announced, as a JSON object; the cursor is behind the first."""
+    text = book.text
+    before = "{"
+    try:
+        while (yield from text.skip(WHITESPACE)) != ")":
+            key = (yield from name_up_to(text, "=")).strip()
+            if not key.isidentifier():
+                raise NotACall
+            text.at += 1
+            book.arguments(f'{before}"{escaped(key)}": ')
+            book.passed()
+            before = ", "
+            yield from PYTHON.value(book)
+            if (yield from text.skip(WHITESPACE)) == ",":
                 text.at += 1
-                book.arguments(f'{before}"{escaped(key)}": ')
                 book.passed()
-                before = ", "
-                yield from PYTHON.value(book)
-                if (yield from text.skip(WHITESPACE)) == ",":
-                    text.at += 1
-                    book.passed()
-        except NotACall:
-            text.at = book.given
-            yield from book.raw_rest(end)
-        text.at += 1
-        book.arguments(NO_ARGUMENTS if before == "{" else "}")
-        book.finish()
-        book.passed()
+    except NotACall:
+        text.at = book.given
+        yield from book.raw_rest(end)
+    text.at += 1
+    book.arguments(NO_ARGUMENTS if before == "{" else "}")
+    book.finish()
+    book.passed()

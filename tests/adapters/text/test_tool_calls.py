@@ -131,6 +131,15 @@ GOLDEN: list[tuple[str, str, Seen]] = [
     ("llama3_json", '{"city": "Oslo"}', []),
     ("llama3_json", f"I call {CALL}", []),
     ("llama3_json", "<|python_tag|>import os", []),
+    ("llama3_json", '<|python_tag|>f.call(query="a, \\"b\\"", n=2)', [("f", '{"query": "a, \\"b\\"", "n": 2}')]),
+    ("llama3_json", "<|python_tag|> g.call()\n", [("g", "{}")]),
+    ("llama3_json", '<|python_tag|>evil.call(query="x")', []),
+    ("llama3_json", '<|python_tag|>f.call(query="x', [("f", '{"query": "x')]),
+    ("llama3_json", "<|python_tag|>", []),
+    ("tool_code", "Sure.\n```tool_code\nf(a=1)\n```\nDone", ["Sure.", ("f", '{"a": 1}'), "Done"]),
+    ("tool_code", "```tool_code\nf(a=1)\ng()\n```", [("f", '{"a": 1}'), ("g", "{}")]),
+    ("tool_code", "```tool_code\nprint(1)\n```", []),
+    ("tool_code", "```python\nf(a=1)\n```", []),
     ("mistral", f"[TOOL_CALLS][{CALL}]", [("f", '{"a": 1}')]),
     ("mistral", f'[TOOL_CALLS] [{CALL}, {{"name": "g", "id": "a"}}]\nx', [("f", '{"a": 1}'), ("g", "{}"), "x"]),
     ("mistral", f"[TOOL_CALLS][{CALL}", [("f", '{"a": 1}')]),
@@ -229,3 +238,26 @@ def test_nesting_beyond_the_bound_is_no_call_and_costs_no_stack() -> None:
     assert seen("hermes", [text]) == [text]
     nested = '{"a": ' + "[" * 2 * MAX_DEPTH + "]" * 2 * MAX_DEPTH + "}"
     assert seen("hermes", [f'<tool_call>{{"name": "f", "arguments": {nested}}}</tool_call>']) == [("f", nested)]
+
+
+@pytest.mark.parametrize(
+    ("declared", "types", "key"),
+    [
+        (("f", "code_interpreter"), {}, "code"),
+        (("ipython",), {"code": frozenset(("string",)), "note": frozenset(("string",))}, "code"),
+        (("python", "f"), {"source": frozenset(("string",)), "n": frozenset(("integer",))}, "source"),
+    ],
+)
+def test_code_behind_llamas_python_tag_is_a_call_of_the_tool_that_runs_code(
+    declared: tuple[str, ...], types: dict[str, frozenset[str]], key: str
+) -> None:
+    code = 'import os\nprint(f"{os.name}.call(x)")\n'
+    text = f"<|python_tag|>{code}"
+    for pieces in all_cuts(text):
+        parser = ToolCallParser(TOOL_FORMATS["llama3_json"], declared, lambda: "c", types=lambda name: types)
+        found = [*(piece for part in pieces for piece in parser.feed(part)), *parser.flush()]
+        assert [type(piece).__name__ for piece in found if not isinstance(piece, CallArguments)] == [
+            "CallStarted",
+            "CallFinished",
+        ]
+        assert json.loads("".join(piece.text for piece in found if isinstance(piece, CallArguments))) == {key: code}

@@ -112,6 +112,7 @@ WRITERS: Mapping[str, Callable[[tuple[Call, ...]], str]] = {
     "olmo3": lambda calls: "\n".join(
         ["<function_calls>", *(_python_call(*call) for call in calls), "</function_calls>"]
     ),
+    "tool_code": lambda calls: "\n".join(["```tool_code", *(_python_call(*call) for call in calls), "```"]),
     "gemma": lambda calls: "".join(
         f"<|tool_call>call:{name}{_gemma(args, _QUOTE)}<tool_call|>" for name, args in calls
     ),

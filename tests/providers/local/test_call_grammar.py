@@ -48,7 +48,7 @@ def asked(mode: str = "required", *tools: Tool, **fields: Any) -> Request:
 def written(form: str, *calls: tuple[str, dict[str, Any]]) -> str:
     """As the templates write it; in forms of Python's literals with the quotes of JSON, which are its quotes too."""
     text = WRITERS[form](calls)
-    if form in ("pythonic", "lfm2", "olmo3"):
+    if form in ("pythonic", "lfm2", "olmo3", "tool_code"):
         return text.replace("'", '"')
     return text.removeprefix("```json\n").removesuffix("\n```") if form == "json" else text
 
@@ -129,7 +129,7 @@ def test_a_begun_call_is_the_beginning_of_one(form: str) -> None:
     begun = begun_call(TOOL_FORMATS[form], "weather", '"weather"')
     if begun is None:
         assert form in {
-            "pythonic", "lfm2", "olmo3", "gemma", "function_gemma", "glm",
+            "pythonic", "lfm2", "olmo3", "tool_code", "gemma", "function_gemma", "glm",
             "deepseek_v32", "qwen3_coder", "seed_oss", "minimax_m2",
         }  # fmt: skip
         return
