@@ -123,6 +123,7 @@ class AsyncEngine:
         self._live: set[_Stream] = set()
         self._lock = threading.Lock()
         self._closing = False
+        self._closed_because = "the engine is stopping and takes no more requests"
         # Images are read beside the steps, one request's after the other's; `_live` bounds how many wait.
         self._image_worker = ThreadPoolExecutor(
             1, thread_name_prefix="local-engine-images", initializer=partial(_set_threads, config.threads)
@@ -195,7 +196,7 @@ class AsyncEngine:
         limit = self._engine.scheduler.limit
         with self._lock:
             if self._closing:
-                raise EngineClosed("the engine is stopping and takes no more requests")
+                raise EngineClosed(self._closed_because)
             if len(self._live) >= limit:
                 raise QueueFull(limit=limit, retry_after_s=self._engine.retry_after_s)
             self._live.add(stream)
@@ -205,7 +206,7 @@ class AsyncEngine:
         """Has a request's images read. Raises EngineClosed."""
         with self._lock:
             if self._closing:
-                raise EngineClosed("the engine is stopping and takes no more requests")
+                raise EngineClosed(self._closed_because)
             return self._image_worker.submit(self._read_images, stream)
 
     def _read_images(self, stream: _Stream) -> tuple[PlacedImage, ...]:
@@ -221,7 +222,7 @@ class AsyncEngine:
         """Hands an admitted request to the engine's thread."""
         with self._lock:
             if self._closing:
-                raise EngineClosed("the engine is stopping and takes no more requests")
+                raise EngineClosed(self._closed_because)
             stream.entered = True
             self._commands.put(_Add(stream))  # under the lock: never behind the _Close that ends the thread
 
@@ -235,8 +236,9 @@ class AsyncEngine:
             _logger.exception("the engine stopped")
             with self._lock:
                 self._closing = True
+                self._closed_because = f"the engine stopped: {error}"
                 orphans, self._live = self._live, set()
-            self._send([(stream, GenerationFailed(f"the engine stopped: {error}")) for stream in orphans])
+            self._send([(stream, GenerationFailed(self._closed_because)) for stream in orphans])
         finally:
             self._image_worker.shutdown(wait=False)
             self._engine.close()

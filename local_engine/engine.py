@@ -17,7 +17,7 @@ from local_engine.block_allocator import BlockAllocator
 from local_engine.config import EngineConfig
 from local_engine.draft_model import DraftModel
 from local_engine.drafting import Drafter, NgramDrafter
-from local_engine.errors import EngineError, GenerationFailed
+from local_engine.errors import EngineError, GenerationFailed, RankLost
 from local_engine.generation import EngineStats, FinishReason, GenerationRequest, StepOutput, TokenOutput
 from local_engine.images import ImageReader, PlacedImage
 from local_engine.loading.load import LoadedModel
@@ -183,7 +183,8 @@ class Engine:
     def step(self) -> list[SequenceEvent]:
         """Computes one batch and returns what is new, an event a request at most.
 
-        Empty when there was nothing to do, only parts of prompts, or when results are still under way.
+        Empty when there was nothing to do, only parts of prompts, or when results are still under way. Raises RankLost,
+        after which nothing may be stepped.
         """
         events = self._take_late(timeout_s=0.0 if self.scheduler.runnable else _MASK_WAIT_S)
         if events:
@@ -195,6 +196,8 @@ class Engine:
         if chunks:
             try:
                 results = self._runner.run(chunks)
+            except RankLost:
+                raise
             except Exception as error:  # the engine thread's edge: what a device raises must not end other requests
                 events += self._run_alone(chunks, error)
             else:
@@ -290,6 +293,8 @@ class Engine:
         """Gives sequences blocks of their own; if the device cannot, those fail whose blocks have no content."""
         try:
             self._runner.copy_blocks(pairs)
+        except RankLost:
+            raise
         except Exception as error:  # as in `step`
             empty = {target for _, target in pairs}
             hit = [sequence for sequence in self.scheduler.running if not empty.isdisjoint(sequence.blocks)]
@@ -305,6 +310,8 @@ class Engine:
             if len(chunks) > 1:
                 try:
                     results = self._runner.run([chunk])
+                except RankLost:
+                    raise
                 except Exception as alone:  # as in `step`
                     error = alone
                 else:

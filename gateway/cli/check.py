@@ -36,6 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
         for line in _gpu_kernels(config):
             print(line)
         print(_cpu_kernels())
+        for line in _shares(config, problems):
+            print(line)
     if problems:
         raise CommandFailed("\n".join(f"{arguments.config}: {problem}" for problem in problems))
     print(f"{arguments.config} is valid")
@@ -89,6 +91,39 @@ def _gpu_kernels(config: "Config") -> list[str]:
     from local_engine.device import gpu_kernels
 
     return [f"GPU kernels: {gpu_kernels()}"]
+
+
+def _shares(config: "Config", problems: list[str]) -> list[str]:
+    """What each process would have of the models that several GPUs are to share, of those that are on this machine."""
+    from gateway.config.sections.local import LocalProvider
+
+    lines: list[str] = []
+    for provider_name, provider in config.providers.items():
+        if isinstance(provider, LocalProvider) and provider.tensor_parallel != 1:
+            for name, model in provider.models.items():
+                lines += _share(f"{provider_name}.models.{name}", provider, model.source or name, problems)
+    return lines
+
+
+def _share(place: str, provider: "LocalProvider", source: str, problems: list[str]) -> list[str]:
+    from local_engine.config import EngineConfig
+    from local_engine.device import pick_device
+    from local_engine.errors import EngineError
+    from local_engine.loading.encoder import model_kind
+    from local_engine.parallel.load import describe_shares
+    from providers.local.model_source import cached
+
+    path = cached(source)
+    if path is None:
+        return []
+    engine = EngineConfig(device=pick_device(provider.device), tensor_parallel=provider.tensor_parallel)
+    try:
+        if model_kind(path) != "generation":
+            return [f"{place}: in one process, since it does not generate"]
+        return [f"{place}: {describe_shares(path, engine)}"]
+    except EngineError as error:
+        problems.append(f"providers.{place}: {error}")
+        return []
 
 
 def _cpu_kernels() -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from gateway.config.availability import find_unavailable
 from gateway.config.cross_checks import cross_check
 from gateway.config.document import parse_document
 from gateway.config.faults import ConfigError, Fault, Location, hide_quoted
@@ -110,7 +109,6 @@ def parse_config(
     faults += resolved.malformed
     faults += [fault for fault in resolved.missing if not _belongs(fault, off)]
     faults += schema_faults
-    faults += [Fault(at, resolved.line(at), why) for at, why in find_unavailable(resolved.value) if at not in invalid]
     if run is None:
         # What is left without the wrong entries still has to agree with itself, so that all faults are told at once.
         left = Resolved(_without(resolved.value, {at[:2] for at in invalid}))

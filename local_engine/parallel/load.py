@@ -20,7 +20,7 @@ from local_engine.parallel.group import RankGroup
 from local_engine.parallel.messages import Kind, config_json
 from local_engine.parallel.shared_adapter import AdapterNumbers
 
-__all__ = ["load_parallel"]
+__all__ = ["describe_shares", "load_parallel"]
 
 _logger = logging.getLogger(__name__)
 
@@ -39,12 +39,10 @@ def load_parallel(
     for one model at a time. Blocks. Raises ModelLoadError, InvalidInput for GPUs that are not there, and RankLost.
     """
     shape = model_shape(path, config)
-    size = _number_of_ranks(path, shape, config) if group is None else group.ranks.size
+    size = _number_of_ranks(path, shape, config)
     config = replace(config, tensor_parallel=size)
     if size == 1:
         return load_model(path, config, progress=progress, recording=recording)
-    if problem := share_problem(shape, size):
-        raise ModelLoadError(path, f"tensor_parallel: {size} processes cannot share it: {problem}")
     if not config.on_gpu and config.weights in ("int8", "int4"):
         raise ModelLoadError(path, f"weights: {config.weights} needs the CPU kernels, which compute in one process")
     own = group is None
@@ -59,22 +57,35 @@ def load_parallel(
         if own:
             group.close()
         raise
-    _logger.info("%s is shared by %d processes: %s", path.name, size, share_line(shape, size))
+    _logger.info("%s is shared by %d processes: %s", path.name, size, _share_line(shape, size))
     model = _ParallelModel(loaded, group, owns_group=own)
     return replace(loaded, open_executor=model.open_executor, read_adapter=model.read_adapter)
 
 
 def _number_of_ranks(path: Path, shape: ModelConfig, config: EngineConfig) -> int:
+    """Raises InvalidInput for GPUs that are not there, and ModelLoadError where the model does not divide."""
     wanted = config.tensor_parallel
     count = torch.cuda.device_count() if config.on_gpu else 1
     if wanted == "auto":
         return next((size for size in range(count, 1, -1) if share_problem(shape, size) is None), 1)
     if config.on_gpu and wanted > count:
         raise InvalidInput("tensor_parallel", f"{wanted} GPUs are wanted, {count} found")
+    if problem := share_problem(shape, wanted):
+        raise ModelLoadError(path, f"tensor_parallel: {wanted} processes cannot share it: {problem}")
     return wanted
 
 
-def share_line(shape: ModelConfig, size: int) -> str:
+def describe_shares(path: Path, config: EngineConfig) -> str:
+    """How many processes would share the model, and what each would have of it, in a line. Loads nothing.
+
+    Raises what `load_parallel` raises before it starts any.
+    """
+    shape = model_shape(path, config)
+    size = _number_of_ranks(path, shape, config)
+    return "in one process" if size == 1 else f"shared by {size} processes: {_share_line(shape, size)}"
+
+
+def _share_line(shape: ModelConfig, size: int) -> str:
     """What each of so many processes has of a model, in a line."""
     heads, kv_heads = shape.num_heads // size, max(shape.num_kv_heads // size, 1)
     several = "" if shape.num_kv_heads >= size else f" (each on {size // shape.num_kv_heads})"

@@ -4,7 +4,7 @@ The only place that brings a model's text side and its tensors together; the res
 """
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,9 +102,11 @@ def _start_engine(
     """The tensor side; torch is imported here and not before."""
     from local_engine.async_engine import AsyncEngine
     from local_engine.loading.load import load_model
+    from local_engine.parallel.load import load_parallel
 
     config = engine_config(settings, shared)
-    loaded = load_model(
+    load = load_model if config.tensor_parallel == 1 else load_parallel
+    loaded = load(
         path,
         config,
         progress=lambda done, total: progress("loading", done, total),
@@ -116,7 +118,9 @@ def _start_engine(
     if settings.speculative is not None and settings.speculative.model is not None:
         draft_path = fetch(settings.speculative.model, progress=progress)
         _check_same_tokens(path, draft_path)
-        draft = load_model(draft_path, config, progress=lambda done, total: progress("loading", done, total))
+        # A model small enough to guess is small enough for one device.
+        alone = replace(config, tensor_parallel=1)
+        draft = load_model(draft_path, alone, progress=lambda done, total: progress("loading", done, total))
         _logger.info("loaded %s to guess for %s", draft_path.name, path.name)
     images = _image_processor(path, loaded.info, tokenizer)
     return AsyncEngine(loaded, config, adapters=adapters, draft=draft), loaded.info, images
@@ -161,5 +165,6 @@ def engine_config(settings: LocalModelSettings, shared: LocalSettings) -> Engine
         cache_folder=str(cache_folder()),
         deterministic=shared.deterministic,
         tf32=shared.tf32,
+        tensor_parallel=shared.tensor_parallel,
         draft_tokens=0 if settings.speculative is None else settings.speculative.tokens,
     )

@@ -76,6 +76,7 @@ class LocalSettings(Struct, frozen=True, kw_only=True):
     threads: int | Literal["auto"] = "auto"
     deterministic: bool = False
     tf32: bool = False
+    tensor_parallel: int | Literal["auto"] = 1
     kv_cache: KvCacheSettings = KvCacheSettings()
     scheduler: SchedulerSettings = SchedulerSettings()
     request_templates: bool = False

@@ -121,7 +121,9 @@ class LocalProvider(Section):
     enabled: bool | Literal["auto"] = Field(default=True, description="false: off.")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: the GPU if there is one.")
     threads: Positive | Literal["auto"] = Field(default="auto", description="CPU threads.")
-    tensor_parallel: Positive = Field(default=1, description="GPUs that share one model.")
+    tensor_parallel: Positive | Literal["auto"] = Field(
+        default=1, description="GPUs that share one model; auto: as many as share it evenly."
+    )
     deterministic: bool = Field(default=False, description="On a GPU, the same answer in any batch; slower.")
     tf32: bool = Field(
         default=False, description="On a GPU, multiply float32 matrices with mantissas of 10 bits: faster, less exact."

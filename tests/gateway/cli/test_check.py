@@ -5,6 +5,7 @@ import pytest
 from gateway.cli import main
 from local_engine.kernels.cpu.library import INSTRUCTION_SETS
 from tests.gateway.cli.conftest import WriteConfig
+from tests.local_engine.tiny_models import tiny_oracle, write_safetensors
 
 
 def test_a_valid_file_is_reported_as_tables(
@@ -42,14 +43,13 @@ def test_a_valid_file_is_reported_as_tables(
 
 
 def test_an_invalid_file_lists_every_fault(write_config: WriteConfig, capsys: pytest.CaptureFixture[str]) -> None:
-    write_config("version: 1\nmodles: {}\nserver: {port: x}\nfetch: {max_mb: 1}\n")
+    write_config("version: 1\nmodles: {}\nserver: {port: x}\n")
     assert main(["check"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [
         "gateway: run.yaml:2: modles: unknown key 'modles', did you mean 'models'?",
         "gateway: run.yaml:3: server.port: expected a whole number, got 'x'",
-        "gateway: run.yaml:4: fetch: not available in this version",
     ]
 
 
@@ -69,3 +69,22 @@ def test_a_model_or_a_default_that_cannot_work_fails_the_check(
         "gateway: run.yaml: providers.local.models.smollm2-135m-instruct.chat_template: no file "
     )
     assert lines[2].startswith("gateway: run.yaml: models.x.defaults.max_tokenz: ")
+
+
+def test_what_each_process_has_of_a_shared_model_is_told(
+    write_config: WriteConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_safetensors(tiny_oracle(), tmp_path / "model")
+    local = f"device: cpu, tensor_parallel: %d, models: {{tiny: {{source: {folder}}}}}"
+    write_config(f"version: 1\nproviders: {{local: {{{local % 2}}}}}\n")
+    assert main(["check"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2] == (
+        "local.models.tiny: shared by 2 processes: 2 of 4 heads, 1 of 2 kv heads, 32 of 64 of the width "
+        "and 64 of 128 tokens each"
+    )
+    write_config(f"version: 1\nproviders: {{local: {{{local % 3}}}}}\n")
+    assert main(["check"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "gateway: run.yaml: providers.local.models.tiny: model: tensor_parallel: 3 processes cannot share it: "
+        "4 query heads do not divide by 3"
+    ]

@@ -131,6 +131,8 @@ def test_a_wrong_value_is_refused_with_what_was_expected(text: str, expected: st
     [
         ("device: gpu", "providers.local.device: expected 'auto', 'cpu' or 'cuda', got 'gpu'"),
         ("threads: 0", "providers.local.threads: expected at least 1 or 'auto', got 0"),
+        ("tensor_parallel: 0", "providers.local.tensor_parallel: expected at least 1 or 'auto', got 0"),
+        ("tensor_parallel: all", "providers.local.tensor_parallel: expected a whole number or 'auto', got 'all'"),
         ("threads: many", "providers.local.threads: expected a whole number or 'auto', got 'many'"),
         ("kv_cache: {memory: lots}", 'providers.local.kv_cache.memory: expected a size such as "2GiB"'),
         ("kv_cache: {block_size: 0}", "providers.local.kv_cache.block_size: expected at least 1, got 0"),

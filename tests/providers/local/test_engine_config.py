@@ -30,9 +30,11 @@ def test_what_the_file_says_goes_before_the_device() -> None:
             device="cuda",
             deterministic=True,
             tf32=True,
+            tensor_parallel=4,
             kv_cache=KvCacheSettings(memory=1 << 33),
             scheduler=SchedulerSettings(max_batch_tokens=512),
         ),
     )
     assert (config.float_dtype, config.max_batch_tokens, config.kv_bytes) == ("float32", 512, 1 << 33)
     assert (config.kv_share, config.deterministic, config.tf32) == (None, True, True)
+    assert config.tensor_parallel == 4

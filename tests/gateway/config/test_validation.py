@@ -1,11 +1,7 @@
 from pathlib import Path
 
-import pytest
-
-from gateway.config.availability import NOT_AVAILABLE
-from gateway.config.sections.run_file import RunFile
 from gateway.config.validation import in_file
-from tests.gateway.config.loading import fault, faults, load
+from tests.gateway.config.loading import faults, load
 from tests.gateway.config.test_sections import ENV, EVERYTHING
 
 
@@ -18,18 +14,6 @@ def test_the_whole_format_is_known_and_nothing_of_it_is_refused() -> None:
         "provider off with 'enabled: auto'",
         f"run.yaml:72: prices.file: prices.yaml: {why}",
     ]
-
-
-@pytest.mark.parametrize(
-    ("entry", "place"),
-    [
-        ("model: m, tensor_parallel: 2", "tensor_parallel"),
-    ],
-)
-def test_what_the_engine_lacks_is_refused(entry: str, place: str) -> None:
-    assert f"providers.local.{place}: not available in this version" in fault(
-        f"version: 1\nproviders: {{local: {{{entry}}}}}"
-    )
 
 
 def test_a_value_that_asks_for_nothing_is_taken() -> None:
@@ -49,18 +33,6 @@ def test_a_value_that_asks_for_nothing_is_taken() -> None:
         responses:
         """
     )
-
-
-def test_a_substituted_value_is_refused_as_well() -> None:
-    text = "version: 1\nproviders: {local: {model: m, tensor_parallel: '${W}'}}"
-    assert "providers.local.tensor_parallel: not available" in fault(text, {"W": "4"})
-
-
-def test_every_row_names_a_place_of_the_format() -> None:
-    schema = RunFile.model_json_schema()
-    for path in NOT_AVAILABLE:
-        assert path.split(".")[0] in schema["properties"]
-        assert f'"{path.split(".")[-1]}"' in str(schema).replace("'", '"')
 
 
 def test_the_place_of_a_fault_leaves_out_the_names_of_branches() -> None:
