@@ -51,7 +51,7 @@ class Capabilities:
     unmapped fields the target takes as they are. `native_choices`: n and several prompts go in one upstream call;
     without it `providers.choices` asks once for each choice. `output_formats` are kinds of OutputFormat; None: those
     that its dialect spells. `schema_lacks` are the keywords of JSON Schema that a structured answer is not held to,
-    with the values that are kept all the same.
+    with the values that are kept all the same. `strict_tools`: calls can be held to the schemas of their tools.
     """
 
     fields: frozenset[str]
@@ -63,6 +63,7 @@ class Capabilities:
     native_choices: bool = False
     output_formats: frozenset[str] | None = None
     schema_lacks: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    strict_tools: bool = True
 
 
 class ReadinessState(Enum):

@@ -274,7 +274,10 @@ def _fit_tools(
         foreign = _foreign(tool.extras, capabilities)
         dropped += [f"{path}.{name}" for name in foreign]
         fitted = replace(tool, extras=None) if foreign else tool
-        if tool.strict and tool.parameters is not None and request.dialect not in capabilities.forwards:
+        if tool.strict and not capabilities.strict_tools:
+            dropped.append(f"{path}.strict")
+            fitted = replace(fitted, strict=None)
+        elif tool.strict and tool.parameters is not None and request.dialect not in capabilities.forwards:
             loose = unenforced(tool.parameters, capabilities.schema_lacks)
             if loose:
                 dropped += [f"{path}.parameters.{name}" for name in loose]

@@ -57,7 +57,9 @@ _FIELDS = frozenset(
     )
 )
 _PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, Reasoning, ToolCall, ToolResult, Image, Document))
-_CAPABILITIES = Capabilities(fields=_FIELDS, forwards=frozenset((CHAT, GENERATE)), parts=_PARTS, prompts=True)
+_CAPABILITIES = Capabilities(
+    fields=_FIELDS, forwards=frozenset((CHAT, GENERATE)), parts=_PARTS, prompts=True, strict_tools=False
+)
 _EMBEDDING_FIELDS = frozenset(("dimensions", "truncate_prompt_tokens", OLLAMA_EXTRAS))
 
 

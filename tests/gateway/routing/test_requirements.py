@@ -280,6 +280,19 @@ def test_keywords_that_a_target_does_not_enforce_are_named_with_their_place() ->
     assert fitted(request(output_format=tag), lacking).dropped == ()
 
 
+def test_a_strict_tool_is_named_where_calls_are_held_to_no_schema() -> None:
+    strict = Tool(kind="function", name="f", parameters=b'{"type":"object"}', strict=True)
+    loose = Tool(kind="function", name="f", parameters=b'{"type":"object"}', strict=False)
+    lacking = Capabilities(fields=EXPRESSIBLE_FIELDS, strict_tools=False)
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(request(tools=(loose, strict)), lacking)
+    assert caught.value.param == "their_tools[1].strict"
+    found = fitted(request(tools=(strict,)), lacking, drop=True)
+    assert found.dropped == ("their_tools[0].strict",)
+    assert found.request.tools == (Tool(kind="function", name="f", parameters=b'{"type":"object"}'),)
+    assert fitted(request(tools=(strict,)), EVERYTHING).dropped == ()
+
+
 def test_a_document_that_is_a_file_needs_a_target_that_takes_files() -> None:
     paper = Document(source=MediaSource(data="AA", media_type="application/pdf"))
     texts = Capabilities(fields=EXPRESSIBLE_FIELDS, parts=frozenset((Text, Document)))
