@@ -59,11 +59,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _create(config: "Config", arguments: argparse.Namespace) -> None:
     new = _new_key(arguments)
-    if new.budget is not None and not config.prices:
-        raise CommandFailed("a budget needs to know what tokens cost: name a file under 'prices'")
+    if new.budget is not None and not _prices_are_known(config):
+        raise CommandFailed("a budget needs to know what tokens cost, which nobody publishes: name a file in 'prices'")
     secret, _ = _administer(config, lambda keys: keys.create(new))
     print(f"gateway: made the key {new.id}; its secret is shown this once", file=sys.stderr)
     print(secret)
+
+
+def _prices_are_known(config: "Config") -> bool:
+    """By a file, or by what the makers of models publish."""
+    from providers.models.facts import priced_types
+
+    return bool(config.prices) or not priced_types().isdisjoint([one.type for one in config.providers.values()])
 
 
 def _list(config: "Config", arguments: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from gateway.config.sections.models import Alias
 from gateway.config.sections.providers import RemoteProvider
 from gateway.config.sections.run_file import RunFile
 from gateway.storage.place import parse_place
+from providers.models.facts import priced_types
 
 __all__ = ["cross_check"]
 
@@ -81,8 +82,8 @@ def _keys(run: RunFile) -> Iterator[Finding]:
 
 
 def _budgets(run: RunFile) -> Iterator[Finding]:
-    """Money can only be counted where it is known what tokens cost."""
-    if run.prices is not None:
+    """Money can only be counted where it is known what tokens cost: by a file, or by what makers publish."""
+    if run.prices is not None or not priced_types().isdisjoint([one.type for one in run.providers.values()]):
         return
     places: list[Location] = []
     for index, key in enumerate(run.auth.keys if run.auth else ()):
@@ -93,7 +94,7 @@ def _budgets(run: RunFile) -> Iterator[Finding]:
         places.append(("auth", "jwt", "budget"))
     places += [("models", name, "budget") for name, alias in run.models.items() if alias.budget]
     for place in places:
-        yield place, "a budget needs to know what tokens cost: name a file under 'prices'"
+        yield place, "a budget needs to know what tokens cost, which nobody publishes here: name a file under 'prices'"
 
 
 def _tools(run: RunFile) -> Iterator[Finding]:

@@ -40,12 +40,13 @@ def build_accounts(
 
     `limiter` is one to go on counting with.
 
-    Usage is kept where the gateway asks for keys or knows prices. Raises ValueError for an address that is none, and
-    ImportError where the extra for Redis is missing.
+    Usage is kept where the gateway asks for keys, has a file of prices or keeps budgets. Raises ValueError for an address
+    that is none, and ImportError where the extra for Redis is missing.
     """
     models = {name: Rules.of(alias.limits, alias.budget) for name, alias in config.models.items()}
     models = {name: rules for name, rules in models.items() if rules != NO_RULES}
-    is_kept = config.auth is not None or bool(config.prices)
+    has_budget = any(alias.budget is not None for alias in config.models.values())
+    is_kept = config.auth is not None or bool(config.prices) or has_budget
     if not is_kept and not models:
         return None
 

@@ -13,7 +13,17 @@ from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-__all__ = ["FORCED_TOOL", "JSON_OBJECT", "JSON_SCHEMA", "LongPrices", "ModelFacts", "Prices", "facts_of", "families"]
+__all__ = [
+    "FORCED_TOOL",
+    "JSON_OBJECT",
+    "JSON_SCHEMA",
+    "LongPrices",
+    "ModelFacts",
+    "Prices",
+    "facts_of",
+    "families",
+    "priced_types",
+]
 
 JSON_SCHEMA = "json_schema"
 JSON_OBJECT = "json_object"
@@ -88,6 +98,11 @@ def families() -> tuple[ModelFacts, ...]:
                 replace(row, family=found.family, owner=found.owner, sold_by=found.sold_by) for row in found.models
             ]
     return tuple(rows)
+
+
+def priced_types() -> frozenset[str]:
+    """The types of providers for whose models prices are published."""
+    return frozenset([kind for row in families() if row.prices is not None for kind in row.sold_by])
 
 
 @cache

@@ -125,3 +125,8 @@ def test_a_missing_file_is_a_fault(tmp_path: Path) -> None:
 )
 def test_a_budget_without_prices_is_a_fault(text: str) -> None:
     assert "a budget needs to know what tokens cost" in fault(BASE + text)
+
+
+def test_a_budget_counts_by_the_prices_that_a_provider_publishes(tmp_path: Path) -> None:
+    text = "version: 1\nproviders: {openai: {api_key: k}}\nmodels: {m: {targets: [openai/gpt-4o], budget: {usd: 1}}}\n"
+    assert load(text, path=tmp_path / "run.yaml").models["m"].budget is not None
