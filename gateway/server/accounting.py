@@ -40,8 +40,8 @@ def build_accounts(
 
     `limiter` is one to go on counting with.
 
-    Usage is kept where the gateway asks for keys, has a file of prices or keeps budgets. Raises ValueError for an address
-    that is none, and ImportError where the extra for Redis is missing.
+    Usage is kept where the gateway asks for keys, has a file of prices or keeps budgets. Raises ValueError for an
+    address that is none, and ImportError where the extra for Redis is missing.
     """
     models = {name: Rules.of(alias.limits, alias.budget) for name, alias in config.models.items()}
     models = {name: rules for name, rules in models.items() if rules != NO_RULES}
