@@ -24,12 +24,14 @@ FLAGS = [
     "-Wno-uninitialized",
 ]
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
+AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"]
 INSTRUCTION_SETS = {
     "x86_64": {
         "portable": [],
         "avx2": AVX2,
         "avx2vnni": [*AVX2, "-mavxvnni"],
-        "avx512": [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"],
+        "avx512": AVX512,
+        "avx512bf16": [*AVX512, "-mavx512bf16"],
     },
     "aarch64": {"portable": [], "neon": ["-march=armv8.2-a+dotprod"]},
 }

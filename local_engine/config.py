@@ -27,7 +27,7 @@ __all__ = [
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 WeightKind = Literal["auto", "float32", "bfloat16", "float16", "int8", "int4"]
-CpuInstructionSet = Literal["auto", "avx512", "avx2vnni", "avx2", "neon", "portable"]
+CpuInstructionSet = Literal["auto", "avx512bf16", "avx512", "avx2vnni", "avx2", "neon", "portable"]
 KVDType = Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8"]
 
 MAX_LAYERS = 1 << 12

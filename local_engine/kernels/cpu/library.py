@@ -31,7 +31,7 @@ __all__ = [
 
 _logger = logging.getLogger(__name__)
 
-INSTRUCTION_SETS: Final = ("avx512", "avx2vnni", "avx2", "neon", "portable")
+INSTRUCTION_SETS: Final = ("avx512bf16", "avx512", "avx2vnni", "avx2", "neon", "portable")
 """Of all builds, the best one first."""
 
 # Of the structures below and of the packed layout; the same as kernels_version in api.cpp.

@@ -12,8 +12,8 @@ namespace kernels {
 constexpr int kActivationGroup = 16;
 
 // Rows of `columns` floats, a multiple of 32 where they are quantised. Then x is scale * q, q the whole number nearest to
-// x * (levels / largest |x| of the group). Coarse, q is a byte. Fine, for the last matrix, where rounding moves logits
-// directly: q is 128 * byte + low.
+// x * (levels / largest |x| of the group). Coarse, q is a byte. Fine, for the likeliest logits, which
+// rounding moves directly: q is 128 * byte + low.
 struct Activations {
   static constexpr float kCoarseLevels = 127.0f;
   static constexpr float kFineLevels = 127.0f * 128.0f;

@@ -25,14 +25,16 @@
 using namespace kernels;
 
 #if defined(__x86_64__)
-// Compilers' own question for it is younger than the instructions: leaf 7, subleaf 1, bit 4 of eax.
-static bool has_avx_vnni() {
+// Compilers' own questions for these are younger than the instructions: leaf 7, subleaf 1, bits 4 and 5 of eax.
+static unsigned newer_features() {
   unsigned eax = 0;
   unsigned ebx = 0;
   unsigned ecx = 0;
   unsigned edx = 0;
-  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1) != 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 ? eax : 0;
 }
+static bool has_avx_vnni() { return (newer_features() >> 4 & 1) != 0; }
+static bool has_bfloat_dots() { return (newer_features() >> 5 & 1) != 0; }
 #endif
 
 // Counts up with each change of the structures or of the packed layout.
@@ -47,11 +49,11 @@ EXPORT int32_t kernels_cpu_runs(const char* instruction_set) {
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   if (is("avx2")) return avx2;
   if (is("avx2vnni")) return avx2 && has_avx_vnni();
-  if (is("avx512")) {
-    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vnni");
-  }
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vnni");
+  if (is("avx512")) return avx512;
+  if (is("avx512bf16")) return avx512 && has_bfloat_dots();
 #elif defined(__aarch64__) && defined(__linux__)
   if (is("neon")) return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #elif defined(__aarch64__)

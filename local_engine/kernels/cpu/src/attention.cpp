@@ -16,50 +16,58 @@ constexpr int kSpanPositions = kSpan * kPage;
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 constexpr float kLeast = -1e30f;  // below any score, yet a number
 
-// Scores of kCount queries with one page: [kCount][16] at a stride of kSpanPositions. Even and odd dimensions are added
-// apart.
+// Scores of kCount queries, one behind the other, with one page: [kCount][16] at a stride of kSpanPositions. Loads
+// of the page at even and at odd places are added apart.
 template <class Cache, int kCount>
-void page_scores(const typename Cache::Item* keys, const float* const* queries, int head_dim, float* out) {
+void page_scores(const typename Cache::Item* keys, const typename Cache::Item* queries, int head_dim, float* out) {
+  constexpr int kPair = Cache::kPair;
   Floats even[kCount];
   Floats odd[kCount];
 #pragma GCC unroll 8
   for (int j = 0; j < kCount; j++) even[j] = odd[j] = simd::zero();
-  for (int i = 0; i < head_dim; i += 2) {
-    const Floats first = Cache::load(keys + i * kPage);
-    const Floats second = Cache::load(keys + (i + 1) * kPage);
+  for (int i = 0; i < head_dim; i += 2 * kPair) {
+    const auto first = Cache::load(keys + i * kPage);
+    const auto second = Cache::load(keys + (i + kPair) * kPage);
 #pragma GCC unroll 8
     for (int j = 0; j < kCount; j++) {
-      even[j] = simd::fma(first, simd::splat(queries[j][i]), even[j]);
-      odd[j] = simd::fma(second, simd::splat(queries[j][i + 1]), odd[j]);
+      even[j] = Cache::dot(even[j], first, queries + j * head_dim + i);
+      odd[j] = Cache::dot(odd[j], second, queries + j * head_dim + i + kPair);
     }
   }
 #pragma GCC unroll 8
   for (int j = 0; j < kCount; j++) simd::store(out + j * kSpanPositions, simd::add(even[j], odd[j]));
 }
 
-// Adds the weighted values of one page to kCount queries' kVectors vectors of dimensions.
+// Adds the weighted values of one page to kCount queries' kVectors vectors of dimensions, at a stride of `stride`.
 template <class Cache, int kCount, int kVectors>
-void page_values(const typename Cache::Item* values, int positions, int head_dim, const float* weights, float* totals) {
+void page_values(const typename Cache::Item* values, int positions, int head_dim, const typename Cache::Item* weights,
+                 int stride, float* totals) {
+  constexpr int kPair = Cache::kPair;
   Floats sum[kCount][kVectors];
 #pragma GCC unroll 8
   for (int j = 0; j < kCount; j++)
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; v++) sum[j][v] = simd::load(totals + j * head_dim + v * 16);
-  for (int position = 0; position < positions; position++) {
-    Floats value[kVectors];
+    for (int v = 0; v < kVectors; v++) sum[j][v] = simd::load(totals + j * stride + v * 16);
+  const auto add = [&](int position, auto value_at) {
+    typename Cache::Lanes value[kVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; v++) value[v] = Cache::load(values + position * head_dim + v * 16);
+    for (int v = 0; v < kVectors; v++) value[v] = value_at(values + position * head_dim + v * 16 * kPair);
 #pragma GCC unroll 8
-    for (int j = 0; j < kCount; j++) {
-      const Floats weight = simd::splat(weights[j * kSpanPositions + position]);
+    for (int j = 0; j < kCount; j++)
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; v++) sum[j][v] = simd::fma(weight, value[v], sum[j][v]);
-    }
-  }
+      for (int v = 0; v < kVectors; v++)
+        sum[j][v] = Cache::dot(sum[j][v], value[v], weights + j * kSpanPositions + position);
+  };
+  int position = 0;
+  for (; position + kPair <= positions; position += kPair)
+    add(position, [](const typename Cache::Item* at) { return Cache::load(at); });
+  // The second of the last pair has no value yet, and what is there may be no number.
+  if (position < positions)
+    add(position, [](const typename Cache::Item* at) { return Cache::first(Cache::load(at)); });
 #pragma GCC unroll 8
   for (int j = 0; j < kCount; j++)
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; v++) simd::store(totals + j * head_dim + v * 16, sum[j][v]);
+    for (int v = 0; v < kVectors; v++) simd::store(totals + j * stride + v * 16, sum[j][v]);
 }
 
 // Calls function(first, std::integral_constant<count>) over all of `count`, kMost at a time and then what is left.
@@ -82,14 +90,59 @@ void in_groups(int count, Function function) {
   if (count - first == 1) function(first, std::integral_constant<int, 1>());
 }
 
+// Of one query: its weighted values, the sum of the weights, the largest score.
+int span_stride(int head_dim) { return head_dim + 16; }
+
+int page_of(const KvLayout& layout, int position) {
+  return position / layout.block_size * layout.pages() + position % layout.block_size / kPage;
+}
+
+// The pages that a task's rows see.
+int first_page(const KvLayout& layout, const AttentionTask& task) {
+  return task.window > 0 ? page_of(layout, std::max(0, task.position + 1 - task.window)) : 0;
+}
+int last_page(const KvLayout& layout, const AttentionTask& task) {
+  return page_of(layout, task.position + task.rows - 1) + 1;
+}
+
 // One span of pages for all queries of a task.
 template <class Cache>
 class Span {
  public:
-  Span(const KvLayer& layer, const AttentionTask& task, AttentionScratch& scratch)
-      : layer_(layer), task_(task), scratch_(scratch), head_dim_(layer.layout().head_dim),
-        queries_(task.rows * task.heads) {}
+  using Item = typename Cache::Item;
 
+  Span(const KvLayer& layer, const AttentionTask& task, AttentionScratch& scratch, float* out)
+      : layer_(layer), task_(task), out_(out), head_dim_(layer.layout().head_dim),
+        stride_(span_stride(head_dim_)), queries_(task.rows * task.heads) {
+    const size_t items = static_cast<size_t>(queries_) * head_dim_;
+    scratch.scores.reserve(static_cast<size_t>(queries_) * kSpanPositions);
+    scratch.weights.reserve(static_cast<size_t>(queries_) * kSpanPositions * sizeof(Item));
+    scratch.queries.reserve(items * sizeof(Item));
+    scores_ = scratch.scores.data();
+    weights_ = reinterpret_cast<Item*>(scratch.weights.data());
+    rounded_queries_ = reinterpret_cast<Item*>(scratch.queries.data());
+    if (task.next != nullptr) {
+      next_first_ = first_page(layer.layout(), *task.next);
+      next_last_ = last_page(layer.layout(), *task.next);
+    }
+  }
+
+  void run(int first, int last, int origin) {
+    round_queries();
+    for (int page = first; page < last; page++) {
+      ask_ahead(page, 0);
+      score(page, (page - origin) * kPage);
+    }
+    const int from = (first - origin) * kPage;
+    const int to = (last - origin) * kPage;
+    for (int query = 0; query < queries_; query++) weigh(query, from, to);
+    for (int page = first; page < last; page++) {
+      ask_ahead(page, static_cast<size_t>(kPage) * head_dim_);
+      add_values(page, (page - origin) * kPage);
+    }
+  }
+
+ private:
   // The positions of page `page`, counted over the whole sequence: the first, and how many that a row may see.
   int first_position(int page) const {
     const KvLayout& layout = layer_.layout();
@@ -100,30 +153,34 @@ class Span {
     const int left = layout.block_size - page % layout.pages() * kPage;
     return std::min({kPage, left, task_.position + task_.rows - first_position(page)});
   }
-  const typename Cache::Item* page_at(int page) const {
+  const Item* page_at(int page) const { return page_at(task_, page); }
+  const Item* page_at(const AttentionTask& task, int page) const {
     const int pages = layer_.layout().pages();
-    return layer_.template page<Cache>(task_.blocks[page / pages], task_.kv_head, page % pages);
+    return layer_.template page<Cache>(task.blocks[page / pages], task.kv_head, page % pages);
   }
 
-  void run(int first_page, int last_page, int origin) {
-    for (int page = first_page; page < last_page; page++) score(page, (page - origin) * kPage);
-    const int from = (first_page - origin) * kPage;
-    const int to = (last_page - origin) * kPage;
-    for (int query = 0; query < queries_; query++) weigh(query, from, to);
-    float* partial = scratch_.partial.data();
-    std::fill(partial, partial + static_cast<size_t>(queries_) * head_dim_, 0.0f);
-    for (int page = first_page; page < last_page; page++) add_values(page, (page - origin) * kPage);
-    for (int query = 0; query < queries_; query++) merge(query);
+  // Asks for the keys or the values (`from` items behind) of the next task's page of that number. Always inlined: GCC 12
+  // drops calls of a function that does nothing else.
+  [[gnu::always_inline]] inline void ask_ahead(int page, size_t from) const {
+    if (page < next_first_ || page >= next_last_) return;
+    const auto* bytes = reinterpret_cast<const uint8_t*>(page_at(*task_.next, page) + from);
+    for (size_t at = 0; at < kPage * head_dim_ * sizeof(Item); at += 64) simd::prefetch_later(bytes + at);
   }
 
- private:
+  void round_queries() {
+    for (int query = 0; query < queries_; query++) {
+      const float* from = task_.queries + static_cast<size_t>(query / task_.heads) * task_.query_stride +
+                          query % task_.heads * head_dim_;
+      Item* to = rounded_queries_ + query * head_dim_;
+      for (int i = 0; i < head_dim_; i += 16) Cache::store(to + i, simd::load(from + i));
+    }
+  }
+
   void score(int page, int at) {
-    float* scores = scratch_.scores.data() + at;
-    const typename Cache::Item* keys = page_at(page);
+    const Item* keys = page_at(page);
     in_groups<simd::kQueries>(queries_, [&](int first, auto count) {
-      const float* queries[count()];
-      for (int j = 0; j < count(); j++) queries[j] = query_at(first + j);
-      page_scores<Cache, count()>(keys, queries, head_dim_, scores + first * kSpanPositions);
+      page_scores<Cache, count()>(keys, rounded_queries_ + first * head_dim_, head_dim_,
+                                  scores_ + at + first * kSpanPositions);
     });
     const int start = first_position(page);
     const int valid = positions(page);
@@ -132,113 +189,117 @@ class Span {
       const int last = std::min(valid, own + 1 - start);
       const int first = task_.window > 0 ? std::max(0, own + 1 - task_.window - start) : 0;
       if (task_.soft_cap == 0.0f && first == 0 && last == kPage) continue;
-      float* row = scores + query * kSpanPositions;
+      float* row = scores_ + at + query * kSpanPositions;
       Floats x = simd::load(row);
       if (task_.soft_cap != 0.0f) x = soft_cap(x, task_.soft_cap);
       simd::store(row, simd::keep_lanes(x, first, std::max(first, last), simd::splat(kNothing)));
     }
   }
 
-  // Scores to weights, relative to the span's largest score.
+  // Scores to weights, relative to the span's largest score. The values are 0 so far.
   void weigh(int query, int from, int to) {
-    float* row = scratch_.scores.data() + query * kSpanPositions;
+    const float* row = scores_ + query * kSpanPositions;
+    Item* weights = weights_ + query * kSpanPositions;
     Floats most = simd::splat(kLeast);
     for (int i = from; i < to; i += kPage) most = simd::max(most, simd::load(row + i));
     const float largest = simd::maximum(most);
     most = simd::splat(largest);
     Floats sum = simd::zero();
-    for (int i = from; i < to; i += kPage) {
-      const Floats weight = exponential(simd::sub(simd::load(row + i), most));
-      simd::store(row + i, weight);
-      sum = simd::add(sum, weight);
-    }
-    span_largest_ = scratch_.largest.data() + queries_;
-    span_weights_ = scratch_.weights.data() + queries_;
-    span_largest_[query] = largest;
-    span_weights_[query] = simd::sum(sum);
+    for (int i = from; i < to; i += kPage)
+      sum = simd::add(sum, Cache::store(weights + i, exponential(simd::sub(simd::load(row + i), most))));
+    float* out = out_ + static_cast<size_t>(query) * stride_;
+    std::fill(out, out + head_dim_, 0.0f);
+    out[head_dim_] = simd::sum(sum);
+    out[head_dim_ + 1] = largest;
   }
 
   void add_values(int page, int at) {
-    const float* weights = scratch_.scores.data() + at;
-    const typename Cache::Item* values = page_at(page) + static_cast<size_t>(kPage) * head_dim_;
+    const Item* values = page_at(page) + static_cast<size_t>(kPage) * head_dim_;
     const int valid = positions(page);
     in_groups<simd::kQueries / 2>(queries_, [&](int first, auto count) {
-      const float* w = weights + first * kSpanPositions;
-      float* totals = scratch_.partial.data() + static_cast<size_t>(first) * head_dim_;
+      const Item* weights = weights_ + at + first * kSpanPositions;
+      float* totals = out_ + static_cast<size_t>(first) * stride_;
       int dimension = 0;
       for (; dimension + 16 * simd::kValueVectors <= head_dim_; dimension += 16 * simd::kValueVectors)
-        page_values<Cache, count(), simd::kValueVectors>(values + dimension, valid, head_dim_, w, totals + dimension);
+        page_values<Cache, count(), simd::kValueVectors>(values + dimension * Cache::kPair, valid, head_dim_, weights,
+                                                         stride_, totals + dimension);
       for (; dimension < head_dim_; dimension += 16)
-        page_values<Cache, count(), 1>(values + dimension, valid, head_dim_, w, totals + dimension);
+        page_values<Cache, count(), 1>(values + dimension * Cache::kPair, valid, head_dim_, weights, stride_,
+                                       totals + dimension);
     });
-  }
-
-  // Joins the span to what was before it.
-  void merge(int query) {
-    float* largest = scratch_.largest.data();
-    float* weights = scratch_.weights.data();
-    const float most = std::max(largest[query], span_largest_[query]);
-    float factors[16] = {largest[query] - most, span_largest_[query] - most};
-    simd::store(factors, exponential(simd::load(factors)));
-    float* total = scratch_.totals.data() + static_cast<size_t>(query) * head_dim_;
-    const float* partial = scratch_.partial.data() + static_cast<size_t>(query) * head_dim_;
-    for (int i = 0; i < head_dim_; i += 16)
-      simd::store(total + i, simd::fma(simd::load(total + i), simd::splat(factors[0]),
-                                       simd::mul(simd::load(partial + i), simd::splat(factors[1]))));
-    weights[query] = weights[query] * factors[0] + span_weights_[query] * factors[1];
-    largest[query] = most;
-  }
-
-  const float* query_at(int query) const {
-    return task_.queries + static_cast<size_t>(query / task_.heads) * task_.query_stride +
-           query % task_.heads * head_dim_;
   }
 
   const KvLayer& layer_;
   const AttentionTask& task_;
-  AttentionScratch& scratch_;
+  float* out_;
   const int head_dim_;
+  const int stride_;
   const int queries_;
-  float* span_largest_ = nullptr;
-  float* span_weights_ = nullptr;
+  float* scores_ = nullptr;
+  Item* weights_ = nullptr;
+  Item* rounded_queries_ = nullptr;
+  int next_first_ = 0;  // pages of the next task
+  int next_last_ = 0;
 };
 
 }  // namespace
 
-int attention_rows(int heads) { return std::max(1, 2 * simd::kQueries / heads); }
+int attention_rows(int heads) { return std::max(1, 3 * simd::kQueries / heads); }
+
+int attention_spans(const KvLayout& layout, const AttentionTask& task) {
+  return (last_page(layout, task) + kSpan - 1) / kSpan - first_page(layout, task) / kSpan;
+}
+
+size_t span_floats(int queries, int head_dim) { return static_cast<size_t>(queries) * span_stride(head_dim); }
+
+template <class Cache>
+void attend_span(const KvLayer& layer, const AttentionTask& task, int index, AttentionScratch& scratch, float* out) {
+  const KvLayout& layout = layer.layout();
+  const int first = first_page(layout, task);
+  const int last = last_page(layout, task);
+  const int origin = (first / kSpan + index) * kSpan;
+  Span<Cache>(layer, task, scratch, out).run(std::max(first, origin), std::min(last, origin + kSpan), origin);
+}
+
+void join_span(int queries, int head_dim, const float* span, float* total) {
+  const int stride = span_stride(head_dim);
+  for (int query = 0; query < queries; query++, span += stride, total += stride) {
+    const float most = std::max(total[head_dim + 1], span[head_dim + 1]);
+    float factors[16] = {total[head_dim + 1] - most, span[head_dim + 1] - most};
+    simd::store(factors, exponential(simd::load(factors)));
+    for (int i = 0; i < head_dim; i += 16)
+      simd::store(total + i, simd::fma(simd::load(total + i), simd::splat(factors[0]),
+                                       simd::mul(simd::load(span + i), simd::splat(factors[1]))));
+    total[head_dim] = total[head_dim] * factors[0] + span[head_dim] * factors[1];
+    total[head_dim + 1] = most;
+  }
+}
+
+void finish_attention(const AttentionTask& task, int head_dim, const float* total) {
+  for (int query = 0; query < task.rows * task.heads; query++, total += span_stride(head_dim)) {
+    const Floats share = simd::splat(1.0f / total[head_dim]);
+    float* out = task.out + static_cast<size_t>(query / task.heads) * task.out_stride + query % task.heads * head_dim;
+    for (int i = 0; i < head_dim; i += 16) simd::store(out + i, simd::mul(simd::load(total + i), share));
+  }
+}
 
 template <class Cache>
 void attend(const KvLayer& layer, const AttentionTask& task, AttentionScratch& scratch) {
   const int queries = task.rows * task.heads;
   const int head_dim = layer.layout().head_dim;
-  const size_t items = static_cast<size_t>(queries) * head_dim;
-  scratch.scores.reserve(static_cast<size_t>(queries) * kSpanPositions);
-  scratch.totals.reserve(items);
-  scratch.partial.reserve(items);
-  scratch.weights.reserve(2 * static_cast<size_t>(queries));
-  scratch.largest.reserve(2 * static_cast<size_t>(queries));
-  std::fill(scratch.totals.data(), scratch.totals.data() + items, 0.0f);
-  std::fill(scratch.weights.data(), scratch.weights.data() + queries, 0.0f);
-  std::fill(scratch.largest.data(), scratch.largest.data() + queries, kLeast);
-
-  const KvLayout& layout = layer.layout();
-  const auto page_of = [&](int position) {
-    return position / layout.block_size * layout.pages() + position % layout.block_size / kPage;
-  };
-  const int last_page = page_of(task.position + task.rows - 1) + 1;
-  const int first_page = task.window > 0 ? page_of(std::max(0, task.position + 1 - task.window)) : 0;
-  Span<Cache> span(layer, task, scratch);
-  for (int origin = first_page / kSpan * kSpan; origin < last_page; origin += kSpan)
-    span.run(std::max(first_page, origin), std::min(last_page, origin + kSpan), origin);
-
-  for (int query = 0; query < queries; query++) {
-    const Floats share = simd::splat(1.0f / scratch.weights.data()[query]);
-    float* out = task.out + static_cast<size_t>(query / task.heads) * task.out_stride + query % task.heads * head_dim;
-    const float* total = scratch.totals.data() + static_cast<size_t>(query) * head_dim;
-    for (int i = 0; i < head_dim; i += 16) simd::store(out + i, simd::mul(simd::load(total + i), share));
+  scratch.total.reserve(span_floats(queries, head_dim));
+  scratch.partial.reserve(span_floats(queries, head_dim));
+  const int spans = attention_spans(layer.layout(), task);
+  attend_span<Cache>(layer, task, 0, scratch, scratch.total.data());
+  for (int index = 1; index < spans; index++) {
+    attend_span<Cache>(layer, task, index, scratch, scratch.partial.data());
+    join_span(queries, head_dim, scratch.partial.data(), scratch.total.data());
   }
+  finish_attention(task, head_dim, scratch.total.data());
 }
 
+template void attend_span<SingleCache>(const KvLayer&, const AttentionTask&, int, AttentionScratch&, float*);
+template void attend_span<BfloatCache>(const KvLayer&, const AttentionTask&, int, AttentionScratch&, float*);
 template void attend<SingleCache>(const KvLayer&, const AttentionTask&, AttentionScratch&);
 template void attend<BfloatCache>(const KvLayer&, const AttentionTask&, AttentionScratch&);
 

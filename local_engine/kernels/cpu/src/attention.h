@@ -18,22 +18,40 @@ struct AttentionTask {
   int position;  // of the first row
   int window;    // positions that a row sees, itself included; 0 is all
   float soft_cap;  // 0 is none
+  const AttentionTask* next;  // whose pages are read from memory meanwhile, or null
 };
 
 // What one thread needs beside it.
 struct AttentionScratch {
   Buffer<float> scores;
-  Buffer<float> totals;   // weighted values so far, a query after the other
-  Buffer<float> partial;  // the same of one span
-  Buffer<float> weights;  // sums of weights
-  Buffer<float> largest;
+  Buffer<uint8_t> queries;  // as the cache stores numbers
+  Buffer<uint8_t> weights;  // likewise
+  Buffer<float> total;      // of all spans so far, and of one: see attend_span
+  Buffer<float> partial;
 };
 
 // Rows that are worth computing at once.
 int attention_rows(int heads);
 
-// Online softmax over spans of 16 pages that begin at multiples of 16 pages, whatever rows are computed together: masked
-// positions weigh exactly 0, so a row's result is the same in any company. Scores and sums are float32.
+// Spans of 16 pages that begin at multiples of 16 pages, of those that a task's rows see.
+int attention_spans(const KvLayout& layout, const AttentionTask& task);
+
+// Floats that hold what attend_span gives of so many queries.
+size_t span_floats(int queries, int head_dim);
+
+// One span, `index` of attention_spans: of each query its weighted values, the sum of the weights and the largest score,
+// to which weights are relative. Queries and weights are rounded to what the cache stores; scores and sums are float32.
+template <class Cache>
+void attend_span(const KvLayer& layer, const AttentionTask& task, int index, AttentionScratch& scratch, float* out);
+
+// Adds a span to those before it.
+void join_span(int queries, int head_dim, const float* span, float* total);
+
+// Writes to the task's `out` what all spans together give.
+void finish_attention(const AttentionTask& task, int head_dim, const float* total);
+
+// All of it. Masked positions weigh exactly 0, and spans do not depend on what rows are computed together, so a row's
+// result is the same in any company.
 template <class Cache>
 void attend(const KvLayer& layer, const AttentionTask& task, AttentionScratch& scratch);
 

@@ -105,9 +105,19 @@ class Session {
              int width);
   template <class Cache>
   void write_row(const Layer& layer, const KvLayer& cache, const Step& step, int row, int first_head, int last_head);
+  int most_queries() const;
+  void choose_spans(const Step& step);
+  AttentionTask attention_task(const Layer& layer, const Step& step, int item, const AttentionTask* next);
+  void quantise_attended(const AttentionTask& task);
   template <class Cache>
-  void attend_run(const Layer& layer, const KvLayer& cache, const Step& step, int row, int rows, int kv_head,
-                  AttentionScratch& scratch);
+  void attend_whole(const Layer& layer, const KvLayer& cache, const Step& step, int item, const AttentionTask* next,
+                    AttentionScratch& scratch);
+  template <class Cache>
+  void attend_runs(Team& team, const Layer& layer, const KvLayer& cache, const Step& step);
+  void coarse_logits(int first_tile, int last_tile, int count, float* largest, float* logits);
+  void refine_logits(int first_tile, int last_tile, int row, float floor, float* logits);
+  simd::Floats store_logits(int tile, const float* results, float* logits) const;
+  float* row_logits(float* logits, int row) const;
 
   const Decoder decoder_;
   const KvLayout layout_;
@@ -120,7 +130,11 @@ class Session {
     int rows;
   };
   std::vector<Run> runs_;  // rows of one sequence that attend together
-  Activations normed_, attended_, gated_, last_normed_;
+  int spans_ = 1;          // into which their attention is cut for the threads
+  Buffer<float> spanned_;  // what each gives, [runs][kv heads][spans]
+  Activations normed_, attended_, gated_;
+  Activations last_coarse_, last_fine_;  // the same rows
+  Buffer<float> largest_;                // logits of each row that each thread has seen: [threads][rows]
   Buffer<float> projected_;  // queries, keys and values; or what is added to the residual after a norm of its own
   Buffer<float> cosines_, sines_;
   Buffer<float> additions_;  // of adapters to gate and up

@@ -1,29 +1,51 @@
 // Keys and values of all layers, in blocks of positions.
 //
-// A block of one kv head is a row of pages of 16 positions, the last one partly used where the block's size is no multiple
-// of 16. A page holds keys [head_dim][16], so that a lane is a position, then values [16][head_dim].
+// A block of one kv head is a row of pages of 16 positions, the last one partly used where the block's size is no
+// multiple of 16. A page holds keys, so that a lane is a position, then values, so that a lane is a dimension. Where a
+// lane of 32 bits has room for two numbers, these are of neighbouring dimensions of a key, and of neighbouring positions
+// of values:
+//   keys [head_dim / pair][16][pair], values [16 / pair][head_dim][pair]
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
-#include "half.h"
 #include "simd.h"
 
 namespace kernels {
 
 constexpr int kPage = 16;
 
-// How one number of the cache is stored.
+// How numbers of the cache are stored, and what they are multiplied with.
 struct SingleCache {
   using Item = float;
-  static simd::Floats load(const float* p) { return simd::load(p); }
-  static float store(float x) { return x; }
+  using Lanes = simd::Floats;
+  static constexpr int kPair = 1;
+  static Lanes load(const float* p) { return simd::load(p); }
+  static Lanes first(Lanes x) { return x; }
+  static simd::Floats dot(simd::Floats sums, Lanes a, const float* b) { return simd::fma(a, simd::splat(*b), sums); }
+  // Returns what is stored.
+  static simd::Floats store(float* p, simd::Floats x) {
+    simd::store(p, x);
+    return x;
+  }
 };
 struct BfloatCache {
   using Item = uint16_t;
-  static simd::Floats load(const uint16_t* p) { return simd::load_bfloat(p); }
-  static uint16_t store(float x) { return to_bfloat(x); }
+  using Lanes = simd::Pairs;
+  static constexpr int kPair = 2;
+  static Lanes load(const uint16_t* p) { return simd::load_pairs(p); }
+  // The first of each pair, with 0 in place of the second.
+  static Lanes first(Lanes x) { return simd::first_of_pairs(x); }
+  static simd::Floats dot(simd::Floats sums, Lanes a, const uint16_t* b) {
+    uint32_t pair;
+    std::memcpy(&pair, b, sizeof pair);
+    return simd::dot_pairs(sums, a, pair);
+  }
+  static simd::Floats store(uint16_t* p, simd::Floats x) {
+    simd::store_bfloats(p, x);
+    return simd::load_bfloat(p);
+  }
 };
 
 struct KvLayout {
@@ -51,12 +73,18 @@ class KvLayer {
   // Writes the key and the value of one position: offset within the block.
   template <class Cache>
   void write(int32_t block, int offset, int kv_head, const float* key, const float* value) const {
+    constexpr int kPair = Cache::kPair;
     const int head_dim = layout_->head_dim;
+    const int at = offset % kPage;
     typename Cache::Item* keys = page<Cache>(block, kv_head, offset / kPage);
-    typename Cache::Item* values = keys + static_cast<size_t>(kPage) * head_dim + offset % kPage * head_dim;
-    for (int i = 0; i < head_dim; i++) {
-      keys[i * kPage + offset % kPage] = Cache::store(key[i]);
-      values[i] = Cache::store(value[i]);
+    typename Cache::Item* values = keys + static_cast<size_t>(kPage) * head_dim + at / kPair * kPair * head_dim;
+    for (int i = 0; i < head_dim; i += 16) {
+      typename Cache::Item items[16];
+      Cache::store(items, simd::load(key + i));
+      for (int j = 0; j < 16; j += kPair)
+        std::memcpy(keys + (i + j) * kPage + at * kPair, items + j, kPair * sizeof items[0]);
+      Cache::store(items, simd::load(value + i));
+      for (int j = 0; j < 16; j++) values[(i + j) * kPair + at % kPair] = items[j];
     }
   }
 

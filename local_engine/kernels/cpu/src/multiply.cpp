@@ -10,7 +10,8 @@ using simd::Floats;
 using simd::Ints;
 
 // How far ahead weights are asked for: they are read once, in order, from memory.
-constexpr size_t kPrefetchBytes = 3072;
+constexpr size_t kGroupsAhead = 12;
+constexpr size_t kBytesAhead = 4096;
 
 // How the eight sets of a group are read.
 struct FourBitNumbers {
@@ -69,6 +70,9 @@ struct EightBitNumbers {
   static Ints dot(Ints sums, const Bytes& set, int32_t x) { return simd::dot_wide(sums, set, x); }
 };
 
+// The n of 2^n.
+constexpr int power_of(int x) { return x <= 1 ? 0 : 1 + power_of(x / 2); }
+
 int32_t four_bytes(const int8_t* at) {
   int32_t result;
   std::memcpy(&result, at, sizeof result);
@@ -87,6 +91,7 @@ Ints dot_half(Ints sums, const Bytes* sets, const int8_t* bytes) {
 template <class Numbers, int32_t kFormat, bool kFine, int kRows>
 void quantised_rows(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, Floats start, float* out) {
   constexpr int kScales = scales_per_group(kFormat);
+  constexpr int kZeroBits = power_of(Numbers::kZero);
   const int groups = matrix.columns / kGroup;
   const int8_t* bytes = x.bytes.data() + static_cast<size_t>(row) * matrix.columns;
   const int8_t* low_bytes = kFine ? x.low_bytes.data() + static_cast<size_t>(row) * matrix.columns : bytes;
@@ -99,7 +104,8 @@ void quantised_rows(const Matrix& matrix, const uint8_t* tile, const Activations
   for (int group = 0; group < groups; group++, tile += group_bytes(kFormat)) {
     Bytes sets[8];
     Numbers::read(tile, sets);
-    for (size_t ahead = 0; ahead < group_bytes(kFormat); ahead += 64) simd::prefetch(tile + kPrefetchBytes + ahead);
+    const uint8_t* ahead = tile + kGroupsAhead * group_bytes(kFormat);
+    for (size_t at = 0; at < group_bytes(kFormat); at += 64) simd::prefetch(ahead + at);
     const auto* scale_at = reinterpret_cast<const uint16_t*>(tile + number_bytes(kFormat));
     Floats scale[kScales];
 #pragma GCC unroll 2
@@ -113,12 +119,12 @@ void quantised_rows(const Matrix& matrix, const uint8_t* tile, const Activations
       Ints even = simd::splat_int(0);
       Ints odd = simd::splat_int(0);
       if (kFine) {
-        even = simd::times_128(dot_half<Numbers>(even, sets, bytes + first));
-        odd = simd::times_128(dot_half<Numbers>(odd, sets + 4, bytes + first + 16));
+        even = simd::shift_left<7>(dot_half<Numbers>(even, sets, bytes + first));
+        odd = simd::shift_left<7>(dot_half<Numbers>(odd, sets + 4, bytes + first + 16));
       }
       if (!has_offsets(kFormat) && Numbers::kZero != 0) {
-        even = simd::add_ints(even, simd::splat_int(negated[2 * at] * Numbers::kZero));
-        odd = simd::add_ints(odd, simd::splat_int(negated[2 * at + 1] * Numbers::kZero));
+        even = simd::add_ints(even, simd::shift_left<kZeroBits>(simd::splat_int(negated[2 * at])));
+        odd = simd::add_ints(odd, simd::shift_left<kZeroBits>(simd::splat_int(negated[2 * at + 1])));
       }
       even = dot_half<Numbers>(even, sets, low_bytes + first);
       odd = dot_half<Numbers>(odd, sets + 4, low_bytes + first + 16);
@@ -166,8 +172,8 @@ void dense_rows(const Matrix& matrix, const uint8_t* tile, const Activations& x,
   for (; column + 1 < columns; column += 2, tile += 2 * Dense::kBytes) {
     const Floats first = Dense::read(tile);
     const Floats second = Dense::read(tile + Dense::kBytes);
-    simd::prefetch(tile + kPrefetchBytes);
-    simd::prefetch(tile + kPrefetchBytes + Dense::kBytes);
+    simd::prefetch(tile + kBytesAhead);
+    simd::prefetch(tile + kBytesAhead + Dense::kBytes);
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; m++) {
       const float* at = rows + static_cast<size_t>(m) * columns + column;

@@ -1,7 +1,10 @@
 // Sixteen lanes of one instruction set, chosen by the compiler's flags. Everything else is written over this layer.
 //
 // All operations are exact IEEE ones (multiply-add rounds once) and sums go over lanes in one stated order, so every
-// instruction set computes the same bits.
+// instruction set computes the same bits; but the smallest bfloats, below 2^-126, may count as 0.
+//
+// Pairs are two bfloats a lane. dot_pairs adds the products of the second ones, then those of the first ones, each
+// rounded once: what the bfloat instructions of x86 do (Intel's reference of VDPBF16PS; AMD Zen 4 the same, 2026-11).
 #pragma once
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)

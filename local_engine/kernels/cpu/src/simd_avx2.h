@@ -18,6 +18,7 @@ struct Ints {
 struct Bytes {
   __m256i low, high;
 };
+using Pairs = Bytes;
 
 constexpr int kTileRows = 4;
 constexpr int kQueries = 2;
@@ -104,9 +105,43 @@ inline Floats load_bfloat(const uint16_t* p) {
   return {widen(p), widen(p + 8)};
 }
 
+inline Pairs load_pairs(const uint16_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16))};
+}
+inline Pairs first_of_pairs(Pairs x) {
+  const __m256i mask = _mm256_set1_epi32(0xffff);
+  return {_mm256_and_si256(x.low, mask), _mm256_and_si256(x.high, mask)};
+}
+inline __m256 second_floats(__m256i x) { return _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(-65536))); }
+inline __m256 first_floats(__m256i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16)); }
+inline Floats dot_pairs(Floats sums, Pairs a, uint32_t b) {
+  const __m256i pair = _mm256_set1_epi32(static_cast<int32_t>(b));
+  const __m256 first = first_floats(pair);
+  const __m256 second = second_floats(pair);
+  sums.low = _mm256_fmadd_ps(second_floats(a.low), second, sums.low);
+  sums.high = _mm256_fmadd_ps(second_floats(a.high), second, sums.high);
+  return {_mm256_fmadd_ps(first_floats(a.low), first, sums.low), _mm256_fmadd_ps(first_floats(a.high), first, sums.high)};
+}
+inline __m256i bfloat_bits(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256 none = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+  return _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(none)), 16);
+}
+inline void store_bfloats(uint16_t* p, Floats x) {
+  const __m256i packed = _mm256_packus_epi32(bfloat_bits(x.low), bfloat_bits(x.high));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
+}
+
 inline Ints splat_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 inline Ints add_ints(Ints a, Ints b) { return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)}; }
-inline Ints times_128(Ints x) { return {_mm256_slli_epi32(x.low, 7), _mm256_slli_epi32(x.high, 7)}; }
+template <int bits>
+inline Ints shift_left(Ints x) {
+  return {_mm256_slli_epi32(x.low, bits), _mm256_slli_epi32(x.high, bits)};
+}
 inline Ints to_ints(Floats x) { return {_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high)}; }
 inline Floats to_floats(Ints x) { return {_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)}; }
 inline int32_t sum_ints(Ints x) {
@@ -185,5 +220,6 @@ inline Ints dot_wide(Ints sums, Bytes weights, int32_t x) {
 #endif
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch_later(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace simd

@@ -11,6 +11,7 @@ namespace simd {
 using Floats = __m512;
 using Ints = __m512i;
 using Bytes = __m512i;
+using Pairs = __m512i;
 
 // Rows that a tile computes at once, and queries that attention does: as many as registers hold.
 constexpr int kTileRows = 8;
@@ -70,9 +71,40 @@ inline Floats load_bfloat(const uint16_t* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
+inline Pairs load_pairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
+inline Pairs first_of_pairs(Pairs x) { return _mm512_and_si512(x, _mm512_set1_epi32(0xffff)); }
+#if defined(__AVX512BF16__)
+inline Floats dot_pairs(Floats sums, Pairs a, uint32_t b) {
+  const __m512i pair = _mm512_set1_epi32(static_cast<int32_t>(b));
+  return _mm512_dpbf16_ps(sums, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(pair));
+}
+inline void store_bfloats(uint16_t* p, Floats x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+}
+#else
+inline Floats second_floats(__m512i x) { return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(-65536))); }
+inline Floats first_floats(__m512i x) { return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)); }
+inline Floats dot_pairs(Floats sums, Pairs a, uint32_t b) {
+  const __m512i pair = _mm512_set1_epi32(static_cast<int32_t>(b));
+  sums = _mm512_fmadd_ps(second_floats(a), second_floats(pair), sums);
+  return _mm512_fmadd_ps(first_floats(a), first_floats(pair), sums);
+}
+inline void store_bfloats(uint16_t* p, Floats x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+  const __m512i chosen = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_srli_epi32(chosen, 16)));
+}
+#endif
+
 inline Ints splat_int(int32_t x) { return _mm512_set1_epi32(x); }
 inline Ints add_ints(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
-inline Ints times_128(Ints x) { return _mm512_slli_epi32(x, 7); }
+template <int bits>
+inline Ints shift_left(Ints x) {
+  return _mm512_slli_epi32(x, bits);
+}
 inline Ints to_ints(Floats x) { return _mm512_cvtps_epi32(x); }
 inline Floats to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
 inline int32_t sum_ints(Ints x) { return _mm512_reduce_add_epi32(x); }
@@ -108,6 +140,8 @@ inline Ints dot(Ints sums, Bytes weights, int32_t x) {
 constexpr int kWideZero = 128;
 inline Ints dot_wide(Ints sums, Bytes weights, int32_t x) { return dot(sums, weights, x); }
 
+// Into the first cache, or the second.
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch_later(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace simd

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "half.h"
+
 namespace simd {
 
 struct Floats {
@@ -16,6 +18,9 @@ struct Ints {
 };
 struct Bytes {
   uint8x16_t part[4];
+};
+struct Pairs {
+  uint32x4_t part[4];
 };
 
 constexpr int kTileRows = 4;
@@ -106,14 +111,38 @@ inline Floats load_bfloat(const uint16_t* p) {
   return each<Floats>([=](int i) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * i), 16)); });
 }
 
+inline Pairs load_pairs(const uint16_t* p) {
+  return each<Pairs>([=](int i) { return vreinterpretq_u32_u16(vld1q_u16(p + 8 * i)); });
+}
+inline Pairs first_of_pairs(const Pairs& x) {
+  return each<Pairs>([&](int i) { return vandq_u32(x.part[i], vdupq_n_u32(0xffffu)); });
+}
+inline float32x4_t second_floats(uint32x4_t x) {
+  return vreinterpretq_f32_u32(vandq_u32(x, vdupq_n_u32(0xffff0000u)));
+}
+inline float32x4_t first_floats(uint32x4_t x) { return vreinterpretq_f32_u32(vshlq_n_u32(x, 16)); }
+inline Floats dot_pairs(const Floats& sums, const Pairs& a, uint32_t b) {
+  const uint32x4_t pair = vdupq_n_u32(b);
+  return each<Floats>([&](int i) {
+    const float32x4_t sum = vfmaq_f32(sums.part[i], second_floats(a.part[i]), second_floats(pair));
+    return vfmaq_f32(sum, first_floats(a.part[i]), first_floats(pair));
+  });
+}
+inline void store_bfloats(uint16_t* p, const Floats& x) {
+  float lanes[16];
+  store(lanes, x);
+  for (int i = 0; i < 16; i++) p[i] = kernels::to_bfloat(lanes[i]);
+}
+
 inline Ints splat_int(int32_t x) {
   return each<Ints>([=](int) { return vdupq_n_s32(x); });
 }
 inline Ints add_ints(const Ints& a, const Ints& b) {
   return each<Ints>([&](int i) { return vaddq_s32(a.part[i], b.part[i]); });
 }
-inline Ints times_128(const Ints& x) {
-  return each<Ints>([&](int i) { return vshlq_n_s32(x.part[i], 7); });
+template <int bits>
+inline Ints shift_left(const Ints& x) {
+  return each<Ints>([&](int i) { return vshlq_n_s32(x.part[i], bits); });
 }
 inline Ints to_ints(const Floats& x) {
   return each<Ints>([&](int i) { return vcvtnq_s32_f32(x.part[i]); });
@@ -164,5 +193,6 @@ inline Ints dot_wide(const Ints& sums, const Bytes& weights, int32_t x) {
 }
 
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
+inline void prefetch_later(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 }  // namespace simd

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "half.h"
+
 namespace simd {
 
 struct Floats {
@@ -15,6 +17,9 @@ struct Ints {
 };
 struct Bytes {
   uint8_t lane[64];
+};
+struct Pairs {
+  uint32_t lane[16];
 };
 
 constexpr int kTileRows = 2;
@@ -132,14 +137,33 @@ inline Floats load_bfloat(const uint16_t* p) {
   });
 }
 
+inline Pairs load_pairs(const uint16_t* p) {
+  return each<Pairs>([=](int i) { return p[2 * i] | static_cast<uint32_t>(p[2 * i + 1]) << 16; });
+}
+inline Pairs first_of_pairs(const Pairs& x) {
+  return each<Pairs>([&](int i) { return x.lane[i] & 0xffffu; });
+}
+inline Floats dot_pairs(const Floats& sums, const Pairs& a, uint32_t b) {
+  const float first = kernels::float_of(b << 16);
+  const float second = kernels::float_of(b & 0xffff0000u);
+  return each<Floats>([&](int i) {
+    const float sum = std::fma(kernels::float_of(a.lane[i] & 0xffff0000u), second, sums.lane[i]);
+    return std::fma(kernels::float_of(a.lane[i] << 16), first, sum);
+  });
+}
+inline void store_bfloats(uint16_t* p, const Floats& x) {
+  for (int i = 0; i < 16; i++) p[i] = kernels::to_bfloat(x.lane[i]);
+}
+
 inline Ints splat_int(int32_t x) {
   return each<Ints>([=](int) { return x; });
 }
 inline Ints add_ints(const Ints& a, const Ints& b) {
   return each<Ints>([&](int i) { return a.lane[i] + b.lane[i]; });
 }
-inline Ints times_128(const Ints& x) {
-  return each<Ints>([&](int i) { return x.lane[i] * 128; });
+template <int bits>
+inline Ints shift_left(const Ints& x) {
+  return each<Ints>([&](int i) { return x.lane[i] * (1 << bits); });
 }
 // What is no number, or out of range, becomes 0.
 inline Ints to_ints(const Floats& x) {
@@ -197,5 +221,6 @@ constexpr int kWideZero = 128;
 inline Ints dot_wide(const Ints& sums, const Bytes& weights, int32_t x) { return dot(sums, weights, x); }
 
 inline void prefetch(const void*) {}
+inline void prefetch_later(const void*) {}
 
 }  // namespace simd

@@ -144,10 +144,22 @@ void test_attention() {
   std::vector<float> out(queries.size());
   const float cap = below(2) == 0 ? 0.0f : 5.0f;
   const AttentionTask task{queries.data(), out.data(), heads * head_dim, heads * head_dim, rows, heads, kv_head,
-                           blocks.data(), length - rows, window, cap};
+                           blocks.data(), length - rows, window, cap, nullptr};
   AttentionScratch scratch;
   attend<Cache>(layer, task, scratch);
   fold(out.data(), out.size());
+  // In spans, as threads share them, and with another task to look ahead to.
+  const std::vector<float> whole = out;
+  const size_t size = span_floats(rows * heads, head_dim);
+  std::vector<float> spans(size * attention_spans(layout, task));
+  AttentionTask ahead = task;
+  ahead.next = &task;
+  for (int index = 0; index < attention_spans(layout, task); index++)
+    attend_span<Cache>(layer, ahead, index, scratch, &spans[size * index]);
+  for (int index = 1; index < attention_spans(layout, task); index++)
+    join_span(rows * heads, head_dim, &spans[size * index], spans.data());
+  finish_attention(task, head_dim, spans.data());
+  require(out == whole, "attention in spans");
   const double slack = sizeof(typename Cache::Item) == 4 ? 1e-4 : 0.05;
   for (int query = 0; query < rows * heads; query++) {
     const int position = length - rows + query / heads;

@@ -146,6 +146,35 @@ def test_every_instruction_set_and_thread_count_gives_the_same_bits(quantised: P
         assert torch.equal(logits, found[0])
 
 
+def test_long_sequences_are_shared_by_many_threads_and_stay_the_same_bits(quantised: Path) -> None:
+    tokens = [(11 * index + 5) % 128 for index in range(900)]
+    found = []
+    for threads in (1, 3):
+        config = EngineConfig(kv_bytes=1 << 24, threads=threads)
+        executor = load_model(quantised, config).open_executor(config)
+        sequence, short = sequence_of(tokens), sequence_of(tokens, first_block=70)
+        hidden_of(executor, [Chunk(sequence, 0, 898)])
+        alone = hidden_of(executor, [Chunk(sequence, 898, 899)])  # its attention is cut into spans
+        beside = hidden_of(executor, [Chunk(short, 0, 40), Chunk(sequence, 898, 900)])
+        assert torch.equal(beside[40:41], alone)
+        found.append(beside)
+    assert torch.equal(found[0], found[1])
+
+
+def test_the_likeliest_logits_are_computed_finely(quantised: Path) -> None:
+    exact = EngineConfig(dtype="float32", kv_bytes=1 << 22)
+    reference = load_model(quantised, exact).open_executor(exact)
+    executor = load_model(quantised, EXACT).open_executor(EXACT)
+    assert isinstance(reference, TorchExecutor)
+    hidden = torch.randn(7, 128, generator=torch.Generator().manual_seed(4))
+    with torch.inference_mode():
+        expected, got = reference.logits(hidden), executor.logits(hidden)
+    errors = (got - expected).abs()
+    best_of_tile = expected.unflatten(-1, (-1, 16)).amax(-1).repeat_interleave(16, -1)
+    behind = expected.amax(-1, keepdim=True) - best_of_tile
+    assert errors[behind < 2.9].max() < errors[behind > 3.1].max() / 20
+
+
 @pytest.mark.parametrize("kind", [FileType.Q4_0, FileType.Q4_1, FileType.Q5_0, FileType.Q5_1, FileType.Q8_0])
 def test_quantised_weights_give_torchs_distribution(llama: Oracle, tmp_path: Path, kind: FileType) -> None:
     path = write_gguf(llama, tmp_path / "m.gguf", matrix_type=kind)
