@@ -1,7 +1,8 @@
 """Which tokens the next step computes. Owns the queue, the running set and their KV blocks; knows no tensors.
 
 Continuous batching: every step takes one token of each sequence that decodes, then fills the token budget with chunks
-of prompts, best rank first, then admits from the queue. A sequence is admitted when blocks for all its present tokens
+of prompts, best rank first, then admits from the queue. A prompt longer than a step leaves up to half of it to shorter
+ones behind it. A sequence is admitted when blocks for all its present tokens
 are free; when decoding finds no free block, the worst-ranked sequence gives up its blocks and is recomputed later.
 The best-ranked sequence therefore always advances: the pool holds at least one whole window.
 
@@ -16,7 +17,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from types import MappingProxyType
 from typing import Final
 
@@ -30,6 +31,8 @@ __all__ = ["MAX_PASSES", "PENDING", "Chunk", "Scheduler"]
 MAX_PASSES: Final = 8
 PENDING: Final = -1
 """In place of a token that only the device knows yet."""
+_LOOK_AHEAD: Final = 16
+"""So many that wait are asked what they need: behind so many long prompts a step has nothing left anyway."""
 _NO_DRAFTS: Final[Mapping[Sequence, tuple[int, ...]]] = MappingProxyType({})
 
 
@@ -81,9 +84,9 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.waiting: list[Sequence] = []
         self.copies: list[tuple[int, int]] = []
+        """Blocks to copy, (from, to), before the chunks of the last plan are computed."""
         self.begun: list[Sequence] = []
         """Those that run for the first time in the step that was planned last."""
-        """Blocks to copy, (from, to), before the chunks of the last plan are computed."""
         self.preemptions = 0
         self._num_needing_host = 0
         self._under_way: list[Chunk] = []
@@ -150,7 +153,7 @@ class Scheduler:
         budget = max(self.max_batch_tokens - planned, min(self.block_size, self.max_batch_tokens))
         for sequence in self.running:
             if not sequence.idle and sequence.num_uncomputed > 1 and budget > 0:
-                budget -= self._plan_prefill(plan, sequence, budget)
+                budget -= self._plan_prefill(plan, sequence, self._share(plan, sequence, budget))
         computing = {key for chunk in (*self._under_way, *plan.values()) for key in self._prefilled_keys(chunk)}
         expecting = 0
         for sequence in list(self.waiting):
@@ -164,8 +167,12 @@ class Scheduler:
             if not self._make_room(sequence, plan):
                 break  # nobody overtakes the head of the queue, or a long prompt would starve
             self._count_pass(sequence)
-            budget -= self._plan_prefill(plan, sequence, budget)
+            budget -= self._plan_prefill(plan, sequence, self._share(plan, sequence, budget))
             computing.update(self._prefilled_keys(plan[sequence]))
+        for chunk in list(plan.values()):
+            if budget > 0 and chunk.stop < chunk.sequence.length:  # what it left, nobody could take
+                planned = chunk.stop - chunk.start
+                budget -= self._plan_prefill(plan, chunk.sequence, planned + budget) - planned
         return list(plan.values())
 
     def advance(self, sequence: Sequence, stop: int) -> None:
@@ -256,6 +263,19 @@ class Scheduler:
             sequence.blocks += fresh
             plan[sequence] = Chunk(sequence, sequence.num_computed, stop, draft)
             budget -= len(draft)
+
+    def _share(self, plan: Mapping[Sequence, Chunk], sequence: Sequence, budget: int) -> int:
+        """What a prompt may take of the rest of a step: all, or, if it needs more than a whole step, half of it where
+        another needs less than one, so that nobody waits for the end of a long prompt."""
+        if sequence.num_uncomputed <= self.max_batch_tokens:
+            return budget
+        for other in (*self.running, *islice(self.waiting, _LOOK_AHEAD)):
+            if other is sequence or other.idle or other in plan:
+                continue
+            cached = 0 if other.blocks else len(self.allocator.lookup(self._reusable_keys(other))) * self.block_size
+            if other.num_uncomputed - cached <= self.max_batch_tokens:
+                return budget - budget // 2
+        return budget
 
     def _plan_prefill(self, plan: dict[Sequence, Chunk], sequence: Sequence, budget: int) -> int:
         start = sequence.num_computed

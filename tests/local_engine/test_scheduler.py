@@ -154,8 +154,8 @@ def test_equal_prompts_that_arrive_together_are_computed_once() -> None:
     computed = []
     while not all(sequence.num_generated for sequence in sequences):
         computed.append({chunk.sequence: chunk.stop - chunk.start for chunk in world.step()})
-    assert computed[0] == {sequences[0]: 12}
-    assert computed[1] == {sequences[0]: 10, other: 2}
+    assert computed[0] == {sequences[0]: 9, other: 3}
+    assert computed[1] == {sequences[0]: 11, other: 1}
     assert [sequence.cached_tokens for sequence in sequences] == [0, 20, 20, 20]
     assert all(step.get(sequence, 2) == 2 for step in computed for sequence in sequences[1:])
 
@@ -195,6 +195,38 @@ def test_a_preempted_sequence_returns_behind_its_own_blocks() -> None:
     assert resumed_at == 16
     assert background.cached_tokens == 0  # its own blocks are no hit
     world.run()
+
+
+def sizes_of(world: World) -> dict[Sequence, int]:
+    return {chunk.sequence: chunk.stop - chunk.start for chunk in world.step()}
+
+
+def test_a_prompt_longer_than_a_step_leaves_half_of_it_to_short_ones_behind_it() -> None:
+    world = World(blocks=80, budget=16, slots=8)
+    long = world.add(100, 5)
+    assert sizes_of(world) == {long: 16}
+    short, longer = world.add(5, 1), world.add(90, 5)
+    assert sizes_of(world) == {long: 8, short: 5, longer: 3}
+    middle = world.add(12, 1)
+    for _ in range(3):
+        assert sizes_of(world) == {long: 8, longer: 4, middle: 4}
+    assert world.finished == [short, middle]
+    assert sizes_of(world) == {long: 16}
+
+
+def test_what_a_long_prompt_would_leave_is_its_own_where_nobody_can_take_it() -> None:
+    world = World(blocks=80, budget=16, slots=1)
+    long, short = world.add(60, 5), world.add(5, 1)
+    assert sizes_of(world) == {long: 16}
+    assert world.scheduler.waiting == [short]
+
+
+def test_a_long_prompt_that_is_mostly_cached_counts_as_a_short_one() -> None:
+    world = World(blocks=80, budget=16, slots=8)
+    world.add(60, 1, token=1)
+    world.run()
+    long, again = world.add(100, 5), world.add(60, 1, token=1)
+    assert sizes_of(world) == {long: 12, again: 4}
 
 
 def test_without_the_prefix_cache_nothing_is_kept() -> None:
