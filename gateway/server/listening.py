@@ -11,6 +11,9 @@ from gateway.config.sections.server import Server
 __all__ = ["CannotListen", "address_of", "allow_many_sockets", "bind_all", "rebind"]
 
 
+_ENOUGH = 10_240
+
+
 class CannotListen(Exception):
     """The message says which address, and why."""
 
@@ -22,8 +25,9 @@ def allow_many_sockets() -> None:
         return
     import resource
 
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max(now, _ENOUGH) if most == resource.RLIM_INFINITY else most  # macOS says so, and refuses it
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def bind_all(section: Server, sockets: ExitStack, *, shared: bool = False) -> list[socket.socket]:
