@@ -45,8 +45,8 @@ class Load:
 
 LOADS = (
     Load("non-stream, 64 clients", "burst", "full", 64, 1.5),
-    Load("64-event burst stream, 64 clients", "burst", "stream", 64, 1.4),
-    Load("64 events 10 ms apart, 64 clients", "spaced", "stream", 64, 1.2),
+    Load("64-event burst stream, 64 clients", "burst", "stream", 64, 1.25),
+    Load("64 events 10 ms apart, 64 clients", "spaced", "stream", 64, 1.15),
     Load("64-event burst stream, 1 client", "burst", "stream", 1, 0),
 )
 
