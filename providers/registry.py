@@ -7,11 +7,12 @@ import difflib
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 
 from providers.base import Provider, ProviderSettings
 from providers.remote.vendors import VENDORS
 
-__all__ = ["ENTRY_POINT_GROUP", "UnknownProviderType", "build", "provider_types"]
+__all__ = ["ENTRY_POINT_GROUP", "UnknownProviderType", "build", "missing_extra", "provider_types"]
 
 ENTRY_POINT_GROUP = "llm_gateway.providers"
 
@@ -29,6 +30,8 @@ _BUILT_IN = dict.fromkeys(VENDORS, "providers.remote.openai_compatible:build") |
     "local": "providers.local.provider:LocalProvider",
 }
 
+_NEEDS = {"local": ("torch", "gguf", "tokenizers", "jinja2", "safetensors")}
+"""Types that need the extra of their own name, and what it brings."""
 
 _TEXT_FORMATS = ("reasoning_format", "tool_format")
 """Options that only the types of `providers.remote.vendors` have. (Local models have their own.)"""
@@ -51,7 +54,17 @@ def build(settings: ProviderSettings) -> Provider:
     for key in _TEXT_FORMATS:
         if settings.type in _BUILT_IN and settings.type not in VENDORS and settings.options.get(key) is not None:
             raise ValueError(f"providers.{settings.name}.{key}: only for servers of OpenAI's chat dialect")
+    if missing := missing_extra(settings.type):
+        raise ImportError(f"providers.{settings.name}: {missing}")
     return _factory(settings.type)(settings)
+
+
+def missing_extra(type_name: str) -> str | None:
+    """What has to be installed before a provider of this type can be built; None: nothing. Imports nothing."""
+    missing = [package for package in _NEEDS.get(type_name, ()) if find_spec(package) is None]
+    if not missing:
+        return None
+    return f"needs {', '.join(missing)}: pip install 'llm-protocol-gateway[{type_name}]'"
 
 
 def _factory(type_name: str) -> Factory:

@@ -2,9 +2,8 @@
 
 import argparse
 from ctypes.util import find_library
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.cli.configuration import load
 from gateway.cli.failure import CommandFailed
@@ -19,7 +18,13 @@ __all__ = ["EXAMPLE", "SUMMARY", "add_arguments", "run"]
 SUMMARY = "validate run.yaml and report what would run"
 EXAMPLE = "gateway check --config run.yaml"
 
-_LOCAL_NEEDS = ("torch", "gguf", "tokenizers", "jinja2", "safetensors")
+
+class _Problem(NamedTuple):
+    """`at` is where it stands, `line` of the file."""
+
+    line: int
+    at: str
+    why: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
-    problems: list[str] = []
+    problems: list[_Problem] = []
     print_table("Providers", ("name", "type", "state", "address"), _providers(config))
     print_table("Local models", ("name", "source", "state", "size", "load"), _local_models(config, problems))
     print_table("Models", ("name", "targets", "then, on failure"), _aliases(config, problems))
@@ -39,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         for line in _shares(config, problems):
             print(line)
     if problems:
-        raise CommandFailed("\n".join(f"{arguments.config}: {problem}" for problem in problems))
+        raise CommandFailed("\n".join(f"{arguments.config}:{line}: {at}: {why}" for line, at, why in sorted(problems)))
     print(f"{arguments.config} is valid")
     return 0
 
@@ -63,18 +68,17 @@ def _address(config: "Config", name: str) -> str:
     return str(getattr(entry, "base_url", None) or "the vendor's own")
 
 
-def _local_models(config: "Config", problems: list[str]) -> list[tuple[str, ...]]:
+def _local_models(config: "Config", problems: list[_Problem]) -> list[tuple[str, ...]]:
     from gateway.config.sections.local import LocalProvider
+    from providers.registry import missing_extra
 
     rows: list[tuple[str, ...]] = []
     for name, provider in config.providers.items():
         if isinstance(provider, LocalProvider):
-            missing = [package for package in _LOCAL_NEEDS if find_spec(package) is None]
-            if missing:
-                why = f"needs {', '.join(missing)}; install the gateway with its extra: llm-protocol-gateway[local]"
-                problems.append(f"providers.{name}: {why}")
+            if missing := missing_extra("local"):
+                problems.append(_Problem(config.line_of(("providers", name)), f"providers.{name}", missing))
                 continue
-            rows += _models_of(name, provider, problems)
+            rows += _models_of(config, name, problems)
     return rows
 
 
@@ -93,37 +97,37 @@ def _gpu_kernels(config: "Config") -> list[str]:
     return [f"GPU kernels: {gpu_kernels()}"]
 
 
-def _shares(config: "Config", problems: list[str]) -> list[str]:
+def _shares(config: "Config", problems: list[_Problem]) -> list[str]:
     """What each process would have of the models that several GPUs are to share, of those that are on this machine."""
     from gateway.config.sections.local import LocalProvider
+    from local_engine.errors import EngineError
+    from providers.local.model_source import cached
 
     lines: list[str] = []
     for provider_name, provider in config.providers.items():
-        if isinstance(provider, LocalProvider) and provider.tensor_parallel != 1:
-            for name, model in provider.models.items():
-                lines += _share(f"{provider_name}.models.{name}", provider, model.source or name, problems)
+        if not isinstance(provider, LocalProvider) or provider.tensor_parallel == 1:
+            continue
+        for name, model in provider.models.items():
+            path, place = cached(model.source or name), f"{provider_name}.models.{name}"
+            try:
+                lines += [f"{place}: {_share(path, provider)}"] if path is not None else []
+            except EngineError as error:
+                line = config.line_of(("providers", provider_name, "models", name))
+                problems.append(_Problem(line, f"providers.{place}", str(error)))
     return lines
 
 
-def _share(place: str, provider: "LocalProvider", source: str, problems: list[str]) -> list[str]:
+def _share(path: Path, provider: "LocalProvider") -> str:
+    """Raises EngineError."""
     from local_engine.config import EngineConfig
     from local_engine.device import pick_device
-    from local_engine.errors import EngineError
     from local_engine.loading.encoder import model_kind
     from local_engine.parallel.load import describe_shares
-    from providers.local.model_source import cached
 
-    path = cached(source)
-    if path is None:
-        return []
+    if model_kind(path) != "generation":
+        return "in one process, since it does not generate"
     engine = EngineConfig(device=pick_device(provider.device), tensor_parallel=provider.tensor_parallel)
-    try:
-        if model_kind(path) != "generation":
-            return [f"{place}: in one process, since it does not generate"]
-        return [f"{place}: {describe_shares(path, engine)}"]
-    except EngineError as error:
-        problems.append(f"providers.{place}: {error}")
-        return []
+    return describe_shares(path, engine)
 
 
 def _cpu_kernels() -> str:
@@ -136,11 +140,18 @@ def _cpu_kernels() -> str:
     return f"CPU kernels: {library.instruction_set}"
 
 
-def _models_of(provider_name: str, provider: "LocalProvider", problems: list[str]) -> list[tuple[str, ...]]:
+def _models_of(config: "Config", provider_name: str, problems: list[_Problem]) -> list[tuple[str, ...]]:
+    from gateway.config.sections.local import LocalProvider
     from providers.local.model_source import BuiltinModel, FetchError, cached, resolve
 
     rows: list[tuple[str, ...]] = []
+    provider = config.providers[provider_name]
+    assert isinstance(provider, LocalProvider)
     for name, model in provider.models.items():
+        line, at = (
+            config.line_of(("providers", provider_name, "models", name)),
+            f"providers.{provider_name}.models.{name}",
+        )
         source = model.source or name
         state, size = "to be fetched", ""
         try:
@@ -152,9 +163,9 @@ def _models_of(provider_name: str, provider: "LocalProvider", problems: list[str
                 state, size = "on this machine", render_bytes(_size_bytes(path))
         except FetchError as error:
             state = "not to be had"
-            problems.append(f"providers.{provider_name}.models.{name}: {error}")
+            problems.append(_Problem(line, at, str(error)))
         if model.chat_template is not None and not Path(model.chat_template).is_file():
-            problems.append(f"providers.{provider_name}.models.{name}.chat_template: no file {model.chat_template}")
+            problems.append(_Problem(line, f"{at}.chat_template", f"no file {model.chat_template}"))
         rows.append((name, source, state, size, model.load))
     return rows
 
@@ -164,14 +175,15 @@ def _size_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-def _aliases(config: "Config", problems: list[str]) -> list[tuple[str, ...]]:
+def _aliases(config: "Config", problems: list[_Problem]) -> list[tuple[str, ...]]:
     from gateway.routing.defaults import Defaults, DefaultsError
 
     for name, alias in config.models.items():
         try:
             Defaults(alias.defaults)
         except DefaultsError as error:
-            problems.append(f"models.{name}.{error}")
+            at, _, why = f"models.{name}.{error}".partition(": ")
+            problems.append(_Problem(config.line_of(("models", name, "defaults")), at, why))
     return [
         (
             name,

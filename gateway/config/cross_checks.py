@@ -125,7 +125,7 @@ def _providers(run: RunFile) -> Iterator[Finding]:
     for name, provider in run.providers.items():
         if isinstance(provider, LocalProvider):
             if not provider.models:
-                yield ("providers", name, "models"), "expected at least one model"
+                yield ("providers", name), "names no model, expected 'model' or 'models'"
             for model in provider.models:
                 if not model or any(char.isspace() for char in model):
                     yield ("providers", name, "models", model), "a model's name must not be empty or hold blanks"

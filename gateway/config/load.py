@@ -1,6 +1,6 @@
 """run.yaml -> `Config`. The only door: reads the file, and raises one ConfigError with everything that is wrong."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -45,6 +45,8 @@ class Config:
     """Where a value came from a `${...}`; it is printed as a mask."""
     prices: Mapping[str, PriceRow]
     """What `prices.file` holds: by `provider/model`, where `*` stands for any text."""
+    line_of: Callable[[Location], int]
+    """The line of a place in the file, or of the nearest thing around it."""
 
     def __repr__(self) -> str:
         return f"Config({str(self.path)!r})"
@@ -132,15 +134,17 @@ def parse_config(
         secrets=collect_secrets(run, resolved.substituted),
         substituted=frozenset(resolved.substituted),
         prices=prices,
+        line_of=resolved.line,
     )
 
 
 def _contradictions(run: RunFile, resolved: Resolved, faults: Sequence[Fault]) -> Iterator[Fault]:
     """What the cross-checks find, less what only follows from a fault that is told already."""
-    told = {step for fault in faults for step in (fault.location[:1], fault.location[:2])}
+    places = {fault.location for fault in faults}
+    told = {step for place in places for step in (place[:1], place[:2])}
     names = {section: _names(resolved.value, section) for section in ("providers", "models")}
     for at, message in cross_check(run, provider_names=names["providers"], alias_names=names["models"]):
-        if at == ("server", "host") and not told.isdisjoint({("auth",), at}):
+        if at in places or (at == ("server", "host") and not told.isdisjoint({("auth",), at})):
             continue
         written = _as_written(at, resolved.value)
         hidden = _inside(written, resolved.substituted)

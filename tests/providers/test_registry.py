@@ -46,6 +46,13 @@ def test_building_a_vendor_gives_its_provider_without_opening_anything() -> None
     assert provider.name == "cloud"
 
 
+def test_a_type_whose_extra_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("torch", "gguf"):
+        monkeypatch.setitem(sys.modules, package, None)  # which makes an import of it fail
+    with pytest.raises(ImportError, match=r"^providers\.mine: needs torch, gguf: pip install '.*\[local\]'$"):
+        build(ProviderSettings(name="mine", type="local"))
+
+
 def test_an_unknown_type_names_the_nearest_ones() -> None:
     with pytest.raises(UnknownProviderType, match="unknown provider type 'openia'; did you mean openai"):
         build(ProviderSettings(name="x", type="openia"))

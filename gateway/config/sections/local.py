@@ -145,7 +145,5 @@ class LocalProvider(Section):
             return data
         if "model" in data and "models" in data:
             raise ValueError("'model' and 'models' are both given, expected one of them")
-        if "model" not in data and "models" not in data:
-            raise ValueError("names no model, expected 'model' or 'models'")
         model = data.get("model")
         return {**data, "model": None, "models": {model: {}}} if isinstance(model, str) and model else data

@@ -57,18 +57,18 @@ def test_a_model_or_a_default_that_cannot_work_fails_the_check(
     write_config: WriteConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_config(
-        "version: 1\nproviders: {local: {models: {a: {source: ./none.gguf}, "
+        "version: 1\nproviders: {local: {models: {a: {source: ./none.gguf},\n"
         "smollm2-135m-instruct: {chat_template: none.jinja}}}}\n"
         "models: {x: {targets: [local/a], defaults: {max_tokenz: 1}}}\n"
     )
     assert main(["check"]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
-    assert lines[0].startswith("gateway: run.yaml: providers.local.models.a: source ")
+    assert lines[0].startswith("gateway: run.yaml:2: providers.local.models.a: source ")
     assert lines[1].startswith(
-        "gateway: run.yaml: providers.local.models.smollm2-135m-instruct.chat_template: no file "
+        "gateway: run.yaml:3: providers.local.models.smollm2-135m-instruct.chat_template: no file "
     )
-    assert lines[2].startswith("gateway: run.yaml: models.x.defaults.max_tokenz: ")
+    assert lines[2].startswith("gateway: run.yaml:4: models.x.defaults.max_tokenz: ")
 
 
 def test_what_each_process_has_of_a_shared_model_is_told(
@@ -85,6 +85,6 @@ def test_what_each_process_has_of_a_shared_model_is_told(
     write_config(f"version: 1\nproviders: {{local: {{{local % 3}}}}}\n")
     assert main(["check"]) == 1
     assert capsys.readouterr().err.splitlines() == [
-        "gateway: run.yaml: providers.local.models.tiny: model: tensor_parallel: 3 processes cannot share it: "
+        "gateway: run.yaml:2: providers.local.models.tiny: model: tensor_parallel: 3 processes cannot share it: "
         "4 query heads do not divide by 3"
     ]

@@ -98,7 +98,8 @@ def test_a_provider_without_a_default_address_needs_one() -> None:
     [
         ("{}", "names no model, expected 'model' or 'models'"),
         ("{model: a, models: {b: {}}}", "'model' and 'models' are both given"),
-        ("{models: {}}", "providers.local.models: expected at least one model"),
+        ("{modell: x}", "providers.local.modell: unknown key 'modell', did you mean 'model'?"),
+        ("{models: {}}", "providers.local: names no model, expected 'model' or 'models'"),
         ("{models: {'a b': {}}}", "a model's name must not be empty or hold blanks"),
     ],
 )

@@ -156,6 +156,12 @@ def test_an_empty_key_is_an_error_when_the_provider_is_on() -> None:
     assert "providers.openai.api_key: the key is empty" in fault(BASE + "  openai: {api_key: '${KEY:-}'}")
 
 
+def test_a_key_whose_variable_is_not_set_is_not_called_empty_as_well() -> None:
+    assert faults(BASE + "  openai: {api_key: '${NO_KEY}'}") == [
+        "run.yaml:4: providers.openai.api_key: the environment variable 'NO_KEY' is not set"
+    ]
+
+
 def test_all_faults_are_told_at_once_in_the_order_of_the_lines() -> None:
     lines = faults(
         """\

@@ -10,8 +10,6 @@ def test_the_whole_format_is_known_and_nothing_of_it_is_refused() -> None:
     why = "cannot be read: No such file or directory"
     assert lines == [
         f"run.yaml:17: providers.claude.api_key: the file '/nowhere/anthropic' {why}",
-        "run.yaml:17: providers.claude.api_key: the key is empty; leave it out if none is needed, or switch the "
-        "provider off with 'enabled: auto'",
         f"run.yaml:72: prices.file: prices.yaml: {why}",
     ]
 
