@@ -21,10 +21,8 @@ from local_engine.kernels.triton.sample_tokens import sample_tokens
 from local_engine.kernels.triton.sampling_rules import SamplingTensors
 from local_engine.kernels.triton.scaled_matmul import scaled_matmul, scaled_matmul_twin
 from local_engine.kernels.triton.selected_logits import selected_logits, selected_logits_twin
-from local_engine.kernels.triton.sparse_experts import StackedExperts, sparse_experts
-from local_engine.layers.experts import Expert, SparseExperts
+from local_engine.kernels.triton.sparse_experts import StackedExperts, sparse_experts, sparse_experts_twin
 from local_engine.layers.kv_cache import LayerCache, new_layer_cache
-from local_engine.layers.linear import DenseLinear
 from local_engine.layers.lora import LowRank, low_rank_product
 from local_engine.layers.rope import rope_tables
 from local_engine.loading.repacked.rounded import rounded_fp8_matrix, rounded_matrix
@@ -230,21 +228,14 @@ def _sampler(name: str, logits: Tensor, rules: SamplingTensors, *, drawn: bool) 
 def _experts(s: Sizes, given: Inputs) -> Case:
     gate_up = given.numbers(s.experts, 2 * s.expert_width, s.hidden, scale=s.hidden**-0.5)
     down = given.numbers(s.experts, s.hidden, s.expert_width, scale=s.expert_width**-0.5)
-    router = given.numbers(s.experts, s.hidden, scale=s.hidden**-0.5)
     x = given.numbers(s.sequences, s.hidden)
     stacked = StackedExperts(gate_up, down)
-    logits = x @ router.T
-    reference = SparseExperts(
-        DenseLinear(router),
-        [Expert(DenseLinear(gate), DenseLinear(back)) for gate, back in zip(gate_up, down, strict=True)],
-        lambda gate, up: torch.nn.functional.silu(gate) * up,
-        per_token=s.per_token,
-        normalised=True,
-    )
+    # Of 32 bits: equal ones are chosen from in any order.
+    logits = given.numbers(s.sequences, s.experts).float() + given.numbers(s.sequences, s.experts).float() / 1024
     return Case(
         "sparse_experts",
         lambda _: sparse_experts(x, logits, stacked, per_token=s.per_token, normalised=True),
-        lambda: reference(x),
+        lambda: sparse_experts_twin(x, logits, stacked, per_token=s.per_token, normalised=True),
         0.05,
     )
 

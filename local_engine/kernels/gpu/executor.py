@@ -13,20 +13,25 @@ from local_engine.batch import adapter_rows
 from local_engine.config import EngineConfig
 from local_engine.errors import GenerationFailed
 from local_engine.executor import StepRows
-from local_engine.generation import GenerationRequest, TokenOutput
+from local_engine.generation import TokenOutput
 from local_engine.gpu_memory import kv_pool_bytes
 from local_engine.kernels.dispatch import DeviceFacts
 from local_engine.kernels.gpu.decoder import FusedDecoder, StepTensors
 from local_engine.kernels.gpu.graphs import DecodeGraphs, ladder
 from local_engine.kernels.gpu.splits import SplitChoice
 from local_engine.kernels.gpu.step_rows import HostStep, host_step, step_tensors, table_width
-from local_engine.kernels.gpu.step_sampler import DrawnRows, KernelSampler, ReferenceSampler, StepSampler
+from local_engine.kernels.gpu.step_sampler import (
+    DrawnRows,
+    KernelSampler,
+    ReferenceSampler,
+    StepSampler,
+    compile_sampler,
+)
 from local_engine.kernels.gpu.warm_up import step_bytes
 from local_engine.kernels.tuning import Tuning
 from local_engine.kv_pool import KvPool
 from local_engine.layers.lora import LoraSites
 from local_engine.sampler import SamplerRow
-from local_engine.sampling import SamplingParams
 from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 from local_engine.transfers import to_device
@@ -75,8 +80,8 @@ class GpuExecutor:
         self.num_blocks = self._pool.num_blocks
         folder = config.cache_folder
         tuning = Tuning(None if folder is None else Path(folder) / "gpu-tuning.json", facts.tuning_key)
-        if self._device.type == "cuda":
-            self._compile_sampler()
+        if self._device.type == "cuda" and model.kernels.fused_sampler:
+            compile_sampler(model.config.vocab_size, self._device)
         self._splits = SplitChoice(model, self._pool.caches[0], config, facts=facts, tuning=tuning)
         self._graphs: DecodeGraphs | None = None
         if config.recorded_steps and not config.deterministic:
@@ -151,14 +156,6 @@ class GpuExecutor:
 
     def _forward(self, tensors: StepTensors) -> tuple[Tensor, Tensor]:
         return self._model.forward(tensors, self._pool.caches, block_size=self._block_size)
-
-    @torch.inference_mode()
-    def _compile_sampler(self) -> None:
-        """Draws a row of each kind, so that no request waits until the kernels are compiled."""
-        hidden = torch.zeros(1, self._model.config.hidden_size, dtype=self._model.embedding.dtype, device=self._device)
-        for params in (SamplingParams(temperature=0.0), SamplingParams(top_k=5, top_p=0.9, presence_penalty=0.1)):
-            sequence = Sequence(GenerationRequest("", (0,), params), 0, 0, frozenset(), 1)
-            self.sample(self._model.logits(hidden), [SamplerRow(sequence)])
 
     def _record(self, config: EngineConfig, recording: Callable[[int, int], None] | None) -> DecodeGraphs:
         window = min(self._model.config.max_context, self.num_blocks * self._block_size)

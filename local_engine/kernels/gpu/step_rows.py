@@ -51,10 +51,10 @@ class HostStep:
 
     def padded(self, num_rows: int) -> "HostStep":
         """A step that only decodes, with rows that belong to nobody: they attend to nothing and write nowhere."""
-        missing = num_rows - len(self.token_ids)
+        missing, width = num_rows - len(self.token_ids), self.block_tables.shape[1]
 
         def longer(array: _Wide, value: int) -> _Wide:
-            return np.pad(array, (0, missing), constant_values=value)
+            return np.concatenate((array, np.full(missing, value, dtype=array.dtype)))
 
         return HostStep(
             chunks=self.chunks,
@@ -62,8 +62,8 @@ class HostStep:
             token_ids=longer(self.token_ids, 0),
             positions=longer(self.positions, 0),
             slots=longer(self.slots, -1),
-            block_tables=np.pad(self.block_tables, ((0, missing), (0, 0))),
-            lengths=np.pad(self.lengths, (0, missing)),
+            block_tables=np.concatenate((self.block_tables, np.zeros((missing, width), dtype=np.int32))),
+            lengths=np.concatenate((self.lengths, np.zeros(missing, dtype=np.int32))),
             num_decodes=num_rows,
             query_starts=self.query_starts,
             max_queries=0,

@@ -11,16 +11,17 @@ import torch
 from torch import Tensor
 
 from local_engine.errors import GenerationFailed
-from local_engine.generation import TokenOutput
+from local_engine.generation import GenerationRequest, TokenOutput
 from local_engine.kernels.gpu.sampling import runs_on_device, sampling_tensors
 from local_engine.kernels.triton.draw_tokens import RowState
 from local_engine.kernels.triton.sample_tokens import SampledTokens, sample_tokens
 from local_engine.kernels.triton.sampling_rules import begin_history, new_histories
 from local_engine.sampler import SamplerRow, failure_of, sample
+from local_engine.sampling import SamplingParams
 from local_engine.sequence import Sequence
 from local_engine.transfers import Fetched, to_device
 
-__all__ = ["DrawnRows", "KernelSampler", "ReferenceSampler", "StepSampler"]
+__all__ = ["DrawnRows", "KernelSampler", "ReferenceSampler", "StepSampler", "compile_sampler"]
 
 Outcome = TokenOutput | GenerationFailed
 
@@ -156,3 +157,12 @@ class KernelSampler:
         tokens = np.array(sequence.tokens, dtype=np.int64)
         prompt, answer = tokens[: sequence.num_prompt], tokens[sequence.num_prompt :]
         begin_history(self._histories, slot, to_device(prompt, self._device), to_device(answer, self._device))
+
+
+@torch.inference_mode()
+def compile_sampler(vocab_size: int, device: torch.device) -> None:
+    """Draws a row of each kind, so that no request waits until the kernels are compiled."""
+    sampler = KernelSampler(vocab_size, slots=1, device=device)
+    for params in (SamplingParams(temperature=0.0), SamplingParams(top_k=5, top_p=0.9, presence_penalty=0.1)):
+        sequence = Sequence(GenerationRequest("", (0,), params), 0, 0, frozenset(), 1)
+        sampler.draw(torch.zeros(1, vocab_size, device=device), [SamplerRow(sequence)]).fetch()

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from local_engine.generation import GenerationRequest, TokenOutput
-from local_engine.kernels.gpu.step_sampler import KernelSampler
+from local_engine.kernels.gpu.step_sampler import KernelSampler, compile_sampler
 from local_engine.sampler import SamplerRow, sample
 from local_engine.sampling import SamplingParams
 from local_engine.sequence import Sequence
@@ -49,3 +50,8 @@ def test_rows_of_rare_rules_are_drawn_by_the_reference() -> None:
     logits = torch.randn(1, VOCAB_SIZE, generator=torch.Generator().manual_seed(1))
     row = SamplerRow(sequence(5, SamplingParams(typical_p=0.5, logprobs=2)))
     assert sampler.draw(logits.clone(), [row]).fetch() == sample(logits, [row])
+
+
+@pytest.mark.parametrize("vocab_size", [1, VOCAB_SIZE, 5000])
+def test_kernels_are_compiled_by_rows_that_any_vocabulary_can_draw(vocab_size: int) -> None:
+    compile_sampler(vocab_size, torch.device("cpu"))
