@@ -13,6 +13,7 @@ __all__ = ["ModelCards", "RunningModels", "Tags"]
 
 _ARCHITECTURE = "gateway"
 _CAPABILITIES = ["completion", "tools"]
+_VISION, _IMAGE = "vision", "image"
 _FOR_EVER = "2318-12-31T00:00:00Z"
 
 
@@ -76,9 +77,15 @@ def _card(model: ListedModel) -> dict[str, Any]:
         "template": "{{ .Prompt }}",
         "details": _details(model),
         "model_info": info,
-        "capabilities": _CAPABILITIES,
+        "capabilities": _capabilities(model),
         "modified_at": timestamp(model.created),
     }
+
+
+def _capabilities(model: ListedModel) -> list[str]:
+    inputs = model.gateway.get("input")
+    reads_images = isinstance(inputs, list) and _IMAGE in inputs
+    return [*_CAPABILITIES, _VISION] if reads_images else _CAPABILITIES
 
 
 def _details(model: ListedModel) -> dict[str, Any]:

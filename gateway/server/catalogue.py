@@ -113,9 +113,11 @@ def _obstacle(targets: Iterable[Target]) -> str | None:
 
 
 def _alias_row(alias: str, targets: Sequence[Target], lists: Lists, started_at: int) -> ListedModel:
-    """An alias has the window of its first target."""
+    """An alias has the window of its first target, and its kinds of input."""
     listed = (lists.get(targets[0].provider.name) or {}).get(targets[0].model) if targets else None
-    entry = ModelEntry(id=alias, context=None if listed is None else listed.context)
+    entry = ModelEntry(id=alias)
+    if listed is not None:
+        entry = ModelEntry(id=alias, context=listed.context, inputs=listed.inputs)
     return _row(entry, alias, "gateway", started_at, targets)
 
 
@@ -127,5 +129,5 @@ def _row(entry: ModelEntry, public: str, owner: str, created: int, targets: Sequ
         created=entry.created if entry.created is not None else created,
         owned_by=entry.owned_by or owner,
         context=context,
-        gateway=extension_of(targets, context),
+        gateway=extension_of(targets, context, entry.inputs),
     )

@@ -10,20 +10,25 @@ from providers.models.facts import facts_of
 __all__ = ["extension_of"]
 
 
-def extension_of(targets: Sequence[Target], context: int | None) -> Mapping[str, object]:
-    """Of a name that stands for these targets; the facts are those of the first one's model, with this window."""
+def extension_of(
+    targets: Sequence[Target], context: int | None, inputs: Sequence[str] | None = None
+) -> Mapping[str, object]:
+    """Of a name that stands for these targets; the facts are those of the first one's model, with this window, and
+    these kinds of input where its provider tells them."""
     if not targets:
         return {}
     found: dict[str, object] = {"targets": [target.label for target in targets]}
     if context is not None:
         found["context_window"] = context
+    if inputs is not None:
+        found["input"] = ["text", *inputs]
     facts = facts_of(targets[0].model)
     if facts is None:
         return found
     known = {
         "family": facts.family,
         "max_output_tokens": facts.max_output,
-        "input": None if facts.inputs is None else ["text", *facts.inputs],
+        "input": None if inputs is not None or facts.inputs is None else ["text", *facts.inputs],
         "tools": facts.tools,
         "reasoning": facts.reasoning,
         "sampling": None if facts.sampling is None else list(facts.sampling),

@@ -161,7 +161,13 @@ class LocalProvider:
 
     async def models(self) -> Sequence[ModelEntry]:
         return [
-            ModelEntry(id=entry, created=self._created, owned_by=self._name, context=self._context(name))
+            ModelEntry(
+                id=entry,
+                created=self._created,
+                owned_by=self._name,
+                context=self._context(name),
+                inputs=self._inputs(name),
+            )
             for name in self._models
             for entry in (name, *(f"{name}:{adapter}" for adapter in self._adapters(name)))
         ]
@@ -253,6 +259,13 @@ class LocalProvider:
         if isinstance(loaded, LocalEncoder):
             return loaded.engine.info.max_tokens
         return None if loaded is None else loaded.engine.max_context
+
+    def _inputs(self, model: str) -> tuple[str, ...] | None:
+        """Known once its files are read."""
+        loaded = self._loads.loaded(model)
+        if not isinstance(loaded, LocalModel):
+            return None
+        return () if loaded.images is None else ("image",)
 
     def _adapters(self, model: str) -> Sequence[str]:
         """Those that are loaded; those of run.yaml while the model is not."""

@@ -181,3 +181,15 @@ async def test_a_text_model_refuses_images_by_their_place(served: Served) -> Non
     status, answer = await served.post("/v1/chat/completions", chat(uri(DATA), model="local/text"))
     assert status == 400
     assert answer["error"]["param"] == "messages[0]" or answer["error"]["param"].startswith("messages[0].")
+
+
+async def test_lists_of_models_say_which_ones_read_images(served: Served) -> None:
+    await served.post("/v1/chat/completions", chat(uri(DATA)))
+    await served.post("/v1/chat/completions", {**chat(uri(DATA), model="local/text"), "messages": []})
+    async with served.session.get(f"{served.url}/v1/models") as answer:
+        rows = {row["id"]: row["gateway"] for row in (await answer.json())["data"]}
+    assert rows["local/vlm"]["input"] == ["text", "image"]
+    assert rows["local/text"]["input"] == ["text"]
+    for model, reads in (("local/vlm", True), ("local/text", False)):
+        _, card = await served.post("/api/show", {"model": model})
+        assert ("vision" in card["capabilities"]) is reads
