@@ -251,6 +251,8 @@ def _path_of(request: Request, index: int, spell: Spelling) -> str:
 def _refused(parts: tuple[Part, ...], capabilities: Capabilities) -> Part | None:
     """The first part, also inside of a tool's result, of a kind that is not taken."""
     for part in parts:
+        if type(part) is Opaque and part.type in capabilities.foreign_parts:
+            continue
         if type(part) not in capabilities.parts:
             return part
         if type(part) is Opaque and part.origin not in capabilities.forwards:

@@ -130,6 +130,11 @@ class ChatTemplate:
         """Whether the template names the role, rather than writing out whatever role it is given."""
         return role in self._constants
 
+    @cached_property
+    def part_kinds(self) -> frozenset[str]:
+        """Among other words, the kinds of parts that the template has a place for and does not pass over."""
+        return frozenset() if self.content_form == "text" else self._constants
+
     def mentions(self, text: str) -> bool:
         """Whether the template writes this text, or looks for it."""
         return any(text in constant for constant in self._constants) or any(

@@ -99,9 +99,9 @@ def _lacks(model: LocalModel) -> frozenset[str]:
 
 
 @lru_cache
-def _capabilities(lacks: frozenset[str], reads_images: bool) -> Capabilities:
+def _capabilities(lacks: frozenset[str], reads_images: bool, kinds: frozenset[str] = frozenset()) -> Capabilities:
     parts = _PARTS | {Image} if reads_images else _PARTS
-    return with_fields(_CAPABILITIES, fields=_FIELDS - lacks, parts=parts)
+    return with_fields(_CAPABILITIES, fields=_FIELDS - lacks, parts=parts, foreign_parts=kinds)
 
 
 ModelLoader = Callable[[str, LocalModelSettings, LocalSettings, LoadProgress], AnyModel]
@@ -153,7 +153,8 @@ class LocalProvider:
             return _NO_GENERATION
         if loaded is None:
             return _capabilities(self._refused, True)
-        return _capabilities(self._refused | _lacks(loaded), loaded.images is not None)
+        kinds = frozenset[str]() if loaded.template is None else loaded.template.part_kinds
+        return _capabilities(self._refused | _lacks(loaded), loaded.images is not None, kinds)
 
     def readiness(self, model: str) -> Readiness:
         self._check_known(model)

@@ -20,6 +20,7 @@ from providers.local.custom_tools import as_function
 from providers.local.tools_as_text import HERMES, ToolsAsText
 from providers.local.turns import (
     INSTRUCTIONS,
+    Foreign,
     Picture,
     Turn,
     joined,
@@ -226,14 +227,22 @@ def _dict(turn: Turn, template: ChatTemplate) -> dict[str, Any]:
     return fields
 
 
-def _content(turn: Turn, template: ChatTemplate) -> str | list[dict[str, str]]:
+def _content(turn: Turn, template: ChatTemplate) -> str | list[Mapping[str, Any]]:
     """One text; or parts, for a template that walks over them and can't take a text, or where there are several."""
     form = template.content_form
     if turn.pictures and form == "text":
         where = f"messages[{turn.index}]"
         raise UnsupportedParameter(f"{where}: the model's chat template shows no images", param=where)
-    if turn.pictures or (turn.parts and (form == "parts" or (form == "either" and len(turn.parts) > 1))):
-        return [
-            {"type": "image"} if isinstance(part, Picture) else {"type": "text", "text": part} for part in turn.parts
-        ]
+    if turn.others or (turn.parts and (form == "parts" or (form == "either" and len(turn.parts) > 1))):
+        return [_item(part) for part in turn.parts]
     return turn.text
+
+
+def _item(part: str | Picture | Foreign) -> Mapping[str, Any]:
+    match part:
+        case str():
+            return {"type": "text", "text": part}
+        case Foreign():
+            return part.fields
+        case Picture():
+            return {"type": "image"}

@@ -34,6 +34,7 @@ from providers.local.chat_template import ChatTemplate
 __all__ = [
     "INSTRUCTIONS",
     "Content",
+    "Foreign",
     "Picture",
     "Turn",
     "joined",
@@ -55,7 +56,14 @@ class Picture:
     """An image in a turn. Which one it is, its place among all tells."""
 
 
-Content = tuple[str | Picture, ...]
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A part of a kind that the template knows and we do not, as the client's JSON has it."""
+
+    fields: Mapping[str, Any]
+
+
+Content = tuple[str | Picture | Foreign, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,11 @@ class Turn:
     @property
     def pictures(self) -> tuple[Picture, ...]:
         return tuple([part for part in self.parts if isinstance(part, Picture)])
+
+    @property
+    def others(self) -> tuple[Picture | Foreign, ...]:
+        """What is no text."""
+        return tuple([part for part in self.parts if not isinstance(part, str)])
 
 
 def read_turns(messages: Sequence[Message], template: ChatTemplate, *, reads_images: bool) -> list[Turn]:
@@ -141,6 +154,8 @@ class _MessageReader:
         """Nothing of an empty text."""
         if self._reads_images and isinstance(part, Image):
             return (Picture(),)
+        if isinstance(part, Opaque) and part.type in self._template.part_kinds:
+            return (Foreign(json.loads(part.raw)),)
         text = _text(part, where)
         return (text,) if text else ()
 
@@ -197,12 +212,22 @@ def quoted_turn(turn: Turn, quote: Callable[[str], str]) -> Turn:
     return replace(
         turn,
         role=quote(turn.role),
-        parts=tuple([quote(part) if isinstance(part, str) else part for part in turn.parts]),
+        parts=tuple([_quoted_part(part, quote) for part in turn.parts]),
         name=None if turn.name is None else quote(turn.name),
         reasoning=quote(turn.reasoning),
         calls=tuple(quoted_value(call, quote) for call in turn.calls),
         call_id=None if turn.call_id is None else quote(turn.call_id),
     )
+
+
+def _quoted_part(part: str | Picture | Foreign, quote: Callable[[str], str]) -> str | Picture | Foreign:
+    match part:
+        case str():
+            return quote(part)
+        case Foreign():
+            return Foreign(quoted_value(part.fields, quote))
+        case Picture():
+            return part
 
 
 def quoted_value(value: Any, quote: Callable[[str], str]) -> Any:
@@ -219,8 +244,8 @@ def quoted_value(value: Any, quote: Callable[[str], str]) -> Any:
 
 
 def with_text(turn: Turn, text: str) -> Turn:
-    """With this in place of its texts, behind its images."""
-    return replace(turn, parts=(*turn.pictures, text))
+    """With this in place of its texts, behind what is no text."""
+    return replace(turn, parts=(*turn.others, text))
 
 
 def joined(turns: Sequence[Turn], role: str) -> Turn:
@@ -237,7 +262,7 @@ def joined(turns: Sequence[Turn], role: str) -> Turn:
 
 def run_together(turns: Sequence[Turn]) -> Content:
     """What the turns say, in order: a blank line between two texts of different turns, nothing between two of one."""
-    parts: list[str | Picture] = []
+    parts: list[str | Picture | Foreign] = []
     for turn in turns:
         said = [part for part in turn.parts if part]
         for place, part in enumerate(said):

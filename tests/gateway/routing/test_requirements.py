@@ -1,5 +1,7 @@
 """Law 8: a field that a target lacks is refused by the client's name, or dropped and listed; never in silence."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from msgspec.structs import fields as struct_fields
@@ -229,6 +231,17 @@ def test_a_part_of_another_dialect_is_refused_at_its_place_in_the_body_or_droppe
     assert found.request.message_paths == ("in[0]", "in[5]")
     own = Capabilities(fields=EXPRESSIBLE_FIELDS, forwards=frozenset({"responses"}), parts=frozenset((Text, Opaque)))
     assert fitted(asked, own).request == asked
+
+
+def test_a_part_of_a_kind_that_the_models_template_knows_passes_as_it_came() -> None:
+    asked = request(messages=(Message(role="user", parts=(Text(text="a"), FOREIGN)),))
+    knows = Capabilities(
+        fields=EXPRESSIBLE_FIELDS, parts=frozenset((Text,)), foreign_parts=frozenset({"computer_call"})
+    )
+    found = fitted(asked, knows, drop=True)
+    assert (found.request, found.dropped) == (asked, ())
+    with pytest.raises(UnsupportedParameter):
+        fitted(asked, replace(knows, foreign_parts=frozenset({"table"})))
 
 
 def test_a_choice_of_a_tool_that_was_dropped_goes_with_it() -> None:

@@ -281,3 +281,26 @@ def test_no_messages_are_a_400() -> None:
 def test_a_long_conversation_that_is_refused_is_still_answered_soon() -> None:
     messages = [say("user", "x" * 20) for _ in range(2000)]
     assert render_prompt(template("STRICT"), messages).count("x" * 20) == 2000
+
+
+PARTS_OF_ALL_KINDS = ChatTemplate(
+    "{% for m in messages %}{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}"
+    "{% elif p.type == 'table' %}[{{ p.rows | join('|') }}]{% endif %}{% endfor %}{% endfor %}"
+)
+
+
+def test_parts_of_a_kind_that_the_template_knows_reach_it_as_they_came() -> None:
+    table = Opaque(type="table", raw=b'{"type": "table", "rows": ["a", "<s>"]}', origin="openai.chat")
+    message = Message(role="user", parts=(Text(text="See "), table, Text(text=".")))
+    assert render_prompt(PARTS_OF_ALL_KINDS, [message]) == "See [a|<s>]."
+    assert (
+        render_prompt(PARTS_OF_ALL_KINDS, [message], quote=lambda text: text.replace("<s>", "< s>")) == "See [a|< s>]."
+    )
+
+
+def test_parts_of_a_kind_that_it_would_pass_over_are_refused_by_their_place() -> None:
+    other = Opaque(type="chart", raw=b'{"type": "chart"}', origin="openai.chat")
+    for source in (PARTS_OF_ALL_KINDS, ChatTemplate("{{ messages[0].content }} chart")):
+        with pytest.raises(UnsupportedParameter) as caught:
+            render_prompt(source, [Message(role="user", parts=(Text(text="x"), other))])
+        assert caught.value.param == "messages[0].content[1]"
