@@ -25,7 +25,7 @@ from local_engine.engine import Engine
 from local_engine.generation import GenerationRequest, TokenMask
 from local_engine.loading.load import LoadedModel, load_model
 from local_engine.sampling import SamplingParams
-from providers.local.grammar import GrammarMask, Grammars
+from providers.local.grammar import Grammars
 from providers.local.grammar_text import Grammar, GrammarWriter
 from providers.local.model_source import fetch
 from providers.local.tokenizer import load_tokenizer
@@ -62,7 +62,7 @@ def tagged_grammar() -> Grammar:
 class SlowMask:
     """A mask that takes long: what a grammar at its bounds would."""
 
-    def __init__(self, inner: GrammarMask) -> None:
+    def __init__(self, inner: TokenMask) -> None:
         self._inner = inner
 
     def fill(self, row: npt.NDArray[np.uint32]) -> None:
@@ -112,14 +112,14 @@ def decode_speed(loaded: LoadedModel, config: EngineConfig, load: Workload, case
     return free, held / max(1, len(bound))
 
 
-async def masks(grammars: Grammars, grammar: Grammar) -> tuple[Callable[[], GrammarMask], float]:
+async def masks(grammars: Grammars, grammar: Grammar) -> tuple[Callable[[], TokenMask], float]:
     """What makes masks of a grammar, and the milliseconds that compiling it took."""
     begin = time.perf_counter()
     first = await grammars.mask(grammar)
     return first.fork, (time.perf_counter() - begin) * 1e3
 
 
-def fill_times(mask: GrammarMask, ids: list[int], words: int) -> str:
+def fill_times(mask: TokenMask, ids: list[int], words: int) -> str:
     """The milliseconds for a mask along these tokens."""
     times = []
     for token_id in ids:

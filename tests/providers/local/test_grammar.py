@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from adapters.canonical.errors import InvalidRequest, QueueFull
-from providers.local.grammar import MAX_BYTES, MAX_COMPILED, GrammarError, GrammarMask, Grammars
+from local_engine.generation import TokenMask
+from providers.local.grammar import MAX_BYTES, MAX_COMPILED, GrammarError, Grammars
 from providers.local.grammar_text import Grammar, GrammarWriter, literal
 from providers.local.tokenizer import load_tokenizer
 from tests.cases.tiny_model import write_model
@@ -44,7 +45,7 @@ class WatchedVocabulary(Vocabulary):
         return super().token_bytes(token_id)
 
 
-def allowed(mask: GrammarMask, size: int = 512) -> set[int]:
+def allowed(mask: TokenMask, size: int = 512) -> set[int]:
     row = np.zeros(size // 32, np.uint32)
     mask.fill(row)
     return set(np.unpackbits(row.view(np.uint8), bitorder="little").nonzero()[0].tolist())
