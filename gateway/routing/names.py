@@ -5,6 +5,9 @@
 3. a bare model name that exactly one provider has (it may hold slashes and colons)
 4. the same with `:adapter`, for providers that take adapters
 
+`:latest`, which Ollama's clients append, changes nothing behind an alias or a model that takes adapters and has none
+of that name.
+
 Aliases and prefixes never fetch a model list. Lists are kept for a short time, and so is the failure to fetch one.
 """
 
@@ -23,6 +26,7 @@ LOCAL_TTL_S = 1.0
 """Of models of this machine: what is known of one changes when it is loaded, and asking costs little."""
 FAILURE_TTL_S = 10.0
 FETCH_S = 5.0
+_LATEST = "latest"
 MAX_LISTED = 10_000
 """Models that are remembered of one provider; more are left out."""
 
@@ -110,7 +114,7 @@ class Names:
 
     async def resolve(self, name: str) -> Route:
         """The route of a name. Raises ModelNotFound, naming it and nothing else."""
-        alias = self._aliases.get(name)
+        alias = self._aliases.get(self._alias_name(name))
         if alias is not None:
             return alias
         prefix, slash, model = name.partition("/")
@@ -120,17 +124,20 @@ class Names:
 
     async def public_name(self, name: str) -> str:
         """The alias, or the `provider/model` that the name stands for. Raises ModelNotFound."""
-        if name in self._aliases:
-            return name
+        if (alias := self._alias_name(name)) in self._aliases:
+            return alias
         target = (await self.resolve(name)).targets[0]
         return target.label if target.adapter is None else f"{target.label}:{target.adapter}"
+
+    def _alias_name(self, name: str) -> str:
+        return name if name in self._aliases else name.removesuffix(f":{_LATEST}")
 
     async def _prefixed(self, rules: ProviderRules, model: str) -> Target:
         base, colon, adapter = model.rpartition(":")
         if not colon or "adapter" not in rules.provider.capabilities(base).fields:
             return rules.target(model)
         listed = await self._lists.of(rules.provider.name)
-        return rules.target(base, adapter) if listed is not None and base in listed else rules.target(model)
+        return _adapted(rules, listed, base, adapter) if listed is not None and base in listed else rules.target(model)
 
     async def _bare(self, name: str) -> Target:
         lists = {provider: entries for provider, entries in (await self._lists.all()).items() if entries is not None}
@@ -142,7 +149,7 @@ class Names:
         ]
         if not found and adapter:
             found = [
-                self._providers[provider].target(base, adapter)
+                _adapted(self._providers[provider], entries, base, adapter)
                 for provider, entries in lists.items()
                 if self._is_adapter(provider, entries, base)
             ]
@@ -156,3 +163,8 @@ class Names:
 
     def _is_adapter(self, provider: str, entries: Mapping[str, ModelEntry], base: str) -> bool:
         return base in entries and "adapter" in self._providers[provider].provider.capabilities(base).fields
+
+
+def _adapted(rules: ProviderRules, entries: Mapping[str, ModelEntry], base: str, adapter: str) -> Target:
+    is_tag = adapter == _LATEST and f"{base}:{adapter}" not in entries
+    return rules.target(base) if is_tag else rules.target(base, adapter)

@@ -102,6 +102,21 @@ async def test_a_wrong_adapter_never_becomes_the_base_model() -> None:
     assert await target_of(names, "base:sql-exprt") == ("local", "base", "sql-exprt")
 
 
+async def test_the_tag_latest_is_the_model_itself_unless_something_has_that_name() -> None:
+    names = names_of(
+        provider("local", "base", "sql", "sql:latest", adapters=True),
+        provider("ollama", "llama3"),
+        aliases={"fast": "local/base", "slow:latest": "local/sql"},
+    )
+    assert await target_of(names, "base:latest") == ("local", "base", None)
+    assert await target_of(names, "local/base:latest") == ("local", "base", None)
+    assert await target_of(names, "sql:latest") == ("local", "sql", "latest")
+    assert await target_of(names, "fast:latest") == ("local", "base", None)
+    assert await target_of(names, "slow:latest") == ("local", "sql", None)
+    assert await target_of(names, "ollama/llama3:latest") == ("ollama", "llama3:latest", None)
+    assert await names.public_name("fast:latest") == "fast"
+
+
 async def test_a_colon_is_part_of_the_name_where_the_provider_takes_no_adapters() -> None:
     names = names_of(provider("ollama", "llama3:8b", "llama3"))
     assert await target_of(names, "ollama/llama3:8b") == ("ollama", "llama3:8b", None)
