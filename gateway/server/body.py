@@ -139,7 +139,8 @@ def _check_type(content_type: str) -> None:
     if media_type != "application/json" and not (
         media_type.startswith("application/") and media_type.endswith("+json")
     ):
-        raise WrongMediaType("expected the content type application/json")
+        told = "none" if not media_type else media_type[:100]
+        raise WrongMediaType(f"expected the content type application/json, got {told}")
 
 
 async def _expect(request: web.BaseRequest) -> None:

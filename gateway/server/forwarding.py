@@ -176,9 +176,10 @@ class Forwarding:
             return Target(next(iter(able.values())), "")
         if wanted in able:
             return Target(able[wanted], "")
-        names = ", ".join(able) or "none"
+        if not able:
+            raise InvalidRequest(f"no provider of this gateway has {_VERSION}{endpoint}")
         raise InvalidRequest(
-            f"{PROVIDER_HEADER}: this call names no model, so name the provider; with {endpoint}: {names}",
+            f"{PROVIDER_HEADER}: this call names no model, so name the provider; with {endpoint}: {', '.join(able)}",
             param=PROVIDER_HEADER,
         )
 

@@ -246,6 +246,12 @@ async def test_files_and_batches_of_the_one_provider_that_has_them() -> None:
         ]
 
 
+async def test_where_no_provider_has_files_the_client_is_told_so() -> None:
+    async with stage(TEXT, kinds=("deepseek", "deepseek")) as at, at.session.get(f"{at.url}/v1/files") as answer:
+        assert answer.status == 400
+        assert (await error_of(answer))["message"] == "no provider of this gateway has /v1/files"
+
+
 async def test_where_several_providers_have_files_the_client_names_one() -> None:
     listed = Answer.json(b'{"object":"list","data":[]}')
     async with stage(listed) as at:
