@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     result = asyncio.run(measure(wanted))
     print(json.dumps(result, indent=1) if arguments.json else report(result))
     if not result["requests"]:
-        raise CommandFailed(f"no request was answered well: {result['errors']}")
+        raise CommandFailed(f"no request was answered well; the first said: {result['first_error']}")
     return 0
 
 

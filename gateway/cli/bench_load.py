@@ -13,6 +13,7 @@ import orjson
 __all__ = ["Load", "measure", "report"]
 
 _TOTAL_S = 600.0
+_MAX_SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,13 @@ class _Seen:
     first_s: list[float] = field(default_factory=list)
     tokens: int = 0
     errors: Counter[str] = field(default_factory=Counter)
+    first_error: str | None = None
+    """What the first one that failed said."""
     begun: int = 0
+
+    def fail(self, kind: str, why: str) -> None:
+        self.errors[kind] += 1
+        self.first_error = self.first_error or why[:_MAX_SHOWN]
 
 
 async def measure(load: Load) -> Mapping[str, object]:
@@ -66,6 +73,7 @@ async def measure(load: Load) -> Mapping[str, object]:
     return {
         "requests": len(seen.whole_s),
         "errors": dict(seen.errors),
+        "first_error": seen.first_error,
         "seconds": round(took_s, 2),
         "requests_per_s": round(len(seen.whole_s) / took_s, 2),
         "tokens_per_s": round(seen.tokens / took_s, 1),
@@ -79,7 +87,7 @@ def report(result: Mapping[str, object]) -> str:
     lines = []
     for name, value in result.items():
         shown = ", ".join(f"{key} {number}" for key, number in value.items()) if isinstance(value, Mapping) else value
-        if shown != "":
+        if shown not in ("", None):
             lines.append(f"{name.replace('_', ' '):<18}{shown}")
     return "\n".join(lines)
 
@@ -90,15 +98,14 @@ async def _client(load: Load, session: aiohttp.ClientSession, body: bytes, seen:
         try:
             await _ask(load, session, body, seen)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            seen.errors[type(error).__name__] += 1
+            seen.fail(type(error).__name__, str(error))
 
 
 async def _ask(load: Load, session: aiohttp.ClientSession, body: bytes, seen: _Seen) -> None:
     began = time.perf_counter()
     async with session.post(load.url, data=body) as answer:
         if answer.status != 200:
-            await answer.read()
-            seen.errors[str(answer.status)] += 1
+            seen.fail(str(answer.status), f"{answer.status} {(await answer.read()).decode(errors='replace')}")
             return
         if not load.stream:
             seen.tokens += _tokens(await answer.read())
@@ -112,12 +119,12 @@ async def _ask(load: Load, session: aiohttp.ClientSession, body: bytes, seen: _S
                 if b'"usage"' in line:
                     tokens = _tokens(line[6:]) or tokens
                 if line.startswith(b'data: {"error"'):
-                    seen.errors["in_stream"] += 1
+                    seen.fail("in_stream", line.decode(errors="replace").strip())
                     return
             elif line.startswith(b"data: [DONE]"):
                 done = True
         if not done or first is None:
-            seen.errors["truncated"] += 1
+            seen.fail("truncated", "a stream ended without its end")
             return
         seen.tokens += tokens
         seen.first_s.append(first - began)

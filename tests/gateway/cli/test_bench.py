@@ -38,3 +38,13 @@ async def test_failures_are_counted_by_status() -> None:
         result = await measure(load(gateway, model="no-such"))
     assert result["requests"] == 0
     assert result["errors"] == {"404": 9}
+    assert "the model 'no-such' does not exist" in str(result["first_error"])
+    assert "no-such" in report(result)
+
+
+async def test_a_server_that_is_not_there_is_said_in_words() -> None:
+    async with running(ScriptedProvider("fake", HELLO)) as gateway:
+        wanted = load(gateway)
+    result = await measure(wanted)
+    assert result["requests"] == 0
+    assert "Cannot connect to host" in str(result["first_error"])
