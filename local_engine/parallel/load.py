@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from local_engine.config import EngineConfig, ModelConfig
-from local_engine.errors import EngineError, InvalidInput, ModelLoadError
+from local_engine.errors import EngineError, InvalidInput, ModelLoadError, RankLost
 from local_engine.executor import Executor
 from local_engine.kernels.gpu.loading import Recording
 from local_engine.layers.lora import LowRank
@@ -138,5 +139,6 @@ class _ParallelModel:
         self._is_open = False
         if self._owns_group:
             self._group.close()
-        elif self._group.processes.lost is None:
-            self._group.ask(Kind.CLOSE)
+        else:
+            with suppress(RankLost):  # then there is nothing left to close
+                self._group.ask(Kind.CLOSE)

@@ -9,6 +9,7 @@ from typing import Any
 
 from local_engine.config import EngineConfig
 from local_engine.kernels.gpu.loading import load_fused
+from local_engine.layers.ranks import ALONE, Ranks
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.gguf_parts import open_gguf
 from local_engine.loading.gguf_source import GgufSource
@@ -26,12 +27,12 @@ def fused_config(**overrides: Any) -> EngineConfig:
     return replace(EngineConfig(dtype="float32", block_size=4, kv_bytes=1 << 20, max_batch_tokens=64), **overrides)
 
 
-def load_on_cpu(path: Path, config: EngineConfig | None = None) -> LoadedModel:
-    """A folder of safetensors, or a GGUF."""
+def load_on_cpu(path: Path, config: EngineConfig | None = None, *, ranks: Ranks = ALONE) -> LoadedModel:
+    """A folder of safetensors, or a GGUF. ranks: those that share it."""
     config = config or fused_config()
     reference = load_model(path, EngineConfig(dtype="float32", max_context=config.max_context))
     with _source(path, reference) as source:
-        fused = load_fused(source, reference.info.config, config)
+        fused = load_fused(source, reference.info.config, config, ranks=ranks)
     assert fused is not None
     return replace(reference, open_executor=fused.open_executor, read_adapter=fused.read_adapter)
 
