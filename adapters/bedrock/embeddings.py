@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 import orjson
@@ -18,6 +17,7 @@ from adapters.canonical.embedding import (
 from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.usage import Usage
 from adapters.cohere_purposes import input_type
+from adapters.model_path import model_path
 
 __all__ = ["EmbeddingModel", "embedding_model", "embedding_path", "parse_embeddings", "render_embeddings"]
 
@@ -60,7 +60,7 @@ def embedding_model(model: str) -> EmbeddingModel | None:
 
 
 def embedding_path(model: str) -> str:
-    return f"/model/{quote(model, safe='')}/invoke"
+    return f"/model/{model_path(model)}/invoke"
 
 
 def render_embeddings(request: EmbeddingRequest, model: EmbeddingModel) -> bytes:

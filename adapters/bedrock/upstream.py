@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import quote
 
 import orjson
 from msgspec import DecodeError, Raw
@@ -18,6 +17,7 @@ from adapters.call_objects import NO_PARAMETERS, allowed_tools
 from adapters.canonical.errors import GatewayError, InvalidRequest, UnsupportedParameter
 from adapters.canonical.events import Event
 from adapters.canonical.request import NONE, REQUIRED, Request, Tool
+from adapters.model_path import model_path
 from adapters.sse_answer import FrameDecoder, SseAnswerParser
 
 __all__ = ["ConverseUpstream"]
@@ -45,7 +45,7 @@ class ConverseUpstream:
         self._defaults = defaults or {}
 
     def path_of(self, request: Request) -> str:
-        return f"{self.path}/{quote(request.model, safe='')}/{'converse-stream' if request.stream else 'converse'}"
+        return f"{self.path}/{model_path(request.model)}/{'converse-stream' if request.stream else 'converse'}"
 
     def render_request(self, request: Request) -> bytes:
         """Raises InvalidRequest for a conversation that the API would refuse, naming what is wrong."""

@@ -3,7 +3,6 @@ models are asked by `:predict`."""
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 import orjson
@@ -16,6 +15,7 @@ from adapters.canonical.messages import Opaque
 from adapters.canonical.request import Prompt
 from adapters.canonical.usage import Usage
 from adapters.gemini.embedding_words import EMBED, TASKS
+from adapters.model_path import model_path
 
 __all__ = ["MAX_INPUTS", "embedding_path", "is_predicted", "parse_embeddings", "render_embeddings"]
 
@@ -66,7 +66,7 @@ def embedding_path(request: EmbeddingRequest, *, vertex: bool) -> str:
         verb = "predict"
     else:
         verb = "embedContent" if len(request.inputs) == 1 else "batchEmbedContents"
-    return f"/models/{quote(request.model, safe='/')}:{verb}"
+    return f"/models/{model_path(request.model, slashes=True)}:{verb}"
 
 
 def render_embeddings(request: EmbeddingRequest, *, vertex: bool) -> bytes:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import quote
 
 import orjson
 
@@ -17,6 +16,7 @@ from adapters.gemini.generation_config import CONFIG, config_object
 from adapters.gemini.tools import tool_config_object, tool_objects
 from adapters.gemini.turns import contents_of
 from adapters.gemini.vocabulary import GEMINI
+from adapters.model_path import model_path
 from adapters.sse_answer import SseAnswerParser
 
 __all__ = ["GenerateUpstream"]
@@ -47,12 +47,13 @@ class GenerateUpstream:
         self._new_id = new_id or minted_ids.new_id
 
     def path_of(self, request: Request) -> str:
-        """The path of an answer to this request, with its query."""
-        place = f"{self.path}/{quote(request.model, safe='/')}"
+        """The path of an answer to this request, with its query. Raises ModelNotFound."""
+        place = f"{self.path}/{model_path(request.model, slashes=True)}"
         return f"{place}:streamGenerateContent?alt=sse" if request.stream else f"{place}:generateContent"
 
     def count_path_of(self, request: Request) -> str:
-        return f"{self.path}/{quote(request.model, safe='/')}:countTokens"
+        """Raises ModelNotFound."""
+        return f"{self.path}/{model_path(request.model, slashes=True)}:countTokens"
 
     def render_request(self, request: Request) -> bytes:
         """Raises InvalidRequest for a conversation that the API would refuse, naming what is wrong."""

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from adapters.canonical.errors import UpstreamAuth
+from adapters.model_path import model_path
 from providers.base import ProviderSettings
 from providers.remote.exchange import Sign
 from providers.remote.openai_compatible import OpenAICompatible
@@ -81,7 +82,7 @@ class AzureEndpoint:
     def path(self, path: str, model: str) -> str:
         if self._version is None:
             return path
-        deployment = quote(self.upstream_model(model), safe="")
+        deployment = model_path(self.upstream_model(model))
         return f"/deployments/{deployment}{path}?api-version={self._version}"
 
     def upstream_model(self, model: str) -> str:
