@@ -141,7 +141,10 @@ def _gloo(store: Store, rank: int, size: int, timeout: timedelta) -> _Group:
 
 
 def _nccl(store: Store, rank: int, size: int) -> _Group:
-    return cast("_Group", cast("Any", dist.ProcessGroupNCCL)(store, rank, size, _OPERATION))
+    nccl = cast("Any", dist.ProcessGroupNCCL)
+    options = nccl.Options()
+    options._timeout = _OPERATION
+    return cast("_Group", nccl(store, rank, size, options))
 
 
 def _from_first() -> dist.BroadcastOptions:

@@ -160,10 +160,10 @@ def main() -> None:
     threading.Thread(target=_follow_parent, args=(Path(fields["meeting"]),), daemon=True).start()
     logging.basicConfig(level=logging.WARNING)
     rank, device = fields["rank"], torch.device(fields["device"])
-    if fields["threads"] is not None:
-        torch.set_num_threads(fields["threads"])
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    ours = 1 if device.type == "cuda" else max(torch.get_num_threads() // fields["size"], 1)
+    torch.set_num_threads(fields["threads"] or ours)
     try:
         _write(reports, {})
         control, ranks = connect(

@@ -13,6 +13,7 @@ from gguf import GGMLQuantizationType
 from torch import Tensor
 
 from local_engine.config import EngineConfig, ExpertsConfig, ModelConfig
+from local_engine.layers.ops import REFERENCE
 from local_engine.layers.ranks import Ranks
 from local_engine.layers.share import Share
 from local_engine.loading.fields import FieldReader
@@ -23,13 +24,15 @@ from local_engine.loading.packed.quantization import packing_of
 from local_engine.loading.plain_source import PlainSource
 from local_engine.loading.safetensors import SafetensorsSource
 from local_engine.loading.shares import Shares, share_problem
-from local_engine.loading.weights import TensorSource
+from local_engine.loading.weights import TensorSource, Weights
+from local_engine.models.llama import build_llama
 from local_engine.models.registry import by_gguf_name, by_hf_name
 from tests.local_engine.loading.packed.packed_files import Parts, packed_model
 from tests.local_engine.loading.packed.test_fp8 import E4M3, eight_bit, numbers
 from tests.local_engine.loading.packed.test_grouped import AWQ_CONFIG, GPTQ_CONFIG, awq, gptq
 from tests.local_engine.models.against_transformers import PROMPTS, logits_of
 from tests.local_engine.models.tiny_oracles import oracle_of
+from tests.local_engine.peak_memory import peak_bytes
 from tests.local_engine.thread_ranks import on_ranks
 from tests.local_engine.tiny_models import tiny_oracle, write_gguf, write_safetensors
 
@@ -149,6 +152,31 @@ def test_a_share_is_the_part_that_the_table_names(kind: str, size: int, tmp_path
             # A quarter of these widths ends within blocks or groups: such parts become floats.
             assert all(cut_in_few_bits) or size == 4
             assert any(cut_in_few_bits)
+
+
+@pytest.mark.parametrize("kind", ["gguf_Q8_0", "LlamaForCausalLM"])
+def test_a_rank_never_holds_what_is_not_its_own(kind: str, tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {
+        "hidden_size": 512,
+        "intermediate_size": 1536,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 8,
+    }
+    oracle = tiny_oracle(num_hidden_layers=6, **sizes)
+    weights = sum(weight.numel() for weight in oracle.model.state_dict().values())
+    if kind == "gguf_Q8_0":
+        path = write_gguf(oracle, tmp_path / "m.gguf", matrix_type=GGMLQuantizationType.Q8_0)
+    else:
+        path = write_safetensors(oracle, tmp_path)
+    with opened(path) as (shape, source):
+
+        def load() -> object:
+            shares = Shares(shape, Rank(1, 4))
+            return build_llama(shares.shape, Weights(source, device=CPU, dtype=torch.float32, shares=shares), REFERENCE)
+
+        with torch.inference_mode():
+            # A quarter, and pieces of what is unpacked.
+            assert peak_bytes(load) < weights + (20 << 20) < weights * 4
 
 
 @pytest.mark.parametrize("size", [2, 4])
