@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import socket
@@ -91,6 +92,7 @@ def _now(config: Config, config_path: Path, siblings: Siblings) -> Config:
 
 
 def _guarded(config: Config, config_path: Path, run: Callable[[], Awaitable[int]]) -> int:
+    logging.basicConfig(format="gateway: %(message)s")  # as all lines that are of no request
     try:
         if sys.platform == "win32":
             return asyncio.run(_awaited(run))

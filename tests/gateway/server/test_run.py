@@ -370,7 +370,9 @@ def test_local_models_of_several_processes_run_in_one_more_which_is_replaced_whe
         until_told(address, "elsewhere.gguf")
         process.send_signal(signal.SIGTERM)
         assert process.wait(15) == 0
-        assert "gateway: the local models' process has ended, and is started again" in process.stderr.read()
+        said = process.stderr.read()
+        assert "gateway: the local models' process has ended, and is started again" in said
+        assert "\ngateway: model tiny failed to load: " in said
     finally:
         process.kill()
         process.communicate()
