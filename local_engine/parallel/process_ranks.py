@@ -99,10 +99,13 @@ class Control:
         if len(data) > _FRAME:
             self._broadcast(data[_FRAME:])
 
-    def receive(self) -> tuple[int, bytes]:
-        """Waits. Raises RuntimeError when rank 0 is gone."""
+    def receive(self) -> tuple[int, bytes] | None:
+        """Waits. None when rank 0 is gone."""
         frame = torch.empty(_FRAME, dtype=torch.uint8)
-        self._broadcast(frame)
+        try:
+            self._broadcast(frame)
+        except RuntimeError:  # its end of the connection is closed
+            return None
         data = frame.numpy().tobytes()
         kind, length = data[0], int.from_bytes(data[1:_HEAD], "little")
         rest = _HEAD + length - _FRAME

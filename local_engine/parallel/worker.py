@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -32,7 +33,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """One rank. Raises what its device raises, and RuntimeError when rank 0 is gone."""
+    """One rank. Raises what its device raises."""
 
     def __init__(self, control: Control, ranks: ProcessRanks, reports: TextIO, device: str) -> None:
         self._control = control
@@ -46,9 +47,9 @@ class Worker:
 
     @torch.inference_mode()
     def run(self) -> None:
-        """Obeys for ever."""
-        while True:
-            kind, payload = self._control.receive()
+        """Obeys until rank 0 is gone."""
+        while (message := self._control.receive()) is not None:
+            kind, payload = message
             match Kind(kind):
                 case Kind.LOAD:
                     self._load(json.loads(payload))
@@ -172,8 +173,10 @@ def main() -> None:
         Worker(control, ranks, reports, fields["device"]).run()
     except Exception as error:  # the process's edge
         _logger.exception("rank %d of a model ended", rank)
-        _write(reports, {"error": error_fields(error)})
-        os._exit(1)  # NCCL's threads would wait for the other ranks
+        with suppress(BrokenPipeError):  # nobody is left to hear it
+            _write(reports, {"error": error_fields(error)})
+    finally:
+        os._exit(1)  # at once: threads of torch and NCCL would wait for the other ranks
 
 
 if __name__ == "__main__":

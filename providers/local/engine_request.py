@@ -133,7 +133,7 @@ def gateway_error(error: engine_errors.EngineError, request: Request) -> Gateway
         case engine_errors.QueueFull():
             return QueueFull(str(error), retry_after_s=error.retry_after_s)
         case engine_errors.EngineClosed():
-            return NotReady("the model is being stopped", retry_after_s=1)
+            return NotReady("the model is stopping, or has stopped", retry_after_s=1)
         case _:
             return InternalError("the local engine could not finish this answer", code="generation_failed")
 
