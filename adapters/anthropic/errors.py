@@ -129,6 +129,8 @@ def _build(status: int | None, found: _ErrorObject) -> GatewayError:
     code = details.get("error_code")
     by_code = _CODES.get(code) if isinstance(code, str) else None
     by_type = _TYPES.get(found.type) if isinstance(found.type, str) else None
+    if by_type is InvalidRequest and status is not None:
+        by_type = None  # the vaguest of them: a status that says more (401, 429, 500) is right
     error_class = by_code or by_type or error_class_of(status)
     text = found.message if isinstance(found.message, str) and found.message else None
     message = text or ("the upstream answered with an error" if status is None else f"the upstream answered {status}")

@@ -155,6 +155,7 @@ class NotFound(GatewayError):
 
 class ModelNotFound(NotFound):
     default_code = "model_not_found"
+    fails_over = True
 
 
 class MethodNotAllowed(GatewayError):

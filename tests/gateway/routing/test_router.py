@@ -10,6 +10,7 @@ from adapters.canonical.errors import (
     ContextOverflow,
     GatewayError,
     InvalidRequest,
+    ModelNotFound,
     NotReady,
     StreamTruncated,
     UnsupportedParameter,
@@ -110,11 +111,18 @@ async def test_the_tries_of_one_target_are_bounded() -> None:
     assert len(provider_of(target).requests) == 3
 
 
-@pytest.mark.parametrize("error", [UpstreamAuth("x"), NotReady("loading")], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    "error", [UpstreamAuth("x"), NotReady("loading"), ModelNotFound("gone")], ids=lambda error: type(error).__name__
+)
 async def test_a_lasting_fault_goes_to_the_next_target_at_once(error: GatewayError) -> None:
     first, second = scripted("a", [error]), scripted("b", GOOD)
     assert await run(router_for(first, second)) == "good"
     assert len(provider_of(first).requests) == 1
+
+
+async def test_a_model_that_no_target_has_is_not_found() -> None:
+    with pytest.raises(ModelNotFound, match="b"):
+        await run(router_for(scripted("a", [ModelNotFound("a")]), scripted("b", [ModelNotFound("b")])))
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("x"), ContextOverflow("x")], ids=lambda error: type(error).__name__)
