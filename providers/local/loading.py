@@ -25,20 +25,34 @@ _EXPECTED = (GatewayError, EngineError, TokenizerError, FetchError, OSError, Mem
 """What a model that cannot be served is told by; each message is one clear line. Anything else is a defect of ours."""
 
 
-class ModelLoads:
-    """`load` blocks and runs in a thread. A request waits `wait_s` seconds at most for a model that is loading."""
+_AGAIN_S = 10.0
 
-    def __init__(self, load: Callable[[str], AnyModel], *, wait_s: float) -> None:
+
+class ModelLoads:
+    """`load` blocks and runs in a thread. A request waits `wait_s` seconds at most for a model that is loading.
+
+    What could not be fetched is tried again, beside the first request after `again_s` seconds: the network may be back.
+    Until that has gone well requests hear of the failure at once.
+    """
+
+    def __init__(self, load: Callable[[str], AnyModel], *, wait_s: float, again_s: float = _AGAIN_S) -> None:
         self._load = load
         self._wait_s = wait_s
+        self._again_s = again_s
+        self._unfetched: dict[str, float] = {}
+        """When each of them was found out, in the loop's time."""
         self._tasks: dict[str, asyncio.Task[AnyModel | None]] = {}
         self._failures: dict[str, str] = {}
         self._turn = asyncio.Lock()
         self._closing = False
 
     def begin(self, name: str) -> "asyncio.Task[AnyModel | None]":
-        """Starts the load, unless it was started before."""
+        """Starts the load, unless it was started before and what came of it stands."""
         task = self._tasks.get(name)
+        failed = self._unfetched.get(name)
+        if failed is not None and asyncio.get_running_loop().time() - failed >= self._again_s:
+            del self._unfetched[name]
+            task = None
         if task is None:
             task = self._tasks[name] = asyncio.create_task(self._run(name), name=f"load {name}")
         return task
@@ -46,13 +60,13 @@ class ModelLoads:
     async def ready(self, name: str) -> AnyModel:
         """The model. Raises NotReady when it failed or takes too long."""
         task = self.begin(name)
-        if not task.done():
+        if not task.done() and name not in self._failures:
             try:
                 async with asyncio.timeout(self._wait_s):
                     await asyncio.shield(task)
             except TimeoutError:
                 raise NotReady(f"the model '{name}' is still loading", code="model_loading", retry_after_s=5) from None
-        model = None if task.cancelled() else task.result()
+        model = None if task.cancelled() or not task.done() else task.result()
         if model is None:
             reason = self._failures.get(name, "it was stopped")
             raise NotReady(f"the model '{name}' cannot be served: {reason}", code="model_failed", should_retry=False)
@@ -85,9 +99,13 @@ class ModelLoads:
             if self._closing:
                 return None
             try:
-                return await asyncio.to_thread(self._load, name)
+                model = await asyncio.to_thread(self._load, name)
+                self._failures.pop(name, None)
+                return model
             except _EXPECTED as error:
                 self._failures[name] = str(error) or type(error).__name__
+                if isinstance(error, FetchError):
+                    self._unfetched[name] = asyncio.get_running_loop().time()
             except Exception as error:  # a broken file may fail a library in any way; the other models serve
                 _logger.debug("loading %s failed", name, exc_info=True)
                 self._failures[name] = f"{type(error).__name__}: {error}"

@@ -132,3 +132,27 @@ async def test_a_client_that_leaves_does_not_stop_the_load() -> None:
     gate.set()
     assert (await models.ready("a")).name == "a"
     await models.aclose()
+
+
+@pytest.mark.parametrize(("again_s", "tries"), [(0.0, 2), (60.0, 1)])
+async def test_what_could_not_be_fetched_is_tried_again_after_a_while(again_s: float, tries: int) -> None:
+    asked: list[str] = []
+
+    def load(name: str) -> LocalModel:
+        asked.append(name)
+        if len(asked) == 1:
+            raise FetchError("connect once to fetch it")
+        return made(name)
+
+    models = ModelLoads(load, wait_s=5, again_s=again_s)
+    with pytest.raises(NotReady, match="connect once"):
+        await models.ready("a")
+    assert models.readiness("a").state is ReadinessState.FAILED
+    with pytest.raises(NotReady, match="connect once"):  # at once, while it is tried again
+        await models.ready("a")
+    await models.begin("a")
+    if tries == 2:
+        assert (await models.ready("a")).name == "a"
+        assert models.readiness("a").state is ReadinessState.READY
+    assert len(asked) == tries
+    await models.aclose()
