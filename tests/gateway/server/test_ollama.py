@@ -10,7 +10,7 @@ import ollama
 import orjson
 import pytest
 
-from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
+from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult, texts_of
 from adapters.canonical.errors import UpstreamAuth, UpstreamOverloaded, UpstreamRateLimited
 from adapters.canonical.events import (
     ChoiceFinished,
@@ -282,7 +282,7 @@ class Embedding(ScriptedProvider):
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResult:
         self.asked = request
-        vectors = tuple([array("f", [len(text), 0.5]).tobytes() for text in request.inputs])
+        vectors = tuple([array("f", [len(text), 0.5]).tobytes() for text in texts_of(request, "this provider")])
         return EmbeddingResult(vectors=vectors, usage=Usage(prompt_tokens=3))
 
 
