@@ -20,6 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     source = _source(arguments.name, arguments.config)
+    from providers.registry import missing_extra
+
+    if missing := missing_extra("local"):
+        raise CommandFailed(f"pull {missing}")
     from providers.local.load_progress import shown_progress
     from providers.local.model_source import FetchError, cached, fetch
 

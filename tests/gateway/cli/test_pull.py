@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,14 @@ def test_a_source_needs_no_file(write_config: WriteConfig, tmp_path: Path, capsy
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
     assert main(["pull", str(tmp_path / "x.gguf")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'x.gguf'}\n"
+
+
+def test_without_the_engines_extra_it_says_what_to_install(
+    write_config: WriteConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # which makes an import of it fail
+    assert main(["pull", "smollm2-135m-instruct"]) == 1
+    assert capsys.readouterr().err == "gateway: pull needs torch: pip install 'llm-protocol-gateway[local]'\n"
 
 
 def test_an_unknown_name_is_one_clear_line(write_config: WriteConfig, capsys: pytest.CaptureFixture[str]) -> None:
