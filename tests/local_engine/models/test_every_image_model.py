@@ -1,5 +1,6 @@
 """Every model that reads images against transformers, however the engine comes to its answer."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,28 @@ def test_preempted_it_answers_the_same(subject: Subject) -> None:
     engine = Engine(subject.loaded, config_with_blocks(subject.loaded, 12, max_batch_tokens=16))
     assert [tokens_of(outcome) for outcome in answers(engine)] == subject.expected
     assert engine.stats().preemptions > 0
+
+
+def test_with_guessed_tokens_it_answers_the_same(subject: Subject) -> None:
+    engine = Engine(subject.loaded, small_config(draft_tokens=3))
+    assert [tokens_of(outcome) for outcome in answers(engine)] == subject.expected
+
+
+def test_beams_are_ranked_by_what_transformers_thinks_of_them(subject: Subject) -> None:
+    engine = Engine(subject.loaded, small_config())
+    sampling = replace(GREEDY, beam_search=True, n=1, best_of=2)
+    sequences = [engine.add(prompt.request(sampling)) for prompt in PROMPTS[:2]]
+    outcomes = run(engine)
+    for sequence, prompt in zip(sequences, PROMPTS, strict=False):
+        own = last(outcomes[sequence])
+        assert own.score == pytest.approx(score_of(subject, prompt, [one.token_id for one in own.tokens]), abs=1e-3)
+
+
+def score_of(subject: Subject, prompt: ImagePrompt, answer: list[int]) -> float:
+    """The mean log-probability of an answer's tokens, by transformers."""
+    logprobs = subject.oracle.logits(prompt, answer).log_softmax(-1)
+    first = len(prompt.tokens) - 1
+    return sum(float(logprobs[first + place, token]) for place, token in enumerate(answer)) / len(answer)
 
 
 @pytest.mark.parametrize("words_before", [0, 1, 2, 3])
