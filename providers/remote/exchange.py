@@ -12,8 +12,9 @@ from adapters.canonical.events import Event, Started, TextDelta, is_output
 from adapters.canonical.request import Request
 from adapters.upstream import Upstream
 from providers.base import Batch
+from providers.remote.answer import MAX_ERROR_BYTES, Answer
 from providers.remote.failure import complete, error_page, wrong_content
-from providers.remote.http import MAX_ERROR_BYTES, Answer, HttpClient
+from providers.remote.http import HttpClient
 
 __all__ = ["Sign", "exchange", "failure_of", "is_readable"]
 

@@ -24,6 +24,7 @@ from adapters.canonical.errors import (
 )
 
 __all__ = [
+    "FOREIGN",
     "MAX_RETRY_AFTER_S",
     "broken_answer",
     "complete",
@@ -34,6 +35,8 @@ __all__ = [
     "wrong_content",
 ]
 
+FOREIGN = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)
+"""What a call may raise; RuntimeError is aiohttp's for a connection that was closed."""
 MAX_RETRY_AFTER_S = 86_400.0
 _EXCERPT_CHARS = 120
 _MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,40}/[a-z0-9.+-]{1,60}")

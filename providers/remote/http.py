@@ -1,9 +1,7 @@
-"""One provider's HTTP: the connection pool, the headers that leave, the limits, and bytes as they arrive.
+"""One provider's HTTP: the connection pool, the headers that leave, and the limits until an answer's head is there.
 
-Owns sockets and time. Knows no dialect, no JSON and no vendor. Every exception that leaves is a GatewayError.
-
-Leaving early is closing: an Answer that is closed or abandoned before its end takes its connection down at once; only
-an answer that was read to its end gives the connection back to the pool. Nothing is drained in the background.
+Knows no dialect, no JSON and no vendor. Every exception that leaves is a GatewayError. What comes after the head is the
+Answer's.
 """
 
 import asyncio
@@ -11,35 +9,30 @@ import re
 import ssl
 from collections.abc import AsyncIterable, Coroutine, Mapping
 from io import BytesIO
-from types import TracebackType
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from adapters.canonical.errors import BadUpstreamResponse, UpstreamAuth, UpstreamError
+from adapters.canonical.errors import UpstreamAuth, UpstreamError
 from providers.base import Limits, ProviderSettings
 from providers.client_key import CLIENT_KEY, KeyHeader
+from providers.remote.answer import Answer
 from providers.remote.connector import Connector
-from providers.remote.failure import broken_answer, no_answer
+from providers.remote.failure import FOREIGN, no_answer
 from providers.remote.pooled_post import MAX_SMALL_BYTES, PooledAnswer, PooledPost
 from providers.remote.shared_limit import SharedLimit
 from providers.trace_context import TRACE
 
-__all__ = ["BESIDE_VERSION", "MAX_BODY_BYTES", "MAX_ERROR_BYTES", "Answer", "HttpClient"]
+__all__ = ["BESIDE_VERSION", "HttpClient"]
 
-MAX_BODY_BYTES = 64 * 1024 * 1024
-"""Of a whole answer, decompressed."""
-MAX_ERROR_BYTES = 64 * 1024
 BESIDE_VERSION = "/../"
 """How a path begins that lies beside the last folder of the base URL (its version), not below it."""
-_ERROR_BODY_S = 5.0
 _KEEP_ALIVE_S = 30.0
 _READ_BUFFER_BYTES = 64 * 1024  # two of these wait in memory for a slow reader, then the socket is paused
 _ONE_WRITE_BYTES = 1 << 20
 _MAX_KEPT_PATHS = 64
-_FOREIGN = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # aiohttp's RuntimeError: "Connection closed."
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 _OURS = frozenset(
@@ -98,7 +91,7 @@ class HttpClient:
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
-    async def get(self, path: str, headers: Mapping[str, str] | None = None) -> "Answer":
+    async def get(self, path: str, headers: Mapping[str, str] | None = None) -> Answer:
         """The answer to a GET. Its body counts against the first-token limit."""
         call = self._request("GET", path, CIMultiDict(self._headers, **(headers or {})), None)
         return await self._answer(call, self.limits.first_token_s)
@@ -111,18 +104,14 @@ class HttpClient:
         stream: bool,
         request_id: str | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> "Answer":
+    ) -> Answer:
         """The answer to a JSON body, as soon as its head came. `stream`: server-sent events are wanted, the first of
         them within the first-token limit; what comes whole begins within `whole_s`, and has the gap limit from there.
         """
         sent = (self._stream_headers if stream else self._post_headers).copy()
         if headers is not None:
             sent.update(headers)
-        self._put_client_key(sent)
-        if request_id is not None and _is_header_value(request_id):
-            sent["x-request-id"] = request_id
-        for name, value in TRACE.get():
-            sent[name] = value
+        self._put_call(sent, request_id)
         sent["content-length"] = str(len(body))
         call: _Call
         if len(body) <= MAX_SMALL_BYTES and self._proxy is None:
@@ -142,35 +131,37 @@ class HttpClient:
         *,
         length: int | None,
         request_id: str | None = None,
-    ) -> "Answer":
+    ) -> Answer:
         """The answer to a body that is sent while it arrives, as soon as its head came. `headers` go beside ours.
 
         `length`: of the body, None sends it in chunks. The total limit alone holds until the head.
         """
         sent = self._headers.copy()
         sent.update(headers)
-        self._put_client_key(sent)
-        for name, value in TRACE.get():
-            sent[name] = value
+        self._put_call(sent, request_id)
         sent["accept-encoding"] = "identity"  # the length of an answer is passed on with it
-        if request_id is not None and _is_header_value(request_id):
-            sent["x-request-id"] = request_id
         if length is not None:
             sent["content-length"] = str(length)
         return await self._answer(self._request(method, path, sent, body), None)
 
-    def _put_client_key(self, sent: CIMultiDict[str]) -> None:
-        """Raises UpstreamAuth where the call would be made in the gateway's name for a client that has its own key."""
-        own = CLIENT_KEY.get()
-        if own is None:
-            return
-        if own.provider == self.provider and self._key_header is not None:
-            name, prefix = self._key_header
-            sent[name] = prefix + own.secret
-        elif not self._asks_for_no_key:
-            raise UpstreamAuth(f"{self.provider}: it is not asked in the name of a client with a key of its own")
+    def _put_call(self, sent: CIMultiDict[str], request_id: str | None) -> None:
+        """Adds what belongs to this call: the client's own key, the request's id, the trace.
 
-    async def _answer(self, call: "_Call", limit_s: float | None) -> "Answer":
+        Raises UpstreamAuth where the call would be made in the gateway's name for a client that has its own key.
+        """
+        own = CLIENT_KEY.get()
+        if own is not None:
+            if own.provider == self.provider and self._key_header is not None:
+                name, prefix = self._key_header
+                sent[name] = prefix + own.secret
+            elif not self._asks_for_no_key:
+                raise UpstreamAuth(f"{self.provider}: it is not asked in the name of a client with a key of its own")
+        if request_id is not None and _is_header_value(request_id):
+            sent["x-request-id"] = request_id
+        for name, value in TRACE.get():
+            sent[name] = value
+
+    async def _answer(self, call: _Call, limit_s: float | None) -> Answer:
         deadline = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
         try:
             if deadline is None:
@@ -178,7 +169,7 @@ class HttpClient:
             else:
                 async with asyncio.timeout_at(deadline):
                     response = await call
-        except _FOREIGN as error:
+        except FOREIGN as error:
             raise no_answer(self.provider, error) from error
         return Answer(self.provider, response, deadline, self.limits)
 
@@ -238,145 +229,6 @@ class HttpClient:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
-
-
-class Answer:
-    """One answer whose head has come. Read it to its end or close it: use it as a context manager.
-
-    Reading ends at the deadline of the call (if it has one) until `started` is called, and at the gap limit after it;
-    time that the reader spends elsewhere is no gap.
-    """
-
-    __slots__ = (
-        "_content",
-        "_due",
-        "_failure",
-        "_first_deadline",
-        "_gap_s",
-        "_limits",
-        "_loop",
-        "_provider",
-        "_response",
-        "_timer",
-        "headers",
-        "status",
-    )
-
-    def __init__(
-        self,
-        provider: str,
-        response: PooledAnswer | aiohttp.ClientResponse,
-        deadline: float | None,
-        limits: Limits,
-    ) -> None:
-        self.status = response.status
-        self.headers: Mapping[str, str] = response.headers
-        self._provider = provider
-        self._response = response
-        self._content = response.content
-        self._limits = limits
-        self._gap_s = limits.gap_s
-        self._first_deadline = deadline
-        self._loop = asyncio.get_running_loop()
-        self._due: float | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._failure: Exception | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def content_type(self) -> str:
-        """Without parameters, in lower case; empty where none was sent."""
-        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-    async def read(self) -> bytes:
-        """What has arrived since the last read, at least one byte; empty at the end of the body."""
-        if self._failure is not None:
-            raise broken_answer(self._provider, self._failure) from self._failure
-        content = self._content
-        if not content.is_eof():
-            self._due = self._loop.time() + self._gap_s if self._first_deadline is None else self._first_deadline
-            if self._timer is None:
-                self._timer = self._loop.call_at(self._due, self._check_silence)
-        try:
-            return await content.readany()
-        except _FOREIGN as error:
-            self._failure = error
-            arrived = self._left_in_buffer()
-            if arrived:
-                return arrived
-            raise broken_answer(self._provider, error) from error
-        finally:
-            self._due = None
-
-    def started(self, gap_s: float | None = None) -> None:
-        """From here on silence is measured by the gap limit (or by a shorter one)."""
-        self._first_deadline = None
-        self._gap_s = self._limits.gap_s if gap_s is None else min(gap_s, self._limits.gap_s)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _check_silence(self) -> None:
-        """One timer serves the whole stream: it looks at when silence is due, and comes again if that is later."""
-        now = self._loop.time()
-        if self._due is None:
-            self._timer = self._loop.call_at(now + self._gap_s, self._check_silence)
-        elif now < self._due:
-            self._timer = self._loop.call_at(self._due, self._check_silence)
-        else:
-            self._content.set_exception(TimeoutError())
-
-    def _left_in_buffer(self) -> bytes:
-        """Bytes that came before the connection broke; aiohttp raises its exception ahead of them."""
-        self._content.set_exception(None)  # type: ignore[arg-type]
-        return self._content.read_nowait()
-
-    async def body(self, limit_bytes: int = MAX_BODY_BYTES) -> bytes:
-        """The whole body, before the deadline of the call. Raises BadUpstreamResponse when it is larger."""
-        content = self._content
-        if content.is_eof() and content.exception() is None and self._failure is None:
-            whole = content.read_nowait()  # came with its head, as most bodies do
-            if len(whole) <= limit_bytes:
-                return whole
-            raise self._too_large(limit_bytes)
-        pieces: list[bytes] = []
-        size = 0
-        while piece := await self.read():
-            size += len(piece)
-            if size > limit_bytes:
-                raise self._too_large(limit_bytes)
-            pieces.append(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def _too_large(self, limit_bytes: int) -> BadUpstreamResponse:
-        return BadUpstreamResponse(f"{self._provider}: the answer is larger than {limit_bytes} bytes")
-
-    async def error_body(self) -> bytes:
-        """What can be had of an error's body: the status counts, so a cut or slow body is no second failure."""
-        pieces: list[bytes] = []
-        try:
-            async with asyncio.timeout(_ERROR_BODY_S):
-                while sum(map(len, pieces)) < MAX_ERROR_BYTES and (piece := await self._content.readany()):
-                    pieces.append(piece)
-        except _FOREIGN:
-            pass  # the part that came is still worth reading
-        finally:
-            self.close()
-        return b"".join(pieces)[:MAX_ERROR_BYTES]
-
-    def close(self) -> None:
-        """Closes the connection at once unless the body was read to its end. May be called again."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._response.close()
 
 
 def _is_header_value(text: str) -> bool:

@@ -23,9 +23,10 @@ from adapters.openai.tokens.upstream import (
 )
 from adapters.upstream import Upstream
 from providers.abilities import ForwardAnswer, ForwardCall, lacks
+from providers.remote.answer import Answer
 from providers.remote.endpoint import Endpoint
 from providers.remote.exchange import failure_of
-from providers.remote.http import BESIDE_VERSION, Answer, HttpClient
+from providers.remote.http import BESIDE_VERSION, HttpClient
 from providers.remote.question import post_question
 from providers.remote.vendors import Vendor
 

@@ -11,9 +11,10 @@ import msgspec
 
 from adapters.canonical.errors import BadUpstreamResponse, GatewayError
 from adapters.upstream import Upstream
+from providers.remote.answer import MAX_BODY_BYTES
 from providers.remote.exchange import Sign, failure_of, is_readable
 from providers.remote.failure import complete, wrong_content
-from providers.remote.http import MAX_BODY_BYTES, HttpClient
+from providers.remote.http import HttpClient
 
 __all__ = ["Reply", "fetch_list", "post_question"]
 

@@ -20,7 +20,8 @@ from adapters.canonical.errors import (
     UpstreamUnreachable,
 )
 from adapters.canonical.events import ChoiceFinished, Started
-from providers.remote.http import MAX_BODY_BYTES, HttpClient
+from providers.remote.answer import MAX_BODY_BYTES
+from providers.remote.http import HttpClient
 from tests.mock_upstream import Answer
 from tests.providers.remote.calls import BODY, STREAM, call, collect, connected, failure, settings, text_of
 from tests.providers.remote.tiny_dialect import chunk
