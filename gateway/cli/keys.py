@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -134,12 +134,15 @@ def _administer(config: "Config", act: "Callable[[KeyAdministration], Awaitable[
     if isinstance(place, MemoryPlace):
         raise CommandFailed("storage.url is memory, so that keys would not last; name a database")
     try:
-        return asyncio.run(_with_database(place, auth.hash_secret.get_secret_value(), act))
+        taken = [key.id for key in auth.keys]
+        return asyncio.run(_with_database(place, act, hash_secret=auth.hash_secret.get_secret_value(), taken=taken))
     except (GatewayError, SchemaMismatch) as error:
         raise CommandFailed(str(error)) from None
 
 
-async def _with_database(place: "Place", hash_secret: str, act: "Callable[[KeyAdministration], Awaitable[T]]") -> T:
+async def _with_database(
+    place: "Place", act: "Callable[[KeyAdministration], Awaitable[T]]", *, hash_secret: str, taken: Sequence[str]
+) -> T:
     from gateway.keys.key_administration import KeyAdministration
     from gateway.storage.bounds import Bounds
     from gateway.storage.opening import Stores, open_stores
@@ -150,7 +153,7 @@ async def _with_database(place: "Place", hash_secret: str, act: "Callable[[KeyAd
         return stores
 
     try:
-        return await act(KeyAdministration(opened, hash_secret, now=time.time))
+        return await act(KeyAdministration(opened, hash_secret, now=time.time, taken=taken))
     finally:
         await stores.aclose()
 

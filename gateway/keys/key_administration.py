@@ -1,10 +1,10 @@
 """Makes, lists and revokes keys, for the admin routes and for `gateway keys`."""
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from adapters.canonical.errors import NotFound
+from adapters.canonical.errors import Conflict, NotFound
 from gateway.keys.directory import KeyDirectory
 from gateway.keys.stored import NewKey, digest_of, kept, make_secret
 from gateway.storage.records import KeptKey
@@ -16,7 +16,10 @@ __all__ = ["KeyAdministration"]
 
 
 class KeyAdministration:
-    """`stores` opens the database, `now` gives Unix seconds. `directory` None: no gateway runs here."""
+    """`stores` opens the database, `now` gives Unix seconds. `directory` None: no gateway runs here.
+
+    `taken` are the ids of run.yaml's own keys: what is kept and counted for an id belongs to one client.
+    """
 
     def __init__(
         self,
@@ -24,15 +27,19 @@ class KeyAdministration:
         hash_secret: str,
         *,
         now: Callable[[], float],
+        taken: Collection[str],
         directory: KeyDirectory | None = None,
     ) -> None:
         self._stores = stores
         self._hash_secret = hash_secret
         self._now = now
+        self._taken = frozenset(taken)
         self._directory = directory
 
     async def create(self, new: NewKey) -> tuple[str, KeptKey]:
         """The secret, which nobody can get again, and what is kept. Raises Conflict for an id that there is."""
+        if new.id in self._taken:
+            raise Conflict(f"there is a key '{new.id}' in run.yaml", param="id", code="key_exists")
         secret = make_secret(secrets.choice)
         key = kept(new, digest_of(secret, self._hash_secret), self._now())
         await (await self._stores()).client_keys.add(key)

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable
 from hashlib import sha256
 
-import orjson
 from pydantic import Field, ValidationError
 
 from adapters.canonical.errors import InvalidRequest
@@ -90,15 +89,13 @@ def worth(key: KeptKey, now: float) -> ClientKey | None:
 
 def described(key: KeptKey) -> dict[str, object]:
     """For those who run the gateway. Nothing of the secret is in it."""
-    rules: dict[str, object] = orjson.loads(key.rules)
+    rules = KeyRules.model_validate_json(key.rules)
     return {
         "id": key.id,
         "created": key.created,
         "expires": key.expires,
         "revoked": key.revoked,
-        "models": ["*"],
-        "admin": False,
-        **rules,
+        **rules.model_dump(mode="json", exclude_none=True),
     }
 
 

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from adapters.canonical.errors import AuthenticationFailed, PermissionDenied
 from gateway.keys.client_key import ClientKey
 from gateway.keys.directory import KeyDirectory
+from gateway.keys.stored import may_be_stored
 
 if TYPE_CHECKING:
     from gateway.keys.signed_tokens import SignedTokens
@@ -64,9 +65,13 @@ class KeyDoor:
         key = await self._directory.client(shown) if self._directory is not None else None
         if key is not None:
             return key
-        if self._passes_through and shown.isascii() and shown.isprintable():
+        if self._passes_through and not self._is_of_ours(shown) and shown.isascii() and shown.isprintable():
             return ClientKey(f"own:{digest.hexdigest()[:_OWN_ID]}", upstream_key=shown)
         raise AuthenticationFailed("the API key is not known")
+
+    def _is_of_ours(self, shown: str) -> bool:
+        """Whether it has the form of a key made at run time: one that is good no more is no provider's key."""
+        return self._directory is not None and may_be_stored(shown)
 
 
 class LoopbackDoor:

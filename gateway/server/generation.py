@@ -11,7 +11,7 @@ from typing import Protocol
 from aiohttp import web
 from msgspec.structs import replace
 
-from adapters.canonical.errors import PermissionDenied
+from adapters.canonical.errors import ModelNotFound, PermissionDenied
 from adapters.canonical.request import Request
 from adapters.canonical.result import Folder, Result
 from adapters.front import AnswerHead, Front
@@ -181,5 +181,10 @@ async def admit(exchange: Exchange, request: Named, names: Names) -> None:
     key = exchange.key
     if key is None or key.may_use(request.model):
         return
-    if not key.may_use(await names.public_name(request.model)):
-        raise PermissionDenied(f"this key may not use the model '{request.model}'", code="model_not_allowed")
+    refusal = PermissionDenied(f"this key may not use the model '{request.model}'", code="model_not_allowed")
+    try:
+        name = await names.public_name(request.model)
+    except ModelNotFound:
+        raise refusal from None  # the same for what there is and what there is not: names are not to be guessed
+    if not key.may_use(name):
+        raise refusal

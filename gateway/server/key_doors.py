@@ -38,7 +38,9 @@ def build_door(
             return await (await stores()).client_keys.find(digest)
 
         directory = KeyDirectory(find, hash_secret, clock=clock, now=now)
-        administration = KeyAdministration(stores, hash_secret, now=now, directory=directory)
+        administration = KeyAdministration(
+            stores, hash_secret, now=now, taken=[key.id for key in auth.keys], directory=directory
+        )
     tokens = None
     if auth.jwt is not None:
         from gateway.keys.issuer_fetch import fetch

@@ -148,7 +148,7 @@ class Spans:
             request.trace_id,
             request.span_id,
             request.parent_id,
-            f"{exchange.request.method} {route}",
+            f"{exchange.request.method} {route}".rstrip(),
             "request",
             exchange.began + self._offset_s,
             exchange.ended + self._offset_s,

@@ -11,7 +11,7 @@ def config(tmp_path: Path) -> list[str]:
     path = tmp_path / "run.yaml"
     path.write_text(
         "version: 1\nproviders: {p: {type: openai-compatible, base_url: 'http://127.0.0.1:9/v1'}}\n"
-        f"auth: {{hash_secret: pepper-of-the-test}}\nstorage: {{url: 'sqlite:///{tmp_path}/gateway.db'}}\n"
+        f"auth: {{hash_secret: pepper-of-the-test, keys: [{{id: ours, secret: secret-of-ours}}]}}\nstorage: {{url: 'sqlite:///{tmp_path}/gateway.db'}}\n"
     )
     return ["--config", str(path)]
 
@@ -38,6 +38,7 @@ def test_a_key_is_made_shown_once_listed_and_revoked(config: list[str], capsys: 
         (["create", "team b"], "id: "),
         (["create", "b", "--rpm", "0"], "limits.rpm: "),
         (["create", "b", "--usd", "5"], "a budget needs to know what tokens cost"),
+        (["create", "ours"], "there is a key 'ours' in run.yaml"),
         (["revoke", "nobody"], "there is no key 'nobody'"),
     ],
 )

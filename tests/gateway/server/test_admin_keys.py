@@ -41,6 +41,12 @@ async def call(
         return answer.status, found
 
 
+def code_of(found: dict[str, object]) -> object:
+    error = found["error"]
+    assert isinstance(error, dict)
+    return error["code"]
+
+
 def rows_of(found: dict[str, object]) -> list[dict[str, Any]]:
     rows = found["data"]
     assert isinstance(rows, list)
@@ -67,6 +73,32 @@ async def test_a_new_key_is_good_at_once_and_until_it_is_revoked() -> None:
         assert status == 200
         assert revoked["revoked"] is not None
         assert await ask(gateway, made["secret"]) == 401
+
+
+async def test_an_id_of_run_yaml_is_taken() -> None:
+    async with administered() as gateway:
+        status, found = await call(gateway, "POST", "/admin/keys", {"id": "plain"})
+        assert (status, code_of(found)) == (409, "key_exists")
+
+
+async def test_a_key_is_told_with_its_defaults(tmp_path: Path) -> None:
+    async with administered(AUTH + prices(tmp_path)) as gateway:
+        given = {"id": "team-b", "budget": {"usd": 5}, "per_model": {"fast": {"budget": {"usd": 1, "per": "hour"}}}}
+        _, made = await call(gateway, "POST", "/admin/keys", given)
+        assert made["budget"] == {"usd": 5, "per": "day"}
+        assert made["per_model"] == {"fast": {"budget": {"usd": 1, "per": "hour"}}}
+        assert (made["models"], made["admin"]) == (["*"], False)
+
+
+@pytest.mark.parametrize("model", ["hidden", "nowhere", "fake/other", "bare"])
+async def test_a_limited_key_cannot_tell_what_there_is_from_what_there_is_not(model: str) -> None:
+    async with administered(AUTH + "models: {hidden: fake/m}\n") as gateway:
+        _, made = await call(gateway, "POST", "/admin/keys", {"id": "team-b", "models": ["fake/m"]})
+        headers = {"Authorization": f"Bearer {made['secret']}"}
+        async with gateway.post(chat(model), headers=headers) as answer:
+            error = await error_of(answer)
+            assert (answer.status, error["code"]) == (403, "model_not_allowed")
+            assert error["message"] == f"this key may not use the model '{model}'"
 
 
 async def test_a_secret_is_shown_once_and_kept_nowhere() -> None:

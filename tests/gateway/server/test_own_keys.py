@@ -177,6 +177,14 @@ async def test_a_key_that_is_not_ours_goes_to_the_provider() -> None:
         assert b"sk-of-the-client" not in gateway.logged()
 
 
+async def test_a_key_made_here_that_is_good_no_more_goes_to_no_provider() -> None:
+    auth = "auth: {pass_through: true, hash_secret: pepper-of-the-test}\n"
+    async with asked(auth) as gateway:
+        assert await gateway.ask("gw-" + "a" * 43) == (401, "invalid_api_key")
+        assert gateway.upstream.requests == []
+        assert (await gateway.ask("gw-of-another-make"))[0] == 200
+
+
 async def test_a_key_that_the_provider_refuses_is_the_clients_own_fault() -> None:
     refused = Answer.json(b'{"error":{"message":"wrong key","code":"invalid_api_key"}}', status=401)
     async with asked(PASSED, refused) as gateway:

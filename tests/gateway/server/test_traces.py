@@ -126,7 +126,9 @@ def collecting_over_grpc() -> Iterator[Collector]:
         server.stop(None).wait()
 
 
-async def ask(upstream: MockUpstream, telemetry: str = "{}", count: int = 1, **headers: str) -> int:
+async def ask(
+    upstream: MockUpstream, telemetry: str = "{}", count: int = 1, path: str = "/v1/chat/completions", **headers: str
+) -> int:
     """Asks a gateway in front of the upstream, stops it, and gives the last status."""
     extra = "reliability: {retry: {attempts: 2, max_wait_s: 0.01}}\nstorage: {url: memory}\n"
     text = (
@@ -136,7 +138,7 @@ async def ask(upstream: MockUpstream, telemetry: str = "{}", count: int = 1, **h
     app = build_app(parse_config(text, {}, provider_types=["openai-compatible"]), around=Surroundings(log=None))
     await app.start()
     server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/chat/completions"
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}"
     try:
         async with aiohttp.ClientSession() as session:
             for number in range(count):
@@ -156,6 +158,12 @@ async def test_a_client_s_trace_goes_on_to_the_upstream_without_any_collector() 
         assert await ask(upstream, traceparent=PARENT, tracestate="vendor=1") == 200
         assert upstream.requests[0].headers["traceparent"] == PARENT
         assert upstream.requests[0].headers["tracestate"] == "vendor=1"
+
+
+async def test_a_request_to_no_route_is_named_by_its_method_alone() -> None:
+    async with collecting() as collector, MockUpstream(GOOD) as upstream:
+        assert await ask(upstream, f"{{otlp: '{collector.url}'}}", path="/nowhere/secret-path") == 404
+        assert set(collector.spans) == {"POST"}
 
 
 async def test_a_trace_ends_with_its_request() -> None:
