@@ -1,5 +1,5 @@
-// The threads of one engine. They sleep between calls that do not follow each other at once, claim work in small pieces, and yield to whoever else needs the
-// cores while they wait for each other.
+// The threads of one engine. They claim work in small pieces, and sleep where they would wait for long: between calls that
+// do not follow each other at once, and for each other while somebody else has the cores.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,30 @@
 #include <vector>
 
 namespace kernels {
+
+// Where threads sleep until others have done something.
+class Rest {
+ public:
+  template <class Condition>
+  void until(Condition holds) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    sleepers_.fetch_add(1);
+    wake_.wait(lock, holds);
+    sleepers_.fetch_sub(1);
+  }
+  // To be called after what may have made a condition hold. A sleeper is counted before it looks, so one of the two sides
+  // sees the other.
+  void wake() {
+    if (sleepers_.load() == 0) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    wake_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::atomic<int> sleepers_{0};
+};
 
 // The stages of one call, as one of its threads sees them. All threads go through the same stages in the same order.
 class Team {
@@ -35,7 +59,7 @@ class Team {
       item(i);
       done++;
     }
-    if (done > 0) stage.done.fetch_add(done, std::memory_order_acq_rel);
+    if (done > 0 && stage.done.fetch_add(done) + done == count) rest_.wake();
     if (stage.done.load(std::memory_order_acquire) < count && !leaves()) wait(stage, count);
   }
 
@@ -46,8 +70,8 @@ class Team {
     std::atomic<int> done{0};
   };
 
-  Team(Stage* stages, std::atomic<bool>& alone, int member, int size)
-      : stages_(stages), alone_(alone), member_(member), size_(size) {}
+  Team(Stage* stages, std::atomic<bool>& alone, Rest& rest, int member, int size)
+      : stages_(stages), alone_(alone), rest_(rest), member_(member), size_(size) {}
 
   // The first thread goes on alone: the others take no more work.
   bool leaves() const { return member_ != 0 && alone_.load(std::memory_order_relaxed); }
@@ -55,6 +79,7 @@ class Team {
 
   Stage* stages_;
   std::atomic<bool>& alone_;
+  Rest& rest_;
   int next_stage_ = 0;
   int member_;
   int size_;
@@ -90,6 +115,7 @@ class ThreadPool {
   bool closing_ = false;
   std::atomic<int> running_{0};  // workers inside the call
   std::atomic<bool> alone_{false};
+  Rest rest_;
   double alone_until_s_ = 0;
   double alone_s_;
 };
