@@ -6,7 +6,7 @@ Which error an upstream's type, code and status mean is stated here, once.
 from typing import Any
 
 import orjson
-from msgspec import DecodeError, Struct
+from msgspec import Struct
 from msgspec.json import Decoder
 
 from adapters.anthropic.vocabulary import frame
@@ -31,6 +31,7 @@ from adapters.canonical.errors import (
     UpstreamTimeout,
 )
 from adapters.upstream_errors import error_class_of, upstream_failure
+from adapters.upstream_json import UNREADABLE
 
 __all__ = ["error_frame", "error_from_event", "parse_error", "render_error"]
 
@@ -117,7 +118,7 @@ def error_from_event(payload: bytes) -> GatewayError:
 def _read(body: bytes) -> _ErrorObject:
     try:
         found = _decode_body(body).error
-    except (DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         found = None
     if isinstance(found, str):
         return _ErrorObject(message=found)

@@ -14,10 +14,10 @@ from adapters.canonical.embedding import (
     packed,
     texts_of,
 )
-from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.usage import Usage
 from adapters.cohere_purposes import input_type
 from adapters.model_path import model_path
+from adapters.upstream_json import read_body
 
 __all__ = ["EmbeddingModel", "embedding_model", "embedding_path", "parse_embeddings", "render_embeddings"]
 
@@ -85,10 +85,7 @@ def render_embeddings(request: EmbeddingRequest, model: EmbeddingModel) -> bytes
 
 def parse_embeddings(request: EmbeddingRequest, body: bytes, headers: Mapping[str, str]) -> EmbeddingResult:
     """Raises BadUpstreamResponse for a missing vector, or one of another size. Tokens may be told by a header."""
-    try:
-        found = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadUpstreamResponse(f"the upstream sent no embeddings: {error}") from error
+    found = read_body(_decode, body, "embeddings")
     rows = found.embeddings.floats if isinstance(found.embeddings, _Floats) else found.embeddings
     if rows is None:
         rows = [] if found.embedding is None else [found.embedding]

@@ -1,6 +1,6 @@
 """Bedrock's errors as ours: by the name of the exception where it is told, otherwise by the status."""
 
-from msgspec import DecodeError, Struct, field
+from msgspec import Struct, field
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import (
@@ -16,6 +16,7 @@ from adapters.canonical.errors import (
     UpstreamTimeout,
 )
 from adapters.upstream_errors import error_class_of, upstream_failure
+from adapters.upstream_json import UNREADABLE
 
 __all__ = ["error_in_stream", "parse_error"]
 
@@ -70,5 +71,5 @@ def _class_of(name: str) -> type[GatewayError] | None:
 def _read(body: bytes) -> _Body:
     try:
         return _decode(body)
-    except (DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return _Body()

@@ -13,9 +13,9 @@ from adapters.canonical.embedding import (
     packed,
     texts_of,
 )
-from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.usage import Usage
 from adapters.cohere_purposes import input_type
+from adapters.upstream_json import read_body
 
 __all__ = ["EMBED_PATH", "MAX_INPUTS", "parse_embeddings", "render_embeddings"]
 
@@ -64,10 +64,7 @@ def render_embeddings(request: EmbeddingRequest) -> bytes:
 
 def parse_embeddings(request: EmbeddingRequest, body: bytes) -> EmbeddingResult:
     """Raises BadUpstreamResponse for a missing vector, or one of another size."""
-    try:
-        found = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadUpstreamResponse(f"the upstream sent no embeddings: {error}") from error
+    found = read_body(_decode, body, "embeddings")
     rows = (found.embeddings.floats if found.embeddings is not None else None) or []
     units = found.meta.billed_units if found.meta is not None else None
     tokens = None if units is None or units.input_tokens is None else int(units.input_tokens)

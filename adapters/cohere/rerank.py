@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import msgspec
 import orjson
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.rerank import RerankRequest, RerankResult, RerankScore, ranked
 from adapters.canonical.usage import Usage
+from adapters.upstream_json import read_body
 
 __all__ = ["RERANK_PATH", "parse_rerank", "render_rerank"]
 
@@ -50,10 +49,7 @@ def render_rerank(request: RerankRequest) -> bytes:
 
 def parse_rerank(request: RerankRequest, body: bytes) -> RerankResult:
     """Raises BadUpstreamResponse for scores of documents that there are not."""
-    try:
-        found = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadUpstreamResponse(f"the upstream sent no scores: {error}") from error
+    found = read_body(_decode, body, "scores")
     scores = ranked(request, [RerankScore(row.index, row.relevance_score) for row in found.results])
     meta = found.meta or _Meta()
     counts = [each.input_tokens for each in (meta.tokens, meta.billed_units) if each is not None]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from msgspec import DecodeError, Struct
+from msgspec import Struct
 from msgspec.json import Decoder
 
 from adapters.call_objects import NO_PARAMETERS, allowed_tools
@@ -15,6 +15,7 @@ from adapters.cohere.answer import parse_whole, stream_parser
 from adapters.cohere.messages import message_objects
 from adapters.sse_answer import SseAnswerParser
 from adapters.upstream_errors import error_class_of, upstream_failure
+from adapters.upstream_json import UNREADABLE
 
 __all__ = ["CohereUpstream"]
 
@@ -62,7 +63,7 @@ class CohereUpstream:
     def parse_error(self, status: int, body: bytes) -> GatewayError:
         try:
             message = _decode_error(body).message
-        except (DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             message = None
         kind = UpstreamAuth if status == _BAD_TOKEN else error_class_of(status)
         return upstream_failure(kind, message or f"the upstream answered {status}", status=status)

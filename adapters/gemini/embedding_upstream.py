@@ -10,12 +10,12 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, EmbeddingResult, packed, texts_of
-from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.messages import Opaque
 from adapters.canonical.request import Prompt
 from adapters.canonical.usage import Usage
 from adapters.gemini.embedding_words import EMBED, TASKS
 from adapters.model_path import model_path
+from adapters.upstream_json import read_body
 
 __all__ = ["MAX_INPUTS", "embedding_path", "is_predicted", "parse_embeddings", "render_embeddings"]
 
@@ -132,10 +132,7 @@ def _predict(request: EmbeddingRequest) -> dict[str, Any]:
 
 def parse_embeddings(request: EmbeddingRequest, body: bytes) -> EmbeddingResult:
     """Raises BadUpstreamResponse for a missing vector, or one of another size."""
-    try:
-        found = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadUpstreamResponse(f"the upstream sent no embeddings: {error}") from error
+    found = read_body(_decode, body, "embeddings")
     if found.predictions is not None:
         rows = [prediction.embeddings for prediction in found.predictions]
     elif found.embeddings is not None:

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import orjson
-from msgspec import DecodeError, Struct
+from msgspec import Struct
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import (
@@ -24,6 +24,7 @@ from adapters.canonical.errors import (
     UpstreamTimeout,
 )
 from adapters.upstream_errors import error_class_of, upstream_failure
+from adapters.upstream_json import UNREADABLE
 
 __all__ = ["error_from_event", "parse_error", "render_error"]
 
@@ -121,7 +122,7 @@ def error_from_event(payload: bytes) -> GatewayError:
 def _read(body: bytes) -> _ErrorObject:
     try:
         found = _decode_body(body).error
-    except (DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         found = None
     if isinstance(found, str):
         return _ErrorObject(message=found)

@@ -2,18 +2,18 @@
 
 from typing import Annotated, Any
 
-import msgspec
 import orjson
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, EmbeddingResult, numbers, packed, texts_of
-from adapters.canonical.errors import BadUpstreamResponse, InvalidRequest, UnsupportedParameter
+from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.usage import Usage
 from adapters.front import AnswerHead
 from adapters.json_fields import JsonObject, parse_object
 from adapters.ollama.errors import error_from_text
 from adapters.ollama.vocabulary import BOOL, NAME
+from adapters.upstream_json import read_body
 
 __all__ = ["EMBED", "EMBED_PATH", "EmbedFront", "EmbeddingsFront", "parse_embeddings", "render_embeddings"]
 
@@ -105,10 +105,7 @@ def render_embeddings(request: EmbeddingRequest) -> bytes:
 
 def parse_embeddings(request: EmbeddingRequest, body: bytes) -> EmbeddingResult:
     """Raises GatewayError for an error object, a missing vector, or one of another size."""
-    try:
-        found = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadUpstreamResponse(f"the upstream sent no embeddings: {error}") from error
+    found = read_body(_decode, body, "embeddings")
     if found.error is not None:
         raise error_from_text(found.error)
     count = found.prompt_eval_count

@@ -3,11 +3,12 @@
 from typing import Any
 
 import orjson
-from msgspec import DecodeError, Struct
+from msgspec import Struct
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import GatewayError
 from adapters.upstream_errors import error_class_of, upstream_failure
+from adapters.upstream_json import UNREADABLE
 
 __all__ = ["error_from_text", "parse_error", "render_error"]
 
@@ -33,7 +34,7 @@ def parse_error(status: int, body: bytes) -> GatewayError:
     """The error that an upstream answered with this HTTP status and JSON body."""
     try:
         found = _decode_body(body).error
-    except (DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         found = None
     message = found if isinstance(found, str) and found else f"the upstream answered {status}"
     return upstream_failure(error_class_of(status), message, status=status)

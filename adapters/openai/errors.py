@@ -6,7 +6,7 @@ Which error an upstream's status and code mean is stated here, once, for every O
 from typing import Any
 
 import orjson
-from msgspec import DecodeError, Struct
+from msgspec import Struct
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import (
@@ -21,6 +21,7 @@ from adapters.canonical.errors import (
     UpstreamRateLimited,
 )
 from adapters.upstream_errors import error_class_of, upstream_failure
+from adapters.upstream_json import UNREADABLE
 
 __all__ = ["error_from_object", "error_from_payload", "error_object", "parse_error", "render_error"]
 
@@ -93,7 +94,7 @@ def parse_error(status: int, body: bytes) -> GatewayError:
     """The error that an upstream answered with this HTTP status and JSON body."""
     try:
         found = _decode_body(body)
-    except (DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         found = _ErrorBody(message=f"the upstream answered {status} without a readable error body")
     return _build(status, found if found.error is None else _error_object(found.error))
 

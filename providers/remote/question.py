@@ -7,10 +7,9 @@ words, and never retries.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-import msgspec
-
 from adapters.canonical.errors import BadUpstreamResponse, GatewayError
 from adapters.upstream import Upstream
+from adapters.upstream_json import UNREADABLE
 from providers.remote.answer import MAX_BODY_BYTES
 from providers.remote.exchange import Sign, failure_of, is_readable
 from providers.remote.failure import complete, wrong_content
@@ -32,7 +31,7 @@ class Reply(NamedTuple):
         """What `decode` makes of the body. Raises BadUpstreamResponse, saying what was expected."""
         try:
             return decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadUpstreamResponse(f"{provider}: the answer is no {expected}") from error
 
 

@@ -5,7 +5,6 @@ from array import array
 from base64 import b64decode
 from typing import Any
 
-import msgspec
 import orjson
 from msgspec import Struct
 from msgspec.json import Decoder
@@ -14,6 +13,7 @@ from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
 from adapters.canonical.errors import BadUpstreamResponse
 from adapters.openai.errors import error_from_object
 from adapters.openai.usage import WireUsage, parse_usage
+from adapters.upstream_json import read_body
 
 __all__ = ["EMBEDDINGS_PATH", "parse_embeddings", "render_embeddings"]
 
@@ -52,10 +52,7 @@ def render_embeddings(request: EmbeddingRequest, *, base64: bool) -> bytes:
 
 def parse_embeddings(request: EmbeddingRequest, body: bytes) -> EmbeddingResult:
     """Raises GatewayError for an error object, a missing vector, or one that is none."""
-    try:
-        found = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadUpstreamResponse(f"the upstream sent no embeddings: {error}") from error
+    found = read_body(_decode, body, "embeddings")
     if found.error is not None:
         raise error_from_object(found.error)
     rows = found.data or []

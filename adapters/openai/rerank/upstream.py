@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import orjson
 from msgspec import Struct
 from msgspec.json import Decoder
@@ -11,6 +10,7 @@ from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.rerank import RerankRequest, RerankResult, RerankScore, ranked
 from adapters.canonical.usage import Usage
 from adapters.openai.errors import error_from_object
+from adapters.upstream_json import read_body
 
 __all__ = ["RERANK_WORDS", "RerankWords", "TEI_RERANK_WORDS", "parse_rerank", "render_rerank"]
 
@@ -73,10 +73,7 @@ def render_rerank(request: RerankRequest, words: RerankWords) -> bytes:
 
 def parse_rerank(request: RerankRequest, body: bytes) -> RerankResult:
     """Raises GatewayError for an error object, or for scores of documents that there are not."""
-    try:
-        found = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadUpstreamResponse(f"the upstream sent no scores: {error}") from error
+    found = read_body(_decode, body, "scores")
     if isinstance(found, list):
         found = _Body(results=found)
     if found.error is not None:

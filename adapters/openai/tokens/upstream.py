@@ -1,14 +1,11 @@
 """Tokenize, detokenize and the count of a chat prompt towards a provider."""
 
-from typing import TypeVar
-
-import msgspec
 import orjson
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
-from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
+from adapters.upstream_json import read_body
 
 __all__ = [
     "CHAT_COUNT_PATH",
@@ -18,8 +15,6 @@ __all__ = [
     "render_detokenize",
     "render_tokenize",
 ]
-
-T = TypeVar("T")
 
 CHAT_COUNT_PATH = "/chat/completions/input_tokens"
 _OF_THE_PROMPT = frozenset(
@@ -53,6 +48,9 @@ class _Count(Struct):
 
 
 _decode_fields = Decoder(dict[str, Raw]).decode
+_decode_tokens = Decoder(_Tokens).decode
+_decode_text = Decoder(_Text).decode
+_decode_count = Decoder(_Count).decode
 
 
 def render_tokenize(request: TokenizeRequest, generation: bytes) -> bytes:
@@ -64,7 +62,8 @@ def render_tokenize(request: TokenizeRequest, generation: bytes) -> bytes:
 
 
 def parse_tokens(body: bytes) -> Tokens:
-    found = _decoded(body, _Tokens)
+    """Raises BadUpstreamResponse."""
+    found = read_body(_decode_tokens, body, "tokens")
     texts = None if found.token_strs is None else tuple(found.token_strs)
     return Tokens(ids=tuple(found.tokens), texts=texts, context=found.max_model_len)
 
@@ -74,16 +73,10 @@ def render_detokenize(request: DetokenizeRequest) -> bytes:
 
 
 def parse_detokenized(body: bytes) -> str:
-    return _decoded(body, _Text).prompt
+    """Raises BadUpstreamResponse."""
+    return read_body(_decode_text, body, "tokens").prompt
 
 
 def parse_token_count(body: bytes) -> int:
-    return _decoded(body, _Count).input_tokens
-
-
-def _decoded(body: bytes, kind: type[T]) -> T:
     """Raises BadUpstreamResponse."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadUpstreamResponse(f"the upstream sent no tokens: {error}") from error
+    return read_body(_decode_count, body, "tokens").input_tokens

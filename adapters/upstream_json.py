@@ -1,0 +1,22 @@
+"""JSON of an upstream: what it decodes to, or the error that it can't be read. Knows no dialect."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from adapters.canonical.errors import BadUpstreamResponse
+
+__all__ = ["UNREADABLE", "read_body"]
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for text that is not JSON, or not of its type."""
+T = TypeVar("T")
+
+
+def read_body(decode: Callable[[bytes], T], body: bytes, what: str) -> T:
+    """What `decode` makes of the body. Raises BadUpstreamResponse: the upstream sent no `what`."""
+    try:
+        return decode(body)
+    except UNREADABLE as error:
+        raise BadUpstreamResponse(f"the upstream sent no {what}: {error}") from error
