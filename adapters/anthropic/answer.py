@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from adapters.anthropic.citations import parse_citation
 from adapters.anthropic.errors import error_from_event
 from adapters.anthropic.usage import RunningUsage
 from adapters.anthropic.vocabulary import MESSAGES, STOP_REASONS
@@ -211,7 +212,7 @@ class _Answer:
             case "text":
                 self._add_text(block, found.text or "", out)
                 for citation in found.citations or ():
-                    out.append(AnnotationAdded(0, self._part_of(block), bytes(citation), MESSAGES))
+                    self._cite(block, bytes(citation), out)
             case "thinking":
                 self._add_thought(block, found.thinking or "", out)
                 self._sign(block, found.signature, out)
@@ -257,13 +258,16 @@ class _Answer:
             case "citations_delta":
                 citation = bytes(delta.citation)
                 if citation not in _EMPTY:
-                    out.append(AnnotationAdded(0, self._part_of(block), citation, MESSAGES))
+                    self._cite(block, citation, out)
             case _:
                 pass  # what later versions add
 
     def _add_text(self, block: _OpenBlock, text: str, out: list[Event]) -> None:
         if text:
             out.append(TextDelta(0, self._part_of(block), text))
+
+    def _cite(self, block: _OpenBlock, raw: bytes, out: list[Event]) -> None:
+        out.append(AnnotationAdded(0, self._part_of(block), raw, MESSAGES, parse_citation(raw)))
 
     def _add_thought(self, block: _OpenBlock, text: str, out: list[Event]) -> None:
         if text:

@@ -10,6 +10,7 @@ import orjson
 from msgspec import DecodeError, Raw
 from msgspec.json import Decoder
 
+from adapters.anthropic.citations import citation_objects
 from adapters.anthropic.vocabulary import MESSAGES, frame
 from adapters.canonical.events import (
     AnnotationAdded,
@@ -102,8 +103,10 @@ class Blocks:
                     out += (self.text_head, orjson.dumps(event.text), TEXT_TAIL)
             case AnnotationAdded():
                 if event.origin == MESSAGES:
-                    self._open_text(event.part, out)
-                    self._delta("citations_delta", {"citation": orjson.Fragment(event.annotation)}, out)
+                    self._cite(event.part, orjson.Fragment(event.annotation), out)
+                else:
+                    for citation in citation_objects(event.citations):
+                        self._cite(event.part, citation, out)
             case ReasoningDelta():
                 if event.text:
                     self._open_thinking(event.part, out)
@@ -143,6 +146,10 @@ class Blocks:
                 b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
                 b'"delta":{"type":"text_delta","text":' % self._index
             )
+
+    def _cite(self, part: int, citation: Any, out: list[bytes]) -> None:
+        self._open_text(part, out)
+        self._delta("citations_delta", {"citation": citation}, out)
 
     def _open_thinking(self, part: int, out: list[bytes]) -> None:
         if self.part != part or self.kind != _THINKING:

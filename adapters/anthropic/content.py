@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder
 
+from adapters.anthropic.citations import is_foreign
 from adapters.anthropic.vocabulary import BOOL, MESSAGES, NAME, OBJECT, RAW_LIST, SHORT_TEXT, TEXT
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import (
@@ -140,10 +141,10 @@ def _rest(block: JsonObject) -> ProviderData | None:
 
 def _text(block: JsonObject, raw: bytes) -> Part:
     text = block.require("text", TEXT)
-    citations = block.take("citations", RAW_LIST) or ()
+    citations = [bytes(raw) for raw in block.take("citations", RAW_LIST) or () if not is_foreign(bytes(raw))]
     return Text(
         text=text,
-        annotations=tuple([bytes(citation) for citation in citations]),
+        annotations=tuple(citations),
         annotated_by=MESSAGES if citations else None,
         cache=take_cache(block),
         provider_data=_rest(block),

@@ -7,6 +7,7 @@ import orjson
 from msgspec.structs import replace
 
 from adapters.anthropic.blocks import TEXT_TAIL, Blocks, is_object
+from adapters.anthropic.citations import citation_objects
 from adapters.anthropic.errors import error_frame
 from adapters.anthropic.usage import usage_object
 from adapters.anthropic.vocabulary import MESSAGES, frame, stop_word
@@ -226,12 +227,14 @@ def _block(part: Part) -> Any:
 
 
 def _text_block(part: Text) -> dict[str, Any] | None:
-    own = part.annotations if part.annotated_by == MESSAGES else ()
-    if not part.text and not own:
+    citations: Sequence[Any] = citation_objects(part.citations)
+    if part.annotated_by == MESSAGES:
+        citations = [orjson.Fragment(raw) for raw in part.annotations]
+    if not part.text and not citations:
         return None
     found: dict[str, Any] = {"type": "text", "text": part.text}
-    if own:
-        found["citations"] = [orjson.Fragment(raw) for raw in own]
+    if citations:
+        found["citations"] = citations
     return found
 
 

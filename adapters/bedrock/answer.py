@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
+from adapters.bedrock.citations import parse_citation
 from adapters.bedrock.errors import error_in_stream
 from adapters.bedrock.vocabulary import CONVERSE, STOP_REASONS
 from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated, UpstreamError
@@ -244,7 +245,7 @@ class _Answer:
         elif found.citations_content is not None:
             self._add_text(block, "".join([piece.text for piece in found.citations_content.content]), out)
             for citation in found.citations_content.citations:
-                out.append(AnnotationAdded(0, self._part(block), bytes(citation), CONVERSE))
+                self._cite(block, bytes(citation), out)
         else:
             kind = next(iter(_decode_fields(raw)), "")
             out.append(HostedToolEvent(0, self._part(block), kind, raw, CONVERSE))
@@ -259,7 +260,10 @@ class _Answer:
             self._add_thought(block, delta.reasoning_content, out)
         citation = bytes(delta.citation)
         if citation and citation != _NULL:
-            out.append(AnnotationAdded(0, self._part(block), citation, CONVERSE))
+            self._cite(block, citation, out)
+
+    def _cite(self, block: _OpenBlock, raw: bytes, out: list[Event]) -> None:
+        out.append(AnnotationAdded(0, self._part(block), raw, CONVERSE, parse_citation(raw)))
 
     def _open_call(self, block: _OpenBlock, found: _CallStart, out: list[Event]) -> None:
         if not (found.tool_use_id and found.name):

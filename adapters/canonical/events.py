@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from adapters.canonical.citation import Citation
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import TokenLogprob, Usage
@@ -98,12 +99,14 @@ class PartReported(Struct, frozen=True, gc=False):
 
 
 class AnnotationAdded(Struct, frozen=True, gc=False):
-    """A citation on a text part, as raw JSON of the dialect `origin`."""
+    """A citation on a text part: as raw JSON of the dialect `origin`, for clients of that dialect, and as what it means
+    to all others. Without raw JSON the dialect says it in fields of its own (ProviderReported)."""
 
     choice: int
     part: int
     annotation: bytes
     origin: str
+    citations: tuple[Citation, ...] = ()
 
 
 class MediaDelta(Struct, frozen=True, gc=False):

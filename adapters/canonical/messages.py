@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from adapters.canonical.citation import Citation
+
 __all__ = [
     "ASSISTANT",
     "DEVELOPER",
@@ -69,11 +71,13 @@ class MediaSource(Struct, frozen=True):
 
 
 class Text(Struct, frozen=True, kw_only=True):
-    """`annotations` are raw JSON objects (citations) of the dialect `annotated_by`."""
+    """`annotations` are raw JSON objects (citations) of the dialect `annotated_by`, `citations` what they mean in an
+    answer."""
 
     text: str
     annotations: tuple[bytes, ...] = ()
     annotated_by: str | None = None
+    citations: tuple[Citation, ...] = ()
     cache: CacheHint | None = None
     provider_data: ProviderData | None = None
 

@@ -213,8 +213,9 @@ def _join(pieces: list[Event]) -> Part:
             return Text(
                 provider_data=_reported(pieces),
                 text="".join(texts),
-                annotations=tuple([note.annotation for note in notes]),
+                annotations=tuple([note.annotation for note in notes if note.annotation]),
                 annotated_by=notes[0].origin if notes else None,
+                citations=tuple([citation for note in notes for citation in note.citations]),
             )
         case ReasoningDelta() | ReasoningFinished():
             return _join_reasoning(pieces)

@@ -24,6 +24,7 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
+from adapters.cohere.citations import parse_citation
 from adapters.cohere.vocabulary import CHAT, FINISH_REASONS
 from adapters.sse_answer import SseAnswerParser
 
@@ -193,8 +194,11 @@ class _Answer:
             out.append(TextDelta(0, self._text, text))
 
     def _add_citation(self, raw: bytes, out: list[Event]) -> None:
-        if raw.startswith(b"{") and any(kind == "text" for kind, _ in self._parts):
-            out.append(AnnotationAdded(0, self._text, raw, CHAT))
+        found = parse_citation(raw)
+        if found is None or not any(kind == "text" for kind, _ in self._parts):
+            return
+        part = self._parts.get(("text", _PLAN if found.content is None else found.content), self._text)
+        out.append(AnnotationAdded(0, part, raw, CHAT, found.citations))
 
     def _open_call(self, index: int, call: _Call, out: list[Event]) -> None:
         function = call.function or _Function()

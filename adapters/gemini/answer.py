@@ -13,6 +13,7 @@ from msgspec.json import Decoder
 
 from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated, UpstreamError
 from adapters.canonical.events import (
+    AnnotationAdded,
     ChoiceFinished,
     Event,
     HostedToolEvent,
@@ -30,6 +31,7 @@ from adapters.canonical.events import (
 from adapters.canonical.request import Request
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import TokenLogprob
+from adapters.gemini.citations import by_part, parse_citations
 from adapters.gemini.errors import error_from_event
 from adapters.gemini.logprobs import parse_logprobs
 from adapters.gemini.signatures import Place, chat_data, placed_at
@@ -42,6 +44,7 @@ __all__ = ["parse_whole", "stream_parser"]
 _NULL = b"null"
 _NOTHING = (b"", _NULL)
 _TEXT, _THOUGHT = "text", "thought"
+_GROUNDING, _CITATIONS = "groundingMetadata", "citationMetadata"
 
 
 class _Part(Struct, rename="camel"):
@@ -107,7 +110,7 @@ _decode_index = Decoder(int | None).decode
 class _Choice:
     """One candidate so far. `kind` is that of its open part of text."""
 
-    __slots__ = ("called", "index", "kind", "message", "part", "parts", "word")
+    __slots__ = ("called", "cites", "index", "kind", "message", "part", "parts", "starts", "texts", "word")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -117,11 +120,17 @@ class _Choice:
         self.called = False
         self.word: str | None = None
         self.message: str | None = None
+        self.texts: list[str] = []
+        self.starts: list[tuple[int, int]] = []
+        """The parts of text, each with the number of texts before it."""
+        self.cites: dict[str, bytes] = {}
 
     def part_of(self, kind: str) -> int:
         if kind != self.kind:
             self.part = self.next_part()
             self.kind = kind
+            if kind == _TEXT:
+                self.starts.append((self.part, len(self.texts)))
         return self.part
 
     def next_part(self) -> int:
@@ -181,6 +190,7 @@ class _Answer:
                     out.append(ReasoningDelta(choice.index, choice.part_of(_THOUGHT), part.text))
                 else:
                     out.append(TextDelta(choice.index, choice.part_of(_TEXT), part.text))
+                    choice.texts.append(part.text)
         usage = bytes(chunk.usage_metadata)
         if usage not in _NOTHING:
             self._usage.note(usage)
@@ -256,6 +266,7 @@ class _Answer:
             message = row.get("finishMessage")
             choice.message = None if message is None else _decode_text(message)
         if row:
+            choice.cites.update({name: bytes(row[name]) for name in (_GROUNDING, _CITATIONS) if name in row})
             self._report(row, index, out)
 
     def _feed_part(
@@ -283,6 +294,7 @@ class _Answer:
         else:
             if part.text:
                 out.append(TextDelta(index, choice.part_of(_TEXT), part.text, tokens))
+                choice.texts.append(part.text)
                 tokens = ()
             self._sign(choice, signature, Place.BEHIND, out)
         return tokens
@@ -329,7 +341,13 @@ class _Answer:
         if self._blocked is not None and not self._choices:
             out.append(ChoiceFinished(0, StopReason.CONTENT_FILTER, self._blocked))
         for choice in self._choices.values():
-            out.append(_finish_of(choice))
+            finish = _finish_of(choice)
+            if choice.cites:
+                raw = [choice.cites.get(name, b"") for name in (_GROUNDING, _CITATIONS)]
+                cited = parse_citations(raw[0], raw[1], "".join(choice.texts))
+                for part, citations in by_part(cited, choice.starts, choice.texts):
+                    out.append(AnnotationAdded(choice.index, part, b"", GEMINI, citations))
+            out.append(finish)
 
 
 def _finish_of(choice: _Choice) -> ChoiceFinished:

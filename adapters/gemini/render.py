@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 import orjson
 
+from adapters.canonical.citation import Citation
 from adapters.canonical.errors import GatewayError, UpstreamError
 from adapters.canonical.events import (
     AnnotationAdded,
@@ -47,6 +48,7 @@ from adapters.canonical.result import Choice, Result
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from adapters.front import AnswerHead
+from adapters.gemini.citations import Cited, grounding_object
 from adapters.gemini.errors import render_error
 from adapters.gemini.logprobs import logprobs_object
 from adapters.gemini.parts import PartWriter, WirePart
@@ -63,12 +65,15 @@ _FEEDBACK = "promptFeedback"
 class _Candidate:
     """One choice while its parts arrive."""
 
-    __slots__ = ("calls", "fields", "finish", "head", "refused", "said", "tail", "writer")
+    __slots__ = ("calls", "cited", "fields", "finish", "head", "heard", "refused", "said", "tail", "writer")
 
     def __init__(self, head: bytes, tail: bytes) -> None:
         self.head, self.tail = head, tail
         """What stands around the JSON text of a chunk that is nothing but text."""
         self.writer = PartWriter()
+        self.heard: list[TextDelta] = []
+        self.cited: list[tuple[int, Citation]] = []
+        """With their parts. Their places in the text are told at the end, in bytes."""
         self.calls: dict[int, tuple[ToolCallStarted, list[str]]] = {}
         self.fields: dict[str, bytes] = {}
         self.finish: ChoiceFinished | None = None
@@ -93,11 +98,13 @@ class GenerateStreamRenderer:
         candidates = self._candidates
         for event in events:
             if type(event) is TextDelta and not event.logprobs:
-                candidate = candidates.get(event.choice)
-                if event.text and candidate is not None and candidate.said and not (candidate.fields or self._once):
-                    out += (candidate.head, orjson.dumps(event.text), candidate.tail)
-                elif event.text:
-                    self._write(event.choice, [{"text": event.text}], out)
+                candidate, text = candidates.get(event.choice), event.text
+                if text and candidate is not None and candidate.said and not (candidate.fields or self._once):
+                    candidate.heard.append(event)
+                    out += (candidate.head, orjson.dumps(text), candidate.tail)
+                elif text:
+                    self._candidate(event.choice).heard.append(event)
+                    self._write(event.choice, [{"text": text}], out)
             else:
                 self._feed_other(event, out)
         return b"".join(out)
@@ -111,7 +118,8 @@ class GenerateStreamRenderer:
             if not blocked:
                 parts: list[WirePart] = [{"text": ""}] if candidate.said else []
                 end = _end_fields(candidate.finish, refused=candidate.refused)
-                found.append(_candidate_object(index, parts, {**candidate.fields, **end}))
+                cited = _grounding(candidate.cited, [(each.part, each.text) for each in candidate.heard])
+                found.append(_candidate_object(index, parts, {**candidate.fields, **cited, **end}))
         last: dict[str, Any] = {"candidates": found} if found else {}
         last.update(_fragments(self._once))
         last["usageMetadata"] = usage_object(self._usage, self._usage_fields)
@@ -124,6 +132,7 @@ class GenerateStreamRenderer:
         match event:
             case TextDelta():
                 more = {"logprobsResult": logprobs_object(event.logprobs)}
+                self._candidate(event.choice).heard.append(event)
                 self._write(event.choice, [{"text": event.text}], out, more)
             case RefusalDelta():
                 if event.text:
@@ -158,7 +167,10 @@ class GenerateStreamRenderer:
                 self._usage = event.usage
             case ProviderReported():
                 self._report(event)
-            case Started() | PartReported() | PromptReported() | AnnotationAdded():
+            case AnnotationAdded():
+                if event.origin != GEMINI:
+                    self._candidate(event.choice).cited += [(event.part, each) for each in event.citations]
+            case Started() | PartReported() | PromptReported():
                 pass  # no word in this dialect
             case _:
                 assert_never(event)
@@ -226,8 +238,23 @@ def _whole_candidate(choice: Choice, own_fields: Mapping[str, bytes]) -> dict[st
     fields: dict[str, Any] = _fragments(own_fields)
     if choice.logprobs:
         fields["logprobsResult"] = logprobs_object(choice.logprobs)
+    texts = [(number, part) for number, part in enumerate(choice.parts) if isinstance(part, Text)]
+    cited = [(number, each) for number, part in texts if part.annotated_by != GEMINI for each in part.citations]
+    fields.update(_grounding(cited, [(number, part.text) for number, part in texts]))
     refused = any(isinstance(part, Refusal) and part.text for part in choice.parts)
     return _candidate_object(choice.index, parts, {**fields, **_end_fields(choice.finish, refused=refused)})
+
+
+def _grounding(cited: Sequence[tuple[int, Citation]], texts: Sequence[tuple[int, str]]) -> dict[str, Any]:
+    """Citations with their parts, and the texts of all parts in their order."""
+    if not cited:
+        return {}
+    found: list[Cited] = []
+    for part, citation in cited:
+        before = len("".join([text for number, text in texts if number < part]))
+        start, end = citation.span(len("".join([text for number, text in texts if number == part])))
+        found.append(Cited(before + start, before + end, citation))
+    return {"groundingMetadata": grounding_object(found, "".join([text for _, text in texts]))}
 
 
 def _wire_parts(part: Part, writer: PartWriter) -> Sequence[WirePart]:

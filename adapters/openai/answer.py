@@ -4,6 +4,7 @@ A surface brings a reader for what stands inside a choice. A whole answer is rea
 """
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -82,12 +83,20 @@ class ChoiceReader(Protocol):
 class Answer:
     """The state of one answer; payloads in, events out.
 
-    `decoder` is of a WireChunk with `choices`, `text_field` finds their text (`RepeatedChunk.learn`).
+    `decoder` is of a WireChunk with `choices`, `text_field` finds their text (`RepeatedChunk.learn`). `note` is told of
+    fields beside the choices that nobody maps.
     """
 
     def __init__(
-        self, reader: ChoiceReader, decoder: Decoder[Any], dialect: str, text_field: re.Pattern[bytes]
+        self,
+        reader: ChoiceReader,
+        decoder: Decoder[Any],
+        dialect: str,
+        text_field: re.Pattern[bytes],
+        *,
+        note: Callable[[Mapping[str, bytes]], None] | None = None,
     ) -> None:
+        self._note = note
         self._reader = reader
         self._decoder = decoder
         self._decode = decoder.decode
@@ -145,6 +154,8 @@ class Answer:
             out.append(Started(chunk.id or None, created, chunk.model or None))
         for position, fields in unmapped:
             index = None if position is None else chunk.choices[position].index or 0
+            if index is None and self._note is not None:
+                self._note(fields)
             out.append(ProviderReported(fields, self._dialect, index))
         if chunk.system_fingerprint != self._fingerprint or chunk.service_tier != self._service_tier:
             self._report_head(chunk, out)

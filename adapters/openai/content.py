@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, assert_never
 import orjson
 from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import (
@@ -68,6 +69,7 @@ class _PlainMessage(Struct, forbid_unknown_fields=True):
     content: Annotated[str, Meta(min_length=1)]
 
 
+_ANNOTATIONS = Decoder(list[Raw])
 _PLAIN = Decoder(Annotated[list[_PlainMessage], Meta(min_length=1)])
 
 
@@ -131,8 +133,18 @@ def _parse_assistant(row: JsonObject, parts: list[Part]) -> None:
         parts.append(Audio(source=MediaSource(), id=audio.require("id", NAME), provider_data=_rest(audio, audio)))
     for call in row.take_objects("tool_calls") or ():
         parts.append(_parse_call(call))
-    if row.peek_raw("annotations") in (b"null", b"[]"):
-        row.take_raw("annotations")  # stands in every message that a client plays back
+    _parse_annotations(row, parts)
+
+
+def _parse_annotations(row: JsonObject, parts: list[Part]) -> None:
+    """They stand in every message that a client plays back, and belong to its last text."""
+    raw = row.peek_raw("annotations")
+    last = next((place for place in reversed(range(len(parts))) if isinstance(parts[place], Text)), None)
+    if raw in (b"null", b"[]"):
+        row.take_raw("annotations")
+    elif raw is not None and last is not None:
+        notes = tuple([bytes(note) for note in row.take("annotations", _ANNOTATIONS) or ()])
+        parts[last] = replace(parts[last], annotations=notes, annotated_by=CHAT)
 
 
 def _parse_call(call: JsonObject) -> ToolCall:
@@ -219,8 +231,9 @@ def message_object(message: Message) -> list[dict[str, Any]]:
     """The message as OpenAI's JSON: one object, or one for each tool result."""
     found: dict[str, Any]
     parts = message.parts
-    if len(parts) == 1 and type(parts[0]) is Text and parts[0].provider_data is None and message.name is None:
-        found = {"role": message.role, "content": parts[0].text}  # what nearly all messages are
+    first = parts[0] if len(parts) == 1 and message.name is None else None
+    if type(first) is Text and first.provider_data is None and first.annotated_by is None:
+        found = {"role": message.role, "content": first.text}  # what nearly all messages are
         _add_fields(found, message.extras)
         return [found]
     if message.role == TOOL:
@@ -251,6 +264,9 @@ def message_object(message: Message) -> list[dict[str, Any]]:
     found["content"] = _content(content, empty=nothing)
     if message.name is not None:
         found["name"] = message.name
+    own = [part.annotations for part in content if isinstance(part, Text) and part.annotated_by == CHAT]
+    if own:
+        found["annotations"] = [orjson.Fragment(raw) for notes in own for raw in notes]
     if calls:
         found["tool_calls"] = calls
     _add_fields(found, message.extras)

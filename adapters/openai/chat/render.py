@@ -1,11 +1,12 @@
 """Chat completions to the client: events as chunks, a result as one object."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, assert_never
 
 import orjson
 
+from adapters.canonical.citation import Citation
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import (
     AnnotationAdded,
@@ -30,7 +31,7 @@ from adapters.canonical.messages import Audio, Part, ProviderData, Reasoning, Re
 from adapters.canonical.request import Request
 from adapters.canonical.result import Choice, Result
 from adapters.front import AnswerHead
-from adapters.openai.annotations import annotation_for
+from adapters.openai.annotations import chat_annotation
 from adapters.openai.content import REASONING_DETAILS, reasoning_details
 from adapters.openai.finish import finish_fields, finish_word
 from adapters.openai.frames import Frames
@@ -48,13 +49,33 @@ _DELTA = "delta."
 class _OpenChoice:
     """One choice of a stream: its calls by part, what waits for its next chunk, and its ready-made text chunk."""
 
-    __slots__ = ("annotations", "calls", "index", "pending", "signed", "text_head", "text_tail", "thought")
+    __slots__ = (
+        "annotations",
+        "calls",
+        "cited",
+        "index",
+        "length",
+        "part",
+        "pending",
+        "signed",
+        "starts",
+        "text_head",
+        "text_tail",
+        "thought",
+    )
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.calls: dict[int, tuple[int, str]] = {}
         self.pending: dict[str, bytes] = {}
-        self.annotations: list[orjson.Fragment] = []
+        self.annotations: list[Any] = []
+        self.cited: list[tuple[int, Citation]] = []
+        """With their parts; where those end is known at the end."""
+        self.length = 0
+        self.part = -1
+        """The part of the last text, and how many characters all texts have."""
+        self.starts: dict[int, int] = {}
+        """Where the text of each part begins in the content."""
         self.thought: dict[int, list[str]] = {}  # by part, until it is signed
         self.signed = 0
         self.text_head = b""
@@ -82,10 +103,15 @@ class ChatStreamRenderer:
         for event in events:
             if type(event) is TextDelta:
                 choice = choices.get(event.choice) or self._open(event.choice, out, content="")
+                text = event.text
+                if event.part != choice.part:
+                    choice.part = event.part
+                    choice.starts.setdefault(event.part, choice.length)
+                choice.length += len(text)
                 if event.logprobs or event.token_ids or choice.pending or frames.once:
                     out.append(self._token_chunk(choice, event))
-                elif event.text:
-                    out += (choice.text_head, orjson.dumps(event.text), choice.text_tail)
+                elif text:
+                    out += (choice.text_head, orjson.dumps(text), choice.text_tail)
             else:
                 self._feed_other(event, out)
         return b"".join(out)
@@ -125,9 +151,7 @@ class ChatStreamRenderer:
                     known["expires_at"] = event.expires_at
                 self._delta(event.choice, {event.media: known}, out)
             case AnnotationAdded():
-                annotation = annotation_for(CHAT, event.annotation, event.origin)
-                if annotation is not None:  # all in one chunk: clients join several lists by an index they lack
-                    self._choice(event.choice, out).annotations.append(orjson.Fragment(annotation))
+                self._annotate(event, out)
             case ChoiceFinished():
                 self._finish_choice(event, out)
             case UsageReported():
@@ -192,6 +216,13 @@ class ChatStreamRenderer:
             choice.signed += 1
             out.append(self._chunk(choice, {REASONING_DETAILS: [detail]}))
 
+    def _annotate(self, event: AnnotationAdded, out: list[bytes]) -> None:
+        """All in one chunk at the end: clients join several lists by an index that they lack."""
+        if event.origin != CHAT:
+            self._choice(event.choice, out).cited += [(event.part, citation) for citation in event.citations]
+        elif event.annotation:
+            self._choice(event.choice, out).annotations.append(orjson.Fragment(event.annotation))
+
     def _start_call(self, event: ToolCallStarted, out: list[bytes]) -> None:
         choice = self._choice(event.choice, out)
         kind = CUSTOM if event.kind == CUSTOM else "function"
@@ -205,8 +236,9 @@ class ChatStreamRenderer:
     def _finish_choice(self, event: ChoiceFinished, out: list[bytes]) -> None:
         choice = self._choice(event.choice, out)
         word = finish_word(self._request, event)
-        if choice.annotations:
-            out.append(self._chunk(choice, {"annotations": choice.annotations}))
+        annotations = choice.annotations + _annotations(choice.cited, choice.starts, choice.length)
+        if annotations:
+            out.append(self._chunk(choice, {"annotations": annotations}))
         out.append(self._chunk(choice, {}, None, {"finish_reason": word, **finish_fields(event)}))
 
     def _report(self, event: ProviderReported, out: list[bytes]) -> None:
@@ -222,6 +254,17 @@ class ChatStreamRenderer:
             choice.pending.update(event.fields)
         else:
             self._early_fields.setdefault(event.choice, {}).update(event.fields)
+
+
+def _annotations(cited: Sequence[tuple[int, Citation]], starts: Mapping[int, int], length: int) -> list[Any]:
+    """Citations of parts that begin at `starts` of a content of this length."""
+    found = []
+    for part, citation in cited:
+        start = starts.get(part, length)
+        behind = [other for other in starts.values() if other > start]
+        first, last = citation.span(min(behind, default=length) - start)
+        found.append(chat_annotation(citation, start + first, start + last))
+    return [annotation for annotation in found if annotation is not None]
 
 
 def _place(fields: Any, body: dict[str, Any], delta: dict[str, Any]) -> None:
@@ -274,16 +317,23 @@ def _choice_object(request: Request, choice: Choice, origin: str | None) -> dict
 def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
     texts: list[str] = []
-    annotations: list[orjson.Fragment] = []
+    annotations: list[Any] = []
+    cited: list[tuple[int, Citation]] = []
+    starts: dict[int, int] = {}
+    length = 0
     refusals: list[str] = []
     reasoning: list[Reasoning] = []
     calls: list[dict[str, Any]] = []
-    for part in parts:
+    for number, part in enumerate(parts):
         match part:
             case Text():
                 texts.append(part.text)
-                told = [annotation_for(CHAT, raw, part.annotated_by or "") for raw in part.annotations]
-                annotations += [orjson.Fragment(raw) for raw in told if raw is not None]
+                starts[number] = length
+                length += len(part.text)
+                if part.annotated_by == CHAT:
+                    annotations += [orjson.Fragment(raw) for raw in part.annotations]
+                else:
+                    cited += [(number, citation) for citation in part.citations]
             case Refusal():
                 refusals.append(part.text)
             case Reasoning():
@@ -309,6 +359,7 @@ def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
         found = details if details is not None else signed_details(parts)
         if found:
             message[REASONING_DETAILS] = found
+    annotations += _annotations(cited, starts, length)
     if annotations:
         message["annotations"] = annotations
     if calls:

@@ -12,6 +12,7 @@ import orjson
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
+from adapters.canonical.citation import Citation
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import (
     AnnotationAdded,
@@ -28,6 +29,7 @@ from adapters.canonical.messages import DEVELOPER, SYSTEM, ProviderData
 from adapters.canonical.request import Request
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import TokenLogprob
+from adapters.openai.annotations import listed_sources, parse_annotation
 from adapters.openai.answer import Answer, FinishBooks, WireChunk, parse_whole, parser_of
 from adapters.openai.cache_fields import with_cache_fields
 from adapters.openai.chat.calls import CallDelta, Calls, FunctionDelta
@@ -48,6 +50,7 @@ __all__ = ["ChatUpstream"]
 _UNSENT = Raw()
 _CONTINUED = "continue_final_message"
 _NO_DETAILS = (b"null", b"[]")
+_TEXT = "text"
 
 
 class _Audio(Struct):
@@ -158,7 +161,8 @@ class ChatUpstream:
 
     def _answer(self, request: Request) -> Answer:
         names = {} if self._quirks.tool_names is None else self._quirks.tool_names.originals(request)
-        return Answer(_ChoiceReader(request, self._new_id, names), _CHUNK, CHAT, _TEXT_FIELD)
+        reader = _ChoiceReader(request, self._new_id, names)
+        return Answer(reader, _CHUNK, CHAT, _TEXT_FIELD, note=reader.note_sources)
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:
         return parse_error(status, body)
@@ -167,7 +171,7 @@ class ChatUpstream:
 class _OpenChoice:
     """One choice: its parts so far, in order, and its calls."""
 
-    __slots__ = ("calls", "index", "kind", "part", "parts")
+    __slots__ = ("annotated", "calls", "index", "kind", "part", "parts", "text_part")
 
     def __init__(self, index: int, calls: Calls) -> None:
         self.index = index
@@ -175,12 +179,17 @@ class _OpenChoice:
         self.parts = 0
         self.part = -1
         self.kind = ""
+        self.text_part = -1
+        """The last part of text; -1 where there is none."""
+        self.annotated = False
 
     def part_of(self, kind: str) -> int:
         """The number of the open part of this kind; a change of kind begins a new part."""
         if kind != self.kind:
             self.kind = kind
             self.part = self.next_part()
+            if kind == _TEXT:
+                self.text_part = self.part
         return self.part
 
     def next_part(self) -> int:
@@ -201,6 +210,11 @@ class _ChoiceReader:
         self._new_id = new_id
         self._only_first_call = request.parallel_tool_calls is False
         self._choices: dict[int, _OpenChoice] = {}
+        self._sources: tuple[Citation, ...] = ()
+
+    def note_sources(self, fields: Mapping[str, bytes]) -> None:
+        """Fields that stand beside the choices, which may list what the answer is drawn from."""
+        self._sources = listed_sources(fields) or self._sources
 
     def feed(self, found: _Choice, out: list[Event]) -> None:
         index = found.index or 0
@@ -226,6 +240,8 @@ class _ChoiceReader:
     def _finish(self, choice: _OpenChoice, found: _Choice, word: str, out: list[Event]) -> None:
         """The reason follows from what was emitted and the upstream's word (law 5)."""
         reason = self.books.finish(choice.index, word)
+        if self._sources and choice.text_part >= 0 and not choice.annotated:
+            out.append(AnnotationAdded(choice.index, choice.text_part, b"", CHAT, self._sources))
         choice.calls.finish(choice.next_call_part, out, cut=reason is StopReason.LENGTH)
         if reason is StopReason.STOP and len(choice.calls):
             reason = StopReason.TOOL_CALLS
@@ -266,12 +282,15 @@ def _feed_delta(choice: _OpenChoice, delta: _Delta, found: _Choice, out: list[Ev
         data = ProviderData(CHAT, {REASONING_DETAILS: bytes(delta.reasoning_details)})
         out.append(ReasoningFinished(index, choice.part_of("reasoning"), provider_data=data))
     if text or tokens.content or tokens.content_ids:
-        out.append(TextDelta(index, choice.part_of("text"), text or "", tokens.content, tokens.content_ids))
+        out.append(TextDelta(index, choice.part_of(_TEXT), text or "", tokens.content, tokens.content_ids))
     if delta.refusal or tokens.refusal:
         out.append(RefusalDelta(index, choice.part_of("refusal"), delta.refusal or "", tokens.refusal))
     if delta.annotations:
-        part = choice.part_of("text")
-        out += [AnnotationAdded(index, part, bytes(raw), CHAT) for raw in delta.annotations]
+        choice.annotated = True
+        part = choice.part_of(_TEXT) if choice.text_part < 0 else choice.text_part
+        for raw in delta.annotations:
+            note = bytes(raw)
+            out.append(AnnotationAdded(index, part, note, CHAT, parse_annotation(note)))
     if delta.audio is not None:
         audio = delta.audio
         part = choice.part_of("audio")

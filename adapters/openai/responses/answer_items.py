@@ -26,6 +26,7 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.usage import TokenLogprob
+from adapters.openai.annotations import parse_annotation
 from adapters.openai.logprobs import WireEntry, parse_chat_logprobs
 from adapters.openai.responses.input_objects import own_thought
 from adapters.openai.responses.vocabulary import CUSTOM_CALL, FUNCTION_CALL
@@ -97,7 +98,7 @@ class OpenMessage:
                 self._refuse(number, self._told.rest(number, event.refusal), out)
             case "response.output_text.annotation.added":
                 self._annotated.add(number)
-                out.append(AnnotationAdded(0, self._part(number, out), bytes(event.annotation), RESPONSES))
+                self._cite(number, bytes(event.annotation), out)
             case _:
                 pass
 
@@ -133,7 +134,10 @@ class OpenMessage:
     def _annotate(self, number: int, content: WireContent, out: list[Event]) -> None:
         if number not in self._annotated:
             for note in content.annotations or ():
-                out.append(AnnotationAdded(0, self._part(number, out), bytes(note), RESPONSES))
+                self._cite(number, bytes(note), out)
+
+    def _cite(self, number: int, raw: bytes, out: list[Event]) -> None:
+        out.append(AnnotationAdded(0, self._part(number, out), raw, RESPONSES, parse_annotation(raw)))
 
 
 class OpenThought:

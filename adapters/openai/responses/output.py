@@ -22,7 +22,7 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import Request
-from adapters.openai.annotations import annotation_for
+from adapters.openai.annotations import flat
 from adapters.openai.responses.output_items import (
     CallItem,
     EventLog,
@@ -36,7 +36,7 @@ from adapters.openai.responses.sealing import ClientSeal
 from adapters.openai.responses.vocabulary import CUSTOM_CALL, FUNCTION_CALL, NEW_ITEM, WIRE_EVENT
 from adapters.openai.responses.wire_events import Form
 from adapters.openai.tools import full_name
-from adapters.openai.vocabulary import CUSTOM, RESPONSES
+from adapters.openai.vocabulary import CHAT, CUSTOM, RESPONSES
 
 __all__ = ["Output", "OutputEvent", "item_id", "response_id_of"]
 
@@ -132,9 +132,7 @@ class Output:
                 if event.provider_data.origin == RESPONSES:
                     self._reported[event.part] = event.provider_data
             case AnnotationAdded():
-                annotation = annotation_for(RESPONSES, event.annotation, event.origin)
-                if annotation is not None:
-                    self._content("output_text", event.part).annotate(self._log, annotation)
+                self._annotate(event)
             case ReasoningDelta():
                 if event.text or event.logprobs or event.token_ids:
                     self._think(event)
@@ -157,6 +155,18 @@ class Output:
                     self._feed_image(event)
             case _:
                 assert_never(event)
+
+    def _annotate(self, event: AnnotationAdded) -> None:
+        """As it came, where it is of OpenAI's dialects, else as what it means."""
+        own = event.annotation if event.origin == RESPONSES else None
+        if event.origin == CHAT and event.annotation:
+            own = flat(event.annotation)
+        if own:
+            self._content("output_text", event.part).annotate(self._log, own)
+        elif event.origin != RESPONSES:
+            for citation in event.citations:
+                if citation.url or citation.file_id:
+                    self._content("output_text", event.part).cite(self._log, citation)
 
     def _content(self, kind: str, part: int) -> MessageItem:
         """The message with this content part open."""

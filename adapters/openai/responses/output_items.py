@@ -11,9 +11,11 @@ import orjson
 from msgspec import Raw
 from msgspec.json import Decoder, Encoder
 
+from adapters.canonical.citation import Citation
 from adapters.canonical.events import ReasoningFinished
 from adapters.canonical.messages import ProviderData, Reasoning, joined_data
 from adapters.canonical.usage import TokenLogprob
+from adapters.openai.annotations import responses_annotation
 from adapters.openai.logprobs import logprob_objects
 from adapters.openai.responses.content import add_own_fields
 from adapters.openai.responses.sealing import ClientSeal
@@ -98,6 +100,7 @@ class _Content:
         self.pieces: list[str] = []
         self.logprobs: list[dict[str, Any]] = []
         self.annotations: list[orjson.Fragment] = []
+        self.of_whole: list[Citation] = []
 
     def object(self, text: str) -> dict[str, Any]:
         if self.kind == "refusal":
@@ -155,11 +158,26 @@ class MessageItem:
         content.annotations.append(note)
         log.say("response.output_text.annotation.added", {**self._place.fields, **place, "annotation": note})
 
+    def cite(self, log: EventLog, citation: Citation) -> None:
+        """One of the whole text is told when that ends."""
+        if citation.end is None:
+            self._content().of_whole.append(citation)
+        else:
+            self._tell(log, citation, citation.end)
+
+    def _tell(self, log: EventLog, citation: Citation, length: int) -> None:
+        annotation = responses_annotation(citation, *citation.span(length))
+        if annotation is not None:
+            self.annotate(log, orjson.dumps(annotation))
+
     def end_part(self, log: EventLog) -> None:
-        content, self._open = self._open, None
+        content = self._open
         if content is None:
             return
         text = "".join(content.pieces)
+        for citation in content.of_whole:
+            self._tell(log, citation, len(text))
+        self._open = None
         fields = {**self._place.fields, "content_index": content.number}
         if content.kind == "refusal":
             log.say("response.refusal.done", {**fields, "refusal": text})

@@ -70,8 +70,10 @@ def replayed(result: Result) -> Iterator[Event]:
                 yield from _reported(number, data)
                 yield TextDelta(0, number, part.text, next(texts, ()), token_ids)
                 token_ids = ()
-                for note in part.annotations:
-                    yield AnnotationAdded(0, number, note, part.annotated_by or "")
+                citations = part.citations
+                for note in part.annotations or ((b"",) if citations else ()):
+                    yield AnnotationAdded(0, number, note, part.annotated_by or "", citations)
+                    citations = ()
             case Refusal():
                 yield from _reported(number, data)
                 yield RefusalDelta(0, number, part.text)
