@@ -103,7 +103,9 @@ class ParallelExecutor:
 
     def sample(self, logits: Tensor, rows: SequenceOf[SamplerRow]) -> list[TokenOutput | GenerationFailed]:
         """See `Executor.sample`."""
-        return self._own.sample(logits, rows)
+        drawn = self._own.sample(logits, rows)
+        self._group.check()
+        return drawn
 
     def close(self) -> None:
         """See `Executor.close`."""

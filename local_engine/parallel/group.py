@@ -42,6 +42,7 @@ class RankGroup:
             raise
         self._end = weakref.finalize(self, _end, self.processes, folder)
         try:
+            self.processes.meet()
             self._control, self.ranks = connect(
                 folder / "meeting", rank=0, size=size, device=torch.device(device), ordered=ordered
             )
@@ -89,10 +90,10 @@ class RankGroup:
     @contextmanager
     def guarded(self) -> Iterator[None]:
         """What all ranks do together: an error on one of them is the end of all. Raises RankLost."""
-        if self.processes.lost is not None:
-            raise RankLost(self.processes.lost)
+        self.check()
         try:
             yield
+            self.check()
         except RankLost:
             raise
         except Exception as error:
@@ -102,6 +103,11 @@ class RankGroup:
                 reason = self.processes.reason(reason)
             self.processes.lose(reason)
             raise RankLost(self.processes.reason(reason)) from error
+
+    def check(self) -> None:
+        """Raises RankLost where one is gone: what this rank computed meanwhile means nothing."""
+        if self.processes.lost is not None:
+            raise RankLost(self.processes.lost)
 
     @property
     def is_closed(self) -> bool:

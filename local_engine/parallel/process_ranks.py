@@ -3,6 +3,7 @@
 The groups are this object's own and not torch's global one, so a process may share any number of models.
 """
 
+import os
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -144,6 +145,8 @@ def _gloo(store: Store, rank: int, size: int, timeout: timedelta) -> _Group:
 
 
 def _nccl(store: Store, rank: int, size: int) -> _Group:
+    # As gloo's: the ranks are of one machine, and nobody else is to reach them.
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     nccl = cast("Any", dist.ProcessGroupNCCL)
     options = nccl.Options()
     options._timeout = _OPERATION

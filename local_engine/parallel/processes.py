@@ -52,6 +52,16 @@ class WorkerProcesses:
             self.close()
             raise
 
+    def meet(self) -> None:
+        """Tells all that the others are ready to meet. Raises RankLost."""
+        for process in self._processes:
+            assert process.stdin is not None
+            try:
+                process.stdin.write(b"\n")
+                process.stdin.flush()
+            except BrokenPipeError as error:
+                raise RankLost(self.reason()) from error
+
     @property
     def pids(self) -> tuple[int, ...]:
         return tuple(process.pid for process in self._processes)

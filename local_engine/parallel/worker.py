@@ -147,29 +147,37 @@ def _follow_parent(meeting: Path) -> None:
     """Ends this process when the other end of standard input is closed, whatever its other thread waits for."""
     while sys.stdin.buffer.read(1 << 16):
         pass
+    _leave(meeting)
+
+
+def _leave(meeting: Path) -> None:
     shutil.rmtree(meeting.parent, ignore_errors=True)  # where rank 0 was killed, it could not
     os._exit(0)
 
 
 def main() -> None:
-    """The first line of standard input says which rank this is; reports go to what was standard output."""
+    """The first line of standard input says which rank this is, and the second that the others are ready to meet.
+
+    Reports go to what was standard output.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group or service; rank 0 decides when it is over
         signal.signal(number, signal.SIG_IGN)
     reports = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no report
     fields = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_follow_parent, args=(Path(fields["meeting"]),), daemon=True).start()
     logging.basicConfig(level=logging.WARNING)
-    rank, device = fields["rank"], torch.device(fields["device"])
+    rank, device, meeting = fields["rank"], torch.device(fields["device"]), Path(fields["meeting"])
     if device.type == "cuda":
         torch.cuda.set_device(device)
     ours = 1 if device.type == "cuda" else max(torch.get_num_threads() // fields["size"], 1)
     torch.set_num_threads(fields["threads"] or ours)
     try:
         _write(reports, {})
-        control, ranks = connect(
-            Path(fields["meeting"]), rank=rank, size=fields["size"], device=device, ordered=fields["ordered"]
-        )
+        # While ranks meet, no other thread of a process runs: none goes there before all the others are ready to.
+        if not sys.stdin.buffer.readline():
+            _leave(meeting)
+        threading.Thread(target=_follow_parent, args=(meeting,), daemon=True).start()
+        control, ranks = connect(meeting, rank=rank, size=fields["size"], device=device, ordered=fields["ordered"])
         Worker(control, ranks, reports, fields["device"]).run()
     except Exception as error:  # the process's edge
         _logger.exception("rank %d of a model ended", rank)
