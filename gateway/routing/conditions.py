@@ -1,18 +1,21 @@
 """Which targets of a name a request may go to at all: those that have every tag that it asks for.
 
 A client asks in the header `x-gateway-tags` (`eu, fast`), which always holds: where no target has the tags, the request
-is refused. Names whose targets have tags also read `metadata.tags` of the body, the same text or a list of texts.
+is refused. Names whose targets have tags also read `metadata.tags` of a chat's body, the same text or a list of texts;
+they are for the gateway then, and no upstream sees them.
 """
 
 from collections.abc import Sequence
 
 import orjson
+from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.request import Request
 from gateway.routing.progress import Progress
 from gateway.routing.route import Target
 
-__all__ = ["TAGS_HEADER", "eligible", "wanted_tags"]
+__all__ = ["TAGS_HEADER", "eligible", "wanted_tags", "without_tags"]
 
 TAGS_HEADER = "x-gateway-tags"
 _METADATA = "metadata.tags"
@@ -33,6 +36,17 @@ def wanted_tags(progress: Progress, metadata: bytes | None) -> frozenset[str]:
     if found is not None:
         raise InvalidRequest(f"{_METADATA}: expected a text or a list of texts", param=_METADATA)
     return tags
+
+
+def without_tags(request: Request) -> Request:
+    """The request as upstreams get it, once its tags were read: what else is in `metadata` stays."""
+    if request.metadata is None:
+        return request
+    rest = orjson.loads(request.metadata)
+    if "tags" not in rest:
+        return request
+    del rest["tags"]
+    return replace(request, metadata=orjson.dumps(rest) if rest else None)
 
 
 def eligible(targets: Sequence[Target], progress: Progress) -> tuple[Target, ...]:

@@ -19,7 +19,7 @@ from gateway.routing.affinity import affinity_of, session_of
 from gateway.routing.attempt import AttemptKind, AttemptObserver
 from gateway.routing.attempts import Attempts, RoutingRules, Walking
 from gateway.routing.call import Call, fastest, is_filtered
-from gateway.routing.conditions import eligible, wanted_tags
+from gateway.routing.conditions import eligible, wanted_tags, without_tags
 from gateway.routing.deadline import Deadlines
 from gateway.routing.guard import FinishGuard
 from gateway.routing.health import Health
@@ -123,6 +123,8 @@ class Router:
         request = self._thoughts.restored(request, progress.key or "")
         watch = self._thoughts.watch(request, progress.key or "")
         targets = self._plan(route, request, progress)
+        if request.metadata is not None and route.has_tags:
+            request = without_tags(request)
         deadline = self._deadlines.start(progress.task)
         detours = None if progress.tags else route.detours
         attempts = Attempts(targets, self._walking, deadline=deadline, progress=progress, detours=detours)

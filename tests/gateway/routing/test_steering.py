@@ -11,6 +11,7 @@ from adapters.canonical.errors import (
     GatewayError,
     InvalidRequest,
     NotReady,
+    UnsupportedParameter,
     UpstreamInternal,
     UpstreamOverloaded,
     UpstreamRateLimited,
@@ -18,6 +19,7 @@ from adapters.canonical.errors import (
 )
 from adapters.canonical.events import ChoiceFinished, Started, TextDelta, UsageReported
 from adapters.canonical.messages import Message, Text
+from adapters.canonical.request import EXPRESSIBLE_FIELDS
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from gateway.routing.breaker import BreakerRules, BreakerState
@@ -25,7 +27,7 @@ from gateway.routing.progress import Progress
 from gateway.routing.route import Target
 from gateway.routing.router import RoutingRules
 from gateway.routing.strategies import Sticky
-from providers.base import Batch, Readiness, ReadinessState
+from providers.base import Batch, Capabilities, Readiness, ReadinessState
 from providers.testing.scripted import ScriptedProvider
 from tests.gateway.routing.walks import FINISH, asked_of, good, provider_of, request, scripted, walks
 from tests.gateway.server.running import until
@@ -215,7 +217,24 @@ class TestTags:
         assert await here.run(request(metadata=f'{{"tags": {value}}}'.encode())) == "b"
 
     async def test_metadata_of_names_without_tags_are_the_clients_own(self) -> None:
-        assert await walks(scripted("a")).run(request(metadata=b'{"tags": "eu"}')) == "a"
+        target = scripted("a")
+        assert await walks(target).run(request(metadata=b'{"tags": "eu"}')) == "a"
+        assert provider_of(target).requests[0].metadata == b'{"tags": "eu"}'
+
+    @pytest.mark.parametrize(
+        ("given", "sent"), [(b'{"tags": ["eu"]}', None), (b'{"tags":"eu","run":"7"}', b'{"run":"7"}')]
+    )
+    async def test_tags_of_metadata_reach_no_upstream(self, given: bytes, sent: bytes | None) -> None:
+        target = scripted("b", tags=("eu",))
+        await walks(scripted("a"), target).run(request(metadata=given))
+        assert provider_of(target).requests[0].metadata == sent
+
+    async def test_a_target_that_takes_no_metadata_can_be_chosen_by_them(self) -> None:
+        lacking = Capabilities(fields=EXPRESSIBLE_FIELDS - {"metadata"})
+        target = Target(ScriptedProvider("b", good("b"), capabilities=lacking), "m", tags=frozenset(("eu",)))
+        assert await walks(scripted("a"), target).run(request(metadata=b'{"tags": "eu"}')) == "b"
+        with pytest.raises(UnsupportedParameter, match="metadata"):
+            await walks(scripted("a"), target).run(request(metadata=b'{"tags": "eu", "run": "7"}'))
 
     @pytest.mark.parametrize("tags", ["eu, us", "us"])
     async def test_tags_that_no_target_has_are_refused_also_for_fallbacks(self, tags: str) -> None:
