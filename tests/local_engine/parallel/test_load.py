@@ -1,5 +1,6 @@
 """Which models processes share, and what is refused before any is started."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from local_engine.errors import InvalidInput, ModelLoadError
 from local_engine.loading.load import load_model
 from local_engine.parallel.group import RankGroup
 from local_engine.parallel.load import describe_shares, load_parallel
+from local_engine.parallel.messages import Kind
 from tests.local_engine.engine_driver import small_config
 from tests.local_engine.tiny_models import tiny_oracle, write_safetensors
 
@@ -73,3 +75,12 @@ def test_a_file_that_is_wrong_leaves_the_processes_ready_for_another(
 def test_a_wrong_number_is_refused() -> None:
     with pytest.raises(InvalidInput, match="tensor_parallel: must be an integer from 1 to 64"):
         EngineConfig(tensor_parallel=0)
+
+
+def test_a_message_of_any_length_arrives_and_an_adapter_that_cannot_be_read_ends_nothing(
+    pair: RankGroup, tiny_folder: Path
+) -> None:
+    loaded = load_parallel(tiny_folder, EngineConfig(tensor_parallel=2), group=pair)
+    with pytest.raises(ModelLoadError, match=r"the-end: adapter_config\.json: File name too long"):
+        pair.ask(Kind.ADAPTER, json.dumps({"number": 1, "folder": "a/" * 20_000 + "the-end"}).encode())
+    loaded.open_executor(small_config()).close()
