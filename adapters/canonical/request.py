@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 from msgspec.structs import fields as struct_fields
 
-from adapters.canonical.messages import CacheHint, Message, ProviderData
+from adapters.canonical.messages import CacheHint, MediaSource, Message, ProviderData
 
 __all__ = [
     "AUTO",
@@ -234,6 +234,9 @@ class Request(Struct, frozen=True, kw_only=True):
     """Fields that the client's own renderer says again in the answer, raw JSON by name; no target reads them."""
     message_paths: tuple[str, ...] | None = None
     """Where each message stands in the client's body; None: at its own number in one list."""
+    fetched: dict[str, MediaSource] = {}
+    """What stands at addresses that it names, as far as a target needed the bytes; shared by all forms that the request
+    takes on its way, so that another try fetches nothing again."""
     encrypted_reasoning: bool = False
     """The client keeps the reasoning itself, sealed: what an upstream encrypts is asked for."""
 
@@ -257,6 +260,7 @@ _ENVELOPE = frozenset(
         "headers",
         "mirrored",
         "message_paths",
+        "fetched",
         "encrypted_reasoning",
     )
 )

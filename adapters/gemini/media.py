@@ -1,5 +1,6 @@
 """Media both ways: a part's `inlineData` and `fileData`, and images, audio, video and files."""
 
+import re
 from typing import Any
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
@@ -17,7 +18,7 @@ from adapters.canonical.messages import (
 )
 from adapters.inline_media import resolved
 
-__all__ = ["document_parts", "media_part", "parse_media"]
+__all__ = ["document_parts", "is_file_uri", "media_part", "parse_media"]
 
 _BY_SUFFIX = {
     "png": "image/png",
@@ -41,6 +42,9 @@ _BY_SUFFIX = {
     "webm": "video/webm",
 }
 _MESSAGES = "messages"
+_READ_BY_GEMINI = re.compile(
+    r"https://(?:generativelanguage\.googleapis\.com|(?:www\.)?youtube\.com|youtu\.be)/", re.IGNORECASE
+)
 
 
 def parse_media(source: MediaSource, name: str | None, data: ProviderData | None) -> Part:
@@ -69,6 +73,11 @@ def media_part(part: Image | Audio | Video | File) -> dict[str, Any]:
         raise UnsupportedParameter("messages: Gemini knows no file of this id", param=_MESSAGES)
     file = {"fileUri": source.url}
     return {"fileData": file if media_type is None else {"mimeType": media_type, **file}}
+
+
+def is_file_uri(url: str) -> bool:
+    """Whether Gemini reads the file itself: one of its Files API, or a film of YouTube."""
+    return _READ_BY_GEMINI.match(url) is not None
 
 
 def document_parts(document: Document) -> list[dict[str, Any]]:

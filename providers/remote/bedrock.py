@@ -36,6 +36,7 @@ from providers.remote.aws import AwsSignature, EventStreamFrames, require_botoco
 from providers.remote.bedrock_models import control_url, fetch_bedrock_models
 from providers.remote.embedding_batches import embed_in_batches
 from providers.remote.exchange import exchange
+from providers.remote.fetched_media import FetchedMedia
 from providers.remote.forced_output import forced_output, needs_tool
 from providers.remote.http import HttpClient
 from providers.remote.model_list import KeptModels
@@ -105,6 +106,7 @@ class BedrockProvider:
         self._signature = None if auth else AwsSignature(settings.name, base_url, region=str(region))
         self._sign = None if self._signature is None else self._signature.headers
         self._control = HttpClient(settings, control_url(base_url), auth)
+        self._media = FetchedMedia(settings.fetcher, (Image, Audio, Video, File, Document))
         self._models = KeptModels(self._fetch_models)
         self._upstream = ConverseUpstream(
             settings.name,
@@ -135,6 +137,9 @@ class BedrockProvider:
         return await fetch_bedrock_models(self._control, self._upstream, sign)
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
+        return self._media.stream(self._answers, request)
+
+    def _answers(self, request: Request) -> AsyncGenerator[Batch, None]:
         return fan_out(self._answer, request)
 
     def _answer(self, request: Request) -> AsyncGenerator[Batch, None]:

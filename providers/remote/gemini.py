@@ -35,6 +35,7 @@ from adapters.gemini.embedding_upstream import (
     parse_embeddings,
     render_embeddings,
 )
+from adapters.gemini.media import is_file_uri
 from adapters.gemini.upstream import GenerateUpstream
 from adapters.gemini.vocabulary import GEMINI
 from providers.abilities import GEMINI_EXTRAS
@@ -45,6 +46,7 @@ from providers.models.narrowing import per_model
 from providers.models.schema_subsets import GEMINI as GEMINI_LACKS
 from providers.remote.embedding_batches import embed_in_batches
 from providers.remote.exchange import exchange
+from providers.remote.fetched_media import FetchedMedia
 from providers.remote.google_token import GoogleToken
 from providers.remote.http import HttpClient
 from providers.remote.model_list import KeptModels
@@ -142,6 +144,7 @@ class GeminiProvider:
         self._upstream = GenerateUpstream(
             settings.name, defaults={name: msgspec.json.encode(value) for name, value in settings.params.items()}
         )
+        self._media = FetchedMedia(settings.fetcher, (Image, File, Document), keeps=is_file_uri, own_dialect=GEMINI)
         self._models = KeptModels(self._fetch_models)
 
     @property
@@ -172,6 +175,9 @@ class GeminiProvider:
         return tuple([_entry(row) for row in found.models if _is_called(row)])
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
+        return self._media.stream(self._answers, request)
+
+    def _answers(self, request: Request) -> AsyncGenerator[Batch, None]:
         return fan_out(self._answer, request)
 
     def _answer(self, request: Request) -> AsyncGenerator[Batch, None]:

@@ -20,6 +20,7 @@ from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Re
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.remote.exchange import exchange
+from providers.remote.fetched_media import FetchedMedia
 from providers.remote.http import HttpClient
 from providers.remote.model_list import KeptModels
 from providers.remote.question import fetch_list, post_question
@@ -90,6 +91,7 @@ class OllamaProvider:
         self._upstream = OllamaUpstream(
             settings.name, defaults={name: msgspec.json.encode(value) for name, value in settings.params.items()}
         )
+        self._media = FetchedMedia(settings.fetcher, (Image,))
         self._models = KeptModels(self._fetch_models)
 
     @property
@@ -118,6 +120,9 @@ class OllamaProvider:
         return tuple([ModelEntry(id=row.name, owned_by="ollama") for row in found.models])
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
+        return self._media.stream(self._answers, request)
+
+    def _answers(self, request: Request) -> AsyncGenerator[Batch, None]:
         return fan_out(self._call, request)
 
     def _call(self, request: Request) -> AsyncGenerator[Batch, None]:

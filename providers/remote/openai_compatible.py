@@ -9,12 +9,14 @@ import msgspec
 from msgspec.structs import replace
 
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
+from adapters.canonical.messages import Document, File
 from adapters.canonical.request import Request
 from adapters.canonical.rerank import RerankRequest, RerankResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from adapters.openai.chat.upstream import ChatUpstream
 from adapters.openai.completions.upstream import CompletionsUpstream
 from adapters.openai.quirks import Quirks
+from adapters.openai.vocabulary import CHAT
 from adapters.upstream import Upstream
 from providers.abilities import ForwardAnswer, ForwardCall
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
@@ -24,6 +26,7 @@ from providers.models.narrowing import per_model
 from providers.remote.end_marks import without_end_marks
 from providers.remote.endpoint import PLAIN, Endpoint
 from providers.remote.exchange import exchange
+from providers.remote.fetched_media import FetchedMedia
 from providers.remote.http import HttpClient
 from providers.remote.marked_answers import marked_answers
 from providers.remote.model_list import KeptModels
@@ -67,6 +70,7 @@ class OpenAICompatible:
             )
         )
         self._abilities = OpenAIAbilities(self._client, vendor, endpoint, self._chat, self._completions)
+        self._media = FetchedMedia(settings.fetcher, (File, Document), own_dialect=CHAT)
         self._models = KeptModels(self._fetch_models)
         self._marked = marked_answers(settings, tools_unread=vendor.tools_unread)
 
@@ -99,6 +103,9 @@ class OpenAICompatible:
         )
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
+        return self._media.stream(self._answers, request)
+
+    def _answers(self, request: Request) -> AsyncGenerator[Batch, None]:
         if request.num_choices > 1 and not self._vendor.native_choices:
             return fan_out(self._call, request)
         return self._call(request)
