@@ -20,6 +20,7 @@ from adapters.ollama.front import OllamaChatFront
 from adapters.openai.annotations import listed_sources, parse_annotation
 from adapters.openai.chat.front import ChatFront
 from adapters.openai.chat.upstream import ChatUpstream
+from adapters.openai.completions.front import CompletionsFront
 from adapters.openai.responses.render import replayed
 from tests.adapters.anthropic.exchange import Exchange as AnthropicExchange
 from tests.adapters.openai.responses.exchange import front_of
@@ -34,6 +35,7 @@ BODIES: dict[str, tuple[Callable[[], Front], dict[str, Any]]] = {
     "messages": (MessagesFront, {"model": "m", "max_tokens": 9, "messages": ASKED}),
     "gemini": (lambda: GenerateFront(stream=True, sse=True), {"contents": [{"parts": [{"text": "hi"}]}]}),
     "ollama": (OllamaChatFront, {"model": "m", "messages": ASKED}),
+    "completions": (CompletionsFront, {"model": "m", "prompt": "hi"}),
 }
 Cited = tuple[str, str]
 Told = list[Cited]
@@ -77,6 +79,7 @@ EXPECTED: dict[str, dict[str, Told]] = {
         "chat": [("https://w.example", "cited"), ("https://r.example", "cited")],
         "responses": [("https://w.example", "cited"), ("https://r.example", "cited")],
         "messages": [("", "cited"), ("of the web", "cited"), ("found", "cited")],
+        "completions": [],
         "gemini": [("t", "cited"), ("https://w.example", "cited"), ("https://r.example", "cited")],
     },
     "openai/annotations": {

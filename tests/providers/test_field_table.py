@@ -12,9 +12,12 @@ import pytest
 
 from adapters.anthropic.upstream import MessagesUpstream
 from adapters.bedrock.upstream import ConverseUpstream
+from adapters.canonical.citation import CHAR, RESULT, Citation, Place
 from adapters.canonical.errors import UnsupportedParameter
+from adapters.canonical.events import AnnotationAdded, ChoiceFinished, TextDelta
 from adapters.canonical.messages import Audio, Document, File, Image, Opaque, Part, Reasoning, Refusal, Text, Video
 from adapters.canonical.request import EXPRESSIBLE_FIELDS, Request
+from adapters.canonical.stop_reason import StopReason
 from adapters.cohere.upstream import CohereUpstream
 from adapters.gemini.upstream import GenerateUpstream
 from adapters.ollama.upstream import OllamaUpstream
@@ -26,6 +29,7 @@ from providers.base import Capabilities, ProviderSettings
 from providers.registry import build
 from providers.remote.aws import EventStreamFrames
 from providers.remote.vendors import VENDORS
+from tests.adapters.test_citations import BODIES, body_of
 from tests.providers.field_samples import plain_request, request_with
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "fields.md"
@@ -55,6 +59,13 @@ HINTS: Mapping[str, frozenset[str]] = {
     "bedrock": frozenset(("prompt_cache_key",)),
     "gemini": frozenset(("prompt_cache_key",)),
     "ollama": frozenset(("prompt_cache_key",)),
+}
+CITATIONS: Mapping[str, Citation] = {
+    "a page, by its address": Citation(url="https://a.example", title="A"),
+    "a file, by its id": Citation(file_id="file_1", title="A"),
+    "a place in a document of the request": Citation(document=0, title="A", place=Place(CHAR, 0, 9)),
+    "a place in a search result of the request": Citation(url="a", document=0, title="A", place=Place(RESULT, 0, 1)),
+    "a document, or a result of a tool, by title or text": Citation(title="A", cited_text="a"),
 }
 PARTS: tuple[type[Part], ...] = (Text, Refusal, Reasoning, Image, Audio, Video, File, Document, Opaque)
 
@@ -126,6 +137,20 @@ def _untaken(part: type[Part]) -> str:
     return "left out" if part is Reasoning else "-"
 
 
+def citation_table() -> list[str]:
+    lines = [f"| source | {' | '.join(BODIES)} |", f"|---|{'---|' * len(BODIES)}"]
+    for name, citation in CITATIONS.items():
+        cells = ["yes" if cited(front, citation) != cited(front, None) else "dropped" for front in BODIES]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def cited(front: str, citation: Citation | None) -> object:
+    """What a client reads of an answer of another dialect with this citation, or with none."""
+    note = [] if citation is None else [AnnotationAdded(0, 0, b"{}", "another", (citation,))]
+    return body_of(front, [TextDelta(0, 0, "So."), *note, ChoiceFinished(0, StopReason.STOP)])
+
+
 def document() -> str:
     everywhere = [field for field in FIELDS if all(becomes(target, field) == "-" for target in TARGETS)]
     forwards = [
@@ -165,6 +190,15 @@ def document() -> str:
         *part_table(tuple(UPSTREAMS)),
         "",
         *part_table(CHAT_VENDORS),
+        "",
+        "## Citations in answers",
+        "",
+        "What clients read of a citation that another dialect's provider made; in its own dialect it stays as it came.",
+        "Places in the answer are counted in characters of its text (Gemini: in bytes; Messages: by the whole block).",
+        "The place in the source is told in Messages alone, what stands there in Messages, in chat (`content`) and of",
+        "documents in Gemini.",
+        "",
+        *citation_table(),
         "",
         "## Fields that are not mapped",
         "",
