@@ -22,9 +22,11 @@ from adapters.openai.tools import HOSTED, MCP
 from adapters.openai.vocabulary import RESPONSES
 from gateway.routing.requirements import Spelling
 from gateway.routing.router import Progress, Router
+from gateway.tools.bound_tools import BoundTool
 from gateway.tools.server import ToolOutcome, ToolServerError
+from gateway.tools.tool_choice import later_choice
 from gateway.tools.tool_servers import ToolServers
-from gateway.tools.toolbox import BoundTool, Toolbox, later_choice, open_toolbox
+from gateway.tools.toolbox import Toolbox, open_toolbox
 from gateway.tools.turn import Call, Parts, Turn
 from gateway.usage.estimate import unreported_usage
 from providers.base import Batch

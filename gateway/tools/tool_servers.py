@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from adapters.openai.responses.tool_items import CODE_INTERPRETER, FILE_SEARCH, WEB_SEARCH
 from gateway.config.sections.tools import Fetch, Tools
 from gateway.config.sections.tools import McpServer as McpSection
 from gateway.config.sections.tools import ToolServer as Section
@@ -17,7 +18,6 @@ from gateway.tools.server import ToolServer
 __all__ = ["Declared", "ToolServers", "ToolUse"]
 
 _DEFAULT_TIMEOUT_S = 30.0
-_HOSTED = ("web_search", "file_search", "code_interpreter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,12 @@ class ToolServers:
             self._declare(label, server, self._mcp(label, _place(server), server.timeout_s))
         for label, functions in section.functions.items():
             self._declare(label, functions, build_functions(label, functions))
-        self._uses = {kind: self._use(use) for kind in _HOSTED if (use := getattr(section, kind)) is not None}
+        uses = {
+            WEB_SEARCH: section.web_search,
+            FILE_SEARCH: section.file_search,
+            CODE_INTERPRETER: section.code_interpreter,
+        }
+        self._uses = {kind: self._use(use) for kind, use in uses.items() if use is not None}
         self._retiring: set[asyncio.Task[None]] = set()
 
     def declared(self, label: str) -> Declared | None:

@@ -22,7 +22,7 @@ from adapters.canonical.result import Folder
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from adapters.openai.responses.tool_items import CallItem, approval_events
-from gateway.tools.toolbox import BoundTool
+from gateway.tools.bound_tools import BoundTool
 from providers.base import Batch
 
 __all__ = ["Call", "Parts", "Turn"]
