@@ -22,6 +22,7 @@ _MAX_REDIRECTS = 5
 _CONNECT_S = 5.0
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _MAX_CONNECTIONS = 64
+_PRIVATE = "its host is not on the public network"
 
 
 class GuardedFetcher:
@@ -33,7 +34,8 @@ class GuardedFetcher:
 
     def __init__(self, rules: Fetch, *, total_s: float = 30.0, resolver: AbstractResolver | None = None) -> None:
         self._rules = rules
-        self._max_bytes = rules.max_mb * 2**20
+        self.max_bytes = rules.max_mb * 2**20
+        """How large an answer may be."""
         self._total_s = total_s
         self._resolver = resolver
         self._checked: CheckedResolver | None = None
@@ -46,19 +48,10 @@ class GuardedFetcher:
         try:
             async with asyncio.timeout(self._total_s):
                 return await self._follow(url, param)
-        except ForbiddenAddress as error:
-            raise _refused("its host is not on the public network", param) from error
         except TimeoutError as error:
             raise _refused(f"it did not come within {self._total_s:g} s", param) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            if isinstance(error.__cause__ or error.__context__, ForbiddenAddress):
-                raise _refused("its host is not on the public network", param) from error
-            raise _refused("it cannot be fetched", param) from error
-
-    @property
-    def max_bytes(self) -> int:
-        """How large an answer may be."""
-        return self._max_bytes
+            raise _refused(_PRIVATE if _is_forbidden(error) else "it cannot be fetched", param) from error
 
     async def open(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> aiohttp.ClientResponse:
         """One exchange with an address that a request names, by the same rules, of which the caller reads and closes
@@ -71,8 +64,8 @@ class GuardedFetcher:
         except ValueError as error:
             raise _refused("it is not an address", None) from error
         except OSError as error:
-            if any(isinstance(one, ForbiddenAddress) for one in (error, error.__cause__ or error.__context__)):
-                raise _refused("its host is not on the public network", None) from error
+            if _is_forbidden(error):
+                raise _refused(_PRIVATE, None) from error
             raise
 
     async def aclose(self) -> None:
@@ -107,7 +100,7 @@ class GuardedFetcher:
             return  # a name: the resolver looks at what it stands for
         checked = self._checked_resolver()
         if not checked.allows(host, host):
-            raise ForbiddenAddress("the address is not one of the public network")
+            raise ForbiddenAddress(_PRIVATE)
 
     def _check_scheme(self, scheme: str, param: str | None) -> None:
         if scheme not in self._rules.schemes:
@@ -118,7 +111,7 @@ class GuardedFetcher:
         size = 0
         async for piece in answer.content.iter_any():
             size += len(piece)  # after decompression
-            if size > self._max_bytes:
+            if size > self.max_bytes:
                 raise self._too_large(param)
             pieces.append(piece)
         return b"".join(pieces)
@@ -127,7 +120,7 @@ class GuardedFetcher:
         head, comma, data = url[5:].partition(",")
         if not comma:
             raise _refused("it is not a data URL", param)
-        if len(data) > 4 * self._max_bytes:
+        if len(data) > 4 * self.max_bytes:
             raise self._too_large(param)
         media_type, *options = head.split(";")
         try:
@@ -135,7 +128,7 @@ class GuardedFetcher:
             found = base64.b64decode(raw, validate=True) if "base64" in options else raw
         except (binascii.Error, ValueError) as error:
             raise _refused("its base64 is broken", param) from error
-        if len(found) > self._max_bytes:
+        if len(found) > self.max_bytes:
             raise self._too_large(param)
         return Fetched(found, media_type.strip().lower())
 
@@ -164,6 +157,11 @@ class GuardedFetcher:
                 trust_env=False,
             )
         return self._session
+
+
+def _is_forbidden(error: Exception) -> bool:
+    """aiohttp wraps what a resolver raises."""
+    return any(isinstance(each, ForbiddenAddress) for each in (error, error.__cause__ or error.__context__))
 
 
 def _refused(why: str, param: str | None) -> InvalidRequest:
