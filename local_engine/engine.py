@@ -8,7 +8,6 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 from local_engine.adapters import Adapter, AdapterTable
@@ -17,24 +16,20 @@ from local_engine.block_allocator import BlockAllocator
 from local_engine.config import EngineConfig
 from local_engine.draft_model import DraftModel
 from local_engine.drafting import Drafter, NgramDrafter
-from local_engine.errors import EngineError, GenerationFailed, RankLost
-from local_engine.generation import EngineStats, FinishReason, GenerationRequest, StepOutput, TokenOutput
+from local_engine.errors import GenerationFailed, RankLost
+from local_engine.generation import EngineStats, GenerationRequest
 from local_engine.images import ImageReader, PlacedImage
+from local_engine.live_requests import LiveRequests, SequenceEvent
 from local_engine.loading.load import LoadedModel
 from local_engine.mask_feed import MaskFeed
 from local_engine.pipeline import Pipeline
 from local_engine.prefix_keys import root_key
-from local_engine.runner import Runner, StepResult
+from local_engine.runner import Runner
 from local_engine.scheduler import Chunk, Scheduler
-from local_engine.search import BeamSearch, BestOf, Search
 from local_engine.sequence import Sequence
-from local_engine.step_outputs import answers_output, read_prompt, step_output
 from local_engine.totals import Totals
 
-__all__ = ["Engine", "SequenceEvent"]
-
-# What happened to a request in a step. The sequence is the one that `add` gave for it.
-SequenceEvent = tuple[Sequence, StepOutput | EngineError]
+__all__ = ["Engine"]
 
 _logger = logging.getLogger(__name__)
 
@@ -84,8 +79,6 @@ class Engine:
         self.max_context = min(window for window in windows if window is not None)
         self._stop_ids = frozenset(loaded.info.stop_token_ids)
         self._arrivals = 0
-        self._searches: dict[int, Search] = {}
-        """Of the requests that generate several answers, by arrival."""
         self._drafter: Drafter | None = None
         if config.draft_tokens:
             self._drafter = NgramDrafter() if draft is None else DraftModel(draft, config, vocab_size=self.vocab_size)
@@ -93,6 +86,7 @@ class Engine:
         self._mask_workers = ThreadPoolExecutor(_MASK_WORKERS, thread_name_prefix="local-engine-mask")
         self._clock = clock
         self._totals = Totals(clock)
+        self._live = LiveRequests(self.scheduler, self._totals, forget=self._forget)
 
     @property
     def vocab_size(self) -> int:
@@ -153,10 +147,7 @@ class Engine:
         self._arrivals += 1
         if request.mask is not None:
             sequence.masked = MaskFeed(request.mask, self.vocab_size, self._mask_workers)
-        if sampling.beam_search and sequence.max_tokens:
-            self._searches[sequence.arrival] = BeamSearch(sequence, self.scheduler)
-        elif sampling.width > 1 and sequence.max_tokens:
-            self._searches[sequence.arrival] = BestOf(sequence, self.scheduler)
+        self._live.begin(sequence)
         return sequence
 
     def load_adapter(self, name: str, folder: Path) -> None:
@@ -169,9 +160,7 @@ class Engine:
 
     def abort(self, sequence: Sequence) -> None:
         """Forgets a request and frees its blocks; nothing happens if it has ended already."""
-        if not sequence.done:
-            self._remove(sequence)
-            self._totals.aborted += 1
+        self._live.abort(sequence)
 
     def pause(self, sequence: Sequence) -> None:
         """Keeps a sequence out of the next steps until `resume`; it holds its blocks while nobody needs them."""
@@ -201,7 +190,7 @@ class Engine:
             except Exception as error:  # the engine thread's edge: what a device raises must not end other requests
                 events += self._run_alone(chunks, error)
             else:
-                events += self._apply_all(results)
+                events += self._live.take_all(results)
         self._totals.step_done()
         return events
 
@@ -259,8 +248,8 @@ class Engine:
             self._grounded = True
             results = {}
         for chunk, result in results.items():
-            self._count_prompt(chunk.sequence)
-            events += self._go_on(chunk.sequence, result, None)
+            self._live.count_prompt(chunk.sequence)
+            events += self._live.go_on(chunk.sequence, result, None)
         self._totals.step_done()
         return events
 
@@ -281,7 +270,7 @@ class Engine:
         wanted = {}
         for sequence in self.scheduler.decoding:
             count = min(self.config.draft_tokens, sequence.max_tokens - sequence.num_generated - 1)
-            if count > 0 and sequence.masked is None and sequence.arrival not in self._searches:
+            if count > 0 and sequence.masked is None and not self._live.is_searched(sequence):
                 wanted[sequence] = count
         try:
             return self._drafter.draft(wanted)
@@ -298,7 +287,7 @@ class Engine:
         except Exception as error:  # as in `step`
             empty = {target for _, target in pairs}
             hit = [sequence for sequence in self.scheduler.running if not empty.isdisjoint(sequence.blocks)]
-            return [event for sequence in hit for event in self._fail(sequence, _step_failure(error))]
+            return [event for sequence in hit for event in self._live.fail(sequence, _step_failure(error))]
         return []
 
     def _run_alone(self, chunks: list[Chunk], error: Exception) -> list[SequenceEvent]:
@@ -315,9 +304,9 @@ class Engine:
                 except Exception as alone:  # as in `step`
                     error = alone
                 else:
-                    events += self._apply_all(results)
+                    events += self._live.take_all(results)
                     continue
-            events += self._fail(chunk.sequence, _step_failure(error))
+            events += self._live.fail(chunk.sequence, _step_failure(error))
         return events
 
     def _take_late(self, *, timeout_s: float) -> list[SequenceEvent]:
@@ -325,130 +314,14 @@ class Engine:
         events: list[SequenceEvent] = []
         for sequence, result in self._runner.sample_late(timeout_s=timeout_s).items():
             sequence.parked = False
-            if not sequence.done:  # as in `_apply_all`
-                events += self._go_on(sequence, result, None)
+            if not sequence.done:  # as in `LiveRequests.take_all`
+                events += self._live.go_on(sequence, result, None)
         return events
 
-    def _apply_all(self, results: Mapping[Chunk, StepResult]) -> list[SequenceEvent]:
-        events: list[SequenceEvent] = []
-        for chunk, result in results.items():
-            if not chunk.sequence.done:  # another sequence of its request may have failed
-                events += self._apply(chunk, result)
-        return events
-
-    def _apply(self, chunk: Chunk, result: StepResult) -> list[SequenceEvent]:
-        """Takes a chunk's result into its sequence; what its reader should hear of it."""
-        sequence = chunk.sequence
-        self.scheduler.advance(sequence, chunk.stop - len(chunk.draft))
-        if not read_prompt(sequence, result):
-            return self._fail(sequence, GenerationFailed("the model's logits are not finite numbers"))
-        if not chunk.reaches_end:
-            return []
-        self._count_prompt(sequence)
-        if result.late:
-            sequence.parked = True
-            return []
-        return self._go_on(sequence, result, chunk)
-
-    def _go_on(self, sequence: Sequence, result: StepResult, chunk: Chunk | None) -> list[SequenceEvent]:
-        """Takes in what was chosen after all of a sequence's tokens. chunk: where they were computed with a draft."""
-        search = self._searches.get(sequence.arrival)
-        if search is not None:
-            return self._go_on_searching(search, sequence, result)
-        if result.failure is not None:
-            return self._fail(sequence, result.failure)
-        if result.complete:
-            return [self._finish(sequence, [], "stop")]
-        computed = sequence.num_computed
-        tokens: list[TokenOutput] = []
-        finish: FinishReason | None = None if sequence.max_tokens else "length"
-        stop_token_id = None
-        for token in result.tokens:
-            if token.token_id in sequence.stop_ids:
-                finish, stop_token_id = "stop", token.token_id
-                break
-            sequence.append(token.token_id)
-            tokens.append(token)
-            if sequence.num_generated >= sequence.max_tokens:
-                finish = "length"
-                break
-        self._totals.generated_tokens += len(tokens)
-        if chunk is not None and chunk.draft:
-            self._count_draft(sequence, accepted=len(result.tokens) - 1, drafted=len(chunk.draft))
-            self.scheduler.advance(sequence, min(computed + len(result.tokens) - 1, len(sequence.tokens)))
-        if finish is not None:
-            return [self._finish(sequence, tokens, finish, stop_token_id=stop_token_id)]
-        return [(sequence, step_output(sequence, tokens))]
-
-    def _count_prompt(self, sequence: Sequence) -> None:
-        """Called whenever all of a sequence's tokens are computed: the first time, these are its prompt's."""
-        if sequence.num_generated == 0 and sequence.member == 0:
-            self._totals.prompt_tokens += sequence.num_prompt
-            self._totals.prefix_hits += sequence.cached_tokens or 0
-
-    def _count_draft(self, sequence: Sequence, *, accepted: int, drafted: int) -> None:
-        sequence.accepted_drafts += accepted
-        sequence.rejected_drafts += drafted - accepted
-        self._totals.accepted_drafts += accepted
-        self._totals.rejected_drafts += drafted - accepted
-
-    def _go_on_searching(self, search: Search, sequence: Sequence, result: StepResult) -> list[SequenceEvent]:
-        try:
-            failure = search.take(sequence, result)
-        except Exception as error:  # a mask's fork or the caller's `ends`: their request's failure and no other's
-            failure = GenerationFailed(f"the search failed: {type(error).__name__}: {error}")
-            failure.__cause__ = error
-        if failure is not None:
-            return self._fail(sequence, failure)
-        self._totals.generated_tokens += len(result.tokens) or bool(result.candidates)
-        if not search.over:
-            return []
-        wanted = sequence.request.sampling.n
-        if len(search.answers) < wanted:
-            return self._fail(
-                sequence, GenerationFailed(f"the masks leave {len(search.answers)} answers of the {wanted} asked for")
-            )
-        root = search.root
-        self._remove(root)
-        self._totals.finished += 1
-        return [(root, answers_output(root, search.answers[:wanted]))]
-
-    def _finish(
-        self,
-        sequence: Sequence,
-        tokens: list[TokenOutput],
-        finish: FinishReason,
-        *,
-        stop_token_id: int | None = None,
-    ) -> SequenceEvent:
-        self._remove(sequence)
-        self._totals.finished += 1
-        output = step_output(sequence, tokens, finish=finish, stop_token_id=stop_token_id)
-        wanted = sequence.request.sampling.n
-        if wanted > 1:  # no search was begun: nothing is to be generated
-            output = replace(output, others=(step_output(sequence, tokens, finish=finish),) * (wanted - 1))
-        return sequence, output
-
-    def _fail(self, sequence: Sequence, failure: GenerationFailed) -> list[SequenceEvent]:
-        """Ends the request of a sequence. Nothing if it has failed already."""
-        search = self._searches.get(sequence.arrival)
-        root = sequence if search is None else search.root
-        if sequence.done and search is None:
-            return []
-        self._remove(root, sound=False)
-        self._totals.failed += 1
-        return [(root, failure)]
-
-    def _remove(self, root: Sequence, *, sound: bool = True) -> None:
-        """Ends a request: all its sequences that the scheduler still has."""
-        search = self._searches.pop(root.arrival, None)
-        for sequence in [root] if search is None else search.live:
-            self.scheduler.remove(sequence, sound=sound)
-            self._runner.forget(sequence)
-            if self._drafter is not None:
-                self._drafter.forget(sequence)
-            sequence.done = True
-        root.done = True
+    def _forget(self, sequence: Sequence) -> None:
+        self._runner.forget(sequence)
+        if self._drafter is not None:
+            self._drafter.forget(sequence)
 
 
 def _step_failure(error: Exception) -> GenerationFailed:

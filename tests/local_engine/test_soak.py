@@ -142,7 +142,7 @@ def soak(
     stats = engine.stats()
     assert (stats.blocks_used, stats.running, stats.waiting) == (0, 0, 0)
     engine.scheduler.allocator.check([])
-    assert not engine._searches
+    assert not engine._live._searches
     assert not engine._runner._late
     assert not engine.scheduler._requests
     drafter = engine._drafter
