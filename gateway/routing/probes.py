@@ -7,12 +7,13 @@ before the breaker would let a request through: while it fails, the breaker stay
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from functools import partial
 
 from adapters.canonical.errors import GatewayError, UpstreamTimeout, UpstreamUnreachable
 from gateway.routing.breaker import BreakerState
 from gateway.routing.health import TargetHealth, tells_against
 from providers.abilities import Prober
+from providers.base import Provider
 
 __all__ = ["PROBE_S", "Probes"]
 
@@ -43,15 +44,12 @@ class Probes:
     def look(self, records: Iterable[TargetHealth], gone: Callable[[str], None]) -> None:
         """Asks the provider of each of these targets, in the background. The breakers of one that cannot be reached
         open, and `gone` is told its name."""
-
-        def name(record: TargetHealth) -> str:
-            return record.target.provider.name
-
-        for _, of_one in groupby(sorted(records, key=name), key=name):
-            mine = list(of_one)
-            provider = mine[0].target.provider
+        by_provider: dict[Provider, list[TargetHealth]] = {}
+        for record in records:
+            by_provider.setdefault(record.target.provider, []).append(record)
+        for provider, targets in by_provider.items():
             if isinstance(provider, Prober):
-                task = asyncio.create_task(self._look(provider, mine, lambda told=provider.name: gone(told)))  # type: ignore[misc]
+                task = asyncio.create_task(self._look(provider, targets, partial(gone, provider.name)))
                 self._looks.add(task)
                 task.add_done_callback(self._looks.discard)
 

@@ -20,7 +20,6 @@ __all__ = [
     "KEY",
     "KIND",
     "MODEL",
-    "OPERATION",
     "OUTCOME",
     "OUTPUT_MESSAGES",
     "PAUSED",
@@ -28,7 +27,6 @@ __all__ = [
     "REQUESTS",
     "REQUEST_DURATION",
     "REQUEST_ID",
-    "RESPONSE_ID",
     "RESULT",
     "ROUTE",
     "SERIES_LEFT_OUT",
@@ -44,7 +42,6 @@ __all__ = [
     "TOKEN_USAGE",
     "UNDECLARED_CALLS",
     "UPSTREAM_MODEL",
-    "UPTIME",
     "USAGE_INPUT",
     "USAGE_OUTPUT",
     "ERROR",
@@ -88,18 +85,15 @@ TARGET_IN_FLIGHT = Name("gateway.target.active", "{attempt}", "Calls of a target
 SERIES_LEFT_OUT = Name(
     "gateway.series.left_out", "{request}", "Requests counted together, since there are too many names."
 )
-UPTIME = Name("gateway.uptime", "s", "Since the process started to serve.")
 ENGINE = Name("gateway.engine", "1", "The local engine")
 """Followed by what it is of: `gateway.engine.running`."""
 
 ROUTE = "http.route"
 STATUS = "http.response.status_code"
 ERROR = "error.type"
-OPERATION = "gen_ai.operation.name"
 PROVIDER = "gen_ai.provider.name"
 MODEL = "gen_ai.request.model"
 UPSTREAM_MODEL = "gen_ai.response.model"
-RESPONSE_ID = "gen_ai.response.id"
 TOKEN_TYPE = "gen_ai.token.type"
 USAGE_INPUT = "gen_ai.usage.input_tokens"
 USAGE_OUTPUT = "gen_ai.usage.output_tokens"

@@ -9,7 +9,7 @@ from msgspec.structs import fields as struct_fields
 from adapters.canonical.messages import Audio, Image, Part, Video
 from adapters.canonical.request import Sampling
 from providers.base import Capabilities
-from providers.models.facts import JSON_OBJECT, ModelFacts, facts_of
+from providers.models.facts import JSON_OBJECT, JSON_SCHEMA, ModelFacts, facts_of
 
 __all__ = ["per_model"]
 
@@ -17,6 +17,7 @@ _DRAWING = frozenset(field.name for field in struct_fields(Sampling)) - {"stop",
 """The parameters that a list of sampling parameters speaks of; seeds and stop strings stand apart from it."""
 _TOOLS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))
 _MEDIA: tuple[tuple[str, type[Part]], ...] = (("image", Image), ("audio", Audio), ("video", Video))
+_ANY_FORMAT = frozenset(("text", JSON_OBJECT, JSON_SCHEMA, "regex", "choice", "grammar", "structural_tag"))
 _MAX_KEPT = 1024
 
 
@@ -40,10 +41,5 @@ def _narrowed(base: Capabilities, facts: ModelFacts) -> Capabilities:
     if facts.inputs is not None:
         parts -= {part for kind, part in _MEDIA if kind not in facts.inputs}
     if facts.structured_output == JSON_OBJECT:
-        formats = (formats or _ANY_FORMAT) - {"json_schema"}
+        formats = (formats or _ANY_FORMAT) - {JSON_SCHEMA}
     return replace(base, fields=fields, parts=parts, output_formats=formats)
-
-
-_ANY_FORMAT = frozenset(
-    ("text", "json_object", "json_schema", "regex", "choice", "grammar", "structural_tag"),
-)
