@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.openai.responses.output_items import EventLog
+from adapters.openai.responses.event_log import EventLog
 from adapters.openai.responses.wire_events import ResponseEvent
 from providers.local.model_source import fetch
 from tests.adapters.openai.responses.event_order import check_events

@@ -31,8 +31,8 @@ from adapters.front import AnswerHead
 from adapters.openai.content import message_object
 from adapters.openai.finish import finish_fields
 from adapters.openai.prompt_report import prompt_fields
+from adapters.openai.responses.event_log import EventLog
 from adapters.openai.responses.output import Output
-from adapters.openai.responses.output_items import EventLog
 from adapters.openai.responses.response_object import FINAL, ResponseObject
 from adapters.openai.responses.sealing import ClientSeal
 from adapters.openai.responses.tool_history import plain_messages

@@ -23,13 +23,13 @@ from adapters.canonical.events import (
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import Request
 from adapters.openai.annotations import flat
+from adapters.openai.responses.event_log import EventLog
+from adapters.openai.responses.message_item import MessageItem
 from adapters.openai.responses.output_items import (
     CallItem,
-    EventLog,
     HostedItem,
     ImageItem,
     Item,
-    MessageItem,
     ThoughtItem,
 )
 from adapters.openai.responses.sealing import ClientSeal

@@ -1,61 +1,30 @@
-"""The items of an answer while they are made: what each is, and the events of its life.
+"""The items of an answer while they are made: what each is, and the events of its life. Messages are in `message_item`.
 
 An item says `added`, its content, and `done`; who decides when is `adapters.openai.responses.live`.
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Protocol
 
 import orjson
 from msgspec import Raw
 from msgspec.json import Decoder, Encoder
 
-from adapters.canonical.citation import Citation
 from adapters.canonical.events import ReasoningFinished
 from adapters.canonical.messages import ProviderData, Reasoning, joined_data
 from adapters.canonical.usage import TokenLogprob
-from adapters.openai.annotations import responses_annotation
 from adapters.openai.logprobs import logprob_objects
 from adapters.openai.responses.content import add_own_fields
+from adapters.openai.responses.event_log import EventLog
 from adapters.openai.responses.sealing import ClientSeal
-from adapters.openai.responses.vocabulary import CUSTOM_CALL, MESSAGE, REASONING
-from adapters.openai.responses.wire_events import Form, ResponseEvent
+from adapters.openai.responses.vocabulary import CUSTOM_CALL, REASONING
+from adapters.openai.responses.wire_events import Form
 from adapters.sse import on_one_line
 
-__all__ = ["CallItem", "EventLog", "HostedItem", "ImageItem", "Item", "MessageItem", "ThoughtItem"]
+__all__ = ["CallItem", "HostedItem", "ImageItem", "Item", "Place", "ThoughtItem"]
 
 _OBJECT = Decoder(dict[str, Raw])
 _encode_raw = Encoder().encode
-
-
-class EventLog:
-    """Numbers the events of one response."""
-
-    __slots__ = ("number", "out")
-
-    def __init__(self) -> None:
-        self.number = 0
-        """Of the next event."""
-        self.out: list[ResponseEvent] = []
-
-    def say(self, name: str, fields: Mapping[str, Any]) -> None:
-        self.say_raw(name, on_one_line(orjson.dumps(fields))[1:])
-
-    def say_raw(self, name: str, rest: bytes) -> None:
-        """`rest` is what stands in the object behind its type and number, its closing brace included, on one line."""
-        number = self.number
-        self.number = number + 1
-        self.out.append(ResponseEvent(number, name, b"%b%d,%b" % (_event_head(name), number, rest)))
-
-    def take(self) -> list[ResponseEvent]:
-        out, self.out = self.out, []
-        return out
-
-
-@lru_cache(maxsize=256)  # upstreams name events of their own as well
-def _event_head(name: str) -> bytes:
-    return b'{"type":%b,"sequence_number":' % orjson.dumps(name)
 
 
 class Item(Protocol):
@@ -76,7 +45,7 @@ class Item(Protocol):
         ...
 
 
-class _Place:
+class Place:
     """What the events of one item share."""
 
     def __init__(self, item_id: str, index: int) -> None:
@@ -91,125 +60,6 @@ class _Place:
         log.say("response.output_item.done", {"output_index": self.index, "item": orjson.Fragment(item)})
 
 
-class _Content:
-    """One content part of a message: `kind` is output_text or refusal."""
-
-    def __init__(self, kind: str, number: int) -> None:
-        self.kind = kind
-        self.number = number
-        self.pieces: list[str] = []
-        self.logprobs: list[dict[str, Any]] = []
-        self.annotations: list[orjson.Fragment] = []
-        self.of_whole: list[Citation] = []
-
-    def object(self, text: str) -> dict[str, Any]:
-        if self.kind == "refusal":
-            return {"type": "refusal", "refusal": text}
-        return {"type": "output_text", "text": text, "annotations": self.annotations, "logprobs": self.logprobs}
-
-
-class MessageItem:
-    """A message; its content parts follow each other, one open at a time."""
-
-    def __init__(self, item_id: str, index: int, data: ProviderData | None) -> None:
-        self._place = _Place(item_id, index)
-        self.index = index
-        self._data = data
-        self._closed: list[dict[str, Any]] = []
-        self._open: _Content | None = None
-        self.delta_head = b""
-        """What stands before the JSON text of the open text's next delta, `DELTA_TAIL` after it."""
-
-    DELTA_TAIL = b',"logprobs":[]}'
-
-    def add(self, log: EventLog) -> None:
-        self._place.begin(log, self.render("in_progress"))
-
-    def begin_part(self, log: EventLog, kind: str) -> None:
-        """Ends the open part and begins another."""
-        self.end_part(log)
-        self._open = content = _Content(kind, len(self._closed))
-        fields = {**self._place.fields, "content_index": content.number}
-        log.say("response.content_part.added", {**fields, "part": content.object("")})
-        self.delta_head = orjson.dumps(fields)[1:-1] + b',"delta":'
-
-    def add_text(
-        self, log: EventLog, text: str, logprobs: tuple[TokenLogprob, ...], token_ids: tuple[int, ...]
-    ) -> None:
-        content = self._content()
-        content.pieces.append(text)
-        tail = self.DELTA_TAIL
-        if logprobs or token_ids:
-            told: dict[str, Any] = {"logprobs": logprob_objects(logprobs)}
-            content.logprobs += told["logprobs"]
-            if token_ids:
-                told["token_ids"] = token_ids
-            tail = b"," + orjson.dumps(told)[1:]
-        log.say_raw("response.output_text.delta", self.delta_head + orjson.dumps(text) + tail)
-
-    def add_refusal(self, log: EventLog, text: str) -> None:
-        self._content().pieces.append(text)
-        log.say_raw("response.refusal.delta", self.delta_head + orjson.dumps(text) + b"}")
-
-    def annotate(self, log: EventLog, annotation: bytes) -> None:
-        content = self._content()
-        note = orjson.Fragment(annotation)
-        place = {"content_index": content.number, "annotation_index": len(content.annotations)}
-        content.annotations.append(note)
-        log.say("response.output_text.annotation.added", {**self._place.fields, **place, "annotation": note})
-
-    def cite(self, log: EventLog, citation: Citation) -> None:
-        """One of the whole text is told when that ends."""
-        if citation.end is None:
-            self._content().of_whole.append(citation)
-        else:
-            self._tell(log, citation, citation.end)
-
-    def _tell(self, log: EventLog, citation: Citation, length: int) -> None:
-        annotation = responses_annotation(citation, *citation.span(length))
-        if annotation is not None:
-            self.annotate(log, orjson.dumps(annotation))
-
-    def end_part(self, log: EventLog) -> None:
-        content = self._open
-        if content is None:
-            return
-        text = "".join(content.pieces)
-        for citation in content.of_whole:
-            self._tell(log, citation, len(text))
-        self._open = None
-        fields = {**self._place.fields, "content_index": content.number}
-        if content.kind == "refusal":
-            log.say("response.refusal.done", {**fields, "refusal": text})
-        else:
-            log.say("response.output_text.done", {**fields, "text": text, "logprobs": content.logprobs})
-        part = content.object(text)
-        self._closed.append(part)
-        log.say("response.content_part.done", {**fields, "part": part})
-
-    def finish(self, log: EventLog, status: str) -> None:
-        self.end_part(log)
-        self._place.end(log, self.render(status))
-
-    def render(self, status: str, *, keeps: bool = False) -> bytes:
-        content = list(self._closed)
-        if self._open is not None:
-            content.append(self._open.object("".join(self._open.pieces)))
-        found: dict[str, Any] = {
-            "id": self._place.id,
-            "type": MESSAGE,
-            "status": status,
-            "role": "assistant",
-            "content": content,
-        }
-        add_own_fields(found, self._data)
-        return orjson.dumps(found)
-
-    def _content(self) -> _Content:
-        assert self._open is not None
-        return self._open
-
-
 class ThoughtItem:
     """Reasoning: its raw text, its summary in pieces, and the seal over both.
 
@@ -217,7 +67,7 @@ class ThoughtItem:
     """
 
     def __init__(self, item_id: str, index: int, form: Form, seal: ClientSeal, *, shows_seal: bool) -> None:
-        self._place = _Place(item_id, index)
+        self._place = Place(item_id, index)
         self.index = index
         self._form = form
         self._seal = seal
@@ -325,7 +175,7 @@ class CallItem:
 
     def __init__(self, item_id: str, index: int, call: Mapping[str, Any], data: ProviderData | None) -> None:
         """`call` has the type, call_id and name, and the namespace where there is one."""
-        self._place = _Place(item_id, index)
+        self._place = Place(item_id, index)
         self.index = index
         self._call = call
         self._data = data
@@ -357,7 +207,7 @@ class ImageItem:
     """An image that the model made."""
 
     def __init__(self, item_id: str, index: int) -> None:
-        self._place = _Place(item_id, index)
+        self._place = Place(item_id, index)
         self.index = index
         self._pieces: list[str] = []
         self.format: str | None = None
