@@ -127,6 +127,7 @@ def connect(
 ) -> tuple[Control, ProcessRanks]:
     """Meets the other ranks of this machine by a file that all of them name. Blocks. Raises RuntimeError."""
     store = FileStore(str(meeting), size)
+    store.set_timeout(_CONNECT)
     control = _gloo(PrefixStore("control", store), rank, size, _CONNECT)
     tensors: _Group
     if device.type == "cuda":

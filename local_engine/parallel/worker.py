@@ -143,15 +143,14 @@ def _write(reports: TextIO, fields: dict[str, object]) -> None:
     reports.flush()
 
 
-def _follow_parent(meeting: Path) -> None:
+def _follow_parent(meeting: Path, met: threading.Event) -> None:
     """Ends this process when the other end of standard input is closed, whatever its other thread waits for."""
     while sys.stdin.buffer.read(1 << 16):
         pass
-    _leave(meeting)
-
-
-def _leave(meeting: Path) -> None:
-    shutil.rmtree(meeting.parent, ignore_errors=True)  # where rank 0 was killed, it could not
+    # Where rank 0 was killed, it could not do this. Before they have met, ranks would wait for a folder that is gone,
+    # in a call that lets no other thread run.
+    if met.is_set():
+        shutil.rmtree(meeting.parent, ignore_errors=True)
     os._exit(0)
 
 
@@ -173,11 +172,12 @@ def main() -> None:
     torch.set_num_threads(fields["threads"] or ours)
     try:
         _write(reports, {})
-        # While ranks meet, no other thread of a process runs: none goes there before all the others are ready to.
         if not sys.stdin.buffer.readline():
-            _leave(meeting)
-        threading.Thread(target=_follow_parent, args=(meeting,), daemon=True).start()
+            os._exit(0)
+        met = threading.Event()
+        threading.Thread(target=_follow_parent, args=(meeting, met), daemon=True).start()
         control, ranks = connect(meeting, rank=rank, size=fields["size"], device=device, ordered=fields["ordered"])
+        met.set()
         Worker(control, ranks, reports, fields["device"]).run()
     except Exception as error:  # the process's edge
         _logger.exception("rank %d of a model ended", rank)
