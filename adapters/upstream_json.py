@@ -7,7 +7,7 @@ import msgspec
 
 from adapters.canonical.errors import BadUpstreamResponse
 
-__all__ = ["UNREADABLE", "read_body"]
+__all__ = ["UNREADABLE", "read_body", "unexpected_answer"]
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What a decoder raises for text that is not JSON, or not of its type."""
@@ -20,3 +20,8 @@ def read_body(decode: Callable[[bytes], T], body: bytes, what: str) -> T:
         return decode(body)
     except UNREADABLE as error:
         raise BadUpstreamResponse(f"the upstream sent no {what}: {error}") from error
+
+
+def unexpected_answer(error: Exception) -> BadUpstreamResponse:
+    """The error for an answer, or a piece of one, that is not of the dialect."""
+    return BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}")

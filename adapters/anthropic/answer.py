@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import orjson
 
 from adapters.anthropic.citations import parse_citation
@@ -47,6 +46,7 @@ from adapters.canonical.messages import ProviderData
 from adapters.canonical.stop_reason import StopReason
 from adapters.repeated import RepeatedChunk
 from adapters.sse_answer import SseAnswerParser
+from adapters.upstream_json import UNREADABLE, unexpected_answer
 
 __all__ = ["parse_whole", "stream_parser"]
 
@@ -116,8 +116,8 @@ class _Answer:
             self._feed(event, payload, out)
             if self._lessons and event.type == "content_block_delta" and len(out) == known + 1:
                 self._learn(payload, out[-1])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+        except UNREADABLE as error:
+            raise unexpected_answer(error) from error
 
     def _learn(self, payload: bytes, event: Event) -> None:
         if type(event) is TextDelta:
@@ -157,8 +157,8 @@ class _Answer:
             for index, raw in enumerate(message.content):
                 self._open(index, bytes(raw), out)
                 self._close(index, out)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+        except UNREADABLE as error:
+            raise unexpected_answer(error) from error
         self._stop = WireStop(message.stop_reason, message.stop_sequence)
         if not self.complete:
             raise BadUpstreamResponse("the upstream's answer has no stop_reason")

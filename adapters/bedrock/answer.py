@@ -6,7 +6,6 @@ the stop reason.
 
 from collections.abc import Mapping
 
-import msgspec
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
@@ -32,6 +31,7 @@ from adapters.canonical.events import (
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from adapters.sse_answer import FrameDecoder, SseAnswerParser
+from adapters.upstream_json import UNREADABLE, unexpected_answer
 
 __all__ = ["parse_whole", "stream_parser"]
 
@@ -161,8 +161,8 @@ class _Answer:
         try:
             for kind, raw in _decode_event(payload).items():
                 self._feed(kind, bytes(raw), out)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+        except UNREADABLE as error:
+            raise unexpected_answer(error) from error
 
     def _feed(self, kind: str, raw: bytes, out: list[Event]) -> None:
         match kind:
@@ -204,8 +204,8 @@ class _Answer:
             self._stop(found.stop_reason, out)
             self._report_usage(bytes(found.usage), out)
             self._report_rest(body, _BODY_FIELDS, out)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+        except UNREADABLE as error:
+            raise unexpected_answer(error) from error
 
     def finish(self, out: list[Event]) -> None:
         if not self.complete:

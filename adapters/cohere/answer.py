@@ -5,7 +5,6 @@ A plan, which is what the model says before its calls, is text.
 
 from typing import Any
 
-import msgspec
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
@@ -27,6 +26,7 @@ from adapters.canonical.usage import Usage
 from adapters.cohere.citations import parse_citation
 from adapters.cohere.vocabulary import CHAT, FINISH_REASONS
 from adapters.sse_answer import SseAnswerParser
+from adapters.upstream_json import UNREADABLE, unexpected_answer
 
 __all__ = ["parse_whole", "stream_parser"]
 
@@ -118,8 +118,8 @@ class _Answer:
         try:
             event = _decode_event(payload)
             said = None if event.type in _WITHOUT else _decode_delta(bytes(event.delta) or b"null")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+        except UNREADABLE as error:
+            raise unexpected_answer(error) from error
         self._start(event.id, out)
         delta = said or _Delta()
         message = delta.message or _MessageDelta()
@@ -146,8 +146,8 @@ class _Answer:
     def read_whole(self, body: bytes, out: list[Event]) -> None:
         try:
             found = _decode_body(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+        except UNREADABLE as error:
+            raise unexpected_answer(error) from error
         message = found.message
         if isinstance(message, str) or message is None or found.finish_reason is None:
             raise BadUpstreamResponse(message if isinstance(message, str) else "the upstream's answer is not whole")

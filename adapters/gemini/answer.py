@@ -38,6 +38,7 @@ from adapters.gemini.signatures import Place, chat_data, placed_at
 from adapters.gemini.usage import RunningUsage
 from adapters.gemini.vocabulary import GEMINI, STOP_REASONS, TOOL_NAMES
 from adapters.sse_answer import SseAnswerParser
+from adapters.upstream_json import UNREADABLE, unexpected_answer
 
 __all__ = ["parse_whole", "stream_parser"]
 
@@ -172,8 +173,8 @@ class _Answer:
             if "error" in chunk and bytes(chunk["error"]) != _NULL:
                 raise error_from_event(payload)
             self._feed(chunk, out)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+        except UNREADABLE as error:
+            raise unexpected_answer(error) from error
 
     def _feed_text(self, payload: bytes, out: list[Event]) -> bool:
         """Whether the chunk is nothing but text, thoughts and usage: then it is read."""

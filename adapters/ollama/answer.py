@@ -5,7 +5,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
@@ -29,6 +28,7 @@ from adapters.ollama.errors import error_from_text
 from adapters.ollama.logprobs import WireLogprob, parse_logprobs
 from adapters.ollama.vocabulary import CHAT, STOP_REASONS
 from adapters.sse_answer import SseAnswerParser
+from adapters.upstream_json import UNREADABLE, unexpected_answer
 
 __all__ = ["OWN_FIELDS", "parse_whole", "stream_parser"]
 
@@ -100,8 +100,8 @@ class _Answer:
             self._feed(line, out)
             if line.done:
                 self._finish(line, payload, out)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+        except UNREADABLE as error:
+            raise unexpected_answer(error) from error
 
     def _feed(self, line: _Line, out: list[Event]) -> None:
         if not self._started:

@@ -19,6 +19,7 @@ from adapters.openai.usage import WireUsage, parse_usage
 from adapters.openai.vocabulary import STOP_REASONS
 from adapters.repeated import RepeatedChunk
 from adapters.sse_answer import SseAnswerParser
+from adapters.upstream_json import UNREADABLE
 
 __all__ = ["Answer", "parser_of", "ChoiceReader", "FinishBooks", "WireChunk", "parse_whole"]
 
@@ -144,7 +145,7 @@ class Answer:
             chunk, unmapped = decode_known(payload, self._decoder)
             if chunk.object == "error":  # flat, as older vLLM sends it
                 raise error_from_payload(payload) from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadUpstreamResponse("the upstream sent something that is not valid JSON") from error
         if chunk.error is not None:
             raise error_from_object(chunk.error)

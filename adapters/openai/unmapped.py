@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.json import Decoder
 
-from adapters.canonical.errors import BadUpstreamResponse
+from adapters.upstream_json import UNREADABLE, unexpected_answer
 
 __all__ = ["decode_known"]
 
@@ -40,8 +40,8 @@ def decode_known(payload: bytes, decoder: Decoder[Any]) -> tuple[Any, list[tuple
                 unmapped.append((position, fields))
                 top["choices"] = Raw(_encode(choices))
         return decoder.decode(_encode(top)), unmapped
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+    except UNREADABLE as error:
+        raise unexpected_answer(error) from error
 
 
 def _split_choice(choice: dict[str, Raw], choice_type: Any) -> dict[str, bytes]:

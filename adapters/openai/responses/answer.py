@@ -34,6 +34,7 @@ from adapters.openai.responses.wire import (
 )
 from adapters.openai.vocabulary import RESPONSES
 from adapters.sse_answer import SseAnswerParser
+from adapters.upstream_json import UNREADABLE, unexpected_answer
 
 __all__ = ["parse_whole_response", "response_parser"]
 
@@ -69,8 +70,8 @@ class _Answer:
             if not payload.isascii():
                 str(payload, "utf-8")
             self._feed(decode_event(payload), payload, out)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+        except UNREADABLE as error:
+            raise unexpected_answer(error) from error
 
     def finish(self, out: list[Event]) -> None:
         if not self.complete:
@@ -85,8 +86,8 @@ class _Answer:
             if response.error is None and response.status is None and response.output is None:
                 raise BadUpstreamResponse("the upstream's answer is no response")
             self._end(response, body, out)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadUpstreamResponse(f"the upstream sent an unexpected answer: {error}") from error
+        except UNREADABLE as error:
+            raise unexpected_answer(error) from error
 
     def _feed(self, event: WireEvent, payload: bytes, out: list[Event]) -> None:
         kind = event.type

@@ -38,7 +38,7 @@ from adapters.openai.responses.wire_events import Form
 from adapters.openai.tools import full_name
 from adapters.openai.vocabulary import CHAT, CUSTOM, RESPONSES
 
-__all__ = ["Output", "OutputEvent", "item_id", "response_id_of"]
+__all__ = ["Output", "OutputEvent", "item_id"]
 
 OutputEvent = (
     TextDelta
@@ -62,11 +62,6 @@ _INDEX_DIGITS = 4
 def item_id(prefix: str, response_id: str, index: int) -> str:
     """The id of the output item in this place: it follows from the response's own."""
     return f"{prefix}_{response_id.removeprefix(_RESPONSE)}{index:0{_INDEX_DIGITS}x}"
-
-
-def response_id_of(item: str) -> str:
-    """The response whose item has this id, if `item_id` made it."""
-    return _RESPONSE + item.partition("_")[2][:-_INDEX_DIGITS]
 
 
 class Output:
