@@ -5,6 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from anthropic.types import Message as SdkMessage
+from google.genai.types import GenerateContentResponse
+from openai.types.chat import ChatCompletion
+from openai.types.responses import Response
+from pydantic import BaseModel
 
 from adapters.anthropic.citations import parse_citation as parse_anthropic
 from adapters.anthropic.front import MessagesFront
@@ -198,6 +203,25 @@ def test_every_client_reads_what_its_dialect_can_say(case_id: str, front: str, e
     body, _ = exchange_of(case).read_body(case.body)
     assert told_in_body(front, body_of(front, body)) == expected
     assert told_in_body(front, whole_of(front, stream_of(front, streamed))) == expected
+
+
+SDK_TYPES: dict[str, type[BaseModel]] = {
+    "chat": ChatCompletion,
+    "responses": Response,
+    "messages": SdkMessage,
+    "gemini": GenerateContentResponse,
+}
+
+
+@pytest.mark.parametrize("front", SDK_TYPES)
+@pytest.mark.parametrize("case_id", EXPECTED)
+def test_the_sdk_of_each_dialect_knows_the_citations_by_their_types(case_id: str, front: str) -> None:
+    case = next(case for case in BOTH if case.id == case_id)
+    assert case.body is not None
+    events, _ = exchange_of(case).read_body(case.body)
+    found = body_of(front, events)
+    taken = json.loads(SDK_TYPES[front].model_validate(found).model_dump_json(by_alias=True, exclude_unset=True))
+    assert told_in_body(front, taken) == told_in_body(front, found)
 
 
 def test_sources_that_stand_beside_the_choices_are_cited_once_each() -> None:
