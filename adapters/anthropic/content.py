@@ -4,6 +4,7 @@ Unmapped fields stay with the block that they came with, as raw JSON; a block th
 back only to this dialect.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
@@ -38,6 +39,13 @@ __all__ = ["take_cache", "take_messages", "take_system"]
 
 _CONTENT = Decoder(str | list[Raw])
 _ROLE = Decoder(Literal["user", "assistant", "system"])
+_NOTHING = (None, b"null")
+_NO_CONTENT: Mapping[str, tuple[bytes | None, ...]] = {
+    # An answer may have been empty.
+    ASSISTANT: _NOTHING,
+    USER: (*_NOTHING, b"[]"),
+    SYSTEM: (*_NOTHING, b"[]"),
+}
 _TTL = Decoder(Literal["5m", "1h"])
 _EPHEMERAL = Decoder(Literal["ephemeral"])
 
@@ -79,6 +87,8 @@ def take_cache(fields: JsonObject) -> CacheHint | None:
 
 def _messages_in(row: JsonObject) -> list[Message]:
     role = row.require("role", _ROLE)
+    if row.peek_raw("content") in _NO_CONTENT[role]:
+        raise InvalidRequest(f"{row.at('content')}: this field is required", param=row.at("content"))
     parts = _content_of(row, "content")
     extras = row.rest()
     data = ProviderData(MESSAGES, extras) if extras else None

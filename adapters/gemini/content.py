@@ -90,6 +90,8 @@ def take_messages(body: JsonObject) -> tuple[Message, ...]:
         if role == "model":
             _refuse(parts, ToolResult, path, "functionResponse")
             found.append(Message(role=ASSISTANT, parts=tuple(parts)))
+        elif not parts:
+            raise InvalidRequest(f"{path}.parts: this field is required", param=f"{path}.parts")
         else:
             _refuse(parts, ToolCall, path, "functionCall")
             found += [Message(role=TOOL, parts=(part,)) for part in parts if isinstance(part, ToolResult)]

@@ -69,6 +69,7 @@ class _PlainMessage(Struct, forbid_unknown_fields=True):
     content: Annotated[str, Meta(min_length=1)]
 
 
+_NOTHING = (None, b"null", b"[]", b'""')
 _ANNOTATIONS = Decoder(list[Raw])
 _PLAIN = Decoder(Annotated[list[_PlainMessage], Meta(min_length=1)])
 
@@ -89,7 +90,7 @@ def parse_message(row: JsonObject) -> Message:
         raise UnsupportedParameter(f"{path}: the legacy function form is not taken; use tool calls", param=path)
     parts: list[Part] = []
     signed = _parse_reasoning(row, parts) if role == ASSISTANT else None
-    content = row.take("content", _CONTENT) or None  # "" says nothing, as null does
+    content = _take_content(row, role, thought=bool(parts or signed))
     name = row.take("name", TEXT)
     if isinstance(content, str):
         parts.append(Text(text=content))
@@ -104,6 +105,25 @@ def parse_message(row: JsonObject) -> Message:
             placed(parts, signed)
     extras = row.rest()
     return Message(role=role, parts=tuple(parts), name=name, extras=ProviderData(CHAT, extras) if extras else None)
+
+
+def _take_content(row: JsonObject, role: str, *, thought: bool) -> str | list[Raw] | None:
+    """An empty text says nothing, but is content. Only an answer may be without: beside what else it says, or as null,
+    which is how an empty answer comes back."""
+    is_null = row.peek_raw("content") == b"null"
+    content = row.take("content", _CONTENT)
+    if content or isinstance(content, str):
+        return content or None
+    path = row.at("content")
+    if role != ASSISTANT and content is not None:
+        raise InvalidRequest(f"{path}: the list must not be empty", param=path)
+    if role != ASSISTANT or not (is_null or thought or _says_more(row)):
+        raise InvalidRequest(f"{path}: this field is required", param=path)
+    return None
+
+
+def _says_more(row: JsonObject) -> bool:
+    return any(row.peek_raw(name) not in _NOTHING for name in ("tool_calls", "refusal", "audio"))
 
 
 def _parse_reasoning(row: JsonObject, parts: list[Part]) -> list[tuple[int, Reasoning]] | None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import CacheHint, Document, File, Image, Message, Opaque, Text, ToolCall, ToolResult
 from adapters.canonical.request import TemplateOptions, ToolChoice
 from tests.adapters.anthropic.exchange import messages
@@ -22,6 +23,20 @@ def test_a_system_prompt_is_the_first_message() -> None:
     assert first == Message(role="system", parts=(Text(text="Be kind."),))
     assert second == Message(role="user", parts=(Text(text="hi"),))
     assert parsed(USER, system="") == (second,)
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": []}], ids=str)
+def test_a_turn_of_the_user_without_content_is_refused(content: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parsed(USER, {"role": "user", **content})
+    assert caught.value.param == "messages[1].content"
+
+
+def test_only_an_answer_may_have_been_empty() -> None:
+    empty: dict[str, Any] = {"role": "assistant", "content": []}
+    assert parsed(USER, empty, USER)[1] == Message(role="assistant")
+    with pytest.raises(InvalidRequest):
+        parsed(USER, {"role": "assistant"}, USER)
 
 
 def test_the_results_of_a_turn_are_tool_messages_and_come_before_what_the_user_said() -> None:

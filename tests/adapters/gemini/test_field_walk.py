@@ -293,6 +293,13 @@ def test_a_request_to_count_may_be_whole_or_stand_inside() -> None:
         assert inside == {"generateContentRequest": {"model": "models/", **body}}
 
 
+@pytest.mark.parametrize("parts", [{}, {"parts": None}, {"parts": []}], ids=str)
+def test_a_turn_of_the_user_without_parts_is_refused(parts: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        generate(contents=[{"role": "user", **parts}])
+    assert caught.value.param == "contents[0].parts"
+
+
 CHAT_REFUSED = ("logit_bias", "verbosity", "metadata", "parallel_tool_calls", "user", "safety_identifier")
 
 

@@ -82,13 +82,40 @@ def test_a_message_reaches_an_upstream_of_the_dialect_as_it_came(message: dict[s
     assert again.request == exchange.request
 
 
-@pytest.mark.parametrize("content", [None, "", []])
-def test_null_missing_and_empty_content_are_no_parts(content: Any) -> None:
-    for role in ("user", "assistant", "system"):
-        message = {"role": role, "content": content}
-        assert chat(messages=[message]).request.messages == (Message(role=role),)
-        assert chat(messages=[message]).sent()["messages"] == [{"role": role, "content": ""}]
-    assert chat(messages=[{"role": "user"}]).request.messages == (Message(role="user"),)
+@pytest.mark.parametrize(
+    "message",
+    [
+        *({"role": role, "content": ""} for role in ("user", "assistant", "system")),
+        {"role": ASSISTANT, "content": None},
+    ],
+    ids=str,
+)
+def test_an_empty_text_and_an_answer_of_null_are_messages_without_parts(message: dict[str, Any]) -> None:
+    assert chat(messages=[message]).request.messages == (Message(role=message["role"]),)
+    assert chat(messages=[message]).sent()["messages"] == [{"role": message["role"], "content": ""}]
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": []}], ids=str)
+@pytest.mark.parametrize("role", ["system", "developer", "user", "tool", "critic"])
+def test_a_message_without_content_is_refused_unless_it_is_an_answer(role: str, content: dict[str, Any]) -> None:
+    said = {"role": "user", "content": "hi"}
+    with pytest.raises(InvalidRequest) as caught:
+        chat(messages=[said, {"role": role, "tool_call_id": "c1", **content}])
+    assert caught.value.param == "messages[1].content"
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": []}, {"content": ""}], ids=str)
+@pytest.mark.parametrize("said", [{"tool_calls": [CALL]}, {"refusal": "no"}, {"reasoning_content": "hm"}], ids=str)
+def test_an_answer_that_says_something_else_needs_no_content(said: Any, content: dict[str, Any]) -> None:
+    (message,) = chat(messages=[{"role": "assistant", **content, **said}]).request.messages or ()
+    assert len(message.parts) == 1
+
+
+@pytest.mark.parametrize("content", [{}, {"content": []}], ids=str)
+def test_an_answer_that_says_nothing_at_all_is_refused(content: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        chat(messages=[{"role": "assistant", **content}])
+    assert caught.value.param == "messages[0].content"
 
 
 def test_an_answer_that_a_client_dumps_and_plays_back_is_taken() -> None:
