@@ -9,6 +9,7 @@ from adapters.canonical import errors
 from adapters.canonical.errors import (
     GatewayError,
     InvalidRequest,
+    ModelNotFound,
     NotReady,
     QueueFull,
     UpstreamAuth,
@@ -63,12 +64,12 @@ def test_what_may_be_retried_may_fail_over(error: type[GatewayError]) -> None:
 def test_a_fault_of_the_client_is_never_retried(error: type[GatewayError]) -> None:
     if issubclass(error, InvalidRequest) or error.status in (401, 403, 404, 405):
         assert not error.retryable
-        assert not error.fails_over
+        assert not error.fails_over or error is ModelNotFound
 
 
 @every_class
-def test_every_upstream_fault_and_a_full_local_engine_may_go_elsewhere(error: type[GatewayError]) -> None:
-    assert error.fails_over is (issubclass(error, UpstreamError | QueueFull | NotReady))
+def test_upstream_faults_a_full_engine_and_a_model_that_one_lacks_may_go_elsewhere(error: type[GatewayError]) -> None:
+    assert error.fails_over is (issubclass(error, UpstreamError | QueueFull | NotReady | ModelNotFound))
 
 
 def test_an_upstream_that_will_refuse_again_is_not_asked_again() -> None:
