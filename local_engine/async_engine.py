@@ -124,6 +124,7 @@ class AsyncEngine:
         self._lock = threading.Lock()
         self._closing = False
         self._closed_because = "the engine is stopping and takes no more requests"
+        self._failure: Future[str] = Future()
         # Images are read beside the steps, one request's after the other's; `_live` bounds how many wait.
         self._image_worker = ThreadPoolExecutor(
             1, thread_name_prefix="local-engine-images", initializer=partial(_set_threads, config.threads)
@@ -180,6 +181,10 @@ class AsyncEngine:
             elif stream in self._live:
                 self._commands.put(_Abort(stream))
 
+    def when_failed(self, told: Callable[[str], object]) -> None:
+        """See `Generator.when_failed`."""
+        self._failure.add_done_callback(lambda failure: told(failure.result()))
+
     async def aclose(self, *, drain: bool = False) -> None:
         """Ends the thread, and with it every stream: with finish "abort", or by its own end with `drain`.
 
@@ -230,18 +235,21 @@ class AsyncEngine:
 
     def _run(self) -> None:
         _set_threads(self._config.threads)
+        failure: str | None = None
         try:
             self._serve()
         except Exception as error:  # the thread's edge: readers must hear of a defect, or they would wait for ever
             _logger.exception("the engine stopped")
             with self._lock:
                 self._closing = True
-                self._closed_because = f"the engine stopped: {error}"
+                self._closed_because = failure = f"the engine stopped: {error}"
                 orphans, self._live = self._live, set()
             self._send([(stream, GenerationFailed(self._closed_because)) for stream in orphans])
         finally:
             self._image_worker.shutdown(wait=False)
             self._engine.close()
+        if failure is not None:
+            self._failure.set_result(failure)
 
     def _serve(self) -> None:
         streams: dict[Sequence, _Stream] = {}

@@ -194,5 +194,9 @@ class Generator(Protocol):
     def stats(self) -> EngineStats:
         """The present state; cheap, from any thread."""
 
+    def when_failed(self, told: Callable[[str], object]) -> None:
+        """`told` hears, from any thread, why the engine stopped by itself, once that has happened: it takes no more
+        requests then and has freed what it held."""
+
     async def aclose(self, *, drain: bool = False) -> None:
         """Takes no more requests, ends the running ones (or lets them end, with `drain`) and frees everything."""

@@ -126,6 +126,7 @@ class ScriptedEngine:
         self.max_context = max_context
         self.requests: list[GenerationRequest] = []
         self._adapters: dict[str, Path] = {}
+        self._told: list[Callable[[str], object]] = []
         self._next = 0
         self._counts = _Counts()
         self._changed = asyncio.Event()
@@ -197,6 +198,14 @@ class ScriptedEngine:
             aborted=counts.aborted,
             prefix_hits=0,
         )
+
+    def when_failed(self, told: Callable[[str], object]) -> None:
+        self._told.append(told)
+
+    def fail(self, why: str) -> None:
+        """Stops as an engine with a defect does."""
+        for told in self._told:
+            told(why)
 
     async def aclose(self, *, drain: bool = False) -> None:
         """Ends what waits at a gate as the real engine ends what runs."""

@@ -31,6 +31,9 @@ _AGAIN_S = 10.0
 class ModelLoads:
     """`load` blocks and runs in a thread. A request waits `wait_s` seconds at most for a model that is loading.
 
+    A model whose engine stopped by itself is loaded again: at once, or `again_s` seconds after a load that did not last
+    so long. Requests wait for it as for the first load.
+
     What could not be fetched is tried again, beside the first request after `again_s` seconds: the network may be back.
     Until that has gone well requests hear of the failure at once.
     """
@@ -44,7 +47,7 @@ class ModelLoads:
         self._tasks: dict[str, asyncio.Task[AnyModel | None]] = {}
         self._failures: dict[str, str] = {}
         self._turn = asyncio.Lock()
-        self._closing = False
+        self._closing = asyncio.Event()
 
     def begin(self, name: str) -> "asyncio.Task[AnyModel | None]":
         """Starts the load, unless it was started before and what came of it stands."""
@@ -53,9 +56,7 @@ class ModelLoads:
         if failed is not None and asyncio.get_running_loop().time() - failed >= self._again_s:
             del self._unfetched[name]
             task = None
-        if task is None:
-            task = self._tasks[name] = asyncio.create_task(self._run(name), name=f"load {name}")
-        return task
+        return self._start(name) if task is None else task
 
     async def ready(self, name: str) -> AnyModel:
         """The model. Raises NotReady when it failed or takes too long."""
@@ -89,18 +90,46 @@ class ModelLoads:
 
     async def aclose(self) -> None:
         """Waits for a load that runs (a thread cannot be stopped) and closes the engines."""
-        self._closing = True
+        self._closing.set()
         for model in await asyncio.gather(*self._tasks.values()):
             if model is not None:
                 await model.engine.aclose()
 
-    async def _run(self, name: str) -> AnyModel | None:
+    def _start(self, name: str, after_s: float = 0.0) -> "asyncio.Task[AnyModel | None]":
+        task = self._tasks[name] = asyncio.create_task(self._run(name, after_s), name=f"load {name}")
+        return task
+
+    def _watch(self, name: str, model: LocalModel) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        def stopped(why: str) -> None:
+            lasted_s = loop.time() - began
+            loop.call_soon_threadsafe(self._stopped, name, why, 0.0 if lasted_s >= self._again_s else self._again_s)
+
+        model.engine.when_failed(stopped)
+
+    def _stopped(self, name: str, why: str, after_s: float) -> None:
+        """The engine of a model that was loaded stopped by itself."""
+        if not self._closing.is_set():
+            _logger.error("model %s: %s; it is loaded again", name, why)
+            self._start(name, after_s)
+
+    async def _run(self, name: str, after_s: float) -> AnyModel | None:
+        if after_s:
+            try:
+                async with asyncio.timeout(after_s):
+                    await self._closing.wait()
+            except TimeoutError:
+                pass  # it is time
         async with self._turn:
-            if self._closing:
+            if self._closing.is_set():
                 return None
             try:
                 model = await asyncio.to_thread(self._load, name)
                 self._failures.pop(name, None)
+                if isinstance(model, LocalModel):
+                    self._watch(name, model)
                 return model
             except _EXPECTED as error:
                 self._failures[name] = str(error) or type(error).__name__

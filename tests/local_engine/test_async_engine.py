@@ -226,6 +226,10 @@ async def test_a_defect_of_the_engine_itself_reaches_every_reader(tiny_model: Lo
     assert [type(result) for result in results] == [GenerationFailed, GenerationFailed]
     with pytest.raises(EngineClosed):
         await anext(engine.generate(requests[0]))
+    reasons: asyncio.Queue[str] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    engine.when_failed(lambda why: loop.call_soon_threadsafe(reasons.put_nowait, why))
+    assert (await reasons.get()).startswith("the engine stopped")
     await engine.aclose()
 
 

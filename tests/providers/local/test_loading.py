@@ -156,3 +156,25 @@ async def test_what_could_not_be_fetched_is_tried_again_after_a_while(again_s: f
         assert models.readiness("a").state is ReadinessState.READY
     assert len(asked) == tries
     await models.aclose()
+
+
+@pytest.mark.parametrize("again_s", [0.0, 60.0])
+async def test_a_model_whose_engine_stopped_by_itself_is_loaded_again(again_s: float) -> None:
+    engines: list[ScriptedEngine] = []
+
+    def load(name: str) -> LocalModel:
+        model = made(name)
+        assert isinstance(model.engine, ScriptedEngine)
+        engines.append(model.engine)
+        return model
+
+    models = ModelLoads(load, wait_s=5, again_s=again_s)
+    first = await models.ready("a")
+    await asyncio.to_thread(engines[0].fail, "a defect")
+    assert models.readiness("a").state is ReadinessState.LOADING
+    assert models.loaded("a") is None
+    if not again_s:
+        assert await models.ready("a") is not first
+        assert len(engines) == 2
+    await models.aclose()  # at once, also while the load waits its time
+    assert len(engines) == (1 if again_s else 2)
