@@ -1,35 +1,21 @@
 """The user's reference and the repository's own run.yaml say what the code does."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
+
+import pytest
 
 from gateway.config import load_config
-from gateway.config.sections.local import KvCache, LocalModel, LocalProvider, Scheduler
-from gateway.config.sections.models import Alias, Shadow, Target
-from gateway.config.sections.providers import RemoteProvider
-from gateway.config.sections.reliability import Breaker, Retry, Timeouts
+from gateway.config.prices import PriceRow
+from gateway.config.sections.run_file import RunFile
 from gateway.config.sections.section import Section
-from gateway.config.sections.server import Server
-from gateway.config.sections.telemetry import Telemetry
 from providers.registry import provider_types
 
 ROOT = Path(__file__).parents[3]
-REFERENCE = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-SECTIONS: dict[type[Section], str] = {
-    Server: "server.",
-    RemoteProvider: "providers.*.",
-    LocalProvider: "providers.*.",
-    LocalModel: "providers.*.models.*.",
-    KvCache: "providers.*.kv_cache.",
-    Scheduler: "providers.*.scheduler.",
-    Alias: "models.*.",
-    Target: "models.*.targets.*.",
-    Shadow: "models.*.shadow.",
-    Timeouts: "reliability.timeouts.",
-    Retry: "reliability.retry.",
-    Breaker: "reliability.breaker.",
-    Telemetry: "telemetry.",
-}
+DOCS = ROOT / "docs"
+REFERENCE = (DOCS / "configuration.md").read_text(encoding="utf-8")
 
 
 def test_the_own_run_yaml_loads_and_points_editors_to_the_schema() -> None:
@@ -49,15 +35,36 @@ def test_the_commented_examples_of_the_own_run_yaml_load(tmp_path: Path) -> None
     assert set(config.models) == {"fast", "smart"}
 
 
-def test_every_key_that_works_stands_in_the_reference() -> None:
-    missing = [
-        f"{prefix}{name}"
-        for section, prefix in SECTIONS.items()
-        for name in section.model_fields
-        if f"{name}`" not in REFERENCE
-    ]
-    nested = {"providers.*.kv_cache", "providers.*.scheduler", "models.*.shadow"}
-    assert set(missing) - nested == set()
+def sections_in(annotation: object) -> Iterator[type[Section]]:
+    """The kinds of sections that a field's type holds."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from sections_in(argument)
+
+
+def keys_below(section: type[Section]) -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        yield name
+        for inner in sections_in(field.annotation):
+            yield from keys_below(inner)
+
+
+def words_about(key: str) -> set[str]:
+    """All that stands as code under the key's own heading (`models` has that of `models.*` below it), and on the pages
+    that are named there."""
+    own = re.findall(rf"(?ms)^### {key}(?:\.\w+)?\n(.*?)(?=^##)", REFERENCE)
+    assert own, f"docs/configuration.md has no heading for {key}"
+    pages = [(DOCS / page).read_text(encoding="utf-8") for page in re.findall(r"\]\((\S+?\.md)\)", "".join(own))]
+    spans = re.findall(r"`[^`\n]+`|(?m:^ {4}.*$)", "\n".join([*own, *pages]))
+    return set(re.findall(r"\w+", " ".join(spans)))
+
+
+@pytest.mark.parametrize("key", [name for name in RunFile.model_fields if name != "version"])
+def test_every_key_stands_in_the_reference(key: str) -> None:
+    below = {name for section in sections_in(RunFile.model_fields[key].annotation) for name in keys_below(section)}
+    rows = set(PriceRow.model_fields) if key == "prices" else set()
+    assert (below | rows) - words_about(key) == set()
 
 
 def test_the_reference_names_every_provider_type_that_is_built_in() -> None:
