@@ -55,8 +55,8 @@ class _OpenChoice:
         "cited",
         "index",
         "length",
-        "part",
         "pending",
+        "plain_part",
         "signed",
         "starts",
         "text_head",
@@ -72,8 +72,9 @@ class _OpenChoice:
         self.cited: list[tuple[int, Citation]] = []
         """With their parts; where those end is known at the end."""
         self.length = 0
-        self.part = -1
-        """The part of the last text, and how many characters all texts have."""
+        """Of all texts, in characters."""
+        self.plain_part = -1
+        """The part of text that is open, where its next delta is a chunk of nothing but text; else -1."""
         self.starts: dict[int, int] = {}
         """Where the text of each part begins in the content."""
         self.thought: dict[int, list[str]] = {}  # by part, until it is signed
@@ -99,18 +100,14 @@ class ChatStreamRenderer:
     def feed(self, events: Sequence[Event]) -> bytes:
         out: list[bytes] = []
         choices = self._choices
-        frames = self._frames
         for event in events:
             if type(event) is TextDelta:
                 choice = choices.get(event.choice) or self._open(event.choice, out, content="")
                 text = event.text
-                if event.part != choice.part:
-                    choice.part = event.part
-                    choice.starts.setdefault(event.part, choice.length)
-                choice.length += len(text)
-                if event.logprobs or event.token_ids or choice.pending or frames.once:
-                    out.append(self._token_chunk(choice, event))
+                if event.part != choice.plain_part or event.logprobs or event.token_ids:
+                    self._add_text(choice, event, out)
                 elif text:
+                    choice.length += len(text)
                     out += (choice.text_head, orjson.dumps(text), choice.text_tail)
             else:
                 self._feed_other(event, out)
@@ -121,6 +118,16 @@ class ChatStreamRenderer:
 
     def fail(self, error: GatewayError) -> bytes:
         return self._frames.fail(error)
+
+    def _add_text(self, choice: _OpenChoice, event: TextDelta, out: list[bytes]) -> None:
+        """A text that begins its part, or whose chunk says more."""
+        choice.starts.setdefault(event.part, choice.length)
+        choice.length += len(event.text)
+        if event.logprobs or event.token_ids or choice.pending or self._frames.once:
+            out.append(self._token_chunk(choice, event))
+        elif event.text:
+            out += (choice.text_head, orjson.dumps(event.text), choice.text_tail)
+        choice.plain_part = event.part  # what waited has been said
 
     def _feed_other(self, event: Event, out: list[bytes]) -> None:
         match event:
@@ -161,6 +168,7 @@ class ChatStreamRenderer:
                 self._report(event, out)
             case PromptReported():
                 self._frames.report(prompt_fields(event))
+                self._say_more()
             case TextDelta() | PartReported() | Started() | ToolCallFinished() | HostedToolEvent():
                 pass  # text is rendered above; the others have no word in this dialect
             case _:
@@ -180,6 +188,11 @@ class ChatStreamRenderer:
     def _rebuild(self) -> None:
         for choice in self._choices.values():
             self._build_text(choice)
+
+    def _say_more(self) -> None:
+        """The next chunk, of whatever choice, says more than its own."""
+        for choice in self._choices.values():
+            choice.plain_part = -1
 
     def _build_text(self, choice: _OpenChoice) -> None:
         frames = self._frames
@@ -247,11 +260,13 @@ class ChatStreamRenderer:
         if event.choice is None:
             if self._frames.report(event.fields):
                 self._rebuild()
+            self._say_more()
         elif event.choice in self._choices:
             choice = self._choices[event.choice]
             if not choice.pending.keys().isdisjoint(event.fields):  # its first value must not be lost
                 out.append(self._chunk(choice, {}))
             choice.pending.update(event.fields)
+            choice.plain_part = -1
         else:
             self._early_fields.setdefault(event.choice, {}).update(event.fields)
 
