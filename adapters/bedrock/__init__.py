@@ -1,1 +1,1 @@
-"""AWS Bedrock's Converse API as an upstream."""
+"""AWS Bedrock's Converse API, and embeddings, as an upstream."""

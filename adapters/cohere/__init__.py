@@ -1,1 +1,1 @@
-"""Cohere's chat API (v2) as an upstream."""
+"""Cohere's API (v2) as an upstream: chat, embeddings, ranks."""

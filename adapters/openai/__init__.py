@@ -1,1 +1,1 @@
-"""OpenAI's dialect: chat completions and legacy completions, towards clients and towards providers."""
+"""OpenAI's dialect, towards clients and towards providers: chat, completions, responses, embeddings, ranks, tokens."""
