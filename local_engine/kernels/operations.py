@@ -5,12 +5,16 @@ What each computes stands with the kernels of `kernels.triton`, which bear the s
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from torch import Tensor
 
 from local_engine.layers.kv_cache import LayerCache
 from local_engine.layers.quantized_matrix import QuantizedMatrix
+
+if TYPE_CHECKING:  # Triton is not everywhere
+    from local_engine.kernels.triton.lora import LoraStack
+    from local_engine.kernels.triton.row_groups import RowGroups
 
 __all__ = ["Activation", "Choice", "HeadNorms", "Kernels", "StackedExperts"]
 
@@ -134,6 +138,16 @@ class QuantizedMatmul(Protocol):
     ) -> Tensor: ...
 
 
+class GroupRows(Protocol):
+    def __call__(self, owner_of: Tensor, num_owners: int, *, block_size: int) -> "RowGroups": ...
+
+
+class AddLora(Protocol):
+    def __call__(
+        self, y: Tensor, x: Tensor, stack: "LoraStack", groups: "RowGroups", *, splits: int | None = None
+    ) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """One implementation of each. matmul_splits: of a quantized product, by its rows, outputs, inputs and the device's
@@ -149,6 +163,8 @@ class Kernels:
     paged_prefill: PagedPrefill
     quantized_matmul: QuantizedMatmul
     sparse_experts: SparseExpertsCall
+    group_rows: GroupRows
+    add_lora: AddLora
     matmul_splits: Callable[[int, int, int, int], int]
     fused_sampler: bool
     choices: tuple[Choice, ...]

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -16,7 +17,7 @@ from torch import Tensor
 from local_engine.layers.linear import Linear
 from local_engine.layers.share import WHOLE, Share
 
-__all__ = ["AdapterRows", "LoraSite", "LoraSites", "LowRank", "low_rank_product"]
+__all__ = ["AdapterRows", "Changes", "LoraSite", "LoraSites", "LowRank", "low_rank_product"]
 
 # Rows that are multiplied at a time. Every tile is a product of the same shape, so a row's sum runs in the same order
 # wherever it stands and whoever stands beside it: a lone row and one of 256 give the same bits.
@@ -34,12 +35,31 @@ class LowRank:
         return LowRank(self.down.to(device, dtype), self.up.to(device, dtype))
 
 
+class Changes(Protocol):
+    """What adapters add in one step."""
+
+    def add(self, name: str, y: Tensor, x: Tensor) -> None:
+        """Adds to y [T, out] of the linear layer `name`, in place, what they make of its inputs x [T, in]."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdapterRows:
-    """The rows of one adapter in a step: [N] int64 without repeats, None for all. deltas: by the site's name."""
+    """The rows of one adapter in a step: [N] int64 without repeats, None for all. deltas: by the site's name.
+
+    Implements `Changes`: the reference.
+    """
 
     deltas: Mapping[str, LowRank]
     rows: Tensor | None
+
+    def add(self, name: str, y: Tensor, x: Tensor) -> None:
+        delta = self.deltas.get(name)
+        if delta is None:
+            return
+        if self.rows is None:
+            y += low_rank_product(x, delta)
+        else:
+            y.index_add_(0, self.rows, low_rank_product(x.index_select(0, self.rows), delta))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +78,7 @@ class LoraSite:
 class _Step(threading.local):
     """The adapters of the step that this thread computes: engines of several threads may share one model."""
 
-    adapters: tuple[AdapterRows, ...] = ()
+    changes: tuple[Changes, ...] = ()
 
 
 @dataclass(slots=True)
@@ -80,13 +100,13 @@ class LoraSites:
         return site
 
     @contextmanager
-    def applied(self, adapters: tuple[AdapterRows, ...]) -> Iterator[None]:
-        """What this thread computes inside the block is changed by these adapters."""
-        self._step.adapters = adapters
+    def applied(self, changes: tuple[Changes, ...]) -> Iterator[None]:
+        """What this thread computes inside the block is changed so."""
+        self._step.changes = changes
         try:
             yield
         finally:
-            self._step.adapters = ()
+            self._step.changes = ()
 
 
 class _Adapted:
@@ -101,14 +121,8 @@ class _Adapted:
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self._linear(x)
-        for adapter in self._step.adapters:
-            delta = adapter.deltas.get(self._name)
-            if delta is None:
-                continue
-            if adapter.rows is None:
-                y += low_rank_product(x, delta)
-            else:
-                y.index_add_(0, adapter.rows, low_rank_product(x.index_select(0, adapter.rows), delta))
+        for change in self._step.changes:
+            change.add(self._name, y, x)
         return y
 
 

@@ -42,6 +42,7 @@ class StepTensors:
     other, with those of its rows; 0 for padding. Two tensors: one that begins in another would not be aligned.
     query_starts: [P + 1] int32, where the rows of each sequence that does not decode begin, counted from the first of
     these rows, and their number. max_queries: the most of one sequence. splits: see `paged_decode`.
+    adapter_slots: [T] int32, the slot of each row's adapter, -1 for none; None where no row has one.
     """
 
     token_ids: Tensor
@@ -54,6 +55,7 @@ class StepTensors:
     query_starts: Tensor
     max_queries: int = 0
     splits: int = 1
+    adapter_slots: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from local_engine.batch import adapter_rows
 from local_engine.config import EngineConfig
 from local_engine.errors import GenerationFailed
 from local_engine.executor import StepRows
 from local_engine.generation import TokenOutput
 from local_engine.gpu_memory import kv_pool_bytes
 from local_engine.kernels.dispatch import DeviceFacts
+from local_engine.kernels.gpu.adapter_slots import AdapterSlots
 from local_engine.kernels.gpu.decoder import FusedDecoder, StepTensors
 from local_engine.kernels.gpu.graphs import DecodeGraphs, ladder
 from local_engine.kernels.gpu.splits import SplitChoice
@@ -83,6 +83,13 @@ class GpuExecutor:
         if self._device.type == "cuda" and model.kernels.fused_sampler:
             compile_sampler(model.config.vocab_size, self._device)
         self._splits = SplitChoice(model, self._pool.caches[0], config, facts=facts, tuning=tuning)
+        self._adapters = AdapterSlots(
+            model.kernels,
+            device=self._device,
+            dtype=getattr(torch, config.float_dtype),
+            fixed=config.deterministic,
+            moving=self._forget_adapters,
+        )
         self._graphs: DecodeGraphs | None = None
         if config.recorded_steps and not config.deterministic:
             self._graphs = self._record(config, recording)
@@ -137,25 +144,28 @@ class GpuExecutor:
             chunks,
             block_size=self._block_size,
             drawn=self._drawn_rows,
+            adapters=self._adapters.slots_of(chunks),
             decodes_apart=not self._deterministic,
         )
 
     def _compute(self, step: HostStep) -> tuple[Tensor, Tensor]:
-        """Hidden states before and after the last norm. A graph knows no adapters."""
-        num_rows = len(step.token_ids)
-        adapters = adapter_rows(step.chunks, step.first_row, num_rows, self._device)
-        if self._graphs is not None and step.only_decodes and not adapters:
+        """Hidden states before and after the last norm."""
+        if self._graphs is not None and step.only_decodes:
             outputs = self._graphs.run(step, self._drawn)
             if outputs is not None:
                 return outputs
         longest = int(step.lengths[: step.num_decodes].max(initial=0))
         splits = self._splits.guess(step.num_decodes, longest)
         tensors = step_tensors(step, self._device, drawn=self._drawn, splits=splits)
-        with self._lora_sites.applied(adapters):
-            return self._forward(tensors)
+        return self._forward(tensors)
 
     def _forward(self, tensors: StepTensors) -> tuple[Tensor, Tensor]:
-        return self._model.forward(tensors, self._pool.caches, block_size=self._block_size)
+        with self._lora_sites.applied(self._adapters.changes(tensors.adapter_slots)):
+            return self._model.forward(tensors, self._pool.caches, block_size=self._block_size)
+
+    def _forget_adapters(self) -> None:
+        if self._graphs is not None:
+            self._graphs.forget_adapters()
 
     def _record(self, config: EngineConfig, recording: Callable[[int, int], None] | None) -> DecodeGraphs:
         window = min(self._model.config.max_context, self.num_blocks * self._block_size)

@@ -1,12 +1,12 @@
 """Decode steps over static tensors, for a ladder of batch sizes: recorded as CUDA graphs, replayed with one call.
 
-A step is padded to the next size. Owns the static tensors and the graphs; knows no sequences. On a CPU nothing is
-recorded: the same static tensors are computed from each time.
+A step is padded to the next size. Owns the static tensors and the graphs; knows no sequences. Steps with adapters are
+recorded apart, when they are met. On a CPU nothing is recorded: the same static tensors are computed from each time.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -59,14 +59,16 @@ class DecodeGraphs:
         self._block_tables = torch.zeros(largest, max_blocks, dtype=torch.int32, device=device)
         self._lengths = torch.zeros(largest, dtype=torch.int32, device=device)
         self._query_starts = torch.zeros(1, dtype=torch.int32, device=device)
+        self._adapter_slots = torch.full((largest,), -1, dtype=torch.int32, device=device)
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self._recorded: dict[int, _Recorded] = {}
+        self._adapted: dict[int, _Recorded] = {}
 
     @torch.inference_mode()
     def record(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Records all sizes, the largest first: the smaller ones fit in its memory. Takes about a second each."""
-        pool = torch.cuda.graph_pool_handle() if self._device.type == "cuda" else None
         for done, size in enumerate(reversed(self._sizes)):
-            self._recorded[size] = self._record(size, pool)
+            self._recorded[size] = self._record(self._inputs(size))
             if progress is not None:
                 progress(done + 1, len(self._sizes))
 
@@ -80,13 +82,31 @@ class DecodeGraphs:
             return None
         size = self._sizes[bisect_left(self._sizes, num_rows)]
         self._fill(step.padded(size), drawn)
-        recorded = self._recorded[size]
+        recorded = self._recorded[size] if step.adapter_slots is None else self._with_adapters(size)
         if recorded.graph is None or recorded.outputs is None:
             outputs = self._forward(recorded.inputs)
         else:
             recorded.graph.replay()
             outputs = recorded.outputs
         return outputs[0][:num_rows], outputs[1][:num_rows]
+
+    def forget_adapters(self) -> None:
+        """The adapters' matrices move: what was recorded reads where they are now."""
+        if self._device.type == "cuda" and self._adapted:
+            torch.cuda.synchronize(self._device)
+        self._adapted.clear()
+
+    def _with_adapters(self, size: int) -> _Recorded:
+        """Computed from its inputs the first time, so that kernels are compiled; recorded the second time.
+
+        So each step is computed once, however many ranks record it in other steps than this one.
+        """
+        if size not in self._adapted:
+            inputs = replace(self._recorded[size].inputs, adapter_slots=self._adapter_slots[:size])
+            self._adapted[size] = _Recorded(inputs, None, None)
+        elif self._pool is not None and self._adapted[size].graph is None:
+            self._adapted[size] = self._capture(self._adapted[size].inputs)
+        return self._adapted[size]
 
     def _fill(self, step: HostStep, drawn: Tensor) -> None:
         size, width = step.block_tables.shape
@@ -96,9 +116,11 @@ class DecodeGraphs:
         self._slots[:size].copy_(to_device(step.slots, self._device))
         self._lengths[:size].copy_(to_device(step.lengths, self._device))
         self._block_tables[:size, :width].copy_(to_device(step.block_tables, self._device))
+        if step.adapter_slots is not None:
+            self._adapter_slots[:size].copy_(to_device(step.adapter_slots, self._device))
 
-    def _record(self, size: int, pool: tuple[int, int] | None) -> _Recorded:
-        inputs = StepTensors(
+    def _inputs(self, size: int) -> StepTensors:
+        return StepTensors(
             token_ids=self._token_ids[:size],
             positions=self._positions[:size],
             slots=self._slots[:size],
@@ -109,7 +131,9 @@ class DecodeGraphs:
             query_starts=self._query_starts,
             splits=self._splits_of(size),
         )
-        if pool is None:
+
+    def _record(self, inputs: StepTensors) -> _Recorded:
+        if self._pool is None:
             return _Recorded(inputs, None, None)
         # Once without recording: kernels are compiled and libraries set up, which no graph may contain.
         side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
@@ -117,8 +141,11 @@ class DecodeGraphs:
         with torch.cuda.stream(side):
             self._forward(inputs)
         torch.cuda.current_stream(self._device).wait_stream(side)
+        return self._capture(inputs)
+
+    def _capture(self, inputs: StepTensors) -> _Recorded:
         graph = torch.cuda.CUDAGraph()
         # Other threads of the process may use the device meanwhile: another model's engine, say.
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):  # type: ignore[arg-type]
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             outputs = self._forward(inputs)
         return _Recorded(inputs, graph, outputs)

@@ -87,5 +87,6 @@ def load_fused(
     sites = weights.lora_sites
     return FusedModel(
         open_executor=partial(GpuExecutor, model, lora_sites=sites, facts=facts, recording=recording),
-        read_adapter=partial(load_adapter, sites=sites, device=device, dtype=dtype),
+        # Executors put them on the device, in slots of their own.
+        read_adapter=partial(load_adapter, sites=sites, device=torch.device("cpu"), dtype=dtype),
     )

@@ -44,6 +44,7 @@ class HostStep:
     query_starts: _Narrow
     max_queries: int
     any_pending: bool
+    adapter_slots: _Narrow | None
 
     @property
     def only_decodes(self) -> bool:
@@ -68,13 +69,21 @@ class HostStep:
             query_starts=self.query_starts,
             max_queries=0,
             any_pending=self.any_pending,
+            adapter_slots=None
+            if self.adapter_slots is None
+            else np.concatenate((self.adapter_slots, np.full(missing, -1, dtype=np.int32))),
         )
 
 
 def host_step(
-    chunks: SequenceOf[Chunk], *, block_size: int, drawn: Mapping[Sequence, int], decodes_apart: bool = True
+    chunks: SequenceOf[Chunk],
+    *,
+    block_size: int,
+    drawn: Mapping[Sequence, int],
+    adapters: Mapping[Sequence, int] | None = None,
+    decodes_apart: bool = True,
 ) -> HostStep:
-    """drawn: the row of each sequence among the tokens that were drawn last.
+    """drawn: the row of each sequence among the tokens that were drawn last. adapters: slots of those that have one.
 
     decodes_apart: chunks of one token are rows that decode; else each is a prompt of one, computed as longer ones are.
     """
@@ -111,7 +120,13 @@ def host_step(
         query_starts=(first_row[len(decodes) :] - len(decodes)).astype(np.int32),
         max_queries=max(counts[len(decodes) :], default=0),
         any_pending=any_pending,
+        adapter_slots=_adapter_slots(ordered, counts, adapters) if adapters else None,
     )
+
+
+def _adapter_slots(chunks: SequenceOf[Chunk], counts: list[int], adapters: Mapping[Sequence, int]) -> _Narrow:
+    own = np.array([adapters.get(chunk.sequence, -1) for chunk in chunks], dtype=np.int32)
+    return np.repeat(own, counts)
 
 
 def table_width(longest: int, block_size: int) -> int:
@@ -139,4 +154,5 @@ def step_tensors(step: HostStep, device: torch.device, *, drawn: Tensor, splits:
         query_starts=to_device(step.query_starts, device),
         max_queries=step.max_queries,
         splits=splits,
+        adapter_slots=None if step.adapter_slots is None else to_device(step.adapter_slots, device),
     )

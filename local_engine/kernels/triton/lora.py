@@ -1,8 +1,7 @@
 """What LoRA adapters add to a linear layer, y += B A x, for rows of many adapters and of none in one pass.
 
 The rows are grouped once a step (`row_groups`, by adapter), for all layers. Shrinking to the rank reads the inputs in
-ranges where there are few rows, so that they fill the device; expanding adds the ranges. `layers.lora.LoraSites` is the
-twin.
+ranges where there are few rows, so that they fill the device; expanding adds the ranges.
 """
 
 from dataclasses import dataclass
@@ -14,9 +13,9 @@ from torch import Tensor
 
 from local_engine.kernels.triton.row_groups import RowGroups
 from local_engine.kernels.triton.shapes import FLOATS, expect
-from local_engine.layers.lora import LowRank
+from local_engine.layers.lora import LowRank, low_rank_product
 
-__all__ = ["MAX_RANK", "LoraStack", "add_lora", "new_lora_stack", "put_adapter"]
+__all__ = ["MAX_RANK", "LoraStack", "add_lora", "add_lora_twin", "new_lora_stack", "put_adapter"]
 
 MAX_RANK = 256
 # The smallest matrix that the tensor cores multiply.
@@ -198,3 +197,12 @@ def add_lora(y: Tensor, x: Tensor, stack: LoraStack, groups: RowGroups, *, split
         block_outputs=width,
         num_warps=num_warps,
     )
+
+
+def add_lora_twin(y: Tensor, x: Tensor, stack: LoraStack, groups: RowGroups, *, splits: int | None = None) -> None:
+    """See `add_lora`: a product for each block of rows."""
+    for owner, block in zip(groups.owners.tolist(), groups.rows.view(-1, groups.block_size), strict=True):
+        rows = block[block < groups.num_rows]
+        if owner >= 0:
+            delta = LowRank(stack.down[owner], stack.up[owner])
+            y.index_add_(0, rows, low_rank_product(x.index_select(0, rows), delta))

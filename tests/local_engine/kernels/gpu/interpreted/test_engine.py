@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from local_engine.adapters import Adapter
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.executor import Executor
@@ -20,6 +21,7 @@ from local_engine.sequence import Sequence
 from tests.local_engine.engine_driver import generate, request, token_outputs, tokens_of
 from tests.local_engine.kernels.gpu.on_cpu import fused_config, load_on_cpu
 from tests.local_engine.models.tiny_oracles import oracle_of
+from tests.local_engine.tiny_adapters import write_adapter
 from tests.local_engine.tiny_models import write_safetensors
 
 PROMPTS = ([3, 17, 99, 42, 5, 64, 23, 8], [120], [3, 17, 99])
@@ -55,6 +57,20 @@ def test_answers_are_those_of_the_reference_token_for_token(name: str, tmp_path:
             assert [token_id for token_id, _ in one.top] == [token_id for token_id, _ in other.top]
 
 
+def test_adapters_add_in_recorded_and_in_other_steps_what_they_add_in_the_reference(tmp_path: Path) -> None:
+    oracle = oracle_of("LlamaForCausalLM", num_hidden_layers=1)
+    folder = write_safetensors(oracle, tmp_path / "model")
+    adapter = write_adapter(oracle, tmp_path / "adapter", target_modules=["q_proj", "v_proj", "down_proj"])
+    asked = [replace(request(PROMPTS[0], replace(GREEDY, max_tokens=3)), adapter=name) for name in ("a", None)]
+    answers = []
+    for loaded in (load_on_cpu(folder), load_model(folder, EngineConfig(dtype="float32"))):
+        engine = Engine(loaded, fused_config(max_sequences=2))
+        engine.load_adapter("a", adapter)
+        answers.append([tokens_of(outcome) for outcome in generate(engine, asked)])
+    assert answers[0] == answers[1]
+    assert answers[0][0] != answers[0][1]
+
+
 def _rows(executor: Executor, *chunks: Chunk) -> list[torch.Tensor]:
     with torch.inference_mode():
         step = executor.forward(chunks)
@@ -63,21 +79,27 @@ def _rows(executor: Executor, *chunks: Chunk) -> list[torch.Tensor]:
 
 
 def test_deterministic_rows_are_the_same_bits_however_prompts_are_cut_and_whoever_is_beside(tmp_path: Path) -> None:
-    folder = write_safetensors(oracle_of("MistralForCausalLM", sliding_window=9), tmp_path / "model")
+    oracle = oracle_of("MistralForCausalLM", sliding_window=9)
     config = fused_config(deterministic=True)
-    executor = load_on_cpu(folder, config).open_executor(config)
+    loaded = load_on_cpu(write_safetensors(oracle, tmp_path / "model"), config)
+    executor = loaded.open_executor(config)
+    mine, another = (
+        Adapter(name, loaded.read_adapter(write_adapter(oracle, tmp_path / name, target_modules=[name, "o_proj"])))
+        for name in ("q_proj", "up_proj")
+    )
 
-    def sequence(length: int, blocks: list[int], step: int) -> Sequence:
+    def sequence(length: int, blocks: list[int], step: int, adapter: Adapter = mine) -> Sequence:
         tokens = tuple((step * index + 3) % 128 for index in range(length))
         made = Sequence(GenerationRequest("r", tokens, SamplingParams()), 0, 0, frozenset(), 1)
         made.blocks = blocks
+        made.adapter = adapter
         return made
 
     whole = sequence(21, list(range(1, 7)), 7)
     (alone,) = _rows(executor, Chunk(whole, 0, 21))
-    cut, other = sequence(21, list(range(12, 6, -1)), 7), sequence(17, list(range(13, 18)), 11)
+    cut, other = sequence(21, list(range(12, 6, -1)), 7), sequence(17, list(range(13, 18)), 11, another)
     pieces = []
     for start, stop, begin, end in ((0, 6, 0, 5), (6, 19, 5, 6), (19, 20, 6, 16), (20, 21, 16, 17)):
-        _, mine = _rows(executor, Chunk(other, begin, end), Chunk(cut, start, stop))
-        pieces.append(mine)
+        _, own = _rows(executor, Chunk(other, begin, end), Chunk(cut, start, stop))
+        pieces.append(own)
     assert torch.equal(torch.cat(pieces), alone)

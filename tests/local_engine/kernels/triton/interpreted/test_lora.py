@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from local_engine.kernels.triton.lora import LoraStack, add_lora, new_lora_stack, put_adapter
-from local_engine.kernels.triton.row_groups import group_rows
+from local_engine.kernels.triton.lora import LoraStack, add_lora, add_lora_twin, new_lora_stack, put_adapter
+from local_engine.kernels.triton.row_groups import group_rows, group_rows_twin
 from local_engine.layers.linear import DenseLinear
 from local_engine.layers.lora import AdapterRows, LoraSites, LowRank
 
@@ -62,11 +62,13 @@ def test_rows_of_several_adapters_and_of_none_get_what_the_reference_adds(
         expected = layer(x)
 
     y = dense(x)
-    untouched = y.clone()
-    groups = group_rows(torch.tensor(adapter_of, dtype=torch.int32), len(ranks), block_size=16)
-    add_lora(y, x, _stack(deltas, dtype), groups)
+    untouched, of_twin = y.clone(), y.clone()
+    owners = torch.tensor(adapter_of, dtype=torch.int32)
+    add_lora(y, x, _stack(deltas, dtype), group_rows(owners, len(ranks), block_size=16))
+    add_lora_twin(of_twin, x, _stack(deltas, dtype), group_rows_twin(owners, len(ranks), block_size=16))
 
     torch.testing.assert_close(y, expected, rtol=_TOLERANCE[dtype], atol=_TOLERANCE[dtype])
+    torch.testing.assert_close(of_twin, expected, rtol=_TOLERANCE[dtype], atol=_TOLERANCE[dtype])
     for row, slot in enumerate(adapter_of):
         assert torch.equal(y[row], untouched[row]) == (slot == -1)
 
