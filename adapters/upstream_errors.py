@@ -57,13 +57,16 @@ def error_class_of(status: int | None) -> type[GatewayError]:
 
 def upstream_failure(
     error_class: type[GatewayError],
-    message: str,
+    message: object,
     *,
     status: int | None,
     param: str | None = None,
     code: str | None = None,
 ) -> GatewayError:
-    """The error as the client is told of it: a bounded message, and nothing about the gateway's account."""
+    """The error as the client is told of it: a bounded message, and nothing about the gateway's account. The status
+    stands for a `message` that is no text, or empty."""
+    if not isinstance(message, str) or not message:
+        message = "the upstream answered with an error" if status is None else f"the upstream answered {status}"
     if issubclass(error_class, (UpstreamAuth, UpstreamQuota)):
         return error_class(_PRIVATE[error_class], upstream_status=status)
     if issubclass(error_class, UpstreamError):

@@ -133,6 +133,4 @@ def _build(status: int | None, found: _ErrorObject) -> GatewayError:
     if by_type is InvalidRequest and status is not None:
         by_type = None  # the vaguest of them: a status that says more (401, 429, 500) is right
     error_class = by_code or by_type or error_class_of(status)
-    text = found.message if isinstance(found.message, str) and found.message else None
-    message = text or ("the upstream answered with an error" if status is None else f"the upstream answered {status}")
-    return upstream_failure(error_class, message, status=status)
+    return upstream_failure(error_class, found.message, status=status)

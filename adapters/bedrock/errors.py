@@ -52,15 +52,13 @@ def parse_error(status: int, body: bytes) -> GatewayError:
     found = _read(body)
     known = None if found.kind is None else _class_of(found.kind)
     kind = known or (UpstreamError if status == _FAILED_MODEL else error_class_of(status))
-    message = found.message or found.upper_message or f"the upstream answered {status}"
-    return upstream_failure(kind, message, status=status)
+    return upstream_failure(kind, found.message or found.upper_message, status=status)
 
 
 def error_in_stream(name: str, payload: bytes) -> GatewayError:
     """An exception that came as an event inside of a 200."""
     found = _read(payload)
-    message = found.message or found.upper_message or "the upstream answered with an error"
-    return upstream_failure(_class_of(name) or UpstreamError, message, status=None)
+    return upstream_failure(_class_of(name) or UpstreamError, found.message or found.upper_message, status=None)
 
 
 def _class_of(name: str) -> type[GatewayError] | None:

@@ -66,7 +66,7 @@ class CohereUpstream:
         except UNREADABLE:
             message = None
         kind = UpstreamAuth if status == _BAD_TOKEN else error_class_of(status)
-        return upstream_failure(kind, message or f"the upstream answered {status}", status=status)
+        return upstream_failure(kind, message, status=status)
 
 
 def _add_tools(body: dict[str, Any], request: Request) -> None:

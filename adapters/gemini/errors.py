@@ -134,9 +134,7 @@ def _build(status: int | None, found: _ErrorObject) -> GatewayError:
     by_reason = next((_REASONS[row["reason"]] for row in rows if row.get("reason") in _REASONS), None)
     by_status = _STATUSES.get(found.status) if isinstance(found.status, str) else None
     error_class = by_reason or by_status or error_class_of(status)
-    text = found.message if isinstance(found.message, str) and found.message else None
-    message = text or ("the upstream answered with an error" if status is None else f"the upstream answered {status}")
-    error = upstream_failure(error_class, message, status=status)
+    error = upstream_failure(error_class, found.message, status=status)
     error.retry_after_s = next((seconds for row in rows if (seconds := _delay_s(row)) is not None), None)
     return error
 

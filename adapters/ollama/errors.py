@@ -36,11 +36,9 @@ def parse_error(status: int, body: bytes) -> GatewayError:
         found = _decode_body(body).error
     except UNREADABLE:
         found = None
-    message = found if isinstance(found, str) and found else f"the upstream answered {status}"
-    return upstream_failure(error_class_of(status), message, status=status)
+    return upstream_failure(error_class_of(status), found, status=status)
 
 
 def error_from_text(found: object) -> GatewayError:
     """The error that came inside a 200."""
-    message = found if isinstance(found, str) and found else "the upstream answered with an error"
-    return upstream_failure(error_class_of(None), message, status=None)
+    return upstream_failure(error_class_of(None), found, status=None)

@@ -131,6 +131,5 @@ def _build(status: int, found: _ErrorObject, known: type[GatewayError] | None = 
     by_code = _CODES.get(code or "") or _CODES.get(kind or "")
     error_class = known or by_code or error_class_of(status)
     text = found.message if found.message is not None else found.detail
-    message = text if isinstance(text, str) and text else f"the upstream answered {status}"
     param = found.param if isinstance(found.param, str) else None
-    return upstream_failure(error_class, message, status=status, param=param, code=code)
+    return upstream_failure(error_class, text, status=status, param=param, code=code)
