@@ -19,7 +19,7 @@ from providers.abilities import TokenCounter
 from providers.remote.anthropic import AnthropicProvider
 from providers.remote.paused_turns import MAX_CONTINUATIONS
 from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
-from tests.mock_upstream import Answer, MockUpstream
+from tests.mock_upstream import Answer
 from tests.providers.remote.anthropic_wire import (
     connected,
     delta,
@@ -31,87 +31,68 @@ from tests.providers.remote.anthropic_wire import (
     text_block,
     whole,
 )
+from tests.providers.remote.wire_stage import WireStage
 
 pytestmark = pytest.mark.timeout(20)
 HOSTED = Tool(kind="hosted", name="web_search_20250305", raw=b'{"type":"web_search_20250305","name":"web_search"}')
 
 
-class AnthropicStage:
-    """The provider, and an upstream that plays scenes in Anthropic's words."""
+def _answer(scene: Scene, stream: bool) -> Answer:
+    return _streamed(scene) if stream else _whole(scene)
 
-    def __init__(self, upstream: MockUpstream, provider: AnthropicProvider) -> None:
-        self.provider = provider
-        self._upstream = upstream
-        self._scene = Scene.TEXT
-        self._seen = 0
 
-    def set(self, scene: Scene) -> None:
-        self._scene = scene
-        self._seen = len(self._upstream.requests)
+def _streamed(scene: Scene) -> Answer:
+    opened = [start(), *text_block(TEXT[:3], TEXT[3:])[:2]]
+    match scene:
+        case Scene.TEXT:
+            return streamed(*text_block(TEXT[:3], TEXT[3:]))
+        case Scene.LENGTH:
+            return streamed(*text_block(TEXT), reason="max_tokens")
+        case Scene.TOOLS:
+            return streamed(*_calls(), reason="tool_use")
+        case Scene.BROKEN:
+            return Answer.sse(opened, then="reset")
+        case Scene.STALLED:
+            return Answer.sse(opened, then="hang")
+        case Scene.REFUSED | Scene.SILENT:
+            return _whole(scene)
 
-    def request(self, *, stream: bool) -> Request:
-        self._upstream.script(self._streamed() if stream else self._whole())
-        return request(stream=stream)
 
-    def _streamed(self) -> Answer:
-        opened = [start(), *text_block(TEXT[:3], TEXT[3:])[:2]]
-        match self._scene:
-            case Scene.TEXT:
-                return streamed(*text_block(TEXT[:3], TEXT[3:]))
-            case Scene.LENGTH:
-                return streamed(*text_block(TEXT), reason="max_tokens")
-            case Scene.TOOLS:
-                return streamed(*self._calls(), reason="tool_use")
-            case Scene.BROKEN:
-                return Answer.sse(opened, then="reset")
-            case Scene.STALLED:
-                return Answer.sse(opened, then="hang")
-            case Scene.REFUSED | Scene.SILENT:
-                return self._whole()
+def _calls() -> list[bytes]:
+    pieces: list[bytes] = []
+    for index, (name, arguments) in enumerate(TOOL_CALLS):
+        block = {"type": "tool_use", "id": f"toolu_{index}", "name": name, "input": {}}
+        pieces.append(event("content_block_start", index=index, content_block=block))
+        pieces += [delta(index, type="input_json_delta", partial_json=part) for part in (arguments[:5], arguments[5:])]
+        pieces.append(event("content_block_stop", index=index))
+    return pieces
 
-    @staticmethod
-    def _calls() -> list[bytes]:
-        pieces: list[bytes] = []
-        for index, (name, arguments) in enumerate(TOOL_CALLS):
-            block = {"type": "tool_use", "id": f"toolu_{index}", "name": name, "input": {}}
-            pieces.append(event("content_block_start", index=index, content_block=block))
-            pieces += [
-                delta(index, type="input_json_delta", partial_json=part) for part in (arguments[:5], arguments[5:])
+
+def _whole(scene: Scene) -> Answer:
+    match scene:
+        case Scene.TEXT:
+            return whole({"type": "text", "text": TEXT})
+        case Scene.LENGTH:
+            return whole({"type": "text", "text": TEXT}, reason="max_tokens")
+        case Scene.TOOLS:
+            calls = [
+                {"type": "tool_use", "id": f"toolu_{i}", "name": name, "input": json.loads(arguments)}
+                for i, (name, arguments) in enumerate(TOOL_CALLS)
             ]
-            pieces.append(event("content_block_stop", index=index))
-        return pieces
-
-    def _whole(self) -> Answer:
-        match self._scene:
-            case Scene.TEXT:
-                return whole({"type": "text", "text": TEXT})
-            case Scene.LENGTH:
-                return whole({"type": "text", "text": TEXT}, reason="max_tokens")
-            case Scene.TOOLS:
-                calls = [
-                    {"type": "tool_use", "id": f"toolu_{i}", "name": name, "input": json.loads(arguments)}
-                    for i, (name, arguments) in enumerate(TOOL_CALLS)
-                ]
-                return whole(*calls, reason="tool_use")
-            case Scene.REFUSED:
-                return refusal(529, "overloaded_error")
-            case Scene.SILENT:
-                return Answer(silent=True, then="hang")
-            case Scene.BROKEN | Scene.STALLED:
-                raise AssertionError("only streams break in the middle")
-
-    async def reached(self) -> None:
-        await self._upstream.seen(self._seen + 1)
-
-    async def freed(self) -> None:
-        await self._upstream.idle(within_s=1)
+            return whole(*calls, reason="tool_use")
+        case Scene.REFUSED:
+            return refusal(529, "overloaded_error")
+        case Scene.SILENT:
+            return Answer(silent=True, then="hang")
+        case Scene.BROKEN | Scene.STALLED:
+            raise AssertionError("only streams break in the middle")
 
 
 class TestContract(ProviderContract):
     @pytest_asyncio.fixture
-    async def stage(self) -> AsyncIterator[AnthropicStage]:
+    async def stage(self) -> AsyncIterator[WireStage]:
         async with connected(whole({"type": "text", "text": TEXT})) as (upstream, provider):
-            yield AnthropicStage(upstream, provider)
+            yield WireStage(upstream, provider, _answer, request)
 
 
 def refusal(status: int, kind: str) -> Answer:

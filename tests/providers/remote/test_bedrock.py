@@ -29,6 +29,7 @@ from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
 from tests.adapters.bedrock.exchange import event_stream
 from tests.mock_upstream import Answer, MockUpstream
 from tests.providers.remote.anthropic_wire import request
+from tests.providers.remote.wire_stage import WireStage
 
 pytestmark = pytest.mark.timeout(20)
 USAGE = {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7}
@@ -85,53 +86,30 @@ async def connected(*answers: Answer, **changes: Any) -> AsyncIterator[tuple[Moc
             await provider.aclose()
 
 
-class BedrockStage:
-    """The provider, and an upstream that plays scenes in Converse's words."""
-
-    def __init__(self, upstream: MockUpstream, provider: BedrockProvider) -> None:
-        self.provider = provider
-        self._upstream = upstream
-        self._scene = Scene.TEXT
-        self._seen = 0
-
-    def set(self, scene: Scene) -> None:
-        self._scene = scene
-        self._seen = len(self._upstream.requests)
-
-    def request(self, *, stream: bool) -> Request:
-        self._upstream.script(self._answer(stream))
-        return request(stream=stream)
-
-    def _answer(self, stream: bool) -> Answer:
-        halves = [delta(0, text=TEXT[:3]), delta(0, text=TEXT[3:])]
-        match self._scene:
-            case Scene.TEXT:
-                return streamed(*halves) if stream else whole({"text": TEXT})
-            case Scene.LENGTH:
-                return streamed(*halves, stop="max_tokens") if stream else whole({"text": TEXT}, stop="max_tokens")
-            case Scene.TOOLS:
-                return streamed(*call_events(), stop="tool_use") if stream else whole(*call_blocks(), stop="tool_use")
-            case Scene.REFUSED:
-                return Answer.json(b'{"message":"busy"}', 503)
-            case Scene.BROKEN:
-                return Answer(headers=STREAM, pieces=halves[:1], then="reset")
-            case Scene.STALLED:
-                return Answer(headers=STREAM, pieces=halves[:1], then="hang")
-            case Scene.SILENT:
-                return Answer(silent=True, then="hang")
-
-    async def reached(self) -> None:
-        await self._upstream.seen(self._seen + 1)
-
-    async def freed(self) -> None:
-        await self._upstream.idle(within_s=1)
+def _answer(scene: Scene, stream: bool) -> Answer:
+    halves = [delta(0, text=TEXT[:3]), delta(0, text=TEXT[3:])]
+    match scene:
+        case Scene.TEXT:
+            return streamed(*halves) if stream else whole({"text": TEXT})
+        case Scene.LENGTH:
+            return streamed(*halves, stop="max_tokens") if stream else whole({"text": TEXT}, stop="max_tokens")
+        case Scene.TOOLS:
+            return streamed(*call_events(), stop="tool_use") if stream else whole(*call_blocks(), stop="tool_use")
+        case Scene.REFUSED:
+            return Answer.json(b'{"message":"busy"}', 503)
+        case Scene.BROKEN:
+            return Answer(headers=STREAM, pieces=halves[:1], then="reset")
+        case Scene.STALLED:
+            return Answer(headers=STREAM, pieces=halves[:1], then="hang")
+        case Scene.SILENT:
+            return Answer(silent=True, then="hang")
 
 
 class TestContract(ProviderContract):
     @pytest_asyncio.fixture
-    async def stage(self) -> AsyncIterator[BedrockStage]:
+    async def stage(self) -> AsyncIterator[WireStage]:
         async with connected(whole({"text": TEXT})) as (upstream, provider):
-            yield BedrockStage(upstream, provider)
+            yield WireStage(upstream, provider, _answer, request)
 
 
 async def collect(provider: BedrockProvider, asked: Request) -> list[Event]:

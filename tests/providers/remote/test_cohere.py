@@ -10,7 +10,6 @@ import pytest_asyncio
 
 from adapters.canonical.embedding import CUT_TO_WINDOW, QUERY, SIMILARITY, EmbeddingRequest
 from adapters.canonical.errors import BadUpstreamResponse, UnsupportedParameter
-from adapters.canonical.request import Request
 from adapters.canonical.rerank import RerankRequest
 from adapters.canonical.usage import Usage
 from providers.abilities import Embedder, Reranker
@@ -21,6 +20,7 @@ from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
 from tests.mock_upstream import Answer, MockUpstream
 from tests.providers.remote.anthropic_wire import request
 from tests.providers.remote.calls import collect
+from tests.providers.remote.wire_stage import WireStage
 
 pytestmark = pytest.mark.timeout(20)
 USAGE = {"tokens": {"input_tokens": 3, "output_tokens": 4}}
@@ -63,55 +63,32 @@ async def connected(*answers: Answer) -> AsyncIterator[tuple[MockUpstream, Coher
             await provider.aclose()
 
 
-class CohereStage:
-    """The provider, and an upstream that plays scenes in Cohere's words."""
-
-    def __init__(self, upstream: MockUpstream, provider: CohereProvider) -> None:
-        self.provider = provider
-        self._upstream = upstream
-        self._scene = Scene.TEXT
-        self._seen = 0
-
-    def set(self, scene: Scene) -> None:
-        self._scene = scene
-        self._seen = len(self._upstream.requests)
-
-    def request(self, *, stream: bool) -> Request:
-        self._upstream.script(self._answer(stream))
-        return request(stream=stream)
-
-    def _answer(self, stream: bool) -> Answer:
-        halves = [said(TEXT[:3]), said(TEXT[3:])]
-        content = [{"type": "text", "text": TEXT}]
-        match self._scene:
-            case Scene.TEXT:
-                return streamed(*halves) if stream else whole(content=content)
-            case Scene.LENGTH:
-                return streamed(*halves, finish="MAX_TOKENS") if stream else whole("MAX_TOKENS", content=content)
-            case Scene.TOOLS:
-                starts = [event("tool-call-start", n, message={"tool_calls": call}) for n, call in enumerate(calls())]
-                return streamed(*starts, finish="TOOL_CALL") if stream else whole("TOOL_CALL", tool_calls=calls())
-            case Scene.REFUSED:
-                return Answer.json(b'{"message":"busy"}', 503)
-            case Scene.BROKEN:
-                return Answer.sse(halves[:1], then="reset")
-            case Scene.STALLED:
-                return Answer.sse(halves[:1], then="hang")
-            case Scene.SILENT:
-                return Answer(silent=True, then="hang")
-
-    async def reached(self) -> None:
-        await self._upstream.seen(self._seen + 1)
-
-    async def freed(self) -> None:
-        await self._upstream.idle(within_s=1)
+def _answer(scene: Scene, stream: bool) -> Answer:
+    halves = [said(TEXT[:3]), said(TEXT[3:])]
+    content = [{"type": "text", "text": TEXT}]
+    match scene:
+        case Scene.TEXT:
+            return streamed(*halves) if stream else whole(content=content)
+        case Scene.LENGTH:
+            return streamed(*halves, finish="MAX_TOKENS") if stream else whole("MAX_TOKENS", content=content)
+        case Scene.TOOLS:
+            starts = [event("tool-call-start", n, message={"tool_calls": call}) for n, call in enumerate(calls())]
+            return streamed(*starts, finish="TOOL_CALL") if stream else whole("TOOL_CALL", tool_calls=calls())
+        case Scene.REFUSED:
+            return Answer.json(b'{"message":"busy"}', 503)
+        case Scene.BROKEN:
+            return Answer.sse(halves[:1], then="reset")
+        case Scene.STALLED:
+            return Answer.sse(halves[:1], then="hang")
+        case Scene.SILENT:
+            return Answer(silent=True, then="hang")
 
 
 class TestContract(ProviderContract):
     @pytest_asyncio.fixture
-    async def stage(self) -> AsyncIterator[CohereStage]:
+    async def stage(self) -> AsyncIterator[WireStage]:
         async with connected(whole(content=[])) as (upstream, provider):
-            yield CohereStage(upstream, provider)
+            yield WireStage(upstream, provider, _answer, request)
 
 
 async def test_the_key_is_a_bearer() -> None:

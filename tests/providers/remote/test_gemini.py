@@ -25,9 +25,10 @@ from providers.registry import build
 from providers.remote.gemini import GeminiProvider, vertex_url
 from providers.remote.paused_turns import MAX_CONTINUATIONS
 from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
-from tests.mock_upstream import Answer, MockUpstream
+from tests.mock_upstream import Answer
 from tests.providers.remote.anthropic_wire import request
 from tests.providers.remote.gemini_wire import chunk, connected, response, streamed, whole
+from tests.providers.remote.wire_stage import WireStage
 
 pytestmark = pytest.mark.timeout(20)
 CALLS: list[dict[str, Any]] = [
@@ -36,53 +37,30 @@ CALLS: list[dict[str, Any]] = [
 ]
 
 
-class GeminiStage:
-    """The provider, and an upstream that plays scenes in Gemini's words."""
-
-    def __init__(self, upstream: MockUpstream, provider: GeminiProvider) -> None:
-        self.provider = provider
-        self._upstream = upstream
-        self._scene = Scene.TEXT
-        self._seen = 0
-
-    def set(self, scene: Scene) -> None:
-        self._scene = scene
-        self._seen = len(self._upstream.requests)
-
-    def request(self, *, stream: bool) -> Request:
-        self._upstream.script(self._answer(stream))
-        return request(stream=stream)
-
-    def _answer(self, stream: bool) -> Answer:
-        halves = [chunk({"text": TEXT[:3]}), chunk({"text": TEXT[3:]})]
-        match self._scene:
-            case Scene.TEXT:
-                return streamed(*halves) if stream else whole({"text": TEXT})
-            case Scene.LENGTH:
-                return streamed(*halves, finish="MAX_TOKENS") if stream else whole({"text": TEXT}, finish="MAX_TOKENS")
-            case Scene.TOOLS:
-                return streamed(*[chunk(call) for call in CALLS]) if stream else whole(*CALLS)
-            case Scene.REFUSED:
-                return refusal(503, "UNAVAILABLE")
-            case Scene.BROKEN:
-                return Answer.sse(halves[:1], then="reset")
-            case Scene.STALLED:
-                return Answer.sse(halves[:1], then="hang")
-            case Scene.SILENT:
-                return Answer(silent=True, then="hang")
-
-    async def reached(self) -> None:
-        await self._upstream.seen(self._seen + 1)
-
-    async def freed(self) -> None:
-        await self._upstream.idle(within_s=1)
+def _answer(scene: Scene, stream: bool) -> Answer:
+    halves = [chunk({"text": TEXT[:3]}), chunk({"text": TEXT[3:]})]
+    match scene:
+        case Scene.TEXT:
+            return streamed(*halves) if stream else whole({"text": TEXT})
+        case Scene.LENGTH:
+            return streamed(*halves, finish="MAX_TOKENS") if stream else whole({"text": TEXT}, finish="MAX_TOKENS")
+        case Scene.TOOLS:
+            return streamed(*[chunk(call) for call in CALLS]) if stream else whole(*CALLS)
+        case Scene.REFUSED:
+            return refusal(503, "UNAVAILABLE")
+        case Scene.BROKEN:
+            return Answer.sse(halves[:1], then="reset")
+        case Scene.STALLED:
+            return Answer.sse(halves[:1], then="hang")
+        case Scene.SILENT:
+            return Answer(silent=True, then="hang")
 
 
 class TestContract(ProviderContract):
     @pytest_asyncio.fixture
-    async def stage(self) -> AsyncIterator[GeminiStage]:
+    async def stage(self) -> AsyncIterator[WireStage]:
         async with connected(whole({"text": TEXT})) as (upstream, provider):
-            yield GeminiStage(upstream, provider)
+            yield WireStage(upstream, provider, _answer, request)
 
 
 def refusal(status: int, word: str) -> Answer:

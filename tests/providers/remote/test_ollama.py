@@ -19,9 +19,10 @@ from adapters.canonical.usage import Usage
 from providers.abilities import Embedder
 from providers.remote.ollama import OllamaProvider
 from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
-from tests.mock_upstream import Answer, MockUpstream
+from tests.mock_upstream import Answer
 from tests.providers.remote.anthropic_wire import request
 from tests.providers.remote.ollama_wire import connected, line, lined, streamed, whole
+from tests.providers.remote.wire_stage import WireStage
 
 pytestmark = pytest.mark.timeout(20)
 CALLS: list[dict[str, Any]] = [
@@ -30,54 +31,31 @@ CALLS: list[dict[str, Any]] = [
 ]
 
 
-class OllamaStage:
-    """The provider, and an upstream that plays scenes in Ollama's words."""
-
-    def __init__(self, upstream: MockUpstream, provider: OllamaProvider) -> None:
-        self.provider = provider
-        self._upstream = upstream
-        self._scene = Scene.TEXT
-        self._seen = 0
-
-    def set(self, scene: Scene) -> None:
-        self._scene = scene
-        self._seen = len(self._upstream.requests)
-
-    def request(self, *, stream: bool) -> Request:
-        self._upstream.script(self._answer(stream))
-        return request(stream=stream)
-
-    def _answer(self, stream: bool) -> Answer:
-        halves = [line(TEXT[:3]), line(TEXT[3:])]
-        match self._scene:
-            case Scene.TEXT:
-                return streamed(*halves) if stream else whole(TEXT)
-            case Scene.LENGTH:
-                return streamed(*halves, reason="length") if stream else whole(TEXT, "length")
-            case Scene.TOOLS:
-                calls = [line(tool_calls=[call]) for call in CALLS]
-                return streamed(*calls) if stream else whole(tool_calls=CALLS)
-            case Scene.REFUSED:
-                return Answer.json(b'{"error":"busy"}', 503)
-            case Scene.BROKEN:
-                return lined(*halves[:1], then="reset")
-            case Scene.STALLED:
-                return lined(*halves[:1], then="hang")
-            case Scene.SILENT:
-                return Answer(silent=True, then="hang")
-
-    async def reached(self) -> None:
-        await self._upstream.seen(self._seen + 1)
-
-    async def freed(self) -> None:
-        await self._upstream.idle(within_s=1)
+def _answer(scene: Scene, stream: bool) -> Answer:
+    halves = [line(TEXT[:3]), line(TEXT[3:])]
+    match scene:
+        case Scene.TEXT:
+            return streamed(*halves) if stream else whole(TEXT)
+        case Scene.LENGTH:
+            return streamed(*halves, reason="length") if stream else whole(TEXT, "length")
+        case Scene.TOOLS:
+            calls = [line(tool_calls=[call]) for call in CALLS]
+            return streamed(*calls) if stream else whole(tool_calls=CALLS)
+        case Scene.REFUSED:
+            return Answer.json(b'{"error":"busy"}', 503)
+        case Scene.BROKEN:
+            return lined(*halves[:1], then="reset")
+        case Scene.STALLED:
+            return lined(*halves[:1], then="hang")
+        case Scene.SILENT:
+            return Answer(silent=True, then="hang")
 
 
 class TestContract(ProviderContract):
     @pytest_asyncio.fixture
-    async def stage(self) -> AsyncIterator[OllamaStage]:
+    async def stage(self) -> AsyncIterator[WireStage]:
         async with connected(whole(TEXT)) as (upstream, provider):
-            yield OllamaStage(upstream, provider)
+            yield WireStage(upstream, provider, _answer, request)
 
 
 async def collect(provider: OllamaProvider, asked: Request) -> list[Event]:

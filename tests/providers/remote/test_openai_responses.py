@@ -23,6 +23,7 @@ from providers.registry import build
 from providers.remote.openai_responses import OpenAIResponses
 from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
 from tests.mock_upstream import Answer, MockUpstream
+from tests.providers.remote.wire_stage import WireStage
 
 pytestmark = pytest.mark.timeout(20)
 HEAD = {"id": "resp_up", "created_at": 1, "model": "m", "object": "response"}
@@ -84,66 +85,48 @@ async def collect(provider: OpenAIResponses, asked: Request) -> list[Event]:
         return [found async for batch in batches for found in batch]
 
 
-class ResponsesStage:
-    """The provider, and an upstream that plays scenes in the words of the Responses API."""
+def _answer(scene: Scene, stream: bool) -> Answer:
+    return _streamed(scene) if stream else _whole(scene)
 
-    def __init__(self, upstream: MockUpstream, provider: OpenAIResponses) -> None:
-        self.provider = provider
-        self._upstream = upstream
-        self._scene = Scene.TEXT
-        self._seen = 0
 
-    def set(self, scene: Scene) -> None:
-        self._scene = scene
-        self._seen = len(self._upstream.requests)
+def _streamed(scene: Scene) -> Answer:
+    match scene:
+        case Scene.TEXT:
+            return STREAM
+        case Scene.LENGTH:
+            last = event("response.incomplete", response=final([message(TEXT)], "incomplete", **CUT))
+            return Answer.sse([*SPOKEN, last])
+        case Scene.TOOLS:
+            pieces = [CREATED]
+            for index, (_, arguments) in enumerate(TOOL_CALLS):
+                at = {"output_index": index, "item_id": f"fc_{index}"}
+                pieces.append(event("response.output_item.added", output_index=index, item=call(index, "")))
+                for piece in (arguments[:5], arguments[5:]):
+                    pieces.append(event("response.function_call_arguments.delta", **at, delta=piece))
+                pieces.append(event("response.output_item.done", output_index=index, item=call(index)))
+            return Answer.sse([*pieces, event("response.completed", response=final([]))])
+        case Scene.BROKEN:
+            return Answer.sse(FIRST, then="reset")
+        case Scene.STALLED:
+            return Answer.sse(FIRST, then="hang")
+        case Scene.REFUSED | Scene.SILENT:
+            return _whole(scene)
 
-    def request(self, *, stream: bool) -> Request:
-        self._upstream.script(self._streamed() if stream else self._whole())
-        return request(stream=stream)
 
-    def _streamed(self) -> Answer:
-        match self._scene:
-            case Scene.TEXT:
-                return STREAM
-            case Scene.LENGTH:
-                last = event("response.incomplete", response=final([message(TEXT)], "incomplete", **CUT))
-                return Answer.sse([*SPOKEN, last])
-            case Scene.TOOLS:
-                pieces = [CREATED]
-                for index, (_, arguments) in enumerate(TOOL_CALLS):
-                    at = {"output_index": index, "item_id": f"fc_{index}"}
-                    pieces.append(event("response.output_item.added", output_index=index, item=call(index, "")))
-                    for piece in (arguments[:5], arguments[5:]):
-                        pieces.append(event("response.function_call_arguments.delta", **at, delta=piece))
-                    pieces.append(event("response.output_item.done", output_index=index, item=call(index)))
-                return Answer.sse([*pieces, event("response.completed", response=final([]))])
-            case Scene.BROKEN:
-                return Answer.sse(FIRST, then="reset")
-            case Scene.STALLED:
-                return Answer.sse(FIRST, then="hang")
-            case Scene.REFUSED | Scene.SILENT:
-                return self._whole()
-
-    def _whole(self) -> Answer:
-        match self._scene:
-            case Scene.TEXT:
-                return _json(final([message(TEXT)]))
-            case Scene.LENGTH:
-                return _json(final([message(TEXT)], "incomplete", **CUT))
-            case Scene.TOOLS:
-                return _json(final([call(index) for index in range(len(TOOL_CALLS))]))
-            case Scene.REFUSED:
-                return Answer.json(b'{"error": {"message": "busy", "code": "overloaded"}}', 503)
-            case Scene.SILENT:
-                return Answer(silent=True, then="hang")
-            case Scene.BROKEN | Scene.STALLED:
-                raise AssertionError("only streams break in the middle")
-
-    async def reached(self) -> None:
-        await self._upstream.seen(self._seen + 1)
-
-    async def freed(self) -> None:
-        await self._upstream.idle(within_s=1)
+def _whole(scene: Scene) -> Answer:
+    match scene:
+        case Scene.TEXT:
+            return _json(final([message(TEXT)]))
+        case Scene.LENGTH:
+            return _json(final([message(TEXT)], "incomplete", **CUT))
+        case Scene.TOOLS:
+            return _json(final([call(index) for index in range(len(TOOL_CALLS))]))
+        case Scene.REFUSED:
+            return Answer.json(b'{"error": {"message": "busy", "code": "overloaded"}}', 503)
+        case Scene.SILENT:
+            return Answer(silent=True, then="hang")
+        case Scene.BROKEN | Scene.STALLED:
+            raise AssertionError("only streams break in the middle")
 
 
 def _json(body: dict[str, Any]) -> Answer:
@@ -152,9 +135,9 @@ def _json(body: dict[str, Any]) -> Answer:
 
 class TestContract(ProviderContract):
     @pytest_asyncio.fixture
-    async def stage(self) -> AsyncIterator[ResponsesStage]:
+    async def stage(self) -> AsyncIterator[WireStage]:
         async with connected(STREAM) as (upstream, provider):
-            yield ResponsesStage(upstream, provider)
+            yield WireStage(upstream, provider, _answer, request)
 
 
 async def test_the_call_goes_to_responses_with_the_key_and_stores_nothing() -> None:
