@@ -35,7 +35,8 @@
 Edges render these into a dialect's error envelope; providers and the engine's provider raise them.
 """
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, Self
 
 __all__ = [
     "AuthenticationFailed",
@@ -103,6 +104,25 @@ class GatewayError(Exception):
         self.code = code if code is not None else self.default_code
         self.retry_after_s = retry_after_s
         self.should_retry = should_retry
+
+    def told(self, redact: Callable[[str], str]) -> Self:
+        """This error as a client may be told of it: `redact` hides secrets, which an upstream may echo in any text."""
+        self.message = redact(self.message)
+        self.code = self.code and redact(self.code)
+        self.param = self.param and redact(self.param)
+        self.forget_frames()
+        return self
+
+    def forget_frames(self) -> None:
+        """Lets go of the frames that this error and its causes were raised through.
+
+        They hold the request and whole bodies, and often what keeps the error: a cycle, which would wait with all of
+        them for the garbage collector.
+        """
+        error: BaseException | None = self
+        while error is not None and error.__traceback__ is not None:
+            error.__traceback__ = None
+            error = error.__cause__ or error.__context__
 
 
 class InvalidRequest(GatewayError):

@@ -229,7 +229,7 @@ class Background:
                 return live.cancel()
             return live.fail(NotReady("the gateway stopped before the response was whole", code="gateway_stopped"))
         except GatewayError as error:
-            return live.fail(self._without_secrets(error))
+            return live.fail(error.told(self._redact))
         except LostError:
             raise
         except Exception as error:
@@ -243,12 +243,6 @@ class Background:
         live = job.live
         final = Final(status=live.status, body=live.snapshot(), items=kept_items(live.kept_items()))
         await self.logs.end(journal, events, final)
-
-    def _without_secrets(self, error: GatewayError) -> GatewayError:
-        error.message = self._redact(error.message)
-        error.code = error.code and self._redact(error.code)
-        error.param = error.param and self._redact(error.param)
-        return error
 
     async def _keep_alive(self, stores: "Stores") -> None:
         """Renews the leases of what runs here, and ends what nobody makes any more, until it is cancelled."""

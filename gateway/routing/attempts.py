@@ -73,6 +73,8 @@ class Walking:
         if attempt.outcome is not Outcome.RUNNING:
             return
         attempt.outcome, attempt.error, attempt.ended = outcome, error, self.clock()
+        if error is not None:
+            error.forget_frames()
         record = attempt.record
         record.in_flight -= 1
         if error is not None and not _is_of_own_account(error):

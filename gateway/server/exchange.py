@@ -178,6 +178,7 @@ class Exchange:
     def end(self) -> None:
         """The answer is over, in whatever way. Settles what was reserved for it."""
         self.ended = self._clock()
+        self.stream = None  # which knows this exchange: a cycle, that would wait with the prompt for the collector
         if self.charge is not None:
             self.charge.settle()
             if self.charge.cost_nano_usd is not None:

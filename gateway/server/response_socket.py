@@ -223,8 +223,7 @@ class _Turn:
         except GatewayError as error:
             if live.status == "queued":
                 raise
-            error.message = self._api.redact(error.message)
-            last = live.fail(error)
+            last = live.fail(error.told(self._api.redact))
         await self._api.preparation.keep(prepared, live)
         self._remember(prepared, live)
         await self._send_events(last)
@@ -244,8 +243,7 @@ class _Turn:
 
     async def _refuse(self, error: GatewayError) -> None:
         self._recent.pop(self._parent or "", None)
-        error.message = self._api.redact(error.message)
-        await self._send(on_lane(socket_error(error), self._lane))
+        await self._send(on_lane(socket_error(error.told(self._api.redact)), self._lane))
 
     def _remember(self, prepared: Prepared, live: LiveResponse) -> None:
         if live.status not in ("completed", "incomplete"):

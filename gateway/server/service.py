@@ -253,13 +253,10 @@ class Service:
 
     async def _fail(self, exchange: Exchange, error: GatewayError) -> web.StreamResponse:
         """An error as the answer: with its status while nothing was sent, in band after that."""
+        error = error.told(self._redact)
         if isinstance(error, UpstreamAuth) and exchange.key is not None and exchange.key.upstream_key is not None:
             error = AuthenticationFailed("the provider does not accept this key")  # which is the client's own
         exchange.error = error
-        error.message = self._redact(error.message)
-        # An upstream may echo a key in these as well.
-        error.code = error.code and self._redact(error.code)
-        error.param = error.param and self._redact(error.param)
         stream = exchange.stream
         if stream is not None and stream.response is not None and exchange.renderer is not None:
             try:
