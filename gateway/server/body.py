@@ -98,6 +98,7 @@ class BodyReader:
         size = 0
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _TOTAL_S
+        is_packed = hdrs.CONTENT_ENCODING in request.headers
         while True:
             with _READABLE:
                 async with asyncio.timeout_at(min(deadline, loop.time() + _IDLE_S)):
@@ -108,6 +109,8 @@ class BodyReader:
             if size > self._max_bytes:
                 raise self._too_large()
             yield piece
+            if is_packed:
+                await asyncio.sleep(0)  # what is unpacked at once is there at once: others have their turn in between
 
     def _too_large(self) -> BodyTooLarge:
         return BodyTooLarge(f"the body is larger than the limit of {self._max_bytes} bytes (server.max_body_mb)")

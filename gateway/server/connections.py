@@ -5,7 +5,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
 __all__ = ["Connections", "Serves"]
@@ -15,7 +17,7 @@ _KEEPALIVE_S = 75.0
 _HEAD_S = 15.0
 """The same for the first headers of a connection."""
 _LINGER_S = 3.0
-"""How long the rest of a refused body is read, so that the client gets to see the answer."""
+"""How long the rest of a refused body is read, so that the client gets to see the answer; not of a compressed one."""
 _MAX_LINE = 8190
 _MAX_FIELD = 16_384
 _MAX_HEADERS = 100
@@ -75,6 +77,19 @@ class _Connection(RequestHandler):
         return self._refuse(request, status, exc)
 
 
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    connection: RequestHandler,
+    writer: AbstractStreamWriter,
+    task: "asyncio.Task[None]",
+) -> web.BaseRequest:
+    """A compressed body that was refused is not read on: a few bytes of it would keep this process unpacking, without a
+    key and without a pause in which others are served."""
+    connection._lingering_time = 0.0 if message.compression else _LINGER_S
+    return web.BaseRequest(message, payload, connection, writer, task, asyncio.get_running_loop())
+
+
 class Serves(Protocol):
     """What answers requests (`gateway.server.service.Service`)."""
 
@@ -87,7 +102,7 @@ class Connections(web.Server):
     """A protocol factory for `loop.create_server` and its kin. A client that leaves cancels its request."""
 
     def __init__(self, service: Serves, *, head_s: float = _HEAD_S) -> None:
-        super().__init__(service.handle, handler_cancellation=True)
+        super().__init__(service.handle, request_factory=_request, handler_cancellation=True)
         self._refuse = service.refuse
         self._head_s = head_s
 
