@@ -5,7 +5,6 @@ Joins the dialect and HTTP. Owns what Cohere can express; no wire words, no retr
 
 from collections.abc import AsyncGenerator, Sequence
 
-import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
@@ -23,6 +22,7 @@ from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import COHERE
+from providers.remote.default_fields import default_fields
 from providers.remote.embedding_batches import embed_in_batches
 from providers.remote.exchange import exchange
 from providers.remote.http import BESIDE_VERSION, HttpClient
@@ -88,16 +88,11 @@ class CohereProvider:
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work."""
-        for name in settings.params:
-            if name in _NO_DEFAULTS:
-                raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
         auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
         self._name = settings.name
         key_header = KeyHeader("authorization", "Bearer ")
         self._client = HttpClient(settings, settings.base_url or _BASE_URL, auth, key_header=key_header)
-        self._upstream = CohereUpstream(
-            settings.name, defaults={name: msgspec.json.encode(value) for name, value in settings.params.items()}
-        )
+        self._upstream = CohereUpstream(settings.name, defaults=default_fields(settings, _NO_DEFAULTS))
         self._models = KeptModels(self._fetch_models)
 
     @property

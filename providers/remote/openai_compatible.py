@@ -23,6 +23,7 @@ from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Re
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
+from providers.remote.default_fields import default_fields
 from providers.remote.end_marks import without_end_marks
 from providers.remote.endpoint import PLAIN, Endpoint
 from providers.remote.exchange import exchange
@@ -165,9 +166,5 @@ def build(settings: ProviderSettings) -> OpenAICompatible:
 
 def _with_defaults(quirks: Quirks, settings: ProviderSettings) -> Quirks:
     """The vendor's quirks with the provider's own default fields (`params:`) in them."""
-    defaults: dict[str, bytes] = dict(quirks.defaults)
-    for name, value in settings.params.items():
-        if name in _NO_DEFAULTS:
-            raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
-        defaults[quirks.limit_field if name in _LIMITS else name] = msgspec.json.encode(value)
-    return msgspec.structs.replace(quirks, defaults=defaults)
+    own = default_fields(settings, _NO_DEFAULTS, dict.fromkeys(_LIMITS, quirks.limit_field))
+    return msgspec.structs.replace(quirks, defaults={**quirks.defaults, **own})

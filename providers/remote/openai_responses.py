@@ -5,7 +5,6 @@ Joins the dialect and HTTP. Owns what such a server can express; no wire words, 
 
 from collections.abc import AsyncGenerator, Sequence
 
-import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
 
@@ -32,6 +31,7 @@ from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Re
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
+from providers.remote.default_fields import default_fields
 from providers.remote.exchange import exchange
 from providers.remote.http import HttpClient
 from providers.remote.model_list import KeptModels
@@ -44,7 +44,7 @@ _MAX_KNOWN = 1000
 _NO_COMPACTION = "has no compaction of its own"
 _READY = Readiness(ReadinessState.READY)
 _NO_DEFAULTS = frozenset(("model", "input", "stream", "store"))
-_LIMITS = ("max_tokens", "max_completion_tokens")
+_SPELLINGS = dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens")
 _FIELDS = EXPRESSIBLE_FIELDS & frozenset(RESPONSES_FIELDS.by_name) | frozenset(
     (
         "messages",
@@ -97,7 +97,7 @@ class OpenAIResponses:
         auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
         self._name = settings.name
         self._client = HttpClient(settings, settings.base_url, auth, key_header=KeyHeader("authorization", "Bearer "))
-        self._upstream = ResponsesUpstream(settings.name, _defaults(settings))
+        self._upstream = ResponsesUpstream(settings.name, default_fields(settings, _NO_DEFAULTS, _SPELLINGS))
         self._models = KeptModels(self._fetch_models)
         self._not_compacted: set[str] = set()
 
@@ -165,13 +165,3 @@ def _is_not_there(error: GatewayError) -> bool:
     if isinstance(error, UpstreamError):
         return error.upstream_status in (404, 405, 501)
     return isinstance(error, NotFound | MethodNotAllowed)
-
-
-def _defaults(settings: ProviderSettings) -> dict[str, bytes]:
-    """The provider's own default fields (`params:`)."""
-    found: dict[str, bytes] = {}
-    for name, value in settings.params.items():
-        if name in _NO_DEFAULTS:
-            raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
-        found["max_output_tokens" if name in _LIMITS else name] = msgspec.json.encode(value)
-    return found
