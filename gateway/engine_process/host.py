@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
 from adapters.canonical.errors import GatewayError, InternalError
@@ -72,7 +73,7 @@ class Host:
                 gate = gates[number] = asyncio.Event()
                 gate.set()
                 calls[number] = call = asyncio.create_task(self._serve(kind, number, value, writer, gate))
-                call.add_done_callback(lambda _, number=number: (calls.pop(number), gates.pop(number)))  # type: ignore[misc]
+                call.add_done_callback(partial(_forget, calls, gates, number))
         except (asyncio.IncompleteReadError, ConnectionError):
             return  # the caller has left
         finally:
@@ -132,3 +133,9 @@ class Host:
             "rerank": {name: provider.rerank_fields(name) for name in names} if isinstance(provider, Reranker) else {},
             "measures": tuple(provider.measures()) if isinstance(provider, Measured) else (),
         }
+
+
+def _forget(
+    calls: dict[int, asyncio.Task[None]], gates: dict[int, asyncio.Event], number: int, ended: asyncio.Task[None]
+) -> None:
+    del calls[number], gates[number]
