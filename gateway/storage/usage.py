@@ -7,7 +7,7 @@ requests and kept short; questions about longer times, and what was spent of a b
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-from sqlalchemy import ColumnElement, Integer, cast, delete, func, insert, literal_column, select, text
+from sqlalchemy import ColumnElement, Integer, case, cast, delete, func, insert, literal_column, select, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -45,6 +45,11 @@ _ADD = text(
     f"ON CONFLICT ({', '.join(_PLACES)}) DO UPDATE SET "
     + ", ".join(f"{name} = usage_hours.{name} + excluded.{name}" for name in _SUMS)
 )
+_COLUMNS: Mapping[str, ColumnElement[str]] = {
+    # A copy for a shadow is the operator's own, as in budgets: no client is told to have used it.
+    "key": case((USAGE_HOURS.c.is_shadow, literal_column("''")), else_=USAGE_HOURS.c.key).label("owner"),
+    **{name: USAGE_HOURS.c[name] for name in ("model", "provider", "upstream_model")},
+}
 
 
 class UsageStore:
@@ -100,14 +105,14 @@ class UsageStore:
     ) -> tuple[list[dict[str, object]], bool]:
         """Sums for each group, ordered by it, and whether there are more. Times are cut to whole hours.
 
-        `where` holds wanted values of the columns that groups can name, but for `day`.
+        `where` holds wanted values of the columns that groups can name, but for `day`. Copies for shadows have no key.
         """
         hour = USAGE_HOURS.c.hour
         wanted: ColumnElement[bool] = (hour >= since - since % _HOUR_S) & (hour < until)
         for name, value in where.items():
-            wanted &= USAGE_HOURS.c[name] == value
+            wanted &= _COLUMNS[name] == value
         day = (hour - hour % literal_column(str(_DAY_S))).label("day")
-        columns = [day if name == "day" else USAGE_HOURS.c[name] for name in groups]
+        columns = [day if name == "day" else _COLUMNS[name] for name in groups]
         sums = [func.coalesce(func.sum(USAGE_HOURS.c[name]), 0).label(name) for name in _SUMS]
         query = select(*columns, *sums).where(wanted).group_by(*columns).order_by(*columns).limit(limit + 1)
         rows = await self.database.read(lambda connection: connection.execute(query).all())

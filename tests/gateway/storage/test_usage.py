@@ -77,6 +77,17 @@ async def test_what_was_spent_is_told_by_key_and_model_without_shadows(stores: S
     assert await stores.usage.spent(since + DAY_S) == []
 
 
+async def test_copies_for_shadows_are_in_the_sums_and_no_clients(stores: Stores) -> None:
+    await stores.usage.add([row(cost=1), row(kind="shadow", cost=2), row(key="b", cost=4)])
+    until = int(NOON) + 1
+    found, _ = await stores.usage.totals(["key", "provider"], since=0, until=until, limit=9, where={})
+    assert [(each["key"], each["cost_nano_usd"]) for each in found] == [("", 2), ("a", 1), ("b", 4)]
+    (mine,), _ = await stores.usage.totals([], since=0, until=until, limit=9, where={"key": "a"})
+    assert mine["cost_nano_usd"] == 1
+    (total,), _ = await stores.usage.totals([], since=0, until=until, limit=9, where={"model": "m"})
+    assert total["cost_nano_usd"] == 7
+
+
 async def test_attempts_come_back_as_they_were_newest_first(stores: Stores) -> None:
     rows = [row(NOON + n, key="ab"[n % 2]) for n in range(6)]
     await stores.usage.add(rows[:4])
