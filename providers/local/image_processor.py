@@ -25,7 +25,10 @@ TokenText = Callable[[int], str]
 """The text of a token by its id."""
 
 _FILES: Final = ("preprocessor_config.json", "processor_config.json")
-_MEAN = (0.5, 0.5, 0.5)
+_IMAGE, _AROUND, _GLOBAL = "<image>", "<fake_token_around_image>", "<global-img>"
+"""What Idefics3 writes around tiles."""
+_MIDDLE = (0.5, 0.5, 0.5)
+"""Mean and deviation where the files name none."""
 _MAX_SIDE: Final = 4096
 """To which Idefics3 shrinks an image before it is cut, whatever its files say."""
 
@@ -100,9 +103,6 @@ class _Tiled:
             for row in range(rows)
         ]
         return f"{''.join(lines)}\n{_AROUND}{_GLOBAL}{tile}{_AROUND}"
-
-
-_IMAGE, _AROUND, _GLOBAL = "<image>", "<fake_token_around_image>", "<global-img>"
 
 
 def _fitted(size: tuple[int, int], longest: int) -> tuple[int, int]:
@@ -214,7 +214,7 @@ def _filter(fields: FieldReader, default: Image.Resampling) -> Image.Resampling:
 
 
 def _numbers(fields: FieldReader) -> _Numbers:
-    mean, std = fields.numbers("image_mean") or _MEAN, fields.numbers("image_std") or _MEAN
+    mean, std = fields.numbers("image_mean") or _MIDDLE, fields.numbers("image_std") or _MIDDLE
     if len(mean) != 3 or len(std) != 3 or 0.0 in std:
         fields.refuse("image_mean and image_std: expected three numbers each, of the latter none that is 0")
     return _Numbers(fields.number("rescale_factor", 1 / 255), mean, std)
