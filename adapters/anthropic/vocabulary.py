@@ -3,6 +3,7 @@
 Source: the anthropic SDK 2.14 types (2026-11).
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import orjson
@@ -16,6 +17,7 @@ from adapters.sse import on_one_line
 from adapters.tool_names import NameRule
 
 __all__ = [
+    "HINTS",
     "MESSAGES",
     "PING",
     "SPELLINGS",
@@ -76,6 +78,20 @@ SPELLINGS = {
     "template.add_generation_prompt": "messages[-1].content",
 }
 """Canonical field names to Anthropic's where they differ."""
+
+
+HINTS: Mapping[str, tuple[object, ...] | None] = {
+    "metadata": None,
+    "cache_control": None,
+    "context_management": (
+        None,
+        {"edits": []},
+        {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},  # nothing is taken out
+    ),
+    "speed": ("standard",),
+    "tools[].eager_input_streaming": None,
+}
+"""Unmapped fields that say nothing about an answer, with the values that do not; None: whatever they say."""
 
 
 def frame(event: str, data: dict[str, Any]) -> bytes:

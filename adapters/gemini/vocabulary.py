@@ -3,6 +3,7 @@
 Source: the google-genai SDK 3.6 types and Google's REST reference (2026-11).
 """
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Meta, Raw
@@ -13,7 +14,7 @@ from adapters.canonical.stop_reason import StopReason
 from adapters.json_fields import RawDecoder
 from adapters.tool_names import NameRule
 
-__all__ = ["GEMINI", "SPELLINGS", "STOP_REASONS", "TOOL_NAMES", "finish_word"]
+__all__ = ["GEMINI", "HINTS", "SPELLINGS", "STOP_REASONS", "TOOL_NAMES", "finish_word"]
 
 GEMINI = "gemini.generate_content"
 
@@ -98,6 +99,10 @@ SPELLINGS = {
     "reasoning.include": _CONFIG + "thinkingConfig.includeThoughts",
 }
 """Canonical field names to Gemini's where they differ."""
+
+
+HINTS: Mapping[str, tuple[object, ...] | None] = {"labels": None, "safetySettings": ([],)}
+"""Unmapped fields that say nothing about an answer, with the values that do not; None: whatever they say."""
 
 
 def finish_word(finish: ChoiceFinished, *, refused: bool) -> str | None:

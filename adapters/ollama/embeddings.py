@@ -15,10 +15,20 @@ from adapters.ollama.errors import error_from_text
 from adapters.ollama.vocabulary import BOOL, NAME
 from adapters.upstream_json import read_body
 
-__all__ = ["EMBED", "EMBED_PATH", "EmbedFront", "EmbeddingsFront", "parse_embeddings", "render_embeddings"]
+__all__ = [
+    "EMBED",
+    "EMBED_HINTS",
+    "EMBED_PATH",
+    "EmbedFront",
+    "EmbeddingsFront",
+    "parse_embeddings",
+    "render_embeddings",
+]
 
 EMBED = "ollama.embed"
 EMBED_PATH = "/api/embed"
+EMBED_HINTS = dict.fromkeys(("keep_alive", "options"))
+"""Unmapped fields that say nothing about a vector, whatever they say."""
 _INPUT = Decoder(str | list[str])
 _SIZE = Decoder(Annotated[int, Meta(ge=1, le=2**31 - 1)])
 

@@ -3,6 +3,7 @@
 Source: the ollama SDK 0.6 types and the server's own (2026-11).
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
@@ -17,6 +18,7 @@ __all__ = [
     "API_VERSION",
     "CHAT",
     "GENERATE",
+    "HINTS",
     "OPTIONS",
     "SPELLINGS",
     "STOP_REASONS",
@@ -81,6 +83,24 @@ OPTIONS = (
     Option("seed", "seed", Decoder(Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)])),
 )
 """Parsed apart: num_predict and stop. Every other option is Ollama's own."""
+
+HINTS: Mapping[str, tuple[object, ...] | None] = {
+    "keep_alive": None,
+    "truncate": (False,),  # a prompt that is too long is an error, as it is elsewhere
+    "shift": (False,),
+    **dict.fromkeys(
+        [
+            f"options.{name}"
+            for name in (
+                "num_ctx", "num_batch", "num_keep", "num_gpu", "main_gpu", "num_thread", "numa", "low_vram", "f16_kv",
+                "use_mmap", "use_mlock",
+            )
+        ]
+    ),
+    "options.mirostat": (0,),
+    "options.tfs_z": (1,),
+}  # fmt: skip
+"""Unmapped fields that say nothing about an answer, with the values that do not; None: whatever they say."""
 
 SPELLINGS = {
     **{option.name: f"options.{option.wire}" for option in OPTIONS},

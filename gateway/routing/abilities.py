@@ -16,6 +16,7 @@ from adapters.canonical.request import Request
 from adapters.canonical.rerank import RerankRequest, RerankResult, ScoreRequest, ScoreResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from adapters.canonical.usage import Usage
+from gateway.routing.hints import HINTS, is_hint
 from gateway.routing.requirements import Spelling, fit
 from gateway.routing.route import Target
 from gateway.routing.router import Progress, Router
@@ -163,11 +164,13 @@ def _fitted(
     if "purpose" in said and INPUT_TYPE in request.extras:  # which say the same: one of them goes out
         absent = [name for name in absent if name != "purpose"]
         unmapped = {name: raw for name, raw in unmapped.items() if name != INPUT_TYPE or "purpose" not in taken}
-    dropped: tuple[str, ...] = (*map(spell, absent), *unmapped)
+    hints: list[str] = [spell(name) for name in absent if name in HINTS]
+    hints += [name for name, raw in unmapped.items() if is_hint(request.dialect, name, raw)]
+    dropped: list[str] = [name for name in (*map(spell, absent), *unmapped) if name not in hints]
     if dropped and not target.drops_unsupported:
         param = dropped[0]
         raise UnsupportedParameter(f"{param}: the model '{request.model}' does not take it", param=param)
-    progress.dropped = dropped
+    progress.dropped = (*dropped, *hints)
     changed: dict[str, None] = dict.fromkeys(absent)
     extras = request.extras if takes_extras else {}
     return replace(request, model=target.model, extras=extras, **changed)

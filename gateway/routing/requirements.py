@@ -1,8 +1,8 @@
 """Whether a target can express a request (law 8). The only place that decides what is refused, dropped or converted.
 
 Nothing is dropped in silence: a field that the target does not declare is refused by the client's own name for it, or,
-where run.yaml says `unsupported_params: drop`, dropped and listed. What a message says (its parts) is never dropped;
-what a model thought before it spoke goes only to targets that take thoughts.
+where run.yaml says `unsupported_params: drop`, dropped and listed. A hint is always dropped and listed. What a
+message says (its parts) is never dropped; what a model thought before it spoke goes only to targets that take thoughts.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,6 +39,7 @@ from adapters.canonical.request import (
     without_fields,
 )
 from adapters.openai.aliases import resolved
+from gateway.routing.hints import HINTS, is_hint
 from gateway.routing.route import Target
 from gateway.routing.schema_limits import unenforced, without_unenforced
 from providers.base import Capabilities
@@ -58,7 +59,8 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "tool_choice": (ToolChoice(mode=AUTO),),
     "output_format": (OutputFormat(kind="text"),),
     "modalities": (("text",),),
-    "service_tier": ("auto",),
+    "service_tier": ("auto", "default", "standard", "standard_only"),
+    "verbosity": ("medium",),
     "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
     "return_context_logits": (False,),
@@ -108,17 +110,21 @@ def fit(
         request = resolved(request)
     request = _in_form(request, capabilities, spell, completions_as_chat)
     dropped: list[str] = []
+    hints: list[str] = []
     if request.messages is not None:
         request = _fit_parts(request, request.messages, capabilities, spell, dropped)
     unsupported = _unsupported(request, capabilities.fields)
     if unsupported:
-        dropped += [_spelled(request, name, spell) for name in unsupported if not _asks_nothing(request, name)]
+        for name in unsupported:
+            if not _asks_nothing(request, name):
+                (hints if name in HINTS else dropped).append(_spelled(request, name, spell))
         request = without_fields(request, unsupported)
     if request.extras and request.dialect not in capabilities.forwards:
-        dropped += request.extras
+        for name, raw in request.extras.items():
+            (hints if is_hint(request.dialect, name, raw) else dropped).append(name)
         request = replace(request, extras={})
     if request.tools is not None:
-        request = _fit_tools(request, request.tools, capabilities, dropped, spell)
+        request = _fit_tools(request, request.tools, capabilities, dropped, spell, hints=hints)
     if request.output_format is not None and request.dialect not in capabilities.forwards:
         request = _fit_format(request, request.output_format, capabilities, dropped, spell)
     if request.messages is not None:
@@ -127,7 +133,7 @@ def fit(
         raise UnsupportedParameter(
             f"{', '.join(dropped)}: not supported by the model '{request.model}'", param=dropped[0]
         )
-    return Fitted(request, tuple(dropped))
+    return Fitted(request, (*dropped, *hints))
 
 
 def fit_target(request: Request, target: Target, spell: Spelling, *, completions_as_chat: bool) -> Fitted:
@@ -265,7 +271,13 @@ def _refused(parts: tuple[Part, ...], capabilities: Capabilities) -> Part | None
 
 
 def _fit_tools(
-    request: Request, tools: tuple[Tool, ...], capabilities: Capabilities, dropped: list[str], spell: Spelling
+    request: Request,
+    tools: tuple[Tool, ...],
+    capabilities: Capabilities,
+    dropped: list[str],
+    spell: Spelling,
+    *,
+    hints: list[str],
 ) -> Request:
     kept: list[Tool] = []
     for index, tool in enumerate(tools):
@@ -274,7 +286,8 @@ def _fit_tools(
             dropped.append(path)
             continue
         foreign = _foreign(tool.extras, capabilities)
-        dropped += [f"{path}.{name}" for name in foreign]
+        for name, raw in foreign.items():
+            (hints if is_hint(request.dialect, f"tools[].{name}", raw) else dropped).append(f"{path}.{name}")
         fitted = replace(tool, extras=None) if foreign else tool
         if tool.strict and not capabilities.strict_tools:
             dropped.append(f"{path}.strict")
@@ -332,6 +345,6 @@ def _fit_message_extras(
     return request if fitted is None else replace(request, messages=tuple(fitted))
 
 
-def _foreign(data: ProviderData | None, capabilities: Capabilities) -> tuple[str, ...]:
-    """The names of unmapped fields of a dialect that the target does not speak."""
-    return () if data is None or data.origin in capabilities.forwards else tuple(data.fields)
+def _foreign(data: ProviderData | None, capabilities: Capabilities) -> Mapping[str, bytes]:
+    """The unmapped fields of a dialect that the target does not speak."""
+    return {} if data is None or data.origin in capabilities.forwards else data.fields

@@ -68,7 +68,6 @@ _FIELDS = _SAMPLING | _BUDGET | frozenset(
         "safety_identifier",
         "template.continue_final_message",  # what the API does with a last turn of the assistant
         "template.add_generation_prompt",
-        "prompt_cache_key",  # a hint, which changes nothing about the answer
     )
 )  # fmt: skip
 _PARTS: frozenset[type[Part]] = frozenset(

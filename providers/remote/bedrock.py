@@ -62,7 +62,6 @@ _FIELDS = frozenset(
         "reasoning.effort",
         "service_tier",
         "metadata",
-        "prompt_cache_key",  # a hint, which changes nothing about the answer
     )
 )
 _PARTS: frozenset[type[Part]] = frozenset(

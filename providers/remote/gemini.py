@@ -83,7 +83,6 @@ _FIELDS = frozenset(
         "reasoning.include",
         "service_tier",
         "store",
-        "prompt_cache_key",  # a hint, which changes nothing about the answer
     )
 )
 _PARTS: frozenset[type[Part]] = frozenset(

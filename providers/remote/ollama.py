@@ -54,7 +54,6 @@ _FIELDS = frozenset(
         "output_format",
         "reasoning.effort",
         "reasoning.mode",
-        "prompt_cache_key",  # a hint, which changes nothing about the answer
     )
 )
 _PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, Reasoning, ToolCall, ToolResult, Image, Document))

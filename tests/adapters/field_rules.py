@@ -10,7 +10,7 @@ from providers.base import Capabilities
 from providers.remote.vendors import VENDORS
 from tests.adapters.sides import Sides
 
-__all__ = ["check_of_one_dialect", "check_spelled", "refused_param"]
+__all__ = ["check_hint", "check_of_one_dialect", "check_spelled", "refused_param"]
 
 _OPENAI = VENDORS["openai"]
 _ELSEWHERE = Capabilities(fields=_OPENAI.fields, forwards=_OPENAI.forwards, parts=_OPENAI.parts)
@@ -22,6 +22,14 @@ def check_of_one_dialect(exchange: Sides, name: str) -> None:
     assert _lacked(exchange, _ELSEWHERE) == name
     spell: Any = exchange.front.client_field
     assert fit(exchange.request, _ELSEWHERE, spell, drop=True, completions_as_chat=False).dropped == (name,)
+
+
+def check_hint(exchange: Sides, name: str) -> None:
+    """What says nothing about the answer is left out elsewhere, and listed; run.yaml need not allow it."""
+    spell: Any = exchange.front.client_field
+    found = fit(exchange.request, _ELSEWHERE, spell, drop=False, completions_as_chat=False)
+    assert found.dropped == (name,)
+    assert found.request.extras == {}
 
 
 def check_spelled(exchange: Sides, param: str) -> None:

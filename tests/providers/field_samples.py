@@ -33,7 +33,7 @@ _SPECIAL: dict[str, Any] = {
     "tool_choice": ToolChoice(mode="required"),
     "output_format": _SCHEMA,
     "adapter": LoraAdapter(name="a"),
-    "service_tier": "default",
+    "service_tier": "flex",
     "modalities": ("text", "image"),
     "truncation": "x",
     "metadata": b'{"a":"b"}',

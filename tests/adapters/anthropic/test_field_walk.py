@@ -12,9 +12,11 @@ from anthropic.types import message_count_tokens_params, message_create_params
 from adapters.anthropic.front import MessagesFront
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import set_fields
+from gateway.routing.requirements import fit
+from providers.base import Capabilities
 from providers.remote.anthropic import AnthropicProvider
 from tests.adapters.anthropic.exchange import chat, messages
-from tests.adapters.field_rules import check_of_one_dialect, check_spelled, refused_param
+from tests.adapters.field_rules import check_hint, check_of_one_dialect, check_spelled, refused_param
 from tests.providers.remote.calls import settings
 
 TOOL = {
@@ -50,6 +52,12 @@ FORWARDED: dict[str, Any] = {
     "diagnostics": {"previous_message_id": "msg_1"},
     "inference_geo": "us",
     "speed": "fast",
+}
+HINTS: dict[str, Any] = {
+    "cache_control": {"type": "ephemeral"},
+    "metadata": {"user_id": "u", "team": "t"},
+    "context_management": {"edits": [{"keep": "all", "type": "clear_thinking_20251015"}]},
+    "speed": "standard",
 }
 OLDER = {"temperature", "top_k", "top_p"}
 """The SDK's types have these no more; the API's older version takes them."""
@@ -115,9 +123,36 @@ def test_every_form_of_thinking_reaches_anthropic(thinking: Any, effort: str | N
     assert set(sent) == {"model", "messages", "max_tokens", *fields}
 
 
-@pytest.mark.parametrize("name", FORWARDED)
+@pytest.mark.parametrize("name", FORWARDED.keys() - HINTS.keys())
 def test_a_field_that_only_anthropic_knows_is_refused_by_name_elsewhere(name: str) -> None:
     check_of_one_dialect(messages(**{name: FORWARDED[name]}), name)
+
+
+@pytest.mark.parametrize(("name", "value"), HINTS.items())
+def test_a_hint_reaches_anthropic_as_it_came_and_stops_no_other_target(name: str, value: Any) -> None:
+    assert messages(**{name: value}).sent()[name] == value
+    check_hint(messages(**{name: value}), name)
+
+
+def test_a_hint_of_a_tool_stops_no_target_either() -> None:
+    tool = {"name": "f", "input_schema": {"type": "object"}, "eager_input_streaming": True}
+    assert messages(tools=[tool]).sent()["tools"] == [tool]
+    check_hint(messages(tools=[tool]), "tools[0].eager_input_streaming")
+
+
+def test_the_users_id_is_a_hint_under_the_clients_name_for_it() -> None:
+    exchange = messages(metadata={"user_id": "u"})
+    nothing = Capabilities(fields=frozenset(("max_tokens",)))
+    found = fit(exchange.request, nothing, exchange.front.client_field, drop=False, completions_as_chat=False)
+    assert found.dropped == ("metadata.user_id",)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("speed", "fast"), ("context_management", {"edits": [{"type": "clear_tool_uses_20250919"}]})],
+)
+def test_a_value_that_changes_the_answer_is_no_hint(name: str, value: Any) -> None:
+    check_of_one_dialect(messages(**{name: value}), name)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +163,6 @@ def test_a_field_that_only_anthropic_knows_is_refused_by_name_elsewhere(name: st
         ({"output_config": {"effort": "low"}}, "output_config.effort"),
         ({"output_config": {"format": SCHEMA}}, "output_config.format"),
         ({"stop_sequences": ["x"]}, "stop_sequences"),
-        ({"metadata": {"user_id": "u"}}, "metadata.user_id"),
     ],
 )
 def test_what_a_target_lacks_is_named_as_this_client_spells_it(fields: dict[str, Any], param: str) -> None:

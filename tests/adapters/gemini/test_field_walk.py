@@ -14,7 +14,7 @@ from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import set_fields
 from adapters.gemini.front import GenerateFront
 from providers.remote.gemini import GeminiProvider
-from tests.adapters.field_rules import check_of_one_dialect, check_spelled, refused_param
+from tests.adapters.field_rules import check_hint, check_of_one_dialect, check_spelled, refused_param
 from tests.adapters.gemini.exchange import Exchange, chat, generate
 from tests.providers.remote.calls import settings
 
@@ -69,6 +69,7 @@ FORWARDED: dict[str, Any] = {
     "labels": {"a": "b"},
     "modelArmorConfig": {"promptTemplateName": "t"},
 }
+HINTS: dict[str, Any] = {"labels": {"a": "b"}, "safetySettings": []}
 OF_THE_SDK = {
     # Not of the wire: how the SDK sends, repeats or calls functions itself.
     "httpOptions",
@@ -185,7 +186,7 @@ def test_an_older_schema_is_a_json_schema_for_other_targets() -> None:
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
-        *[({name: value}, name) for name, value in FORWARDED.items()],
+        *[({name: value}, name) for name, value in FORWARDED.items() if name != "labels"],
         *[
             ({"generationConfig": {name: value}}, f"generationConfig.{name}")
             for name, value in FORWARDED_CONFIG.items()
@@ -195,6 +196,12 @@ def test_an_older_schema_is_a_json_schema_for_other_targets() -> None:
 )
 def test_a_field_that_only_gemini_knows_is_refused_by_name_elsewhere(fields: dict[str, Any], name: str) -> None:
     check_of_one_dialect(generate(**fields), name)
+
+
+@pytest.mark.parametrize(("name", "value"), HINTS.items())
+def test_a_hint_reaches_gemini_as_it_came_and_stops_no_other_target(name: str, value: Any) -> None:
+    assert generate(**{name: value}).sent()[name] == value
+    check_hint(generate(**{name: value}), name)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +307,9 @@ def test_a_turn_of_the_user_without_parts_is_refused(parts: dict[str, Any]) -> N
     assert caught.value.param == "contents[0].parts"
 
 
-CHAT_REFUSED = ("logit_bias", "verbosity", "metadata", "parallel_tool_calls", "user", "safety_identifier")
+CHAT_LACKED = (
+    "logit_bias", "verbosity", "metadata", "parallel_tool_calls", "user", "safety_identifier", "prompt_cache_key",
+)  # fmt: skip
 
 
 def test_chat_fields_that_gemini_lacks_are_not_declared() -> None:
@@ -309,7 +318,7 @@ def test_chat_fields_that_gemini_lacks_are_not_declared() -> None:
         logit_bias={"1": 1}, verbosity="low", metadata={"a": "b"}, parallel_tool_calls=False, user="u",
         safety_identifier="s", seed=1, n=2, logprobs=True, store=True, prompt_cache_key="k",
     )  # fmt: skip
-    assert set(set_fields(exchange.request)) - fields == set(CHAT_REFUSED)
+    assert set(set_fields(exchange.request)) - fields == set(CHAT_LACKED)
 
 
 @pytest.mark.parametrize(

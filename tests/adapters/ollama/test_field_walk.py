@@ -13,7 +13,7 @@ from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import set_fields
 from adapters.ollama.embeddings import EmbeddingsFront, EmbedFront, render_embeddings
 from providers.remote.ollama import OllamaProvider
-from tests.adapters.field_rules import check_of_one_dialect, check_spelled, refused_param
+from tests.adapters.field_rules import check_hint, check_of_one_dialect, check_spelled, refused_param
 from tests.adapters.ollama.exchange import chat, completion, generate, ollama
 from tests.providers.remote.calls import settings
 
@@ -54,6 +54,11 @@ OWN_OPTIONS: dict[str, Any] = {
     "mirostat_eta": 0.25,
     "penalize_newline": True,
 }
+HINTS = {
+    "numa", "num_ctx", "num_batch", "num_gpu", "main_gpu", "low_vram", "f16_kv", "use_mmap", "use_mlock", "num_thread",
+    "num_keep",
+}  # fmt: skip
+"""Options that say how the server keeps and runs a model, and nothing about the answer."""
 TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}
 CHAT: dict[str, Any] = {
     "model": "some/model:8b",
@@ -141,14 +146,34 @@ def test_limits_that_are_none(limit: int, option: dict[str, int] | None) -> None
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
-        *[({name: value}, name) for name, value in FORWARDED.items()],
-        *[({"options": {name: value}}, f"options.{name}") for name, value in OWN_OPTIONS.items()],
+        ({"truncate": True}, "truncate"),
+        ({"shift": True}, "shift"),
+        *[({"options": {name: OWN_OPTIONS[name]}}, f"options.{name}") for name in OWN_OPTIONS.keys() - HINTS],
         ({"messages": [{"role": "user", "content": "x", "later": 1}]}, "messages[0].later"),
         ({"tools": [CHAT["tools"][1]]}, "tools[0].function.later"),
     ],
 )
 def test_a_field_that_only_ollama_knows_is_refused_by_name_elsewhere(fields: dict[str, Any], name: str) -> None:
     check_of_one_dialect(ollama(**fields), name)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"keep_alive": "5m"}, "keep_alive"),
+        ({"keep_alive": -1}, "keep_alive"),
+        ({"truncate": False}, "truncate"),
+        ({"shift": False}, "shift"),
+        ({"options": {"num_ctx": 2**40}}, "options.num_ctx"),  # beyond the window of any model
+        ({"options": {"mirostat": 0}}, "options.mirostat"),
+        ({"options": {"tfs_z": 1.0}}, "options.tfs_z"),
+        *[({"options": {name: OWN_OPTIONS[name]}}, f"options.{name}") for name in sorted(HINTS)],
+    ],
+)
+def test_a_hint_reaches_ollama_as_it_came_and_stops_no_other_target(fields: dict[str, Any], name: str) -> None:
+    sent = ollama(**fields).sent()
+    assert {field: sent[field] for field in fields} == fields
+    check_hint(ollama(**fields), name)
 
 
 @pytest.mark.parametrize(
@@ -230,9 +255,9 @@ def test_a_generation_needs_a_prompt() -> None:
     assert caught.value.param == "prompt"
 
 
-CHAT_REFUSED = (
+CHAT_LACKED = (
     "logit_bias", "verbosity", "metadata", "parallel_tool_calls", "user", "safety_identifier", "store",
-    "reasoning.include",
+    "reasoning.include", "prompt_cache_key",
 )  # fmt: skip
 
 
@@ -242,7 +267,7 @@ def test_chat_fields_that_ollama_lacks_are_not_declared() -> None:
         logit_bias={"1": 1}, verbosity="low", metadata={"a": "b"}, parallel_tool_calls=False, user="u", store=True,
         safety_identifier="s", include_reasoning=False, seed=1, n=2, logprobs=True, prompt_cache_key="k", min_p=0.5,
     )  # fmt: skip
-    assert set(set_fields(exchange.request)) - fields == set(CHAT_REFUSED)
+    assert set(set_fields(exchange.request)) - fields == set(CHAT_LACKED)
 
 
 @pytest.mark.parametrize(

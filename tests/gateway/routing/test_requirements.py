@@ -93,9 +93,17 @@ def fitted(asked: Request, capabilities: Capabilities, *, drop: bool = False, as
 
 
 FIELDS = sorted(EXPRESSIBLE_FIELDS - {"messages", "prompts"})
+HINTS = [
+    "metadata",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "user",
+]
 
 
-@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("name", sorted(set(FIELDS) - set(HINTS)))
 def test_every_field_that_a_target_lacks_is_refused_by_the_clients_name(name: str) -> None:
     asked = with_field(name)
     assert name in set_fields(asked)
@@ -103,6 +111,13 @@ def test_every_field_that_a_target_lacks_is_refused_by_the_clients_name(name: st
         fitted(asked, NOTHING)
     assert caught.value.param == spell(name)
     assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("name", HINTS)
+def test_a_hint_is_left_out_and_listed_and_never_refused(name: str) -> None:
+    found = fitted(with_field(name), NOTHING)
+    assert found.dropped == (spell(name),)
+    assert set_fields(found.request) == ["messages"]
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -126,6 +141,8 @@ def test_every_field_that_a_target_declares_passes_unchanged(name: str) -> None:
         request(output_format=OutputFormat(kind="text")),
         request(tool_choice=ToolChoice(mode="auto")),
         request(reasoning=ReasoningOptions(mode="adaptive")),
+        request(service_tier="auto", verbosity="medium"),
+        request(service_tier="standard_only"),
         request(sampling=Sampling(top_p=1.0, frequency_penalty=0, stop=())),
     ],
 )

@@ -54,6 +54,18 @@ TURN: list[Batch] = [
 PNG = "iVBORw0KGgo="
 
 
+async def test_a_client_that_always_says_how_to_keep_a_model_is_answered_and_told_what_was_left_out() -> None:
+    provider = ScriptedProvider("fake", HELLO, capabilities=Capabilities(fields=frozenset(("temperature",))))
+    options = {"num_ctx": 2**31, "num_gpu": 99, "num_thread": 8, "temperature": 0.5}
+    body = {"model": "fake/m", "messages": [USER], "stream": False, "keep_alive": "30m", "options": options}
+    async with running(provider) as gateway, gateway.post(body, "/api/chat") as answer:
+        assert answer.status == 200
+        left_out = set(answer.headers["x-gateway-dropped-params"].split(", "))
+    assert left_out == {"keep_alive", "options.num_ctx", "options.num_gpu", "options.num_thread"}
+    assert provider.requests[0].extras == {}
+    assert provider.requests[0].sampling.temperature == 0.5
+
+
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(
     ("path", "body", "word"),
@@ -295,8 +307,9 @@ async def test_the_sdk_gets_vectors_in_both_ways() -> None:
         assert (provider.asked.dimensions, provider.asked.truncate_prompt_tokens) == (2, -1)
         assert (await sdk.embed("fake/m", "ab")).embeddings == [[2.0, 0.5]]
         assert (await sdk.embeddings("fake/m", "abcd")).embedding == [4.0, 0.5]
-        with pytest.raises(ollama.ResponseError, match="keep_alive"):
-            await sdk.embed("fake/m", "ab", keep_alive="5m")
+        kept = await sdk.embed("fake/m", "ab", keep_alive="5m", options={"num_ctx": 8192})
+        assert kept.embeddings == [[2.0, 0.5]]
+        assert provider.asked.extras == {}
 
 
 async def test_a_body_need_not_say_that_it_is_json() -> None:
