@@ -54,9 +54,9 @@ class Turn:
 
 
 class PartWriter(Protocol):
-    """One dialect's way to write parts. `house` is what errors call its API."""
+    """One dialect's way to write parts. `vendor` is what errors call its API."""
 
-    house: str
+    vendor: str
 
     def written(self, message: Message) -> Iterable[tuple[Part, Sequence[Block]]]:
         """The blocks of each part, in order; none for what says nothing, or is not this provider's to read."""
@@ -101,7 +101,7 @@ def alternating_turns(
         if role is not None:
             _add(message, role, turns, writer)
         elif not is_instruction(message):
-            raise UnsupportedParameter(f"{_PARAM}: {writer.house} has no role {message.role}", param=_PARAM)
+            raise UnsupportedParameter(f"{_PARAM}: {writer.vendor} has no role {message.role}", param=_PARAM)
         elif keeps_instructions:
             texts_in(message)
             _add(message, SYSTEM, turns, writer)

@@ -73,7 +73,7 @@ def conversation_of(request: Request, provider: str) -> Conversation:
 
 
 class _Writer:
-    house = "Anthropic"
+    vendor = "Anthropic"
 
     def __init__(self, dialect: str, provider: str) -> None:
         self._dialect = dialect

@@ -69,7 +69,7 @@ def conversation_of(request: Request, provider: str) -> Conversation:
 
 
 class _Writer:
-    house = "Bedrock"
+    vendor = "Bedrock"
 
     def __init__(self, provider: str) -> None:
         self.called: list[str] = []

@@ -76,11 +76,11 @@ def prompts_of(request: EmbeddingRequest) -> tuple[Prompt, ...]:
     return prompts
 
 
-def texts_of(request: EmbeddingRequest, house: str) -> list[str]:
-    """The inputs for an API that takes texts alone. Raises InvalidRequest, naming `house`, for token ids."""
+def texts_of(request: EmbeddingRequest, vendor: str) -> list[str]:
+    """The inputs for an API that takes texts alone. Raises InvalidRequest, naming `vendor`, for token ids."""
     texts = [each for each in request.inputs if isinstance(each, str)]
     if len(texts) != len(request.inputs):
-        raise InvalidRequest(f"input: {house} takes texts, not token ids", param="input")
+        raise InvalidRequest(f"input: {vendor} takes texts, not token ids", param="input")
     return texts
 
 

@@ -71,7 +71,7 @@ def contents_of(request: Request, provider: str) -> tuple[list[Block], list[dict
 class _Writer:
     """Signatures go into the part that they sign, which is the one after their thought, or one of their own."""
 
-    house = "Gemini"
+    vendor = "Gemini"
 
     def __init__(self, dialect: str, provider: str) -> None:
         self._dialect = dialect

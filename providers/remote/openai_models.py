@@ -14,7 +14,7 @@ __all__ = ["fetch_openai_models"]
 
 
 class _ModelRow(Struct):
-    """The window has a name in each house: vLLM and SGLang, OpenRouter and Together, Groq."""
+    """The window has a name in each vendor: vLLM and SGLang, OpenRouter and Together, Groq."""
 
     id: str
     created: float | None = None

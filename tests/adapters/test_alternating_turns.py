@@ -24,7 +24,7 @@ from adapters.canonical.messages import (
 class Words:
     """Writes texts, calls and results as they are told apart easily."""
 
-    house = "Acme"
+    vendor = "Acme"
 
     def text(self, text: str) -> Block:
         return {"text": text}

@@ -1,4 +1,4 @@
-"""Every client's dialect to every house's server over real sockets: what only the whole gateway can lose or add."""
+"""Every client's dialect to every vendor's server over real sockets: what only the whole gateway can lose or add."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ def said(body: Any) -> Answer:
     return Answer.json(json.dumps(body).encode())
 
 
-HOUSES: dict[str, Answer] = {
+VENDORS: dict[str, Answer] = {
     "openai": said({"id": "1", "choices": [{"index": 0, "finish_reason": "stop", "message": {"content": "hi"}}]}),
     "anthropic": said({
         "id": "1", "type": "message", "role": "assistant", "model": "m", "content": [{"type": "text", "text": "hi"}],
@@ -63,14 +63,16 @@ FIELDS = {
 """All that a server may be sent of such requests."""
 
 
-@pytest.mark.parametrize("house", HOUSES)
+@pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_the_same_request_twice_is_the_same_bytes_and_nothing_that_was_not_asked(client: str, house: str) -> None:
+async def test_the_same_request_twice_is_the_same_bytes_and_nothing_that_was_not_asked(
+    client: str, vendor: str
+) -> None:
     path, body = CLIENTS[client]
-    async with one_upstream(house, HOUSES[house]) as at, aiohttp.ClientSession() as session:
+    async with one_upstream(vendor, VENDORS[vendor]) as at, aiohttp.ClientSession() as session:
         for _ in range(2):
             async with session.post(at.url + path, json=body) as answer:
                 assert answer.status == 200, await answer.text()
         first, second = at.upstream.requests
     assert (first.path, first.body) == (second.path, second.body)
-    assert set(json.loads(first.body)) <= FIELDS[house]
+    assert set(json.loads(first.body)) <= FIELDS[vendor]

@@ -1,4 +1,4 @@
-"""Vectors through every client's SDK from every house's server: what each is asked, and that nothing is lost."""
+"""Vectors through every client's SDK from every vendor's server: what each is asked, and that nothing is lost."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,7 +27,7 @@ def said(body: Any) -> Answer:
 
 
 @dataclass(frozen=True)
-class House:
+class Vendor:
     """A kind of provider, what its server answers with, and what it is asked for two texts in two dimensions.
 
     `query` is what is added, or changed, where the vectors are for queries; None: it can't be told so.
@@ -50,36 +50,36 @@ COHERE: dict[str, Any] = {
     "texts": ["a", "b"], "input_type": "search_document", "embedding_types": ["float"], "truncate": "NONE",
     "output_dimension": 2,
 }  # fmt: skip
-HOUSES = [
-    House(
+VENDORS = [
+    Vendor(
         "openai-compatible",
         said({"data": [{"index": i, "embedding": v} for i, v in enumerate(VECTORS)], "usage": {"prompt_tokens": 3}}),
         "/v1/embeddings",
         {"model": "m", "input": ["a", "b"], "dimensions": 2},
         None,
     ),
-    House(
+    Vendor(
         "gemini",
         said({"embeddings": [{"values": v} for v in VECTORS], "usageMetadata": {"promptTokenCount": 3}}),
         "/v1/models/m:batchEmbedContents",
         gemini_requests(),
         gemini_requests(taskType="RETRIEVAL_QUERY"),
     ),
-    House(
+    Vendor(
         "ollama",
         said({"model": "m", "embeddings": VECTORS, "prompt_eval_count": 3}),
         "/v1/api/embed",
         {"model": "m", "input": ["a", "b"], "truncate": False, "dimensions": 2},
         None,
     ),
-    House(
+    Vendor(
         "cohere",
         said({"embeddings": {"float": VECTORS}, "meta": {"billed_units": {"input_tokens": 3}}}),
         "/v1/embed",
         {"model": "m", **COHERE},
         {"model": "m", **COHERE, "input_type": "search_query"},
     ),
-    House(
+    Vendor(
         "bedrock",
         Answer.json(
             json.dumps({"embeddings": VECTORS}).encode(), headers={"x-amzn-bedrock-input-token-count": "3"}
@@ -94,7 +94,7 @@ HOUSES = [
 
 @dataclass
 class Stage:
-    """`model` is what clients call the house's model."""
+    """`model` is what clients call the vendor's model."""
 
     url: str
     upstream: MockUpstream
@@ -102,9 +102,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(house: House, answer: Answer | None = None) -> AsyncIterator[Stage]:
-    async with one_upstream(house.kind, answer or house.answer) as at:
-        yield Stage(at.url, at.upstream, f"up/{house.model}")
+async def stage(vendor: Vendor, answer: Answer | None = None) -> AsyncIterator[Stage]:
+    async with one_upstream(vendor.kind, answer or vendor.answer) as at:
+        yield Stage(at.url, at.upstream, f"up/{vendor.model}")
 
 
 Found = tuple[list[list[float]], int | None]
@@ -146,33 +146,33 @@ async def through_ollama(at: Stage, **more: Any) -> Found:
 FRONTS = [through_openai, through_gemini, through_ollama]
 
 
-@pytest.mark.parametrize("house", HOUSES, ids=lambda house: house.kind)
+@pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.kind)
 @pytest.mark.parametrize("ask", FRONTS)
-async def test_every_client_gets_every_houses_vectors(house: House, ask: Callable[..., Awaitable[Found]]) -> None:
-    async with stage(house) as at:
+async def test_every_client_gets_every_vendors_vectors(vendor: Vendor, ask: Callable[..., Awaitable[Found]]) -> None:
+    async with stage(vendor) as at:
         assert await ask(at) == (VECTORS, 3)
         [seen] = at.upstream.requests
-    assert seen.path == house.path
+    assert seen.path == vendor.path
     sent = json.loads(seen.body)
-    if house.kind == "ollama" and ask is through_ollama:
+    if vendor.kind == "ollama" and ask is through_ollama:
         assert sent.pop("truncate", None) is None  # its own client said nothing, and its server decides
-        assert sent == {name: value for name, value in house.sent.items() if name != "truncate"}
+        assert sent == {name: value for name, value in vendor.sent.items() if name != "truncate"}
     else:
-        assert sent == house.sent
+        assert sent == vendor.sent
 
 
-@pytest.mark.parametrize("house", HOUSES, ids=lambda house: house.kind)
+@pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.kind)
 @pytest.mark.parametrize("ask", [through_openai, through_gemini])
 async def test_what_the_vectors_are_for_reaches_every_house_that_has_a_word_for_it(
-    house: House, ask: Callable[..., Awaitable[Found]]
+    vendor: Vendor, ask: Callable[..., Awaitable[Found]]
 ) -> None:
     said_in_gemini = ask is through_gemini
     more = {"task_type": "RETRIEVAL_QUERY"} if said_in_gemini else {"input_type": "query"}
-    async with stage(house) as at:
-        if house.query is not None:
+    async with stage(vendor) as at:
+        if vendor.query is not None:
             assert (await ask(at, **more))[0] == VECTORS
-            assert json.loads(at.upstream.requests[0].body) == house.query
-        elif house.kind == "openai-compatible" and not said_in_gemini:
+            assert json.loads(at.upstream.requests[0].body) == vendor.query
+        elif vendor.kind == "openai-compatible" and not said_in_gemini:
             await ask(at, **more)
             assert json.loads(at.upstream.requests[0].body)["input_type"] == "query"  # in the client's own word
         else:
@@ -182,7 +182,7 @@ async def test_what_the_vectors_are_for_reaches_every_house_that_has_a_word_for_
 
 
 async def test_a_word_of_openais_clients_that_nobody_knows_is_refused_where_it_can_not_be_passed_on() -> None:
-    async with stage(HOUSES[3]) as at:
+    async with stage(VENDORS[3]) as at:
         with pytest.raises(openai.BadRequestError, match="input_type"):
             await through_openai(at, input_type="later")
 
@@ -191,20 +191,20 @@ async def test_geminis_one_content_and_its_pictures_reach_gemini_alone() -> None
     picture = types.Part.from_bytes(data=b"\x89PNG", mime_type="image/png")
     content = types.Content(role="user", parts=[types.Part(text="a"), picture])
     one = said({"embedding": {"values": [0.5, -1.0]}})
-    async with stage(HOUSES[1], one) as at, google(at) as sdk:
+    async with stage(VENDORS[1], one) as at, google(at) as sdk:
         found = await sdk.models.embed_content(model=at.model, contents=content)
         assert found.embeddings[0].values == [0.5, -1.0]
         sent = json.loads(at.upstream.requests[0].body)
         assert sent["content"]["parts"][1]["inline_data"]["data"] == "iVBORw=="  # as the SDK wrote it
-    async with stage(HOUSES[2]) as at, google(at) as sdk:
+    async with stage(VENDORS[2]) as at, google(at) as sdk:
         with pytest.raises(errors.ClientError, match="takes texts alone"):
             await sdk.models.embed_content(model=at.model, contents=content)
 
 
-@pytest.mark.parametrize("house", HOUSES, ids=lambda house: house.kind)
-async def test_a_busy_house_is_googles_error_in_googles_form(house: House) -> None:
+@pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.kind)
+async def test_a_busy_vendor_is_googles_error_in_googles_form(vendor: Vendor) -> None:
     busy = Answer.json(b'{"error":{"message":"busy","code":503},"message":"busy"}', 503)
-    async with stage(house, busy) as at:
+    async with stage(vendor, busy) as at:
         with pytest.raises(errors.ServerError) as caught:
             await through_gemini(at)
     assert (caught.value.code, caught.value.status) == (503, "UNAVAILABLE")
