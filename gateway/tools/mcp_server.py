@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from adapters.openai.responses.tool_items import PROTOCOL, ToolFault
-from gateway.tools.places import Place
 from gateway.tools.server import ServerTool, ToolOutcome, ToolServerError
+from gateway.tools.transports import Transport
 
 if TYPE_CHECKING:
     from gateway.tools.session import McpSession
@@ -29,9 +29,9 @@ class McpServer:
     """Satisfies `ToolServer`. `clock` gives seconds of any origin; `lost` is told why it cannot be reached."""
 
     def __init__(
-        self, place: Place, timeout_s: float, *, clock: Callable[[], float], lost: Callable[[str], None]
+        self, transport: Transport, timeout_s: float, *, clock: Callable[[], float], lost: Callable[[str], None]
     ) -> None:
-        self._place = place
+        self._transport = transport
         self._timeout_s = timeout_s
         self._clock = clock
         self._lost = lost
@@ -103,7 +103,7 @@ class McpServer:
 
     async def _connect(self) -> "McpSession":
         session_type = await asyncio.to_thread(_session_type)
-        session = session_type(self._place, self._timeout_s)
+        session = session_type(self._transport, self._timeout_s)
         try:
             await session.open()
         except ToolServerError as error:

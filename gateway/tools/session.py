@@ -23,8 +23,8 @@ from pydantic import BaseModel
 from adapters.canonical.errors import InvalidRequest
 from adapters.openai.responses.tool_items import EXECUTION, HTTP, PROTOCOL, ToolFault
 from gateway.tools.guarded_transport import GuardedTransport
-from gateway.tools.places import Address, Command, Place
 from gateway.tools.server import MAX_OUTPUT_CHARS, ServerTool, ToolOutcome, ToolServerError
+from gateway.tools.transports import HttpTransport, StdioTransport, Transport
 from gateway.version import VERSION
 
 __all__ = ["McpSession"]
@@ -46,8 +46,8 @@ _NAME = types.Implementation(name="llm-gateway", version=VERSION)
 class McpSession:
     """`timeout_s` bounds every question, the first one (the connection) included."""
 
-    def __init__(self, place: Place, timeout_s: float) -> None:
-        self._place = place
+    def __init__(self, transport: Transport, timeout_s: float) -> None:
+        self._transport = transport
         self._timeout_s = timeout_s
         self._client: Client | None = None
         self._is_open = False
@@ -69,18 +69,20 @@ class McpSession:
         """Raises ToolServerError."""
         logging.getLogger("mcp").setLevel(logging.CRITICAL)  # its tracebacks tell addresses and texts
         try:
-            await self._open(_transport(self._place, self._statuses))
+            await self._open(_streams(self._transport, self._statuses))
         except ToolServerError as error:
-            place = self._place
-            if not (isinstance(place, Address) and place.sse is None and error.fault.code in _OTHER_TRANSPORT):
+            transport = self._transport
+            if not (
+                isinstance(transport, HttpTransport) and transport.sse is None and error.fault.code in _OTHER_TRANSPORT
+            ):
                 raise
-            await self._open(_transport(replace(place, sse=True), self._statuses))
+            await self._open(_streams(replace(transport, sse=True), self._statuses))
 
-    async def _open(self, transport: AbstractAsyncContextManager[Any]) -> None:
+    async def _open(self, streams: AbstractAsyncContextManager[Any]) -> None:
         ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._closing.clear()
         self._is_open = False
-        self._holder = asyncio.get_running_loop().create_task(self._hold(transport, ready))
+        self._holder = asyncio.get_running_loop().create_task(self._hold(streams, ready))
         try:
             both: set[asyncio.Future[Any]] = {self._holder, ready}
             await asyncio.wait(both, timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -93,18 +95,18 @@ class McpSession:
             await self.aclose()
             raise
 
-    async def _hold(self, transport: AbstractAsyncContextManager[Any], ready: "asyncio.Future[Client]") -> None:
+    async def _hold(self, streams: AbstractAsyncContextManager[Any], ready: "asyncio.Future[Client]") -> None:
         """The life of the connection: what the mcp package opens, it wants to close in the same task."""
-        client = Client(self._watched(transport), client_info=_NAME, cache=None)
+        client = Client(self._watched(streams), client_info=_NAME, cache=None)
         async with client:
             if not ready.done():
                 ready.set_result(client)
             await self._closing.wait()
 
     @asynccontextmanager
-    async def _watched(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
-        """The transport, of which it is known when its server hangs up."""
-        async with transport as (read, write):
+    async def _watched(self, streams: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+        """The streams, of which it is known when their server hangs up."""
+        async with streams as (read, write):
             self._stream = _Watched(read)
             yield self._stream, write
 
@@ -218,34 +220,34 @@ class _Watched:
         await self._stream.aclose()
 
 
-def _transport(place: Place, statuses: list[int]) -> AbstractAsyncContextManager[Any]:
-    if isinstance(place, Command):
-        program, *arguments = place.command
-        process = StdioServerParameters(command=program, args=arguments, env=dict(place.env))
+def _streams(transport: Transport, statuses: list[int]) -> AbstractAsyncContextManager[Any]:
+    if isinstance(transport, StdioTransport):
+        program, *arguments = transport.command
+        process = StdioServerParameters(command=program, args=arguments, env=dict(transport.env))
         return stdio_client(process, errlog=sys.__stderr__ or sys.stderr)
-    if place.sse:
+    if transport.sse:
 
         def client(
             headers: dict[str, str] | None = None,
             timeout: httpx2.Timeout | None = None,
             auth: httpx2.Auth | None = None,
         ) -> httpx2.AsyncClient:
-            return _http_client(place, statuses)
+            return _http_client(transport, statuses)
 
-        return sse_client(place.url, httpx_client_factory=client)
-    return _streamable(place, statuses)
+        return sse_client(transport.url, httpx_client_factory=client)
+    return _streamable(transport, statuses)
 
 
 @asynccontextmanager
-async def _streamable(place: Address, statuses: list[int]) -> AsyncIterator[Any]:
+async def _streamable(transport: HttpTransport, statuses: list[int]) -> AsyncIterator[Any]:
     async with (
-        _http_client(place, statuses) as client,
-        streamable_http_client(place.url, http_client=client) as streams,
+        _http_client(transport, statuses) as client,
+        streamable_http_client(transport.url, http_client=client) as streams,
     ):
         yield streams
 
 
-def _http_client(place: Address, statuses: list[int]) -> httpx2.AsyncClient:
+def _http_client(transport: HttpTransport, statuses: list[int]) -> httpx2.AsyncClient:
     """How long an answer may take is the session's own business."""
 
     async def note(answer: httpx2.Response) -> None:
@@ -253,9 +255,9 @@ def _http_client(place: Address, statuses: list[int]) -> httpx2.AsyncClient:
             statuses.append(answer.status_code)
 
     return httpx2.AsyncClient(
-        headers=dict(place.headers),
+        headers=dict(transport.headers),
         timeout=httpx2.Timeout(None, connect=_CONNECT_S),
-        transport=None if place.fetcher is None else GuardedTransport(place.fetcher),
+        transport=None if transport.fetcher is None else GuardedTransport(transport.fetcher),
         event_hooks={"response": [note]},
         trust_env=False,
     )

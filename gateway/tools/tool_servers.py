@@ -12,8 +12,8 @@ from gateway.config.sections.tools import ToolServer as Section
 from gateway.fetching.guarded import GuardedFetcher
 from gateway.tools.functions import build_functions
 from gateway.tools.mcp_server import McpServer
-from gateway.tools.places import Address, Command, Place
 from gateway.tools.server import ToolServer
+from gateway.tools.transports import HttpTransport, StdioTransport, Transport
 
 __all__ = ["Declared", "ToolServers", "ToolUse"]
 
@@ -55,7 +55,7 @@ class ToolServers:
             raise ImportError("tools: MCP servers need an extra: pip install 'llm-protocol-gateway[mcp]'")
         self._declared: dict[str, Declared] = {}
         for label, server in section.mcp.items():
-            self._declare(label, server, self._mcp(label, _place(server), server.timeout_s))
+            self._declare(label, server, self._mcp(label, _transport(server), server.timeout_s))
         for label, functions in section.functions.items():
             self._declare(label, functions, build_functions(label, functions))
         uses = {
@@ -75,8 +75,8 @@ class ToolServers:
 
     def of_request(self, label: str, url: str, headers: Mapping[str, str]) -> ToolServer:
         """A server that a request names; `retire` it when the response has ended."""
-        place = Address(url, headers, sse=None, fetcher=self._fetcher)
-        return McpServer(place, _DEFAULT_TIMEOUT_S, clock=self._clock, lost=lambda why: None)
+        transport = HttpTransport(url, headers, sse=None, fetcher=self._fetcher)
+        return McpServer(transport, _DEFAULT_TIMEOUT_S, clock=self._clock, lost=lambda why: None)
 
     def retire(self, server: ToolServer) -> None:
         """Closes it, without anyone waiting."""
@@ -94,17 +94,17 @@ class ToolServers:
         allowed = None if section.allowed_tools is None else frozenset(section.allowed_tools)
         self._declared[label] = Declared(label, server, section.approval == "always", allowed)
 
-    def _mcp(self, label: str, place: Place, timeout_s: float) -> McpServer:
-        return McpServer(place, timeout_s, clock=self._clock, lost=lambda why: self._lost(label, why))
+    def _mcp(self, label: str, transport: Transport, timeout_s: float) -> McpServer:
+        return McpServer(transport, timeout_s, clock=self._clock, lost=lambda why: self._lost(label, why))
 
     def _use(self, use: str) -> ToolUse:
         label, _, tool = use.partition(":")[2].partition("/")
         return ToolUse(self._declared[label], tool or None)
 
 
-def _place(section: McpSection) -> Place:
+def _transport(section: McpSection) -> Transport:
     if section.command is not None:
-        return Command(section.command, {name: value.get_secret_value() for name, value in section.env.items()})
+        return StdioTransport(section.command, {name: value.get_secret_value() for name, value in section.env.items()})
     assert section.url is not None
     headers = {name: value.get_secret_value() for name, value in section.headers.items()}
-    return Address(section.url, headers, sse=section.transport == "sse")
+    return HttpTransport(section.url, headers, sse=section.transport == "sse")

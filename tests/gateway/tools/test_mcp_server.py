@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from gateway.tools.mcp_server import McpServer
-from gateway.tools.places import Address, Command, Place
 from gateway.tools.server import ToolServerError
+from gateway.tools.transports import HttpTransport, StdioTransport, Transport
 from tests.gateway.tools.serving import PLAIN, served
 
 pytestmark = pytest.mark.timeout(60)
@@ -21,14 +21,14 @@ class Clock:
         return self.now
 
 
-def kept(place: Place, clock: Clock | None = None, *, timeout_s: float = 10.0) -> tuple[McpServer, list[str]]:
+def kept(transport: Transport, clock: Clock | None = None, *, timeout_s: float = 10.0) -> tuple[McpServer, list[str]]:
     """The server, and why it was lost until now."""
     lost: list[str] = []
-    return McpServer(place, timeout_s, clock=clock or Clock(), lost=lost.append), lost
+    return McpServer(transport, timeout_s, clock=clock or Clock(), lost=lost.append), lost
 
 
 async def test_a_server_that_ended_while_nobody_looked_is_started_again_without_a_failed_call() -> None:
-    server, lost = kept(Command(tuple(PLAIN), {"TOOL_SECRET": "from run.yaml"}))
+    server, lost = kept(StdioTransport(tuple(PLAIN), {"TOOL_SECRET": "from run.yaml"}))
     try:
         assert (await server.call("secret", {})).text == "from run.yaml"
         process = int((await server.call("whoami", {})).text)
@@ -50,7 +50,7 @@ async def _asked(server: McpServer) -> str:
 
 async def test_an_http_server_that_was_restarted_is_called_without_a_failed_call() -> None:
     with served() as url:
-        server, lost = kept(Address(f"{url}/mcp"))
+        server, lost = kept(HttpTransport(f"{url}/mcp"))
         first = (await server.call("whoami", {})).text
     try:
         with served(port=int(url.rpartition(":")[2])):
@@ -62,7 +62,7 @@ async def test_an_http_server_that_was_restarted_is_called_without_a_failed_call
 
 async def test_a_server_that_is_not_there_is_asked_again_after_pauses_that_grow() -> None:
     clock = Clock()
-    server, lost = kept(Address("http://127.0.0.1:9/mcp"), clock)
+    server, lost = kept(HttpTransport("http://127.0.0.1:9/mcp"), clock)
     for pause_s in (0.5, 1.0, 2.0, 4.0):
         before = len(lost)
         with pytest.raises(ToolServerError, match="it cannot be reached"):
@@ -78,7 +78,7 @@ async def test_a_server_that_is_not_there_is_asked_again_after_pauses_that_grow(
 
 async def test_a_list_of_tools_is_good_for_a_minute(url: str) -> None:
     clock = Clock()
-    server, _ = kept(Address(f"{url}/mcp"), clock)
+    server, _ = kept(HttpTransport(f"{url}/mcp"), clock)
     try:
         first = await server.tools()
         assert await server.tools() is first
@@ -90,7 +90,7 @@ async def test_a_list_of_tools_is_good_for_a_minute(url: str) -> None:
 
 
 async def test_many_ask_at_once_over_one_connection(url: str) -> None:
-    server, lost = kept(Address(f"{url}/mcp"))
+    server, lost = kept(HttpTransport(f"{url}/mcp"))
     try:
         found = await asyncio.gather(*[server.call("add", {"a": n, "b": 0}) for n in range(20)])
         assert [outcome.text for outcome in found] == [str(n) for n in range(20)]
@@ -100,7 +100,7 @@ async def test_many_ask_at_once_over_one_connection(url: str) -> None:
 
 
 async def test_a_call_that_hangs_takes_no_other_call_with_it(url: str) -> None:
-    server, _ = kept(Address(f"{url}/mcp"), timeout_s=2.0)
+    server, _ = kept(HttpTransport(f"{url}/mcp"), timeout_s=2.0)
     try:
         await server.tools()
         hung = asyncio.ensure_future(server.call("hang", {}))
@@ -113,7 +113,7 @@ async def test_a_call_that_hangs_takes_no_other_call_with_it(url: str) -> None:
 
 
 async def test_media_are_told_of_and_not_shown(url: str) -> None:
-    server, _ = kept(Address(f"{url}/mcp"))
+    server, _ = kept(HttpTransport(f"{url}/mcp"))
     try:
         assert (await server.call("picture", {})).text == "a cat\n[image image/png, 3 bytes]"
     finally:
@@ -121,14 +121,14 @@ async def test_media_are_told_of_and_not_shown(url: str) -> None:
 
 
 async def test_a_closed_server_starts_nothing_again() -> None:
-    server, _ = kept(Command(tuple(PLAIN)))
+    server, _ = kept(StdioTransport(tuple(PLAIN)))
     await server.aclose()
     with pytest.raises(ToolServerError, match="is closed"):
         await server.tools()
 
 
 async def test_who_leaves_while_a_server_is_connected_ends_that_for_nobody_else() -> None:
-    server, _ = kept(Command(tuple(PLAIN)))
+    server, _ = kept(StdioTransport(tuple(PLAIN)))
     try:
         leaving = asyncio.ensure_future(server.tools())
         staying = asyncio.ensure_future(server.call("add", {"a": 1, "b": 1}))
@@ -141,7 +141,7 @@ async def test_who_leaves_while_a_server_is_connected_ends_that_for_nobody_else(
 
 async def test_a_server_that_reads_nothing_is_given_up() -> None:
     """Its pipe is full, so that it does not even hear that a call is given up."""
-    server, lost = kept(Command((*PLAIN, "deaf")), timeout_s=1.5)
+    server, lost = kept(StdioTransport((*PLAIN, "deaf")), timeout_s=1.5)
     try:
         await server.tools()
         with pytest.raises(ToolServerError, match="no answer within"):

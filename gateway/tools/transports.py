@@ -1,16 +1,16 @@
-"""Where an MCP server is."""
+"""How an MCP server is reached."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gateway.fetching.guarded import GuardedFetcher
 
-__all__ = ["Address", "Command", "Place"]
+__all__ = ["HttpTransport", "StdioTransport", "Transport"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Address:
-    """Behind a URL. `sse`: the older transport; None: streamable HTTP, or that one where the server has no other.
+class HttpTransport:
+    """At a URL. `sse`: by the older transport; None: streamable HTTP, or that one where the server has no other.
 
     `fetcher` dials what a request names; None: run.yaml names it.
     """
@@ -22,11 +22,11 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Command:
-    """A process of this machine. `env` are variables that it gets besides the usual ones."""
+class StdioTransport:
+    """A process here, over its standard input and output. `env` are variables that it gets besides the usual ones."""
 
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-Place = Address | Command
+Transport = HttpTransport | StdioTransport
