@@ -6,7 +6,6 @@ Joins the dialect and HTTP. Owns the headers of the key, and which fields which 
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 
-import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
@@ -32,6 +31,7 @@ from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import ANTHROPIC as ANTHROPIC_LACKS
+from providers.remote.default_fields import default_fields
 from providers.remote.exchange import exchange
 from providers.remote.forced_output import forced_output, needs_tool
 from providers.remote.http import HttpClient
@@ -98,16 +98,13 @@ class AnthropicProvider:
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work."""
-        for name in settings.params:
-            if name in _NO_DEFAULTS:
-                raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
         auth = {"x-api-key": settings.api_key} if settings.api_key else {}
         self._name = settings.name
         self._client = HttpClient(settings, settings.base_url or _BASE_URL, auth, key_header=KeyHeader("x-api-key"))
         self._upstream = MessagesUpstream(
             settings.name,
             version=str(settings.options.get("api_version", "auto")),
-            defaults={name: msgspec.json.encode(value) for name, value in settings.params.items()},
+            defaults=default_fields(settings, _NO_DEFAULTS),
         )
         self._models = KeptModels(self._fetch_models)
 

@@ -6,7 +6,6 @@ retries.
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from adapters.bedrock.embeddings import embedding_model, embedding_path, parse_embeddings, render_embeddings
@@ -34,6 +33,7 @@ from providers.models.narrowing import per_model
 from providers.models.schema_subsets import ANTHROPIC
 from providers.remote.aws import AwsSignature, EventStreamFrames, require_botocore
 from providers.remote.bedrock_models import control_url, fetch_bedrock_models
+from providers.remote.default_fields import default_fields
 from providers.remote.embedding_batches import embed_in_batches
 from providers.remote.exchange import exchange
 from providers.remote.fetched_media import FetchedMedia
@@ -90,9 +90,6 @@ class BedrockProvider:
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work, ImportError without botocore."""
-        for name in settings.params:
-            if name in _NO_DEFAULTS:
-                raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
         require_botocore(settings.name)
         region = settings.options.get("region")
         if region is None:
@@ -110,7 +107,7 @@ class BedrockProvider:
         self._upstream = ConverseUpstream(
             settings.name,
             EventStreamFrames,
-            defaults={name: msgspec.json.encode(value) for name, value in settings.params.items()},
+            defaults=default_fields(settings, _NO_DEFAULTS),
         )
 
     @property

@@ -6,7 +6,6 @@ Joins the dialect and HTTP. Owns addresses and credentials; no wire words, no re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
-import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
 
@@ -44,6 +43,7 @@ from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import GEMINI as GEMINI_LACKS
+from providers.remote.default_fields import default_fields
 from providers.remote.embedding_batches import embed_in_batches
 from providers.remote.exchange import exchange
 from providers.remote.fetched_media import FetchedMedia
@@ -130,9 +130,6 @@ class GeminiProvider:
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work, ImportError without google-auth."""
-        for name in settings.params:
-            if name in _NO_DEFAULTS:
-                raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
         self._is_vertex = "project" in settings.options or "region" in settings.options
         base_url = vertex_url(settings) if self._is_vertex else _BASE_URL
         auth = {"x-goog-api-key": settings.api_key} if settings.api_key else {}
@@ -140,9 +137,7 @@ class GeminiProvider:
         self._name = settings.name
         key_header = KeyHeader("x-goog-api-key") if self._token is None else None
         self._client = HttpClient(settings, settings.base_url or base_url, auth, key_header=key_header)
-        self._upstream = GenerateUpstream(
-            settings.name, defaults={name: msgspec.json.encode(value) for name, value in settings.params.items()}
-        )
+        self._upstream = GenerateUpstream(settings.name, defaults=default_fields(settings, _NO_DEFAULTS))
         self._media = FetchedMedia(settings.fetcher, (Image, File, Document), keeps=is_file_uri, own_dialect=GEMINI)
         self._models = KeptModels(self._fetch_models)
 

@@ -5,7 +5,6 @@ Joins the dialect and HTTP. Owns the address and what it declares; no wire words
 
 from collections.abc import AsyncGenerator, Sequence
 
-import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
 
@@ -19,6 +18,7 @@ from providers.abilities import OLLAMA_EXTRAS
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
+from providers.remote.default_fields import default_fields
 from providers.remote.exchange import exchange
 from providers.remote.fetched_media import FetchedMedia
 from providers.remote.http import HttpClient
@@ -79,17 +79,12 @@ class OllamaProvider:
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work."""
-        for name in settings.params:
-            if name in _NO_DEFAULTS:
-                raise ValueError(f"providers.{settings.name}.params.{name}: this field can't have a default")
         auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
         self._name = settings.name
         self._client = HttpClient(
             settings, settings.base_url or _BASE_URL, auth, key_header=KeyHeader("authorization", "Bearer ")
         )
-        self._upstream = OllamaUpstream(
-            settings.name, defaults={name: msgspec.json.encode(value) for name, value in settings.params.items()}
-        )
+        self._upstream = OllamaUpstream(settings.name, defaults=default_fields(settings, _NO_DEFAULTS))
         self._media = FetchedMedia(settings.fetcher, (Image,))
         self._models = KeptModels(self._fetch_models)
 
