@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from adapters.anthropic.front import MessagesFront
 from adapters.front import Front
-from adapters.gemini.embedding_front import BatchEmbedFront, EmbedFront
+from adapters.gemini.embeddings.front import BatchEmbedFront, EmbedFront
 from adapters.gemini.front import GenerateFront
 from adapters.ollama.front import OllamaChatFront, OllamaGenerateFront
 from adapters.openai.chat.front import ChatFront

@@ -27,7 +27,7 @@ from adapters.canonical.messages import (
 )
 from adapters.canonical.request import Request
 from adapters.gemini.continuation import Continuation
-from adapters.gemini.embedding_upstream import (
+from adapters.gemini.embeddings.upstream import (
     MAX_INPUTS,
     embedding_path,
     is_predicted,

@@ -10,9 +10,9 @@ from adapters.canonical.errors import BadUpstreamResponse, InvalidRequest
 from adapters.canonical.messages import Opaque
 from adapters.canonical.usage import Usage
 from adapters.front import AnswerHead
-from adapters.gemini.embedding_front import BatchEmbedFront, EmbedFront
-from adapters.gemini.embedding_upstream import embedding_path, parse_embeddings, render_embeddings
-from adapters.gemini.embedding_words import EMBED, PURPOSES
+from adapters.gemini.embeddings.front import BatchEmbedFront, EmbedFront
+from adapters.gemini.embeddings.upstream import embedding_path, parse_embeddings, render_embeddings
+from adapters.gemini.embeddings.vocabulary import EMBED, PURPOSES
 
 HEAD = AnswerHead("id", 1, "m")
 HI = {"parts": [{"text": "hi"}], "role": "user"}

@@ -13,7 +13,7 @@ from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, Embedd
 from adapters.canonical.messages import Opaque
 from adapters.canonical.request import Prompt
 from adapters.canonical.usage import Usage
-from adapters.gemini.embedding_words import EMBED, TASKS
+from adapters.gemini.embeddings.vocabulary import EMBED, TASKS
 from adapters.model_path import model_path
 from adapters.upstream_json import read_body
 

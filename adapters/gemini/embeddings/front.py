@@ -12,7 +12,7 @@ from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import Opaque
 from adapters.canonical.request import Prompt
 from adapters.front import AnswerHead
-from adapters.gemini.embedding_words import EMBED, PURPOSES, SPELLINGS
+from adapters.gemini.embeddings.vocabulary import EMBED, PURPOSES, SPELLINGS
 from adapters.gemini.vocabulary import BOOL, TEXT, TOKEN_COUNT
 from adapters.gemini.wire_objects import in_camel_case, object_at, rest_of, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject, parse_object

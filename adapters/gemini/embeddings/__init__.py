@@ -1,0 +1,1 @@
+"""Embeddings: embedContent and batchEmbedContents towards clients, and these or Vertex AI's predict towards providers."""
