@@ -1,1 +1,1 @@
-"""Embeddings: embedContent and batchEmbedContents towards clients, and these or Vertex AI's predict towards providers."""
+"""Google's embeddings, on both sides: embedContent and batchEmbedContents, and Vertex AI's predict upstream."""
