@@ -103,7 +103,7 @@ def kernel_costs(sizes: Sizes) -> dict[str, Cost]:
             outputs * inputs + s.prompt * (inputs + _ITEM * outputs), 2 * s.prompt * outputs * inputs
         ),
         "embedding": Cost(2 * s.rows * s.hidden * _ITEM),
-        "selected_logits": Cost(s.vocab * s.hidden * _ITEM + s.sequences * s.vocab * (_ITEM + 2 * _WIDE),
+        "selected_logits": Cost(s.vocab * s.hidden * _ITEM + s.sequences * s.vocab * _ITEM,
                                 2 * s.sequences * s.vocab * s.hidden),
         "sample_tokens greedy": Cost(s.sequences * s.vocab * (_ITEM + _WIDE)),
         "sample_tokens drawn": Cost(s.sequences * s.vocab * (_ITEM + 6 * _WIDE)),

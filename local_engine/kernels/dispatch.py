@@ -18,7 +18,7 @@ __all__ = ["DeviceFacts", "choose_kernels", "device_facts", "gpu_line", "no_kern
 
 # sm_80: bfloat16 and asynchronous copies. fp8 as a type of the machine came with sm_89.
 _LEAST_ARCH, _LEAST_FP8_ARCH = 80, 89
-_TORCHS_OWN = (Choice("dense matmul", "torch"), Choice("embedding", "torch"))
+_TORCHS_OWN = (Choice("dense matmul", "torch"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ def gpu_line(facts: DeviceFacts, choices: Sequence[Choice]) -> str:
 
 def _triton() -> Kernels:
     from local_engine.kernels.triton.add_rms_norm import add_rms_norm
+    from local_engine.kernels.triton.embedding import embedding, quantized_embedding
     from local_engine.kernels.triton.gated_activation import gated_activation
     from local_engine.kernels.triton.lora import add_lora
     from local_engine.kernels.triton.paged_decode import paged_decode
@@ -84,6 +85,7 @@ def _triton() -> Kernels:
     from local_engine.kernels.triton.quantized_matmul import matmul_splits, quantized_matmul
     from local_engine.kernels.triton.rope_kv_write import rope_kv_write
     from local_engine.kernels.triton.row_groups import group_rows
+    from local_engine.kernels.triton.selected_logits import selected_logits
     from local_engine.kernels.triton.sparse_experts import sparse_experts
 
     return Kernels(
@@ -96,6 +98,9 @@ def _triton() -> Kernels:
         sparse_experts,
         group_rows,
         add_lora,
+        embedding,
+        quantized_embedding,
+        selected_logits,
         matmul_splits,
         True,
         choices=_choices("triton"),
@@ -104,6 +109,7 @@ def _triton() -> Kernels:
 
 def _twins() -> Kernels:
     from local_engine.kernels.triton.add_rms_norm import add_rms_norm_twin
+    from local_engine.kernels.triton.embedding import embedding_twin, quantized_embedding_twin
     from local_engine.kernels.triton.gated_activation import gated_activation_twin
     from local_engine.kernels.triton.lora import add_lora_twin
     from local_engine.kernels.triton.paged_decode import paged_decode_twin
@@ -111,6 +117,7 @@ def _twins() -> Kernels:
     from local_engine.kernels.triton.quantized_matmul import quantized_matmul_twin
     from local_engine.kernels.triton.rope_kv_write import rope_kv_write_twin
     from local_engine.kernels.triton.row_groups import group_rows_twin
+    from local_engine.kernels.triton.selected_logits import selected_logits_twin
     from local_engine.kernels.triton.sparse_experts import sparse_experts_twin
 
     def paged_decode(
@@ -175,6 +182,9 @@ def _twins() -> Kernels:
         sparse_experts_twin,
         group_rows_twin,
         add_lora_twin,
+        embedding_twin,
+        quantized_embedding_twin,
+        selected_logits_twin,
         lambda *_: 1,
         False,
         choices=_choices("torch"),
@@ -191,6 +201,8 @@ def _choices(implementation: str) -> tuple[Choice, ...]:
         "quantized_matmul",
         "sparse_experts",
         "add_lora",
+        "embedding",
+        "selected_logits",
         "sampling",
     )
     return (*(Choice(operation, implementation) for operation in fused), *_TORCHS_OWN)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from torch import Tensor
+from torch import Tensor, dtype
 
 from local_engine.layers.kv_cache import LayerCache
 from local_engine.layers.quantized_matrix import QuantizedMatrix
@@ -148,6 +148,28 @@ class AddLora(Protocol):
     ) -> None: ...
 
 
+class Embedding(Protocol):
+    def __call__(self, token_ids: Tensor, table: Tensor, *, scale: float = 1.0, first_id: int = 0) -> Tensor: ...
+
+
+class QuantizedEmbedding(Protocol):
+    def __call__(
+        self, token_ids: Tensor, matrix: QuantizedMatrix, dtype: dtype, *, scale: float = 1.0, first_id: int = 0
+    ) -> Tensor: ...
+
+
+class SelectedLogits(Protocol):
+    def __call__(
+        self,
+        hidden: Tensor,
+        rows: Tensor | None,
+        head: Tensor | QuantizedMatrix,
+        *,
+        soft_cap: float | None = None,
+        splits: int = 1,
+    ) -> Tensor: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """One implementation of each. matmul_splits: of a quantized product, by its rows, outputs, inputs and the device's
@@ -165,6 +187,9 @@ class Kernels:
     sparse_experts: SparseExpertsCall
     group_rows: GroupRows
     add_lora: AddLora
+    embedding: Embedding
+    quantized_embedding: QuantizedEmbedding
+    selected_logits: SelectedLogits
     matmul_splits: Callable[[int, int, int, int], int]
     fused_sampler: bool
     choices: tuple[Choice, ...]

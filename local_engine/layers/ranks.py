@@ -74,22 +74,27 @@ class SummedLinear:
 
 
 class VocabularyShare:
-    """The tokens whose embeddings and logits this rank has. rows: how many these are."""
+    """The tokens whose embeddings and logits this rank has. first_id: of these; rows: how many they are."""
 
     def __init__(self, vocab_size: int, ranks: Ranks) -> None:
         self._ranks = ranks
         self._vocab_size = vocab_size
         self._most = -(-vocab_size // ranks.size)
         self._share = even_share(vocab_size, ranks)
+        self.first_id = self._share.start
         self.rows = len(self._share)
 
     def embed(self, token_ids: Tensor, table: Tensor) -> Tensor:
         """token_ids [T] -> [T, hidden_size] of all ranks' tables [rows, hidden_size], on every rank."""
         if self._ranks.size == 1:
             return F.embedding(token_ids, table)
-        own = token_ids - self._share.start
+        own = token_ids - self.first_id
         elsewhere = (own < 0) | (own >= self.rows)
         found = F.embedding(own.clamp(0, self.rows - 1), table).masked_fill_(elsewhere[:, None], 0)
+        return self.summed(found)
+
+    def summed(self, found: Tensor) -> Tensor:
+        """Embeddings [T, hidden_size], zeros for tokens that are elsewhere, of all ranks."""
         return self._ranks.sum(found)
 
     def joined(self, logits: Tensor) -> Tensor:

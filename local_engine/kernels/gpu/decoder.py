@@ -13,6 +13,7 @@ from torch import Tensor
 from local_engine.config import ModelConfig
 from local_engine.kernels.families import FAMILIES, LLAMA
 from local_engine.kernels.gpu.matrices import Matrices, Sparse
+from local_engine.kernels.gpu.vocabulary import Vocabulary
 from local_engine.kernels.operations import Activation, HeadNorms, Kernels
 from local_engine.layers.kv_cache import LayerCache
 from local_engine.layers.linear import Linear
@@ -113,28 +114,18 @@ class FusedDecoder:
         self.kernels = matrices.kernels
         self._family = FAMILIES.get(config.architecture, LLAMA)
         hidden = config.hidden_size
-        self._vocabulary = weights.vocabulary(config.vocab_size)
-        self.embedding = weights.stacked(["model.embed_tokens.weight"], [self._vocabulary.rows], hidden)
-        # Rounded to the model's type, as it was trained.
-        scale = hidden**0.5 if self._family.scaled_embedding else 1.0
-        self._embedding_scale = float(torch.tensor(scale, dtype=self.embedding.dtype))
         self.layers = [_layer(config, index, matrices) for index in range(config.num_layers)]
         self.norm = weights.joined(["model.norm.weight"], [hidden])
-        if config.tie_embeddings:
-            weights.skip("lm_head.weight")
-        shared = self.embedding if config.tie_embeddings else None
-        name = "model.embed_tokens.weight" if config.tie_embeddings else "lm_head.weight"
-        self.head = matrices.head(name, self._vocabulary.rows, hidden, embedding=shared)
-        self._rotary = Rotary(config, weights, self.embedding.device)
+        self.dtype = self.norm.dtype
+        self.vocabulary = Vocabulary(config, matrices, self.dtype)
+        self._rotary = Rotary(config, weights, self.norm.device)
 
     def forward(self, step: StepTensors, caches: Sequence[LayerCache], *, block_size: int) -> tuple[Tensor, Tensor]:
         """The hidden states [T, hidden_size] before the last norm and after it.
 
         Writes keys and values. Launches only: nothing waits for the device, so a CUDA graph may record it.
         """
-        hidden = self._vocabulary.embed(step.token_ids, self.embedding)
-        if self._embedding_scale != 1.0:
-            hidden = hidden * self._embedding_scale
+        hidden = self.vocabulary.embed(step.token_ids)
         angles = {
             rope: rope_tables(step.positions, frequencies, torch.float32, attention_factor=rope.attention_factor)
             for rope, frequencies in self._rotary.frequencies.items()
@@ -163,11 +154,9 @@ class FusedDecoder:
         weight = self.norm.float() + self._family.norm_offset
         return rms_norm(hidden.float(), weight, self.config.rms_norm_eps).to(hidden.dtype)
 
-    def logits(self, normed: Tensor) -> Tensor:
-        """[R, hidden_size] after the last norm -> [R, V] float32."""
-        logits = self._vocabulary.joined(self.head(normed)).float()
-        cap = self.config.logits_soft_cap
-        return logits if cap is None else torch.tanh(logits / cap) * cap
+    def logits(self, normed: Tensor, rows: Tensor | None = None) -> Tensor:
+        """See `Vocabulary.logits`."""
+        return self.vocabulary.logits(normed, rows)
 
     def _add_norm(self, x: Tensor, residual: Tensor, weight: Tensor, inner_weight: Tensor | None) -> Tensor:
         return self.kernels.add_rms_norm(

@@ -81,7 +81,7 @@ class GpuExecutor:
         folder = config.cache_folder
         tuning = Tuning(None if folder is None else Path(folder) / "gpu-tuning.json", facts.tuning_key)
         if self._device.type == "cuda" and model.kernels.fused_sampler:
-            compile_sampler(model.config.vocab_size, self._device)
+            compile_sampler(model.config.vocab_size, self._device, {torch.float32, model.dtype})
         self._splits = SplitChoice(model, self._pool.caches[0], config, facts=facts, tuning=tuning)
         self._adapters = AdapterSlots(
             model.kernels,
@@ -114,9 +114,8 @@ class GpuExecutor:
         self._drawn_rows = {chunk.sequence: row for row, chunk in enumerate(rows)}
         if not rows:
             return _Launched([], None)
-        if len(rows) < len(normed):
-            normed = normed.index_select(0, to_device(np.array(list(rows.values())), self._device))
-        drawn = self._sampler.draw(self._model.logits(normed), [draws[chunk] for chunk in rows])
+        chosen = None if len(rows) == len(normed) else to_device(np.array(list(rows.values())), self._device)
+        drawn = self._sampler.draw(self._model.logits(normed, chosen), [draws[chunk] for chunk in rows])
         self._drawn = drawn.token_ids
         return _Launched(list(rows), drawn)
 
@@ -126,7 +125,7 @@ class GpuExecutor:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """See `Executor.logits`."""
-        return self._model.logits(self._model.normed(hidden))
+        return self._model.logits(self._model.normed(hidden)).float()
 
     def sample(self, logits: Tensor, rows: SequenceOf[SamplerRow]) -> list[TokenOutput | GenerationFailed]:
         """See `Executor.sample`."""

@@ -19,7 +19,7 @@ from local_engine.loading.repacked.rounded import rounded_matrix
 from local_engine.loading.weights import Weights
 from local_engine.models.sparse_mlp import ExpertNames
 
-__all__ = ["FusedExperts", "Matrices", "QuantizedLinear", "Rounding", "Sparse"]
+__all__ = ["FusedExperts", "Matrices", "QuantizedLinear", "Rounding", "Sparse", "splits_of"]
 
 Rounding = Literal["none", "int8", "int4"]
 """What matrices of floats become when they are loaded."""
@@ -76,14 +76,16 @@ class QuantizedLinear:
         for matrix in self.matrices:
             stop = first + matrix.num_outputs
             bias = None if self.bias is None else self.bias[first:stop]
-            outputs.append(self.kernels.quantized_matmul(x, matrix, bias=bias, splits=self._splits(len(x), matrix)))
+            splits = splits_of(self.kernels, len(x), matrix, self.processors)
+            outputs.append(self.kernels.quantized_matmul(x, matrix, bias=bias, splits=splits))
             first = stop
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
 
-    def _splits(self, num_rows: int, matrix: QuantizedMatrix) -> int:
-        """A power of two: each number is a kernel, compiled when it is first met."""
-        wanted = self.kernels.matmul_splits(num_rows, matrix.num_outputs, matrix.num_inputs, self.processors)
-        return 1 << wanted.bit_length() - 1
+
+def splits_of(kernels: Kernels, num_rows: int, matrix: QuantizedMatrix, processors: int) -> int:
+    """Ranges of inputs, a power of two: each number is a kernel, compiled when it is first met."""
+    wanted = kernels.matmul_splits(num_rows, matrix.num_outputs, matrix.num_inputs, processors)
+    return 1 << wanted.bit_length() - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class Matrices:
         if matrices is not None:
             linear = QuantizedLinear(matrices, biases, self.kernels, self.processors)
         else:
-            linear = self._dense(self.weights.stacked(names, rows, inputs), biases, finer=False)
+            linear = self._dense(self.weights.stacked(names, rows, inputs), biases)
         return self.weights.summed(self.weights.lora_sites.adapt(linear, parts, inputs), parts)
 
     def experts(self, config: ExpertsConfig, layer: int, hidden: int, sparse: Sparse) -> Linear:
@@ -150,18 +152,28 @@ class Matrices:
         )
         return self.weights.summed(whole, down)
 
-    def head(self, name: str, rows: int, inputs: int, *, embedding: Tensor | None) -> Linear:
-        """The last layer. embedding: the tensor, where it is that of the embedding and has been read as such."""
+    def embedding(self, name: str, rows: int, inputs: int) -> Tensor | QuantizedMatrix:
+        """A row a token."""
         matrices = self._quantized([name], [rows], inputs)
-        if matrices is not None:
-            return QuantizedLinear(matrices, None, self.kernels, self.processors)
-        dense = self.weights.stacked([name], [rows], inputs) if embedding is None else embedding
-        return self._dense(dense, None, finer=True)
+        if matrices is not None and matrices[0].order is None:
+            return matrices[0]
+        return self.weights.stacked([name], [rows], inputs)
 
-    def _dense(self, weight: Tensor, bias: Tensor | None, *, finer: bool) -> Linear:
+    def head(self, name: str, rows: int, inputs: int) -> Tensor | QuantizedMatrix:
+        """A row a token too. See `rounded_head` for one that is the embedding."""
+        matrices = self._quantized([name], [rows], inputs)
+        return self.rounded_head(self.weights.stacked([name], [rows], inputs) if matrices is None else matrices[0])
+
+    def rounded_head(self, matrix: Tensor | QuantizedMatrix) -> Tensor | QuantizedMatrix:
+        """Where matrices of floats are rounded, this one keeps 8 bits: its errors are those of the logits."""
+        if isinstance(matrix, QuantizedMatrix) or self.rounding == "none":
+            return matrix
+        return rounded_matrix(matrix, bits=8, group_size=_GROUP_SIZES[8])
+
+    def _dense(self, weight: Tensor, bias: Tensor | None) -> Linear:
         if self.rounding == "none":
             return TiledLinear(weight, bias) if self.tiled else DenseLinear(weight, bias)
-        bits = 8 if finer or self.rounding == "int8" else 4
+        bits = 8 if self.rounding == "int8" else 4
         matrix = rounded_matrix(weight, bits=bits, group_size=_GROUP_SIZES[bits])
         return QuantizedLinear((matrix,), bias, self.kernels, self.processors)
 

@@ -61,7 +61,7 @@ class SplitChoice:
         tables = order.to(torch.int32).view(num_sequences, width)
         lengths = torch.full((num_sequences,), length, dtype=torch.int32, device=keys.device)
         queries = torch.zeros(
-            num_sequences, shape.num_heads, shape.head_dim, dtype=self._model.embedding.dtype, device=keys.device
+            num_sequences, shape.num_heads, shape.head_dim, dtype=self._model.dtype, device=keys.device
         )
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         for run in range(-2, _RUNS):

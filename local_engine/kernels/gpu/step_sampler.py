@@ -3,6 +3,7 @@
 Owns the histories of sequences with penalties: which tokens each has seen, counted on the device as they are drawn.
 """
 
+from collections.abc import Collection
 from collections.abc import Sequence as SequenceOf
 from typing import Protocol
 
@@ -160,9 +161,10 @@ class KernelSampler:
 
 
 @torch.inference_mode()
-def compile_sampler(vocab_size: int, device: torch.device) -> None:
-    """Draws a row of each kind, so that no request waits until the kernels are compiled."""
+def compile_sampler(vocab_size: int, device: torch.device, dtypes: Collection[torch.dtype]) -> None:
+    """Draws a row of each kind from logits of each type, so that no request waits until the kernels are compiled."""
     sampler = KernelSampler(vocab_size, slots=1, device=device)
     for params in (SamplingParams(temperature=0.0), SamplingParams(top_k=5, top_p=0.9, presence_penalty=0.1)):
         sequence = Sequence(GenerationRequest("", (0,), params), 0, 0, frozenset(), 1)
-        sampler.draw(torch.zeros(1, vocab_size, device=device), [SamplerRow(sequence)]).fetch()
+        for dtype in dtypes:
+            sampler.draw(torch.zeros(1, vocab_size, dtype=dtype, device=device), [SamplerRow(sequence)]).fetch()

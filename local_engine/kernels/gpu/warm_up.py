@@ -40,9 +40,9 @@ def step_bytes(model: FusedDecoder, config: EngineConfig) -> int:
     before = torch.cuda.memory_allocated(device)
     step = largest_step(num_rows, block_size=config.block_size, device=device)
     _, normed = model.forward(step, pool.caches, block_size=config.block_size)
-    # Logits are there three times while they are drawn from: as float32, scaled and sorted.
+    # Logits are there three times more while they are drawn from: as float32, scaled and sorted.
     logits = model.logits(normed[: config.max_sequences])
-    taken = torch.cuda.max_memory_allocated(device) - before + 3 * logits.nbytes
+    taken = torch.cuda.max_memory_allocated(device) - before + 3 * logits.numel() * torch.float32.itemsize
     del step, normed, logits
     pool.close()
     torch.cuda.empty_cache()

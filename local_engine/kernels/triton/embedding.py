@@ -150,7 +150,8 @@ def embedding_twin(token_ids: Tensor, table: Tensor, *, scale: float = 1.0, firs
     """See `embedding`."""
     at = token_ids - first_id
     known = (at >= 0) & (at < len(table))
-    return (table[at.where(known, 0)].float() * scale * known[:, None]).to(table.dtype)
+    found = torch.where(known[:, None], table[at.where(known, 0)].float(), 0.0)
+    return (found * scale).to(table.dtype)
 
 
 def quantized_embedding_twin(

@@ -22,9 +22,10 @@ def selected_logits(
     soft_cap: float | None = None,
     splits: int = 1,
 ) -> Tensor:
-    """hidden [T, W], normed, and rows [R] int64 -> [R, V] float32. Differs from the twin by one rounding of its type.
+    """hidden [T, W], normed, and rows [R] int64 -> [R, V] in its type. Differs from the twin by one rounding of that.
 
-    rows: None is all, in order. head: [V, W] in the dtype of hidden, or in few bits. soft_cap: as Gemma 2 has it.
+    rows: None is all, in order. head: [V, W] in the dtype of hidden, or in few bits. soft_cap: as Gemma 2 has it, and
+    the logits are float32 then.
     splits: as `quantized_matmul`. Raises ValueError for wrong shapes and types; rows must be of the T.
     """
     if hidden.ndim != 2:
@@ -38,7 +39,7 @@ def selected_logits(
     else:
         expect("head", head, (len(head), hidden.shape[1]), (hidden.dtype,))
         logits = F.linear(hidden, head)
-    return _capped(logits.float(), soft_cap)
+    return _capped(logits, soft_cap)
 
 
 def selected_logits_twin(
@@ -50,13 +51,14 @@ def selected_logits_twin(
     splits: int = 1,
 ) -> Tensor:
     """See `selected_logits`: all rows in float32, of which some are taken."""
-    hidden = hidden.float()
+    dtype, hidden = hidden.dtype, hidden.float()
     if isinstance(head, QuantizedMatrix):
         logits = quantized_matmul_twin(hidden, head)
     else:
         logits = hidden @ head.float().T
-    return _capped(logits if rows is None else logits[rows], soft_cap)
+    logits = logits if rows is None else logits[rows]
+    return logits.to(dtype) if soft_cap is None else _capped(logits, soft_cap)
 
 
 def _capped(logits: Tensor, soft_cap: float | None) -> Tensor:
-    return logits if soft_cap is None else (logits / soft_cap).tanh_().mul_(soft_cap)
+    return logits if soft_cap is None else (logits.float() / soft_cap).tanh_().mul_(soft_cap)

@@ -36,7 +36,7 @@ def test_a_gpu_gets_triton_and_a_cpu_the_twins() -> None:
 def test_the_line_names_the_device_and_each_operation_once() -> None:
     line = gpu_line(H200, choose_kernels(H200).choices)
     assert line.startswith("NVIDIA H200 (sm_90): triton: add_rms_norm, ")
-    assert line.endswith(", add_lora, sampling; torch: dense matmul, embedding")
+    assert line.endswith(", selected_logits, sampling; torch: dense matmul")
 
 
 def test_devices_that_run_kernels_alike_share_what_was_measured() -> None:

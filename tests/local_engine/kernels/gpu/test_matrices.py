@@ -13,6 +13,7 @@ from local_engine.errors import ModelLoadError
 from local_engine.kernels.gpu.decoder import DenseMlp, FusedDecoder, FusedLayer
 from local_engine.kernels.gpu.matrices import QuantizedLinear
 from local_engine.layers.linear import DenseLinear
+from local_engine.layers.quantized_matrix import QuantizedMatrix
 from local_engine.loading.load import LoadedModel, load_model
 from local_engine.sampling import SamplingParams
 from tests.local_engine.engine_driver import generate, request, tokens_of
@@ -57,7 +58,21 @@ def test_a_gguf_is_computed_in_its_own_bits(kind: FileType, tied: bool, tmp_path
     layer = model_of(loaded).layers[0]
     for linear in (layer.qkv, layer.output, dense_mlp(layer).gate_up, dense_mlp(layer).down):
         assert isinstance(inner(linear), QuantizedLinear)
-    assert isinstance(model_of(loaded).head, QuantizedLinear)
+    vocabulary = model_of(loaded).vocabulary
+    assert isinstance(vocabulary.embedding, QuantizedMatrix)
+    assert isinstance(vocabulary.head, QuantizedMatrix)
+    assert (vocabulary.head is vocabulary.embedding) == tied
+
+
+def test_an_embedding_in_few_bits_is_scaled_as_gemma_has_it_and_its_logits_are_capped(tmp_path: Path) -> None:
+    oracle = oracle_of("Gemma2ForCausalLM")
+    path = write_gguf(oracle, tmp_path / "model.gguf", matrix_type=FileType.Q8_0)
+    loaded = load_on_cpu(path)
+    vocabulary = model_of(loaded).vocabulary
+    assert isinstance(vocabulary.embedding, QuantizedMatrix)
+    assert vocabulary.head is vocabulary.embedding
+    reference = load_model(path, EngineConfig(dtype="float32"))
+    torch.testing.assert_close(logits_of(loaded, PROMPTS[0]), logits_of(reference, PROMPTS[0]), atol=5e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("packing", ["gptq", "awq", "fp8"])
@@ -75,7 +90,7 @@ def test_packed_safetensors_are_computed_in_their_own_bits(packing: str, tmp_pat
     loaded = load_on_cpu(tmp_path)
     torch.testing.assert_close(logits_of(loaded, PROMPTS[0]), oracle.logits(PROMPTS[0]), atol=5e-4, rtol=1e-4)
     assert isinstance(inner(dense_mlp(model_of(loaded).layers[0]).down), QuantizedLinear)
-    assert isinstance(model_of(loaded).head, DenseLinear)
+    assert isinstance(model_of(loaded).vocabulary.head, torch.Tensor)
 
 
 @pytest.mark.parametrize(("weights", "bits"), [("int8", 8), ("int4", 4)])
@@ -84,12 +99,14 @@ def test_floats_are_rounded_where_that_is_asked_for(weights: Any, bits: int, tmp
     config = EngineConfig(weights=weights, block_size=4, kv_bytes=1 << 20)
     model = model_of(load_on_cpu(write_safetensors(oracle, tmp_path / "model"), config))
     weight = oracle.model.model.layers[0].mlp.down_proj.weight
-    for linear, exact, kept in (
-        (inner(dense_mlp(model.layers[0]).down), weight, bits),
-        (model.head, oracle.model.lm_head.weight, 8),
+    down = inner(dense_mlp(model.layers[0]).down)
+    assert isinstance(down, QuantizedLinear)
+    for matrix, exact, kept in (
+        (down.matrices[0], weight, bits),
+        (model.vocabulary.head, oracle.model.lm_head.weight, 8),
     ):
-        assert isinstance(linear, QuantizedLinear)
-        error = (linear.matrices[0].dense() - exact).abs().max()
+        assert isinstance(matrix, QuantizedMatrix)
+        error = (matrix.dense() - exact).abs().max()
         assert 0 < error <= 0.51 * exact.abs().max() / ((1 << kept - 1) - 1)
 
 

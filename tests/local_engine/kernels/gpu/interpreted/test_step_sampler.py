@@ -54,4 +54,4 @@ def test_rows_of_rare_rules_are_drawn_by_the_reference() -> None:
 
 @pytest.mark.parametrize("vocab_size", [1, VOCAB_SIZE, 5000])
 def test_kernels_are_compiled_by_rows_that_any_vocabulary_can_draw(vocab_size: int) -> None:
-    compile_sampler(vocab_size, torch.device("cpu"))
+    compile_sampler(vocab_size, torch.device("cpu"), {torch.float32, torch.float16})

@@ -56,6 +56,12 @@ def test_logits_are_those_of_the_rows_that_are_asked_for(rows: torch.Tensor | No
     hidden = torch.randn(5, 96, generator=generator)
     for head in (torch.randn(30, 96, generator=generator), quantized_matrix("Q8_0", 30, 96)):
         out = selected_logits(hidden, rows, head, soft_cap=soft_cap)
-        assert out.dtype == torch.float32
         expected = selected_logits_twin(hidden, rows, head, soft_cap=soft_cap)
         torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_logits_are_in_the_type_of_the_rows_unless_they_are_capped() -> None:
+    hidden, head = torch.ones(2, 8).half(), torch.full((3, 8), 0.25).half()
+    for logits in (selected_logits, selected_logits_twin):
+        assert logits(hidden, None, head).dtype == torch.float16
+        assert logits(hidden, None, head, soft_cap=5.0).dtype == torch.float32
