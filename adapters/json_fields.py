@@ -17,8 +17,9 @@ from msgspec import Raw
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest
+from adapters.nearest_name import did_you_mean
 
-__all__ = ["Decodes", "JsonObject", "RawDecoder", "decode_at", "nesting_exceeds", "parse_object"]
+__all__ = ["Decodes", "JsonObject", "RawDecoder", "decode_at", "nesting_exceeds", "parse_object", "told"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -29,6 +30,9 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # +1 and -1 as signed bytes
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _NULL = b"null"
+_QUOTED = re.compile("`([^`]*)`")
+_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+"""Python's words for kinds of JSON."""
 
 
 class Decodes(Protocol[T_co]):
@@ -56,10 +60,12 @@ class RawDecoder:
 class JsonObject:
     """The fields of one JSON object, taken out one by one. `path` says where the object stands (`messages[2]`)."""
 
-    __slots__ = ("_fields", "path")
+    __slots__ = ("_fields", "_missed", "path")
 
     def __init__(self, fields: dict[str, Raw], path: str = "") -> None:
         self._fields = fields
+        self._missed: list[str] = []
+        """What was asked for and is not here."""
         self.path = path
 
     def at(self, name: str) -> str:
@@ -70,6 +76,7 @@ class JsonObject:
         """The field's value, None where it is absent or null."""
         raw = self._fields.pop(name, None)
         if raw is None:
+            self._missed.append(name)
             return None
         try:
             return decoder.decode(raw)
@@ -100,6 +107,7 @@ class JsonObject:
         """The field as it came, None where it is absent or null."""
         raw = self._fields.pop(name, None)
         if raw is None:
+            self._missed.append(name)
             return None
         value = bytes(raw)
         return None if value == _NULL else value
@@ -141,7 +149,8 @@ class JsonObject:
     def refuse_rest(self) -> None:
         """For an object that nobody else reads: what was not taken is unknown."""
         for name in self._fields:
-            raise InvalidRequest(f"{self.at(name)}: unknown field", param=self.at(name))
+            meant = did_you_mean(name, self._missed)
+            raise InvalidRequest(f"{self.at(name)}: unknown field{meant}", param=self.at(name))
 
     def __contains__(self, name: str) -> bool:
         return name in self._fields
@@ -158,6 +167,8 @@ class JsonObject:
 
 def parse_object(body: bytes, *, max_depth: int) -> JsonObject:
     """The object in a request body, or InvalidRequest: not UTF-8, broken JSON, nested too deep, lone surrogates."""
+    if not body.strip():
+        raise InvalidRequest("the body is empty; expected a JSON object", code="invalid_json")
     if not body.isascii():
         try:
             body.decode()
@@ -172,7 +183,7 @@ def parse_object(body: bytes, *, max_depth: int) -> JsonObject:
     try:
         return JsonObject(_OBJECT.decode(body))
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"the body must be a JSON object: {error}", code="invalid_json") from error
+        raise InvalidRequest(f"the body must be a JSON object: {told(error)}", code="invalid_json") from error
     except (msgspec.DecodeError, RecursionError) as error:
         _refuse_what_is_not_json(body)
         where = "" if "byte" in str(error) else f" (byte {len(body)})"
@@ -201,10 +212,16 @@ def nesting_exceeds(data: bytes, max_depth: int) -> bool:
 
 def _invalid(error: Exception, path: str) -> InvalidRequest:
     """msgspec's message, with its own inner path (`$[0].name`) joined to ours."""
-    text, _, inner = str(error).partition(" - at `")
+    _, _, inner = str(error).partition(" - at `")
     path += inner.removeprefix("key` in `").removeprefix("$").removesuffix("`").removesuffix("[...]")
-    text = text.replace("`", "")
-    return InvalidRequest(f"{path}: {text[:1].lower()}{text[1:]}", param=path)
+    return InvalidRequest(f"{path}: {told(error)}", param=path)
+
+
+def told(error: Exception) -> str:
+    """A decoder's message in the words of JSON, without the place: `expected string or array, got integer`."""
+    text, _, _ = str(error).partition(" - at `")
+    text = _QUOTED.sub(lambda found: " or ".join(_WORDS.get(w, w) for w in found[1].split(" | ")), text)
+    return text[:1].lower() + text[1:]
 
 
 class _NotJson:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import LoraAdapter, ReasoningOptions, Request
-from adapters.json_fields import Decodes
+from adapters.json_fields import Decodes, told
 from adapters.openai.vocabulary import (
     BOOL,
     CHAT,
@@ -183,7 +183,7 @@ def _read(alias: _Alias, name: str, raw: bytes) -> _Values:
     try:
         asked = alias.values(alias.decoder.decode(msgspec.Raw(raw))) if raw != b"null" else {}
     except ValueError as error:  # msgspec's own are such
-        raise InvalidRequest(f"{name}: {error}", param=name) from error
+        raise InvalidRequest(f"{name}: {told(error)}", param=name) from error
     return {field: value for field, value in asked.items() if value is not None}
 
 

@@ -20,7 +20,15 @@ from adapters.canonical.request import OutputFormat
 from adapters.json_fields import JsonObject, nesting_exceeds
 from adapters.openai.vocabulary import BOOL, CHAT, NAME, RAW_OBJECT, RESPONSES, TEXT
 
-__all__ = ["format_fields", "only_format", "parse_output_format", "parse_response_format", "response_format_object"]
+__all__ = [
+    "FORMAT_ALIASES",
+    "FORMAT_TYPES",
+    "format_fields",
+    "only_format",
+    "parse_output_format",
+    "parse_response_format",
+    "response_format_object",
+]
 
 _FIELD: Final = "response_format"
 _JSON_OBJECT: Final = "json_object"
@@ -37,9 +45,9 @@ def parse_output_format(body: JsonObject) -> OutputFormat | None:
 
 def only_format(body: JsonObject, found: OutputFormat | None) -> OutputFormat | None:
     """`found` stands in the dialect's own field; or what stands in the body under one of the other names."""
-    if not body.has_any(_ALIASES.keys()):
+    if not body.has_any(FORMAT_ALIASES.keys()):
         return found
-    formats = [found, *(_parse_alias(body, name, read) for name, read in _ALIASES.items() if name in body)]
+    formats = [found, *(_parse_alias(body, name, read) for name, read in FORMAT_ALIASES.items() if name in body)]
     given = [one for one in formats if one is not None]
     if len(given) > 1:
         first, second = ((one.field or one.path or _FIELD).partition(".")[0] for one in given[:2])
@@ -108,6 +116,8 @@ _TYPES: Final[Mapping[str, Callable[[JsonObject, bytes], OutputFormat]]] = {
     "structural_tag": _tag_type,
 }
 """Types of a format beside those of OpenAI."""
+FORMAT_TYPES: Final = ("text", _JSON_SCHEMA, *_TYPES)
+"""All of them. Any other is a server's own, and goes to servers of this dialect alone."""
 
 
 def _schema(body: JsonObject, name: str) -> OutputFormat | None:
@@ -184,7 +194,7 @@ def _structured_outputs(body: JsonObject, name: str) -> OutputFormat | None:
     return replace(given[0], whitespace=whitespace, unmapped=unmapped)
 
 
-_ALIASES: Final[Mapping[str, Callable[[JsonObject, str], OutputFormat | None]]] = {
+FORMAT_ALIASES: Final[Mapping[str, Callable[[JsonObject, str], OutputFormat | None]]] = {
     "structured_outputs": _structured_outputs,
     "guided_json": _schema,
     "guided_regex": _text("regex"),

@@ -16,6 +16,8 @@ from adapters.canonical.request import Request
 from adapters.canonical.rerank import RerankRequest, RerankResult, ScoreRequest, ScoreResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from adapters.canonical.usage import Usage
+from adapters.field_names import FIELD_NAMES
+from adapters.nearest_name import did_you_mean
 from gateway.routing.hints import HINTS, is_hint
 from gateway.routing.requirements import Spelling, fit
 from gateway.routing.route import Target
@@ -169,7 +171,8 @@ def _fitted(
     dropped: list[str] = [name for name in (*map(spell, absent), *unmapped) if name not in hints]
     if dropped and not target.drops_unsupported:
         param = dropped[0]
-        raise UnsupportedParameter(f"{param}: the model '{request.model}' does not take it", param=param)
+        meant = did_you_mean(param, FIELD_NAMES.get(request.dialect, ())) if param in unmapped else ""
+        raise UnsupportedParameter(f"{param}: the model '{request.model}' does not take it{meant}", param=param)
     progress.dropped = (*dropped, *hints)
     changed: dict[str, None] = dict.fromkeys(absent)
     extras = request.extras if takes_extras else {}

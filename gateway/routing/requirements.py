@@ -38,7 +38,10 @@ from adapters.canonical.request import (
     set_fields,
     without_fields,
 )
+from adapters.field_names import FIELD_NAMES
+from adapters.nearest_name import nearest
 from adapters.openai.aliases import resolved
+from adapters.openai.response_format import FORMAT_TYPES
 from gateway.routing.hints import HINTS, is_hint
 from gateway.routing.route import Target
 from gateway.routing.schema_limits import unenforced, without_unenforced
@@ -92,6 +95,9 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
 }
 _VALUES = {path.removeprefix("sampling."): (attrgetter(path), neutral) for path, neutral in _NEUTRAL.items()}
 _SAMPLING = frozenset(field.name for field in struct_fields(Sampling))
+_FORMAT_KINDS = frozenset((*FORMAT_TYPES, "choice"))
+_SHOWN = 40
+"""Characters of a client's word in a message."""
 _FORMS = ("messages", "prompts")  # compared by Capabilities.messages and .prompts
 
 
@@ -106,6 +112,7 @@ def fit(
     request: Request, capabilities: Capabilities, spell: Spelling, *, drop: bool, completions_as_chat: bool
 ) -> Fitted:
     """The request without what the target cannot express. Raises UnsupportedParameter, naming the client's field."""
+    asked = request
     if request.extras and request.dialect not in capabilities.forwards:
         request = resolved(request)
     request = _in_form(request, capabilities, spell, completions_as_chat)
@@ -130,10 +137,26 @@ def fit(
     if request.messages is not None:
         request = _fit_message_extras(request, request.messages, capabilities, dropped, spell)
     if dropped and not drop:
-        raise UnsupportedParameter(
-            f"{', '.join(dropped)}: not supported by the model '{request.model}'", param=dropped[0]
+        told = (
+            f"{', '.join(dropped)}: not supported by the model '{asked.model}'{_advice(asked, dropped, capabilities)}"
         )
+        raise UnsupportedParameter(told, param=dropped[0])
     return Fitted(request, (*dropped, *hints))
+
+
+def _advice(request: Request, dropped: list[str], capabilities: Capabilities) -> str:
+    """What the client may have meant: a field that is spelled otherwise, or one of the forms that the target has."""
+    known = FIELD_NAMES.get(request.dialect, ())
+    near = {name: nearest(name, known) for name in dropped if name in request.extras}
+    meant = [f"'{found}' for '{name}'" for name, found in near.items() if found is not None]
+    if len(dropped) == 1 and meant:
+        return f", did you mean '{near[dropped[0]]}'?"
+    if meant:
+        return f", did you mean {', '.join(meant)}?"
+    wanted = request.output_format
+    if wanted is not None and wanted.kind not in _FORMAT_KINDS and request.dialect not in capabilities.forwards:
+        return f": expected one of the types {', '.join(FORMAT_TYPES)}, got {wanted.kind[:_SHOWN]}"
+    return ""
 
 
 def fit_target(request: Request, target: Target, spell: Spelling, *, completions_as_chat: bool) -> Fitted:
@@ -315,7 +338,7 @@ def _fit_format(
     """The form of the answer, as far as the target holds its answers to it."""
     path = wanted.field or spell("output_format")
     formats = capabilities.output_formats
-    if formats is not None and wanted.kind not in formats:
+    if wanted.kind not in (_FORMAT_KINDS if formats is None else formats):
         dropped.append(path)
         return replace(request, output_format=None)
     if wanted.unmapped:

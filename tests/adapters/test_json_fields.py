@@ -1,7 +1,7 @@
 """The door of JSON: depth, Unicode, numbers, types, and where an error says it is."""
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given, settings
@@ -146,13 +146,48 @@ def test_the_path_inside_a_value_is_named() -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse(b'{"a":[{},{"b":-1}]}').take("a", decoder)
     assert caught.value.param == "a[1]"
-    assert caught.value.message == "a[1]: expected int >= 0"
+    assert caught.value.message == "a[1]: expected integer >= 0"
     with pytest.raises(InvalidRequest) as caught:
         parse(b'{"a":{"x":1}}').take("a", Decoder(dict[int, int]))
-    assert (caught.value.param, caught.value.message) == ("a", "a: expected int, got str")
+    assert (caught.value.param, caught.value.message) == ("a", "a: expected integer, got string")
     with pytest.raises(InvalidRequest) as caught:
         decode_at(b"[1,true]", Decoder(list[int]), "p")
     assert caught.value.param == "p[1]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "told"),
+    [
+        (str, b"1", "expected string, got integer"),
+        (int, b'"x"', "expected integer, got string"),
+        (float, b"[]", "expected number, got array"),
+        (bool, b"{}", "expected boolean, got object"),
+        (list[str], b"true", "expected array, got boolean"),
+        (dict[str, int], b"1.5", "expected object, got number"),
+        (str | list[str], b"7", "expected string or array, got integer"),
+    ],
+)
+def test_a_wrong_type_is_told_in_the_words_of_json(kind: Any, raw: bytes, told: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse(b'{"a":%b}' % raw).take("a", Decoder(kind))
+    assert caught.value.message == f"a: {told}"
+
+
+def test_a_body_of_another_kind_is_told_in_the_words_of_json() -> None:
+    assert refused(b"[1]").message == "the body must be a JSON object: expected object, got array"
+    for body in (b"", b" \n"):
+        assert refused(body).message == "the body is empty; expected a JSON object"
+
+
+def test_an_unknown_field_is_told_with_the_one_that_it_may_have_meant() -> None:
+    body = parse(b'{"includ_usage":true}')
+    assert body.take("include_usage", Decoder(bool)) is None
+    with pytest.raises(InvalidRequest) as caught:
+        body.refuse_rest()
+    assert caught.value.message == "includ_usage: unknown field, did you mean 'include_usage'?"
+    with pytest.raises(InvalidRequest) as caught:
+        parse(b'{"zzz":true}').refuse_rest()
+    assert caught.value.message == "zzz: unknown field"
 
 
 def test_null_and_absent_are_the_same() -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import TOOL, Message, Opaque, Part, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request
+from adapters.json_fields import told
 from adapters.openai.responses.tool_items import (
     APPROVAL_REQUEST,
     APPROVAL_RESPONSE,
@@ -100,7 +101,7 @@ class ToolHistory:
         try:
             item = _ITEM.decode(part.raw)
         except msgspec.DecodeError as error:
-            raise InvalidRequest(f"{path}: not an item of the type {part.type}: {error}", param=path) from error
+            raise InvalidRequest(f"{path}: not an item of the type {part.type}: {told(error)}", param=path) from error
         self._items[id(part)] = item
         match part.type:
             case "mcp_list_tools":

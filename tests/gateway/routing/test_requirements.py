@@ -281,6 +281,41 @@ def test_a_format_of_another_name_is_refused_by_that_name() -> None:
         assert caught.value.param == "guided_regex"
 
 
+def test_an_unknown_type_of_a_format_is_told_with_the_types_that_there_are() -> None:
+    asked = request(output_format=OutputFormat(kind="json_shema", raw=b"{}"))
+    capable = frozenset({"json_object", "json_schema"})
+    for formats in (None, capable):
+        with pytest.raises(UnsupportedParameter, match=r"text, json_schema, json_object, .* got json_shema") as caught:
+            fitted(asked, Capabilities(fields=EXPRESSIBLE_FIELDS, output_formats=formats))
+        assert caught.value.param == spell("output_format")
+    its_own = Capabilities(fields=EXPRESSIBLE_FIELDS, forwards=frozenset({"chat"}))
+    assert fitted(asked, its_own).request is asked
+
+
+@pytest.mark.parametrize(
+    ("dialect", "said", "meant"),
+    [
+        ("openai.chat", "temprature", "temperature"),
+        ("openai.chat", "max_token", "max_tokens"),
+        ("openai.chat", "repeat_penality", "repeat_penalty"),
+        ("openai.completions", "sufix", "suffix"),
+        ("openai.responses", "max_output_token", "max_output_tokens"),
+        ("anthropic.messages", "stop_sequence", "stop_sequences"),
+        ("gemini.generate_content", "generationConfig.topp", "generationConfig.topP"),
+        ("gemini.generate_content", "system_instruction", "systemInstruction"),
+        ("ollama.chat", "options.num_cxt", "options.num_ctx"),
+        ("ollama.generate", "sytem", "system"),
+    ],
+)
+def test_a_misspelt_field_is_told_with_the_one_that_it_may_have_meant(dialect: str, said: str, meant: str) -> None:
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(request(dialect=dialect, extras={said: b"1"}), NOTHING)
+    assert caught.value.message == f"{said}: not supported by the model 'm', did you mean '{meant}'?"
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(request(dialect=dialect, extras={said: b"1", "zzz": b"1", "q" * 999: b"1"}), NOTHING)
+    assert caught.value.message.endswith(f", did you mean '{meant}' for '{said}'?")
+
+
 def test_options_of_a_format_are_refused_by_name_or_dropped_and_listed() -> None:
     wanted = OutputFormat(
         kind="json_object", field="structured_outputs", whitespace=" ", unmapped=("disable_additional_properties",)
