@@ -25,6 +25,7 @@ __all__ = [
     "numbers",
     "packed",
     "prompts_of",
+    "text_in",
     "texts_of",
 ]
 
@@ -78,10 +79,14 @@ def prompts_of(request: EmbeddingRequest) -> tuple[Prompt, ...]:
 
 def texts_of(request: EmbeddingRequest, vendor: str) -> list[str]:
     """The inputs for an API that takes texts alone. Raises InvalidRequest, naming `vendor`, for token ids."""
-    texts = [each for each in request.inputs if isinstance(each, str)]
-    if len(texts) != len(request.inputs):
+    return [text_in(each, vendor) for each in request.inputs]
+
+
+def text_in(one: Prompt | Opaque, vendor: str) -> str:
+    """The same for one input."""
+    if not isinstance(one, str):
         raise InvalidRequest(f"input: {vendor} takes texts, not token ids", param="input")
-    return texts
+    return one
 
 
 def packed(rows: Sequence[Sequence[float]], inputs: int) -> tuple[bytes, ...]:

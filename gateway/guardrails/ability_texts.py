@@ -2,13 +2,14 @@
 unread. The request with others in place."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import orjson
 from msgspec.structs import replace
 
 from adapters.canonical.embedding import EmbeddingRequest
 from adapters.canonical.messages import Opaque
+from adapters.canonical.request import Prompt
 from adapters.canonical.rerank import RerankRequest, ScoreRequest
 
 __all__ = ["HasTexts", "json_texts", "texts_of", "with_json_texts", "with_texts"]
@@ -60,7 +61,7 @@ def with_json_texts(raw: bytes, texts: Iterator[str]) -> bytes:
     return raw if new == list(_walk(value)) else orjson.dumps(_replaced(value, iter(new), is_text=False))
 
 
-def _with(each: Any, left: Iterator[str]) -> Any:
+def _with(each: Prompt | Opaque, left: Iterator[str]) -> Prompt | Opaque:
     if isinstance(each, str):
         return next(left)
     return replace(each, raw=with_json_texts(each.raw, left)) if isinstance(each, Opaque) else each

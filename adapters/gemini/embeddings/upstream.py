@@ -9,7 +9,7 @@ import orjson
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, EmbeddingResult, packed, texts_of
+from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, EmbeddingResult, packed, text_in, texts_of
 from adapters.canonical.messages import Opaque
 from adapters.canonical.request import Prompt
 from adapters.canonical.usage import Usage
@@ -88,8 +88,7 @@ def _content_request(
     if isinstance(one, Opaque):
         content = orjson.Fragment(one.raw)
     else:
-        [text] = texts_of(EmbeddingRequest(model=request.model, dialect=request.dialect, inputs=(one,)), "Gemini")
-        content = {"parts": [{"text": text}]}
+        content = {"parts": [{"text": text_in(one, "Gemini")}]}
     settings = _settings(request, title, vertex=vertex)
     extras = {name: orjson.Fragment(raw) for name, raw in request.extras.items()} if request.dialect == EMBED else {}
     inside = {name.partition(".")[2]: raw for name, raw in extras.items() if name.startswith(f"{_CONFIG}.")}
