@@ -41,8 +41,8 @@ def without_collector() -> Iterator[None]:
 
 
 def alive() -> int:
-    """Requests and errors that are in memory."""
-    return sum(isinstance(each, (GatewayError, Exchange)) for each in gc.get_objects())
+    """Requests and errors that are in memory. Asks for types alone: some foreign objects warn when they are looked at."""
+    return sum(issubclass(type(each), (GatewayError, Exchange)) for each in gc.get_objects())
 
 
 @pytest.mark.parametrize("stream", [False, True])
