@@ -41,7 +41,7 @@ def without_collector() -> Iterator[None]:
 
 
 def alive() -> int:
-    """Requests and errors that are in memory. Asks for types alone: some foreign objects warn when they are looked at."""
+    """Requests and errors that are in memory, by their types alone: some foreign objects warn when looked at."""
     return sum(issubclass(type(each), (GatewayError, Exchange)) for each in gc.get_objects())
 
 
