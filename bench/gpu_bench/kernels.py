@@ -11,19 +11,18 @@ from local_engine.kernels.operations import HeadNorms
 from local_engine.kernels.triton.add_rms_norm import add_rms_norm, add_rms_norm_twin
 from local_engine.kernels.triton.embedding import embedding, embedding_twin
 from local_engine.kernels.triton.gated_activation import gated_activation, gated_activation_twin
-from local_engine.kernels.triton.lora import add_lora, new_lora_stack
+from local_engine.kernels.triton.lora import add_lora, add_lora_twin, new_lora_stack
 from local_engine.kernels.triton.paged_decode import paged_decode, paged_decode_twin
 from local_engine.kernels.triton.paged_prefill import paged_prefill, paged_prefill_twin
 from local_engine.kernels.triton.quantized_matmul import matmul_splits, quantized_matmul, quantized_matmul_twin
 from local_engine.kernels.triton.rope_kv_write import rope_kv_write, rope_kv_write_twin
-from local_engine.kernels.triton.row_groups import group_rows
+from local_engine.kernels.triton.row_groups import group_rows, group_rows_twin
 from local_engine.kernels.triton.sample_tokens import sample_tokens
 from local_engine.kernels.triton.sampling_rules import SamplingTensors
 from local_engine.kernels.triton.scaled_matmul import scaled_matmul, scaled_matmul_twin
 from local_engine.kernels.triton.selected_logits import selected_logits, selected_logits_twin
 from local_engine.kernels.triton.sparse_experts import StackedExperts, sparse_experts, sparse_experts_twin
 from local_engine.layers.kv_cache import LayerCache, new_layer_cache
-from local_engine.layers.lora import LowRank, low_rank_product
 from local_engine.layers.rope import rope_tables
 from local_engine.loading.repacked.rounded import rounded_fp8_matrix, rounded_matrix
 
@@ -255,10 +254,8 @@ def _lora(s: Sizes, given: Inputs) -> Case:
         return y
 
     def twin() -> Tensor:
-        rows = [
-            low_rank_product(x[row : row + 1], LowRank(stack.down[owner], stack.up[owner]))
-            for row, owner in enumerate(owner_of.tolist())
-        ]
-        return torch.cat(rows)
+        y = torch.zeros_like(x)
+        add_lora_twin(y, x, stack, group_rows_twin(owner_of, slots, block_size=16))
+        return y
 
     return Case("add_lora", run, twin, 0.03)

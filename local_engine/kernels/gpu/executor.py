@@ -86,7 +86,7 @@ class GpuExecutor:
         self._adapters = AdapterSlots(
             model.kernels,
             device=self._device,
-            dtype=getattr(torch, config.float_dtype),
+            dtype=model.dtype,
             fixed=config.deterministic,
             moving=self._forget_adapters,
         )

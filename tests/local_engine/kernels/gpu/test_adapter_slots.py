@@ -26,8 +26,6 @@ from tests.local_engine.models.tiny_oracles import oracle_of
 from tests.local_engine.tiny_adapters import ALL_LINEAR, adapted, write_adapter
 from tests.local_engine.tiny_models import Oracle, write_safetensors
 
-pytest.importorskip("triton", reason="Triton is not installed: it has wheels for Linux only")
-
 GREEDY = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
 FUSED = [name for row in ARCHITECTURES if row.build_tower is None for name in row.hf_names]
 DETERMINISTIC = ["LlamaForCausalLM", "Phi3ForCausalLM"]

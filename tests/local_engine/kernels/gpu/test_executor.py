@@ -25,8 +25,6 @@ from tests.local_engine.test_engine import POISON
 from tests.local_engine.tiny_adapters import adapted, write_adapter
 from tests.local_engine.tiny_models import Oracle, tiny_oracle, write_safetensors
 
-pytest.importorskip("triton", reason="Triton is not installed: it has wheels for Linux only")
-
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 SEEDED = SamplingParams(temperature=1.3, top_k=40, top_p=0.9, min_p=0.01, max_tokens=12, ignore_eos=True)
 FUSED = [name for row in ARCHITECTURES if row.build_tower is None for name in row.hf_names]

@@ -5,10 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("triton", reason="Triton is not installed: it has wheels for Linux only")
-
 
 def test_the_engine_on_interpreted_kernels_answers_as_the_reference() -> None:
     tests = Path(__file__).with_name("interpreted")

@@ -25,8 +25,6 @@ from tests.local_engine.models.against_transformers import PROMPTS, logits_of
 from tests.local_engine.models.tiny_oracles import oracle_of
 from tests.local_engine.tiny_models import tiny_oracle, write_gguf, write_safetensors
 
-pytest.importorskip("triton", reason="Triton is not installed: it has wheels for Linux only")
-
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
 FP8_CONFIG: dict[str, Any] = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [32, 32]}
 

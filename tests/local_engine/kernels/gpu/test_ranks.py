@@ -14,8 +14,6 @@ from tests.local_engine.models.tiny_oracles import oracle_of
 from tests.local_engine.thread_ranks import on_ranks
 from tests.local_engine.tiny_models import tiny_oracle, write_gguf, write_safetensors
 
-pytest.importorskip("triton", reason="Triton is not installed: it has wheels for Linux only")
-
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("kind", ["Gemma2ForCausalLM", "GptOssForCausalLM", "Phi3ForCausalLM", "Q8_0", "Q4_0 tied"])

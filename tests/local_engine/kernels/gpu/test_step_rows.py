@@ -13,8 +13,6 @@ from local_engine.sampling import SamplingParams
 from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 
-pytest.importorskip("triton", reason="Triton is not installed: it has wheels for Linux only")
-
 
 def sequence(prompt: list[int], blocks: list[int]) -> Sequence:
     made = Sequence(GenerationRequest("r", tuple(prompt), SamplingParams()), 0, 0, frozenset(), 9)
