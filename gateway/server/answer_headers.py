@@ -95,7 +95,7 @@ def error_headers(headers: dict[str, str], error: GatewayError) -> dict[str, str
 
 
 def _printable(value: str) -> str:
-    return value if _is_plain(value) else quote(value, safe=" /:,.[]")
+    return (value if _is_plain(value) else quote(value, safe=" /:,.[]"))[:_MAX_VALUE]
 
 
 def _is_plain(value: str) -> bool:

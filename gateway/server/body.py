@@ -18,6 +18,8 @@ __all__ = ["BodyReader", "HeldBytes"]
 _IDLE_S = 30.0
 """The longest silence inside a body."""
 _TOTAL_S = 600.0
+_PACKINGS = frozenset(("gzip", "deflate", "br", "zstd", "identity"))
+"""What aiohttp unpacks; whatever else stands there it passes on as it came."""
 
 
 class HeldBytes:
@@ -91,6 +93,9 @@ class BodyReader:
         length = request.content_length
         if length is not None and length > self._max_bytes:
             raise self._too_large()
+        packing = request.headers.get(hdrs.CONTENT_ENCODING)
+        if packing is not None and packing.lower() not in _PACKINGS:
+            raise WrongMediaType("Content-Encoding: expected gzip, deflate, br or zstd, or none")
         if hdrs.EXPECT in request.headers:
             await _expect(request)
 

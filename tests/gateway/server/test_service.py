@@ -158,6 +158,18 @@ async def test_a_body_that_is_not_what_its_encoding_says_is_a_400() -> None:
         assert answer.status == 400
 
 
+@pytest.mark.parametrize("encoding", ["x", "gzip, gzip", "GZIP "])
+async def test_an_encoding_that_is_not_unpacked_here_is_a_415(encoding: str) -> None:
+    body = gzip.compress(orjson.dumps(chat()))
+    headers = {"Content-Encoding": encoding}
+    async with running(fake()) as gateway, post_bytes(gateway, body, **headers) as answer:
+        if encoding.strip() == "GZIP":
+            assert answer.status == 200
+        else:
+            assert answer.status == 415
+            assert "Content-Encoding" in str((await error_of(answer))["message"])
+
+
 async def test_a_photo_of_several_megabytes_passes_unchanged() -> None:
     url = "data:image/png;base64," + "A" * 3_000_000
     content = [{"type": "image_url", "image_url": {"url": url}}]
