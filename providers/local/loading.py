@@ -5,7 +5,7 @@ Knows no files and no engine: it is given a blocking function that makes a model
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from adapters.canonical.errors import GatewayError, NotReady
 from local_engine.errors import EngineError
@@ -14,6 +14,7 @@ from providers.local.gguf_tokenizer import TokenizerError
 from providers.local.local_encoder import LocalEncoder
 from providers.local.local_model import LocalModel
 from providers.local.model_download import FetchError
+from providers.local.shown_paths import without_folders
 
 __all__ = ["AnyModel", "ModelLoads"]
 
@@ -36,16 +37,28 @@ class ModelLoads:
 
     What could not be fetched is tried again, beside the first request after `again_s` seconds: the network may be back.
     Until that has gone well requests hear of the failure at once.
+
+    The log says where files lie; clients are told the model's name, and the last names of paths. `folders` are those
+    that messages may name.
     """
 
-    def __init__(self, load: Callable[[str], AnyModel], *, wait_s: float, again_s: float = _AGAIN_S) -> None:
+    def __init__(
+        self,
+        load: Callable[[str], AnyModel],
+        *,
+        wait_s: float,
+        again_s: float = _AGAIN_S,
+        folders: Sequence[str] = (),
+    ) -> None:
         self._load = load
+        self._folders = folders
         self._wait_s = wait_s
         self._again_s = again_s
         self._unfetched: dict[str, float] = {}
         """When each of them was found out, in the loop's time."""
         self._tasks: dict[str, asyncio.Task[AnyModel | None]] = {}
         self._failures: dict[str, str] = {}
+        """What clients are told."""
         self._turn = asyncio.Lock()
         self._closing = asyncio.Event()
 
@@ -132,11 +145,12 @@ class ModelLoads:
                     self._watch(name, model)
                 return model
             except _EXPECTED as error:
-                self._failures[name] = str(error) or type(error).__name__
+                said = str(error) or type(error).__name__
                 if isinstance(error, FetchError):
                     self._unfetched[name] = asyncio.get_running_loop().time()
             except Exception as error:  # a broken file may fail a library in any way; the other models serve
                 _logger.debug("loading %s failed", name, exc_info=True)
-                self._failures[name] = f"{type(error).__name__}: {error}"
-            _logger.error("model %s failed to load: %s", name, self._failures[name])
+                said = f"{type(error).__name__}: {error}"
+            self._failures[name] = without_folders(said, self._folders)
+            _logger.error("model %s failed to load: %s", name, said)
             return None

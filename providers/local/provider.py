@@ -39,6 +39,7 @@ from providers.local.loading import AnyModel, ModelLoads
 from providers.local.local_encoder import LocalEncoder
 from providers.local.local_model import LocalModel
 from providers.local.measures import measures
+from providers.local.model_source import cache_folder
 from providers.local.open_model import open_model
 from providers.local.request_images import RequestImages
 from providers.local.settings import LocalModelSettings, LocalSettings, read_settings
@@ -104,6 +105,13 @@ def _capabilities(lacks: frozenset[str], reads_images: bool, kinds: frozenset[st
     return with_fields(_CAPABILITIES, fields=_FIELDS - lacks, parts=parts, foreign_parts=kinds)
 
 
+def _folders(local: LocalSettings) -> tuple[str, ...]:
+    """Where the files of the models lie."""
+    sources = [Path(model.source).expanduser() for model in local.models.values() if model.source is not None]
+    own = [str(source.parent) for source in sources if source.is_absolute()]
+    return (*own, str(cache_folder()), str(Path.home()))
+
+
 ModelLoader = Callable[[str, LocalModelSettings, LocalSettings, LoadProgress], AnyModel]
 
 
@@ -131,7 +139,7 @@ class LocalProvider:
             with shown_progress(name) as progress:
                 return load(name, local.models[name], local, progress)
 
-        self._loads = ModelLoads(load_shown, wait_s=settings.limits.first_token_s)
+        self._loads = ModelLoads(load_shown, wait_s=settings.limits.first_token_s, folders=_folders(local))
         self._fetcher = settings.fetcher
         self._image_workers = ThreadPoolExecutor(_IMAGE_WORKERS, thread_name_prefix="images")
         self._created = int(time.time())

@@ -85,6 +85,33 @@ async def test_a_model_that_fails_is_named_and_the_others_serve(error: Exception
     await models.aclose()
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("source '/srv/secret/tiny.gguf' is no file or folder", "source 'tiny.gguf' is no file or folder"),
+        ("/srv/secret/tiny/tokenizer.json is not JSON: line 1", "tokenizer.json is not JSON: line 1"),
+        ("/srv/my models/tiny/ should hold one .gguf", "tiny should hold one .gguf"),
+        ("[Errno 13] Permission denied: '/srv/a b/c'", "[Errno 13] Permission denied: 'c'"),
+        ("cannot keep hf:org/name in ~/cache/models: No space", "cannot keep hf:org/name in models: No space"),
+        ("no route to https://a.example/x and/or hf:a/b", "no route to https://a.example/x and/or hf:a/b"),
+        (r"C:\models\tiny.gguf is gone", "tiny.gguf is gone"),
+    ],
+)
+async def test_a_client_is_told_no_path_of_this_machine_and_the_log_is(
+    said: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def load(name: str) -> LocalModel:
+        raise FetchError(said)
+
+    models = ModelLoads(load, wait_s=5, folders=("/srv/my models", "/srv"))
+    with pytest.raises(NotReady) as caught:
+        await models.ready("a")
+    assert caught.value.message == f"the model 'a' cannot be served: {told}"
+    assert models.readiness("a").reason == told
+    assert said in caplog.text
+    await models.aclose()
+
+
 async def test_a_model_on_demand_loads_once_with_the_first_request() -> None:
     loaded: list[str] = []
 
