@@ -132,7 +132,7 @@ def fill_times(mask: TokenMask, ids: list[int], words: int) -> str:
     return f"{times[len(times) // 2]:.3f} ms in the middle, {times[-1]:.2f} ms at most"
 
 
-def main() -> None:
+def options_given() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--model", type=Path, help="a .gguf file or a safetensors folder; default: SmolLM2-135M")
     parser.add_argument("--streams", type=int, default=16)
@@ -140,8 +140,11 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=96, metavar="TOKENS", help="of each answer")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
+    return parser.parse_args()
 
+
+def main() -> None:
+    options = options_given()
     torch.set_num_threads(options.threads)
     path = options.model or fetch("smollm2-135m-instruct")
     config = EngineConfig(threads=options.threads, prefix_cache=False)

@@ -42,31 +42,19 @@ def http_chunk(data):
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
+def completion(kind, model, choices, **more):
+    head = {"id": ID.decode(), "object": kind, "created": CREATED, "model": model, "system_fingerprint": "fp_mock"}
+    return {**head, "choices": choices, **more}
+
+
 class Answers:
     """All the bytes this server ever sends, built once."""
 
     def __init__(self, model, tokens, chunks):
         usage = {"prompt_tokens": 220, "completion_tokens": tokens, "total_tokens": 220 + tokens}
-        answer = {
-            "id": ID.decode(),
-            "object": "chat.completion",
-            "created": CREATED,
-            "model": model,
-            "choices": [
-                {
-                    "index": 0,
-                    "finish_reason": "stop",
-                    "logprobs": None,
-                    "message": {
-                        "role": "assistant",
-                        "refusal": None,
-                        "content": " ".join(f"word{i % 97}" for i in range(tokens)),
-                    },
-                }
-            ],
-            "usage": usage,
-            "system_fingerprint": "fp_mock",
-        }
+        message = {"role": "assistant", "refusal": None, "content": " ".join(f"word{i % 97}" for i in range(tokens))}
+        choice = {"index": 0, "finish_reason": "stop", "logprobs": None, "message": message}
+        answer = completion("chat.completion", model, [choice], usage=usage)
         self.full = plain(b"200 OK", json.dumps(answer).encode())
         self.models = plain(
             b"200 OK",
@@ -83,16 +71,8 @@ class Answers:
         )
 
         def event(choices, **more):
-            doc = {
-                "id": ID.decode(),
-                "object": "chat.completion.chunk",
-                "created": CREATED,
-                "model": model,
-                "system_fingerprint": "fp_mock",
-                "choices": choices,
-                **more,
-            }
-            return http_chunk(b"data: %s\n\n" % json.dumps(doc).encode())
+            chunk = completion("chat.completion.chunk", model, choices, **more)
+            return http_chunk(b"data: %s\n\n" % json.dumps(chunk).encode())
 
         def delta(d, finish=None):
             return [{"index": 0, "delta": d, "logprobs": None, "finish_reason": finish}]
