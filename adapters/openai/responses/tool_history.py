@@ -14,26 +14,14 @@ from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import TOOL, Message, Opaque, Part, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request
 from adapters.json_fields import told
-from adapters.openai.responses.tool_items import (
-    APPROVAL_REQUEST,
-    APPROVAL_RESPONSE,
-    CODE_INTERPRETER,
-    FILE_SEARCH,
-    LIST_TOOLS,
-    MCP_CALL,
-    WEB_SEARCH,
-)
+from adapters.openai.responses import tool_items as words
+from adapters.openai.responses.tool_items import HOSTED_CALLS
 from adapters.openai.vocabulary import RESPONSES
 
 __all__ = ["CallResult", "PendingCall", "ToolHistory", "plain_messages"]
 
 _NOT_APPROVED = "The user did not approve this call."
 _CUT = "The call was not made."
-_HOSTED_CALLS = {
-    "web_search_call": WEB_SEARCH,
-    "file_search_call": FILE_SEARCH,
-    "code_interpreter_call": CODE_INTERPRETER,
-}
 
 
 class _Item(Struct):
@@ -53,7 +41,7 @@ class _Item(Struct):
 
 
 _ITEM = Decoder(_Item)
-_KNOWN = frozenset((MCP_CALL, LIST_TOOLS, APPROVAL_REQUEST, APPROVAL_RESPONSE, *_HOSTED_CALLS))
+_KNOWN = frozenset((words.MCP_CALL, words.LIST_TOOLS, words.APPROVAL_REQUEST, words.APPROVAL_RESPONSE, *HOSTED_CALLS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +92,13 @@ class ToolHistory:
             raise InvalidRequest(f"{path}: not an item of the type {part.type}: {told(error)}", param=path) from error
         self._items[id(part)] = item
         match part.type:
-            case "mcp_list_tools":
+            case words.LIST_TOOLS:
                 self.listed.add(item.server_label)
-            case "mcp_approval_request":
+            case words.APPROVAL_REQUEST:
                 self._asked[item.id] = item
-            case "mcp_approval_response":
+            case words.APPROVAL_RESPONSE:
                 self._answers[item.approval_request_id or ""] = (item, path)
-            case "mcp_call" if item.approval_request_id is not None:
+            case words.MCP_CALL if item.approval_request_id is not None:
                 self._made.add(item.approval_request_id)
 
     def pending(self) -> Iterator[PendingCall]:
@@ -179,7 +167,7 @@ class ToolHistory:
                 continue
             result = self._result_of(part.type, item, results)
             if result is not None:
-                name = name_of(label, item.name or _HOSTED_CALLS.get(part.type, ""))
+                name = name_of(label, item.name or HOSTED_CALLS.get(part.type, ""))
                 said.append(ToolCall(id=item.id, name=name, arguments=_arguments(part.type, item)))
                 text = Text(text=result.text)
                 answers.append(ToolResult(call_id=item.id, parts=(text,), is_error=result.is_error or None))
@@ -187,26 +175,27 @@ class ToolHistory:
         return found
 
     def _label_of(self, kind: str, item: _Item) -> str:
-        if kind == APPROVAL_RESPONSE:
+        if kind == words.APPROVAL_RESPONSE:
             asked = self._asked.get(item.approval_request_id or "")
             return "" if asked is None else asked.server_label
         return item.server_label
 
     def _result_of(self, kind: str, item: _Item, results: Mapping[str, CallResult]) -> CallResult | None:
         """None where the item is no call, or one of which nothing came."""
-        match kind:
-            case "mcp_call":
+        match HOSTED_CALLS.get(kind, kind):
+            case words.MCP_CALL:
                 if item.output is not None:
                     return CallResult(item.output, is_error=False)
                 return CallResult(_CUT if item.error is None else _error_text(item.error), is_error=True)
-            case "mcp_approval_request" if item.id in results:
+            case words.APPROVAL_REQUEST if item.id in results:
                 return results[item.id]
-            case "mcp_approval_request" if item.id in self._answers and item.id not in self._made:
+            case words.APPROVAL_REQUEST if item.id in self._answers and item.id not in self._made:
                 reason = self._answers[item.id][0].reason
                 return CallResult(f"{_NOT_APPROVED} {reason or ''}".strip(), is_error=True)
-            case "file_search_call" | "code_interpreter_call":
-                shown = item.results if kind == "file_search_call" else item.outputs
-                return None if not shown else CallResult(_texts(shown), is_error=False)
+            case words.FILE_SEARCH if item.results:
+                return CallResult(_texts(item.results), is_error=False)
+            case words.CODE_INTERPRETER if item.outputs:
+                return CallResult(_texts(item.outputs), is_error=False)
             case _:
                 return None
 
@@ -227,10 +216,10 @@ def _is_known(part: Part) -> TypeGuard[Opaque]:
 
 
 def _arguments(kind: str, item: _Item) -> str:
-    match kind:
-        case "file_search_call":
+    match HOSTED_CALLS.get(kind):
+        case words.FILE_SEARCH:
             return msgspec.json.encode({"query": _texts(item.queries)}).decode()
-        case "code_interpreter_call":
+        case words.CODE_INTERPRETER:
             return msgspec.json.encode({"code": item.code if isinstance(item.code, str) else ""}).decode()
         case _:
             return item.arguments or "{}"

@@ -20,6 +20,7 @@ __all__ = [
     "CODE_INTERPRETER",
     "EXECUTION",
     "FILE_SEARCH",
+    "HOSTED_CALLS",
     "HTTP",
     "LIST_TOOLS",
     "MCP_CALL",
@@ -40,6 +41,8 @@ APPROVAL_RESPONSE = "mcp_approval_response"
 WEB_SEARCH = "web_search"
 FILE_SEARCH = "file_search"
 CODE_INTERPRETER = "code_interpreter"
+HOSTED_CALLS = {f"{kind}_call": kind for kind in (WEB_SEARCH, FILE_SEARCH, CODE_INTERPRETER)}
+"""Types of items, and the hosted tools that they are calls of."""
 
 PROTOCOL = "mcp_protocol_error"
 EXECUTION = "mcp_tool_execution_error"
