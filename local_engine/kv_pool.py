@@ -27,11 +27,10 @@ class KvPool:
     def __init__(self, shape: ModelConfig, config: EngineConfig, num_bytes: int) -> None:
         device = torch.device(config.device)
         self._block_size = config.block_size
+        least = 2 * kv_block_bytes(shape, config)  # one beside the padding
         self.num_blocks = num_bytes // kv_block_bytes(shape, config) - 1
         if self.num_blocks < 1:
-            raise InvalidInput(
-                "kv_bytes", f"holds no KV block of {kv_block_bytes(shape, config)} bytes beside the padding"
-            )
+            raise InvalidInput("kv_bytes", f"must be at least {least} bytes for this model, not {num_bytes}")
         slots = (self.num_blocks + 1) * config.block_size
         padding = slice(PADDING_BLOCK * config.block_size, (PADDING_BLOCK + 1) * config.block_size)
         self.caches: list[LayerCache] = []

@@ -4,12 +4,14 @@ The only place that brings a model's text side and its tensors together; the res
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from local_engine.config import EngineConfig
-from local_engine.errors import ModelLoadError
+from local_engine.errors import InvalidInput, ModelLoadError
 from local_engine.generation import Generator
 from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate, load_chat_template
@@ -69,7 +71,8 @@ def load_local_model(
     path = fetch(source, progress=progress)
     tokenizer = load_tokenizer(path)
     template = _template(path, settings, tokenizer)
-    engine, info, images = _start_engine(path, settings, shared, progress, tokenizer=tokenizer)
+    with _named_as_in_run_yaml():
+        engine, info, images = _start_engine(path, settings, shared, progress, tokenizer=tokenizer)
     return LocalModel(
         name=name,
         engine=engine,
@@ -81,6 +84,28 @@ def load_local_model(
         infill=infill(tokenizer),
         images=images,
     )
+
+
+_SETTINGS = {
+    "kv_bytes": "kv_cache.memory",
+    "kv_dtype": "kv_cache.dtype",
+    "block_size": "kv_cache.block_size",
+    "max_batch_tokens": "scheduler.max_batch_tokens",
+    "max_sequences": "scheduler.max_sequences",
+    "queue": "scheduler.queue",
+    "max_context": "context",
+    "draft_tokens": "speculative.tokens",
+}
+"""What the engine calls a setting, and run.yaml."""
+
+
+@contextmanager
+def _named_as_in_run_yaml() -> Iterator[None]:
+    """A setting that the engine cannot work with is named as the operator wrote it."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(_SETTINGS.get(error.param, error.param), error.reason) from error
 
 
 def _recommended(source: str) -> SamplingDefaults:

@@ -94,6 +94,10 @@ class LocalModel(Section):
         return _absolute_source(value, info)
 
 
+_LEAST_MEMORY = 1 << 20
+"""Bytes; less holds the keys and values of a few words at most, in any model."""
+
+
 class KvCache(Section):
     memory: Size = Field(
         default="auto",
@@ -104,6 +108,13 @@ class KvCache(Section):
     )
     block_size: Positive = Field(default=16, description="Tokens a block.")
     prefix_cache: bool = Field(default=True, description="Reuse what requests have in common at their start.")
+
+    @field_validator("memory")
+    @classmethod
+    def _holds_tokens(cls, value: int | Literal["auto"]) -> int | Literal["auto"]:
+        if value != "auto" and value < _LEAST_MEMORY:
+            raise ValueError('expected at least 1MiB, such as "2GiB"; a bare number is in bytes')
+        return value
 
 
 class Scheduler(Section):

@@ -47,7 +47,8 @@ class CpuExecutor:
         block_bytes = self._library.block_bytes(model.struct, config.block_size, cache_bytes)
         self.num_blocks = config.kv_bytes // block_bytes - 1  # one is the padding block
         if self.num_blocks < 1:
-            raise InvalidInput("kv_bytes", f"holds no KV block of {block_bytes} bytes beside the padding")
+            least = 2 * block_bytes  # one beside the padding
+            raise InvalidInput("kv_bytes", f"must be at least {least} bytes for this model, not {config.kv_bytes}")
         try:
             if self.num_blocks >= _MAX_BLOCKS:
                 raise MemoryError

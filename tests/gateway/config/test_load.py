@@ -207,7 +207,8 @@ def test_a_file_is_loaded_with_paths_relative_to_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "memory"), [("2GiB", 2**31), ("512MiB", 2**29), ("1.5 GiB", 3 * 2**29), ("1GB", 10**9), ("'4096B'", 4096)]
+    ("size", "memory"),
+    [("2GiB", 2**31), ("512MiB", 2**29), ("1.5 GiB", 3 * 2**29), ("1GB", 10**9), ("'1048576B'", 2**20)],
 )
 def test_sizes_are_bytes(size: str, memory: int) -> None:
     assert (
@@ -219,3 +220,9 @@ def test_sizes_are_bytes(size: str, memory: int) -> None:
 def test_a_size_without_meaning_is_refused(size: str) -> None:
     line = fault(f"version: 1\nproviders: {{local: {{model: m, kv_cache: {{memory: {size}}}}}}}")
     assert "providers.local.kv_cache.memory: expected" in line
+
+
+@pytest.mark.parametrize("size", ["2", "4096B", "1023KiB"])
+def test_memory_that_holds_no_tokens_is_refused_with_what_is_the_least(size: str) -> None:
+    line = fault(f"version: 1\nproviders: {{local: {{model: m, kv_cache: {{memory: {size}}}}}}}")
+    assert 'providers.local.kv_cache.memory: expected at least 1MiB, such as "2GiB"; a bare number is in bytes' in line

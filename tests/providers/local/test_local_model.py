@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from local_engine.errors import InvalidInput
 from local_engine.generation import GenerationRequest
 from local_engine.sampling import SamplingParams
 from providers.base import ProviderSettings
@@ -44,3 +45,12 @@ async def test_the_type_of_keys_and_values_reaches_the_pool(tmp_path: Path, kv_d
         assert model.engine.stats().blocks_total == 2**20 // block_bytes - 1
     finally:
         await model.engine.aclose()
+
+
+def test_too_little_memory_is_told_by_the_settings_name_and_with_the_least_that_works(tmp_path: Path) -> None:
+    source = str(write_model(tmp_path / "model"))
+    options = {"models": {"m": {"source": source}}, "kv_cache": {"memory": 100}, "device": "cpu"}
+    settings = read_settings(ProviderSettings(name="local", type="local", options=options))
+    told = r"^kv_cache\.memory: must be at least [0-9]+ bytes for this model, not 100$"
+    with pytest.raises(InvalidInput, match=told):
+        load_local_model("m", settings.models["m"], settings, lambda what, done, total: None)
