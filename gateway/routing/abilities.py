@@ -17,8 +17,8 @@ from adapters.canonical.rerank import RerankRequest, RerankResult, ScoreRequest,
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from adapters.canonical.usage import Usage
 from adapters.field_names import FIELD_NAMES
+from adapters.hints import HINTS, is_hint
 from adapters.nearest_name import did_you_mean
-from gateway.routing.hints import HINTS, is_hint
 from gateway.routing.requirements import Spelling, fit
 from gateway.routing.route import Target
 from gateway.routing.router import Progress, Router

@@ -39,10 +39,10 @@ from adapters.canonical.request import (
     without_fields,
 )
 from adapters.field_names import FIELD_NAMES
+from adapters.hints import HINTS, is_hint
 from adapters.nearest_name import nearest
 from adapters.openai.aliases import resolved
 from adapters.openai.response_format import FORMAT_TYPES
-from gateway.routing.hints import HINTS, is_hint
 from gateway.routing.route import Target
 from gateway.routing.schema_limits import unenforced, without_unenforced
 from providers.base import Capabilities

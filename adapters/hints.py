@@ -2,7 +2,7 @@
 
 A target that has a word for a hint gets it. Any other is asked all the same: the hint is left out and listed, and no
 `unsupported_params` of run.yaml makes it an error. Knows the canonical fields; the dialects' own hints stand with their
-words (`adapters.<dialect>.vocabulary.HINTS`).
+words (`<dialect>.vocabulary.HINTS`).
 """
 
 from collections.abc import Mapping
