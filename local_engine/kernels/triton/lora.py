@@ -166,7 +166,6 @@ def add_lora(y: Tensor, x: Tensor, stack: LoraStack, groups: RowGroups, *, split
     partial = torch.empty(num_rows, splits, rank, dtype=torch.float32, device=x.device)
     # What leaves room for the sums in registers; float32 multiplies without tensor cores.
     width = 16 if x.dtype == torch.float32 else 32 if rank > 64 else 128
-    num_warps = 8 if rank > 64 else 4
     num_blocks, block_rows = len(groups.owners), groups.block_size
     lora_shrink_kernel[(num_blocks, splits)](
         x,
@@ -180,7 +179,7 @@ def add_lora(y: Tensor, x: Tensor, stack: LoraStack, groups: RowGroups, *, split
         rank=rank,
         block_rows=block_rows,
         block_inputs=width,
-        num_warps=num_warps,
+        num_warps=8 if rank > 128 else 4,
         num_stages=3,
     )
     lora_expand_kernel[(num_blocks, triton.cdiv(outputs, width))](
@@ -195,7 +194,7 @@ def add_lora(y: Tensor, x: Tensor, stack: LoraStack, groups: RowGroups, *, split
         rank=rank,
         block_rows=block_rows,
         block_outputs=width,
-        num_warps=num_warps,
+        num_warps=8 if rank > 64 else 4,
     )
 
 
