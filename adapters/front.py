@@ -8,6 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from adapters.canonical.abilities import GENERATE
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import Event
 from adapters.canonical.request import Request
@@ -34,6 +35,8 @@ class ListedModel(Struct, frozen=True, kw_only=True):
     created: int
     owned_by: str
     context: int | None = None
+    abilities: frozenset[str] = frozenset((GENERATE,))
+    """Words of `adapters.canonical.abilities`."""
     gateway: Mapping[str, object] = {}
 
 

@@ -87,13 +87,15 @@ class Readiness:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEntry:
     """One row of a provider's model list. `created` is Unix seconds, `context` the window in tokens. `inputs` are the
-    kinds beside text that the model takes (image, audio); None: the provider does not say."""
+    kinds beside text that the model takes (image, audio), `abilities` words of `adapters.canonical.abilities`; None:
+    the provider does not say."""
 
     id: str
     created: int | None = None
     owned_by: str | None = None
     context: int | None = None
     inputs: tuple[str, ...] | None = None
+    abilities: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

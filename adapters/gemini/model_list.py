@@ -5,11 +5,12 @@ from typing import Any
 
 import orjson
 
+from adapters.canonical.abilities import EMBED, GENERATE
 from adapters.front import ListedModel
 
 __all__ = ["GeminiModelList"]
 
-_METHODS = ["generateContent", "countTokens"]
+_METHODS = {GENERATE: ["generateContent", "countTokens"], EMBED: ["embedContent"]}
 
 
 class GeminiModelList:
@@ -28,7 +29,9 @@ def _row(model: ListedModel) -> dict[str, Any]:
         "baseModelId": model.id,
         "version": "1",
         "displayName": model.id,
-        "supportedGenerationMethods": _METHODS,
+        "supportedGenerationMethods": [
+            method for ability, methods in _METHODS.items() if ability in model.abilities for method in methods
+        ],
     }
     if model.context is not None:
         found["inputTokenLimit"] = model.context

@@ -6,13 +6,14 @@ from typing import Any
 
 import orjson
 
+from adapters.canonical.abilities import EMBED, GENERATE
 from adapters.front import ListedModel
 from adapters.ollama.vocabulary import timestamp
 
 __all__ = ["ModelCards", "RunningModels", "Tags"]
 
 _ARCHITECTURE = "gateway"
-_CAPABILITIES = ["completion", "tools"]
+_CAPABILITIES = {GENERATE: ["completion", "tools"], EMBED: ["embedding"]}
 _VISION, _IMAGE = "vision", "image"
 _FOR_EVER = "2318-12-31T00:00:00Z"
 
@@ -85,7 +86,8 @@ def _card(model: ListedModel) -> dict[str, Any]:
 def _capabilities(model: ListedModel) -> list[str]:
     inputs = model.gateway.get("input")
     reads_images = isinstance(inputs, list) and _IMAGE in inputs
-    return [*_CAPABILITIES, _VISION] if reads_images else _CAPABILITIES
+    found = [word for ability, words in _CAPABILITIES.items() if ability in model.abilities for word in words]
+    return [*found, _VISION] if reads_images else found
 
 
 def _details(model: ListedModel) -> dict[str, Any]:

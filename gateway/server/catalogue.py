@@ -1,7 +1,9 @@
 """What can be called, and whether it can answer now: GET /v1/models and the reasons behind /readyz."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from adapters.canonical.abilities import EMBED, GENERATE, RANK
 from adapters.canonical.errors import ModelNotFound
 from adapters.front import ListedModel, ModelListForm
 from gateway.keys.client_key import ClientKey
@@ -13,6 +15,9 @@ from providers.models.facts import facts_of
 
 __all__ = ["Catalogue"]
 
+_GENERATES = frozenset((GENERATE,))
+_RANKS = re.compile(r"rerank")
+_EMBEDS = re.compile(r"embed|minilm|(?<![a-z0-9])(?:bge|gte|e5)-")
 Lists = Mapping[str, Mapping[str, ModelEntry] | None]
 """The models of each provider, None where they can't be told."""
 
@@ -117,7 +122,7 @@ def _alias_row(alias: str, targets: Sequence[Target], lists: Lists, started_at: 
     listed = (lists.get(targets[0].provider.name) or {}).get(targets[0].model) if targets else None
     entry = ModelEntry(id=alias)
     if listed is not None:
-        entry = ModelEntry(id=alias, context=listed.context, inputs=listed.inputs)
+        entry = ModelEntry(id=alias, context=listed.context, inputs=listed.inputs, abilities=listed.abilities)
     return _row(entry, alias, "gateway", started_at, targets)
 
 
@@ -129,5 +134,17 @@ def _row(entry: ModelEntry, public: str, owner: str, created: int, targets: Sequ
         created=entry.created if entry.created is not None else created,
         owned_by=entry.owned_by or owner,
         context=context,
+        abilities=_abilities(targets[0]) if entry.abilities is None and targets else entry.abilities or _GENERATES,
         gateway=extension_of(targets, context, entry.inputs),
     )
+
+
+def _abilities(target: Target) -> frozenset[str]:
+    """What a model can do whose provider does not say: by how such models are called, then by what the target takes."""
+    name = target.model.lower()
+    if _RANKS.search(name):
+        return frozenset((RANK,))
+    if _EMBEDS.search(name):
+        return frozenset((EMBED,))
+    capabilities = target.provider.capabilities(target.model)
+    return _GENERATES if capabilities.messages or capabilities.prompts else frozenset((EMBED,))

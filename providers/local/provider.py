@@ -16,6 +16,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from adapters.canonical.abilities import EMBED, GENERATE, RANK
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
 from adapters.canonical.errors import InvalidRequest, ModelNotFound
 from adapters.canonical.messages import Image, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
@@ -176,6 +177,7 @@ class LocalProvider:
                 owned_by=self._name,
                 context=self._context(name),
                 inputs=self._inputs(name),
+                abilities=self._abilities(name),
             )
             for name in self._models
             for entry in (name, *(f"{name}:{adapter}" for adapter in self._adapters(name)))
@@ -275,6 +277,13 @@ class LocalProvider:
         if not isinstance(loaded, LocalModel):
             return None
         return () if loaded.images is None else ("image",)
+
+    def _abilities(self, model: str) -> frozenset[str] | None:
+        """Known once its files are read."""
+        loaded = self._loads.loaded(model)
+        if isinstance(loaded, LocalEncoder):
+            return frozenset((RANK,)) if loaded.scores else frozenset((EMBED, RANK))
+        return None if loaded is None else frozenset((GENERATE,))
 
     def _adapters(self, model: str) -> Sequence[str]:
         """Those that are loaded; those of run.yaml while the model is not."""

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
+from adapters.canonical.abilities import EMBED, GENERATE, RANK
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
 from adapters.canonical.messages import Document, Image, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request
@@ -68,6 +69,9 @@ _CAPABILITIES = per_model(
         schema_lacks=COHERE,
     )
 )
+
+
+_ABILITIES = {"chat": GENERATE, "embed": EMBED, "rerank": RANK}
 
 
 class _ModelRow(Struct):
@@ -153,4 +157,5 @@ class CohereProvider:
 
 def _entry(row: _ModelRow) -> ModelEntry:
     context = None if row.context_length is None else int(row.context_length)
-    return ModelEntry(id=row.name, owned_by="cohere", context=context)
+    abilities = frozenset([_ABILITIES[word] for word in row.endpoints or () if word in _ABILITIES]) or None
+    return ModelEntry(id=row.name, owned_by="cohere", context=context, abilities=abilities)

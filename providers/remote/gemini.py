@@ -9,6 +9,7 @@ from contextlib import aclosing
 from msgspec import Struct
 from msgspec.json import Decoder
 
+from adapters.canonical.abilities import EMBED, GENERATE
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
 from adapters.canonical.errors import UpstreamError
 from adapters.canonical.messages import (
@@ -58,7 +59,7 @@ __all__ = ["GeminiProvider", "vertex_url"]
 _BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
 _READY = Readiness(ReadinessState.READY)
 _NO_DEFAULTS = frozenset(("model", "contents", "systemInstruction", "tools"))
-_CALLED = frozenset(("generateContent", "embedContent"))
+_ABILITIES = {"generateContent": GENERATE, "embedContent": EMBED}
 _PREFIX = "models/"
 _FIELDS = frozenset(
     (
@@ -236,8 +237,14 @@ def vertex_url(settings: ProviderSettings) -> str:
 
 def _is_called(row: _ModelRow) -> bool:
     methods = row.supported_generation_methods
-    return methods is None or not _CALLED.isdisjoint(methods)
+    return methods is None or not _ABILITIES.keys().isdisjoint(methods)
 
 
 def _entry(row: _ModelRow) -> ModelEntry:
-    return ModelEntry(id=row.name.removeprefix(_PREFIX), owned_by="google", context=row.input_token_limit)
+    methods = row.supported_generation_methods
+    return ModelEntry(
+        id=row.name.removeprefix(_PREFIX),
+        owned_by="google",
+        context=row.input_token_limit,
+        abilities=None if methods is None else frozenset([_ABILITIES[word] for word in methods if word in _ABILITIES]),
+    )

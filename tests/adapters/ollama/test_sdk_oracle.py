@@ -89,4 +89,6 @@ def test_lists_and_cards_are_the_sdks() -> None:
     assert card.modelinfo is not None
     assert card.modelinfo["gateway.context_length"] == 8192
     assert card.capabilities == ["completion", "tools"]
+    embedding = ListedModel(id="e", created=1790000000, owned_by="gateway", abilities=frozenset(("embed",)))
+    assert ShowResponse.model_validate_json(ModelCards().render_model(embedding)).capabilities == ["embedding"]
     assert ListResponse.model_validate_json(Tags().render_models([])).models == []

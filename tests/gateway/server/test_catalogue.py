@@ -3,11 +3,13 @@
 import json
 from collections.abc import Sequence
 
+from adapters.gemini.model_list import GeminiModelList
 from adapters.ollama.model_list import RunningModels
 from adapters.openai.model_list import OpenAIModelList
 from gateway.routing.names import LOCAL_TTL_S, ModelLists, Names, ProviderRules
+from gateway.routing.route import Route, Target
 from gateway.server.catalogue import Catalogue
-from providers.base import ModelEntry, Readiness, ReadinessState
+from providers.base import Capabilities, ModelEntry, Readiness, ReadinessState
 from providers.testing.scripted import ScriptedProvider
 
 LATER = Readiness(ReadinessState.READY, "loaded on demand", in_memory=False)
@@ -78,3 +80,39 @@ async def test_whether_a_model_is_loading_is_known_by_every_name_of_it() -> None
         assert await told.catalogue.is_loading("local/m") is loading
         assert await told.catalogue.is_loading("m") is loading
     assert not await told.catalogue.is_loading("other")
+
+
+async def listed_by_gemini(provider: ScriptedProvider) -> dict[str, list[str]]:
+    lists = ModelLists({"p": provider}, lambda: 0.0)
+    aliases = {"alias": Route((Target(provider, "told"),))}
+    names = Names({"p": ProviderRules(provider)}, aliases, lists)
+    catalogue = Catalogue(names, lists, {"p": provider}, local={}, started_at=0)
+    rows = json.loads(await catalogue.list_models(None, GeminiModelList()))["models"]
+    return {row["name"].removeprefix("models/"): row["supportedGenerationMethods"] for row in rows}
+
+
+GENERATING, EMBEDDING = ["generateContent", "countTokens"], ["embedContent"]
+
+
+async def test_a_list_offers_of_each_model_what_it_can_do() -> None:
+    names = ("gpt-5", "text-embedding-3-small", "all-minilm-l6-v2", "BAAI/bge-m3", "bge-reranker-v2-m3", "rage-e5x")
+    said = ModelEntry(id="told", abilities=frozenset(("embed",)))
+    both = ModelEntry(id="embed-and-chat", abilities=frozenset(("generate", "embed")))
+    found = await listed_by_gemini(ScriptedProvider("p", models=[said, both, *(ModelEntry(id=name) for name in names)]))
+    assert found == {
+        "alias": EMBEDDING,
+        "p/told": EMBEDDING,
+        "p/embed-and-chat": [*GENERATING, *EMBEDDING],
+        "p/gpt-5": GENERATING,
+        "p/text-embedding-3-small": EMBEDDING,
+        "p/all-minilm-l6-v2": EMBEDDING,
+        "p/BAAI/bge-m3": EMBEDDING,
+        "p/bge-reranker-v2-m3": [],
+        "p/rage-e5x": GENERATING,
+    }
+
+
+async def test_a_model_that_takes_neither_messages_nor_prompts_is_not_offered_for_generation() -> None:
+    none = Capabilities(fields=frozenset(), messages=False, prompts=False)
+    found = await listed_by_gemini(ScriptedProvider("p", models=[ModelEntry(id="m")], capabilities=none))
+    assert found["p/m"] == EMBEDDING

@@ -172,6 +172,7 @@ async def test_an_encoder_does_not_generate_and_says_so_before_and_after_it_is_l
         assert not provider.capabilities("m").messages
         assert not provider.capabilities("m").prompts
         assert (await provider.models())[0].context == 40
+        assert (await provider.models())[0].abilities == frozenset(("embed", "rank"))
         assert provider.readiness("m").state is ReadinessState.READY
         assert provider.engine_stats("m") is None
         await provider.embed(asked("red"))

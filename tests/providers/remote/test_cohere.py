@@ -107,6 +107,7 @@ async def test_models_are_listed_with_their_windows_beside_the_version() -> None
         found = await provider.models()
         assert upstream.requests[0].path == "/v1/models?page_size=1000"
     assert [(row.id, row.context) for row in found] == [("command-a-03-2025", 288000), ("x", None), ("e", None)]
+    assert [row.abilities for row in found] == [None, None, {"embed"}]
 
 
 async def test_texts_become_vectors_96_a_call() -> None:

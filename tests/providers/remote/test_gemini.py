@@ -144,6 +144,7 @@ async def test_models_that_answer_are_listed_once_a_minute() -> None:
         ("embed", None),
         ("gemini-y", None),
     ]
+    assert [model.abilities for model in models] == [{"generate"}, {"embed"}, None]
     assert len(upstream.requests) == 1
     assert upstream.requests[0].path == "/v1/models?pageSize=1000"
 
