@@ -46,7 +46,9 @@ _OPENAI_LIST = OpenAIModelList()
 _EVICTION_S = 5.0
 """What a cancelled request gets to free what it holds and tell its client."""
 _NONE: Mapping[str, Never] = MappingProxyType({})
-_OPEN = frozenset(("/healthz", "/readyz"))
+_HEALTH = ("/healthz", "/health")
+"""The second is what load balancers and compose files ask that were written for vLLM or llama.cpp."""
+_OPEN = frozenset((*_HEALTH, "/readyz"))
 """Paths that need no key."""
 
 
@@ -114,7 +116,7 @@ class Service:
                 **{path: Route({"GET": partial(self._list_models, form)}, form) for path, form in lists.items()},
                 **{f"{path}/*": Route({"GET": partial(self._show_model, form)}, form) for path, form in lists.items()},
                 **other,
-                "/healthz": Route({"GET": self._health}),
+                **{path: Route({"GET": self._health}) for path in _HEALTH},
                 "/readyz": Route({"GET": self._ready}),
             }
         )

@@ -271,6 +271,25 @@ async def test_an_unknown_model_is_a_404_that_names_it() -> None:
     assert "private" not in str(error["message"])
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/health"])
+async def test_health_needs_no_key(path: str) -> None:
+    keys = "auth: {keys: [{id: a, secret: secret-a}]}\n"
+    async with running(fake(), extra=keys) as gateway:
+        async with gateway.session.get(gateway.url + path, headers={"authorization": ""}) as answer:
+            assert (answer.status, await answer.json()) == (200, {"status": "ok"})
+        async with gateway.session.get(gateway.url + "/v1/models", headers={"authorization": ""}) as answer:
+            assert answer.status == 401
+
+
+async def test_an_alias_is_shown_like_any_model() -> None:
+    async with (
+        running(fake(), extra="models: {smart: fake/m}\n") as gateway,
+        gateway.session.get(gateway.url + "/v1/models/smart") as answer,
+    ):
+        found = await answer.json()
+    assert (answer.status, found["id"], found["gateway"]["targets"]) == (200, "smart", ["fake/m"])
+
+
 async def test_readiness_tells_why_an_alias_cannot_answer() -> None:
     loading = Readiness(ReadinessState.LOADING, "fetching the weights")
     async with running(fake(readiness=loading), extra="models: {fast: fake/m}\n") as gateway:
