@@ -24,6 +24,8 @@ class GrowingText:
         self.at = 0
         self.ended = False
         """No more will come."""
+        self.is_cut = False
+        """And it ended before its writer had ended."""
         self._base = 0
         self._text = ""
 
@@ -31,6 +33,9 @@ class GrowingText:
     def end(self) -> int:
         """How much has come so far."""
         return self._base + len(self._text)
+
+    def finish(self, *, is_cut: bool) -> None:
+        self.ended, self.is_cut = True, is_cut
 
     def append(self, text: str) -> None:
         self._text += text
@@ -50,8 +55,10 @@ class GrowingText:
 
     def settled(self, marker: str) -> int:
         """Up to where the text from the cursor on can be no part of a marker, nor of line breaks before one."""
-        if self.ended:
-            return self.end
+        return self.end if self.ended else self.before_begun(marker)
+
+    def before_begun(self, marker: str) -> int:
+        """Up to where the text from the cursor on can be no beginning of a marker, nor of line breaks before one."""
         ahead = self._text[self.at - self._base :]
         sizes = range(min(len(ahead), len(marker) - 1), 0, -1)
         held = next((size for size in sizes if ahead.endswith(marker[:size])), 0)

@@ -63,9 +63,9 @@ class HarmonyReader:
         self._text.append(text)
         return self._resume()
 
-    def flush(self) -> list[ReasoningPiece | CallPiece]:
-        """What was held back, at the end of the text."""
-        self._text.ended = True
+    def flush(self, *, is_cut: bool = False) -> list[ReasoningPiece | CallPiece]:
+        """What was held back, at the end of the text. `is_cut`: its writer had not ended."""
+        self._text.finish(is_cut=is_cut)
         return self._resume()
 
     def _resume(self) -> list[ReasoningPiece | CallPiece]:
@@ -80,6 +80,8 @@ class HarmonyReader:
                 continue
             start = text.at
             header = yield from self._header()
+            if header is None and self._begins_header() and self._book.withheld():
+                return
             if header is None:  # what stands here is text, though it be a mark
                 text.at = min(start + 1, text.end)
                 yield from self._content(self._give_text)
@@ -112,6 +114,12 @@ class HarmonyReader:
             return None
         text.at = found + len(_MESSAGE)
         return text.between(start, found)
+
+    def _begins_header(self) -> bool:
+        """Whether what is left of the text is a header, as far as it came."""
+        text = self._text
+        rest = text.between(text.at, text.end)
+        return len(rest) <= _MAX_HEADER and any(rest.startswith(mark) for mark in _BEGINNINGS)
 
     def _message(self, header: str) -> Waits[None]:
         book = self._book

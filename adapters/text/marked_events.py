@@ -96,7 +96,7 @@ class _Choice:
         yield from self._told(self._pipeline.feed(delta.text))
 
     def finish(self, finished: ChoiceFinished) -> Iterator[Event]:
-        yield from self._told(self._pipeline.flush())
+        yield from self._told(self._pipeline.flush(is_cut=finished.reason is StopReason.LENGTH))
         last = self._pipeline.last_part()
         rest = [token for token in self._held if token.start == token.end == self._position]
         if last is not None and rest:

@@ -83,11 +83,12 @@ class TextPipeline:
             return self._passages(self._reasoning.feed(text))
         return self._passages([ReasoningPiece(False, text, start)] if text else [])
 
-    def flush(self) -> list[Passage]:
-        """What was held back, at the end of the text."""
-        passages = [] if self._reasoning is None else self._passages(self._reasoning.flush())
+    def flush(self, *, is_cut: bool = False) -> list[Passage]:
+        """What was held back, at the end of the text. `is_cut`: a limit ended it, and not its writer; of a call that
+        has not begun by then nothing is given out."""
+        passages = [] if self._reasoning is None else self._passages(self._reasoning.flush(is_cut=is_cut))
         if self._calls is not None:
-            passages += self._with_calls(self._calls.flush())
+            passages += self._with_calls(self._calls.flush(is_cut=is_cut))
         return passages
 
     def last_part(self) -> TextDelta | ReasoningDelta | None:

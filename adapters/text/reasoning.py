@@ -85,9 +85,9 @@ class ReasoningSplitter:
         self._text.append(text)
         return self._resume()
 
-    def flush(self) -> list[ReasoningPiece]:
+    def flush(self, *, is_cut: bool = False) -> list[ReasoningPiece]:
         """What was held back, at the end of the text."""
-        self._text.ended = True
+        self._text.finish(is_cut=is_cut)
         return [] if self._answers else self._resume()
 
     def _resume(self) -> list[ReasoningPiece]:

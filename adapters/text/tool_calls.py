@@ -7,7 +7,7 @@ requests.
 
 Once a call is announced it stays one: if its arguments never end, or cannot be read, all that follows is arguments as
 it stands. What surrounds them (the marks, the line breaks next to them, the object's other keys) belongs to the form
-and is not given out.
+and is not given out. A call that the text is cut off in before it is announced is withheld: half of a form is no text.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -183,7 +183,7 @@ class BegunCall:
         self._is_open = True
         return [CallStarted(self._new_id(), self._name), CallArguments(text)]
 
-    def flush(self) -> list[CallPiece]:
+    def flush(self, *, is_cut: bool = False) -> list[CallPiece]:
         return [CallFinished()] if self._is_open else []
 
 
@@ -192,7 +192,7 @@ class ToolCallParser:
 
     declared: the names that may be called. new_id: makes an id for a call that brings none. types: what is known of the
     tools' parameters. parallel: with False, only the first call is given out; the text between and behind the others
-    still is.
+    still is. must_call: the answer has to be calls, so what begins like a mark where it is cut is one.
     """
 
     def __init__(
@@ -203,8 +203,10 @@ class ToolCallParser:
         *,
         types: ParameterTypes = no_types,
         parallel: bool = True,
+        must_call: bool = False,
     ) -> None:
         self._form = form
+        self._must_call = must_call
         self._text = GrowingText()
         self._book = CallBook(self._text, declared, new_id, types=types, parallel=parallel)
         self._parse = self._run()
@@ -213,9 +215,9 @@ class ToolCallParser:
         self._text.append(text)
         return self._resume()
 
-    def flush(self) -> list[CallPiece]:
-        """What was held back, at the end of the text."""
-        self._text.ended = True
+    def flush(self, *, is_cut: bool = False) -> list[CallPiece]:
+        """What was held back, at the end of the text. `is_cut`: its writer had not ended."""
+        self._text.finish(is_cut=is_cut)
         return self._resume()
 
     def _resume(self) -> list[CallPiece]:
@@ -230,10 +232,14 @@ class ToolCallParser:
         while not text.ended or text.at < text.end:
             found = text.find(form.start) if form.start else None
             if found is None:
-                text.at = text.settled(form.start) if form.start else text.end
+                is_lost = self._must_call and text.is_cut
+                settled = text.before_begun if is_lost else text.settled
+                text.at = settled(form.start) if form.start else text.end
                 book.text_up_to(text.at)
                 if not text.ended:
                     yield
+                elif is_lost:
+                    book.withheld()
             else:
                 book.text_up_to(text.without_breaks(found))
                 text.at = found + len(form.start)
@@ -249,6 +255,8 @@ class ToolCallParser:
             is_whole = False
         else:
             is_whole = True
+        if (behind_mark > 0 or book.given > before or self._must_call) and book.withheld():
+            return  # the text ended in here, so all that is left of it is the beginning of what may stand here
         if book.given == before:
             book.text_up_to(behind_mark)
             text.at = behind_mark
@@ -260,6 +268,8 @@ class ToolCallParser:
             if is_whole:
                 text.at += len(end)
                 book.passed()
+            elif book.withheld():
+                return
         text.at = book.given
         if is_whole:
             yield from text.skip(LINE_BREAKS)

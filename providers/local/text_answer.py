@@ -113,7 +113,7 @@ class TextAnswer:
     def _end_parts(
         self, pipeline: TextPipeline, text: str, reason: StopReason, raw: str, stop: str | int | None
     ) -> list[Event]:
-        events = self._parts([*pipeline.feed(text), *pipeline.flush()])
+        events = self._parts([*pipeline.feed(text), *pipeline.flush(is_cut=reason is StopReason.LENGTH)])
         last = pipeline.last_part()
         if self._stops.hit is None and last is not None:  # what is left and has no text ends the last part
             rest = [held.token for held in self._held if held.start == self._stops.total]

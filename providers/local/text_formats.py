@@ -7,7 +7,7 @@ Owns what a chat template tells about it, one row a sign; run.yaml goes before t
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from adapters.canonical.request import NONE, Request
+from adapters.canonical.request import NONE, REQUIRED, Request
 from adapters.text.calls.parameter_types import parameter_types
 from adapters.text.harmony import HARMONY_ENDS, HARMONY_MARKS, HarmonyReader
 from adapters.text.pipeline import TextPipeline
@@ -154,7 +154,8 @@ def text_pipeline(
         reasoning = ReasoningSplitter(formats.reasoning, starts_inside=starts_inside)
     tools = _tools_read(formats, request)
     if tools is not None:
-        calls = ToolCallParser(tools, schemas.keys(), new_call_id, types=types, parallel=parallel)
+        must_call = request.tool_choice is not None and request.tool_choice.mode == REQUIRED
+        calls = ToolCallParser(tools, schemas.keys(), new_call_id, types=types, parallel=parallel, must_call=must_call)
     if reasoning is None and calls is None:
         return None
     return TextPipeline(reasoning, calls, shows_reasoning=not hides, custom=custom_names(request))

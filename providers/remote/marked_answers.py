@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from adapters.canonical.request import NONE, Request, ToolChoice
+from adapters.canonical.request import NONE, REQUIRED, Request, ToolChoice
 from adapters.text.calls.parameter_types import parameter_types
 from adapters.text.harmony import HarmonyReader
 from adapters.text.marked_events import MarkedEvents
@@ -84,7 +84,10 @@ class MarkedAnswers:
             def types(name: str) -> Mapping[str, frozenset[str]]:
                 return parameter_types(schemas[name])
 
-            calls = ToolCallParser(tools, schemas.keys(), _new_call_id, types=types, parallel=parallel)
+            must_call = request.tool_choice is not None and request.tool_choice.mode == REQUIRED
+            calls = ToolCallParser(
+                tools, schemas.keys(), _new_call_id, types=types, parallel=parallel, must_call=must_call
+            )
         return TextPipeline(reasoning, calls, shows_reasoning=shows)
 
     def _tools_read(self, request: Request) -> ToolFormat | None:

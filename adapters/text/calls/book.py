@@ -123,6 +123,14 @@ class CallBook:
         """What lies before the cursor belongs to a form, or was given out in other words."""
         self.given = self.text.at
 
+    def withheld(self) -> bool:
+        """Where the text was cut, what is left of it belongs to a call that nobody will hear of."""
+        if not self.text.ended or not self.text.is_cut:
+            return False
+        self.text.at = self.text.end
+        self.passed()
+        return True
+
     def arguments(self, written: str) -> None:
         """A piece of the present call's arguments."""
         if written:

@@ -37,10 +37,10 @@ SNIPPETS = [
 ]
 
 
-def seen(pieces: list[str], *, parallel: bool = True) -> Seen:
+def seen(pieces: list[str], *, parallel: bool = True, is_cut: bool = False) -> Seen:
     numbers = count()
     reader = HarmonyReader(frozenset(("f", "g")), lambda: f"c{next(numbers)}", parallel=parallel)
-    found = [part for piece in pieces for part in reader.feed(piece)] + reader.flush()
+    found = [part for piece in pieces for part in reader.feed(piece)] + reader.flush(is_cut=is_cut)
     text, behind = "".join(pieces), 0
     result: Seen = []
     for part in found:
@@ -133,3 +133,12 @@ def test_arguments_and_thoughts_go_out_while_they_arrive() -> None:
     assert reader.feed("an<|") == [ReasoningPiece(True, "an", len(ANALYSIS) + 2)]
     reader.feed(f"end|><|start|>assistant{CALL[:-16]}")
     assert reader.feed('"a') == [CallArguments('"a')]
+
+
+def test_no_cut_leaves_the_header_of_a_message_as_text() -> None:
+    header = f"{NEXT}{CALL}"
+    header = header[: header.index("<|message|>")]
+    for end in range(header.index("assistant"), len(header)):
+        for pieces in ([f"{ANALYSIS}plan{header[:end]}"], list(f"{ANALYSIS}plan{header[:end]}")):
+            assert seen(pieces, is_cut=True) == [("thought", "plan")], end
+    assert seen([f"{ANALYSIS}plan{header}"])[-1][0] == "text"  # the model itself ended

@@ -96,3 +96,12 @@ def test_parts_that_the_upstream_told_itself_keep_their_place() -> None:
     events: list[Event] = [ReasoningDelta(0, 0, "own"), TextDelta(0, 1, "<tool_call>x"), END]
     (choice,) = read([events])
     assert choice.parts == (Reasoning(text="own"), Text(text="<tool_call>x"))
+
+
+def test_half_of_a_second_call_is_withheld_where_a_limit_cut_it_and_text_where_the_model_ended() -> None:
+    written = [*PIECES, "\n<tool_call>", '{"name": "f", "argu']
+    (choice,) = read([[*map(delta, written), ChoiceFinished(0, StopReason.LENGTH, "length")]])
+    assert choice.parts == PARTS
+    assert choice.finish == ChoiceFinished(0, StopReason.LENGTH, "length")
+    (choice,) = read([[*map(delta, written), END]])
+    assert choice.parts == (*PARTS, Text(text='<tool_call>{"name": "f", "argu'))

@@ -12,7 +12,6 @@ from adapters.text.tool_calls import (
     TOOL_FORMATS,
     CallArguments,
     CallFinished,
-    CallPiece,
     CallStarted,
     TextPiece,
     ToolCallParser,
@@ -33,24 +32,22 @@ JSON_FORMS = st.sampled_from(["hermes", "llama3_json", "mistral"])
 FORMS = st.sampled_from(sorted(TOOL_FORMATS))
 
 
-def parser(form: str, *, parallel: bool = True) -> ToolCallParser:
+def parser(form: str, *, parallel: bool = True, must_call: bool = False) -> ToolCallParser:
     numbers = count()
-    return ToolCallParser(TOOL_FORMATS[form], NAMES, lambda: f"call_{next(numbers)}", parallel=parallel)
+    return ToolCallParser(
+        TOOL_FORMATS[form], NAMES, lambda: f"call_{next(numbers)}", parallel=parallel, must_call=must_call
+    )
 
 
-def parse(form: str, pieces: list[str], *, parallel: bool = True) -> list[CallPiece]:
-    calls = parser(form, parallel=parallel)
-    found = [part for piece in pieces for part in calls.feed(piece)]
-    return found + calls.flush()
-
-
-def seen(form: str, pieces: list[str], *, parallel: bool = True) -> Seen:
+def seen(form: str, pieces: list[str], *, parallel: bool = True, must_call: bool = False, is_cut: bool = False) -> Seen:
     """What was found, with neighbours joined. Checks what holds for every text: places, ids, begin and end of calls."""
     result: Seen = []
     text, behind, ids = "".join(pieces), 0, 0
     arguments: list[str] | None = None
     name = ""
-    for part in parse(form, pieces, parallel=parallel):
+    calls = parser(form, parallel=parallel, must_call=must_call)
+    parts = [part for piece in pieces for part in calls.feed(piece)]
+    for part in [*parts, *calls.flush(is_cut=is_cut)]:
         match part:
             case TextPiece():
                 assert arguments is None

@@ -29,7 +29,7 @@ PLAIN_VALUES = ("qwen3_coder", "seed_oss", "minimax_m2", "glm")
 CUTS = st.lists(st.integers(0, 200), max_size=12)
 
 
-def parser(form: str, *, parallel: bool = True) -> ToolCallParser:
+def parser(form: str, *, parallel: bool = True, must_call: bool = False) -> ToolCallParser:
     numbers = count()
     return ToolCallParser(
         TOOL_FORMATS[form],
@@ -37,13 +37,14 @@ def parser(form: str, *, parallel: bool = True) -> ToolCallParser:
         lambda: f"call_{next(numbers)}",
         types=lambda name: TYPES,
         parallel=parallel,
+        must_call=must_call,
     )
 
 
-def seen(form: str, pieces: list[str], *, parallel: bool = True) -> Seen:
+def seen(form: str, pieces: list[str], *, parallel: bool = True, must_call: bool = False, is_cut: bool = False) -> Seen:
     """Texts and calls in their order. Checks that pieces of text stand where they say, and that calls begin and end."""
-    calls = parser(form, parallel=parallel)
-    found = [part for piece in pieces for part in calls.feed(piece)] + calls.flush()
+    calls = parser(form, parallel=parallel, must_call=must_call)
+    found = [part for piece in pieces for part in calls.feed(piece)] + calls.flush(is_cut=is_cut)
     text, behind = "".join(pieces), 0
     result: Seen = []
     ids: set[str] = set()
@@ -250,3 +251,30 @@ def test_nesting_beyond_the_bound_is_given_as_it_stands(form: str) -> None:
     head, key = ("[f(", "a=") if form == "pythonic" else ("<|tool_call>call:f{", "a:")
     assert seen(form, [head + key + "[" * 5000]) == [("f", '{"a": ' + "[" * 5000)]
     assert MAX_DEPTH < 5000
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_of_calls_that_have_to_be_made_no_cut_leaves_a_piece_as_text(form: str) -> None:
+    text = written_calls(form, ("f", {"n": 7}), ("g", {"text": "a"}))
+    for end in range(len(text)):
+        for pieces in ([text[:end]], list(text[:end])):
+            found = seen(form, pieces, must_call=True, is_cut=True)
+            assert [each[0] for each in found if isinstance(each, tuple)] == ["f", "g"][: len(found)], pieces
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if TOOL_FORMATS[form].start])
+def test_of_calls_that_a_mark_began_no_cut_leaves_a_piece_as_text(form: str) -> None:
+    written = written_calls(form, ("f", {"n": 7}), ("g", {"text": "a"}))
+    start = TOOL_FORMATS[form].start
+    if not written.startswith(start):
+        written = start + written
+    half = {start[:size] for size in range(1, len(start))}  # of a second mark, which may as well be text
+    for end in range(len(start), len(written)):
+        texts = [each for each in seen(form, ["Look. ", written[:end]], is_cut=True) if isinstance(each, str)]
+        assert [each for each in texts if each.strip("\n") not in half] == ["Look. "], end
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_looks_like_half_a_call_is_text_where_the_model_itself_ended(form: str) -> None:
+    text = f"Look: {TOOL_FORMATS[form].start}"
+    assert seen(form, [text], must_call=True) == [text]

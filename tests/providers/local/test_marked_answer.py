@@ -216,3 +216,21 @@ def test_a_mark_that_is_a_special_token_is_read_though_special_tokens_are_left_o
 def test_without_marks_the_text_is_as_it_came(logprobs: int | None) -> None:
     choice = answered(asked(logprobs=logprobs), ["a", " < ", "b\n"])
     assert choice.parts == (Text(text="a < b\n"),)
+
+
+@pytest.mark.parametrize("end", range(len(CALL) + 1, 2 * len(CALL) + 1))
+def test_of_calls_that_have_to_be_made_the_limit_leaves_no_piece_as_text(end: int) -> None:
+    """Nor a token of it: a call that has begun is cut where the limit is, another one is not told at all."""
+    written = "".join([*CALL, "\n", *CALL])
+    pieces = list(written)[: len("".join([*CALL, "\n", *CALL][:end])) - 2]
+    asking = asked(tool_choice=ToolChoice(mode="required"), logprobs=0, return_token_ids=True)
+    choice = answered(asking, pieces, finish="length")
+    assert choice.parts[0] == ToolCall(id="call_0", name="f", arguments='{"a": 1}')
+    assert all(isinstance(part, ToolCall) for part in choice.parts)
+    assert (raws(choice), choice.token_ids) == (([], []), ())
+    assert choice.finish.reason is StopReason.LENGTH
+
+
+def test_half_a_call_of_a_model_that_ended_by_itself_is_text() -> None:
+    choice = answered(asked(tool_choice=ToolChoice(mode="required")), [*CALL, "\n", *CALL[:3]])
+    assert choice.parts[1] == Text(text="".join(CALL[:3]))
