@@ -24,6 +24,7 @@ from gateway.server.lists import answered
 from gateway.server.reservation import reserve
 from gateway.server.response_create import owner_of
 from gateway.tools.answers import ToolAnswers
+from gateway.usage.estimate import prompt_tokens
 
 __all__ = ["Compaction"]
 
@@ -68,7 +69,7 @@ class Compaction:
             except UnsupportedParameter:
                 pass  # it turned out to have none
         exchange.begin_routing()
-        request = summary_request(request)
+        request = summary_request(request, input_tokens=prompt_tokens(request))
         result = await whole_result(exchange, self._router, prepared.front, request)
         items = [item.raw for item in (*prepared.before, *prepared.given)]
         return answered(exchange, compaction_object(prepared.head, items, result, prepared.front.seal))

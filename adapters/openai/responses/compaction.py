@@ -35,6 +35,8 @@ _ASK = (
     "number, file, result of a tool and open question that may matter later, and what the user asked for last. "
     "Write the summary and nothing else."
 )
+_LEAST_TOKENS = 2048
+"""What a summary may have in any case, thoughts included."""
 _HEAD = "Summary of the conversation until here:\n\n"
 
 
@@ -46,8 +48,9 @@ class _Item(Struct):
 _ITEM = Decoder(_Item)
 
 
-def summary_request(request: Request) -> Request:
-    """The request for the summary of what a request holds."""
+def summary_request(request: Request, *, input_tokens: int) -> Request:
+    """The request for the summary of what a request holds, which comes to about `input_tokens`: a summary that is
+    longer makes nothing short, so a model that does not find its end is cut."""
     messages, paths = request.messages or (), request.message_paths or ()
     ask = Message(role=USER, parts=(Text(text=_ASK),))
     return replace(
@@ -55,6 +58,7 @@ def summary_request(request: Request) -> Request:
         messages=(*messages, ask),
         message_paths=(*paths, "input"),
         stream=False,
+        max_tokens=request.max_tokens or max(input_tokens, _LEAST_TOKENS),
         tools=None,
         tool_choice=None,
         parallel_tool_calls=None,

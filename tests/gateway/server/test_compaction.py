@@ -59,6 +59,7 @@ async def test_71_an_input_made_short_goes_on_where_it_was() -> None:
     ]
     assert first[4][0] == "user"
     assert first[4][1].startswith("Sum up")
+    assert provider.requests[0].max_tokens == 2048  # a model that does not find its end is cut
     assert second == [
         ("user", "my name is Ann"),
         ("user", "what is my name?"),
