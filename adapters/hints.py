@@ -5,7 +5,7 @@ A target that has a word for a hint gets it. Any other is asked all the same: th
 words (`<dialect>.vocabulary.HINTS`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -31,7 +31,7 @@ HINTS = frozenset(
     )
 )
 """Canonical fields."""
-_OF_DIALECT: Mapping[str, Mapping[str, tuple[object, ...] | None]] = {
+_OF_DIALECT: Mapping[str, Mapping[str, Callable[[object], bool] | None]] = {
     MESSAGES: ANTHROPIC_HINTS,
     GEMINI: GEMINI_HINTS,
     OLLAMA_CHAT: OLLAMA_HINTS,
@@ -42,5 +42,13 @@ _OF_DIALECT: Mapping[str, Mapping[str, tuple[object, ...] | None]] = {
 
 def is_hint(dialect: str, name: str, raw: bytes) -> bool:
     """Whether this unmapped field of a dialect says nothing about the answer, with the value that it has."""
-    values = _OF_DIALECT.get(dialect, {}).get(name, ())
-    return values is None or (values != () and msgspec.json.decode(raw) in values)
+    hints = _OF_DIALECT.get(dialect, {})
+    if name not in hints:
+        return False
+    says_nothing = hints[name]
+    if says_nothing is None:
+        return True
+    try:
+        return says_nothing(msgspec.json.decode(raw))
+    except (msgspec.DecodeError, RecursionError):
+        return False  # a number beyond all sizes, which only its own dialect may judge

@@ -3,7 +3,7 @@
 Source: the anthropic SDK 2.14 types (2026-11).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import orjson
@@ -80,18 +80,17 @@ SPELLINGS = {
 """Canonical field names to Anthropic's where they differ."""
 
 
-HINTS: Mapping[str, tuple[object, ...] | None] = {
+HINTS: Mapping[str, Callable[[object], bool] | None] = {
     "metadata": None,
     "cache_control": None,
     "context_management": (
-        None,
         {"edits": []},
         {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},  # nothing is taken out
-    ),
-    "speed": ("standard",),
+    ).__contains__,
+    "speed": ("standard",).__contains__,
     "tools[].eager_input_streaming": None,
 }
-"""Unmapped fields that say nothing about an answer, with the values that do not; None: whatever they say."""
+"""Unmapped fields that say nothing about an answer, and whether a value says nothing; None: none says anything."""
 
 
 def frame(event: str, data: dict[str, Any]) -> bytes:

@@ -3,7 +3,7 @@
 Source: the google-genai SDK 3.6 types and Google's REST reference (2026-11).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from msgspec import Meta, Raw
@@ -101,8 +101,13 @@ SPELLINGS = {
 """Canonical field names to Gemini's where they differ."""
 
 
-HINTS: Mapping[str, tuple[object, ...] | None] = {"labels": None, "safetySettings": ([],)}
-"""Unmapped fields that say nothing about an answer, with the values that do not; None: whatever they say."""
+def _blocks_nothing(settings: object) -> bool:
+    rows = settings if isinstance(settings, list) else [settings]
+    return all(isinstance(row, dict) and row.get("threshold") in ("BLOCK_NONE", "OFF") for row in rows)
+
+
+HINTS: Mapping[str, Callable[[object], bool] | None] = {"labels": None, "safetySettings": _blocks_nothing}
+"""Unmapped fields that say nothing about an answer, and whether a value says nothing; None: none says anything."""
 
 
 def finish_word(finish: ChoiceFinished, *, refused: bool) -> str | None:

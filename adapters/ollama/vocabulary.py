@@ -3,7 +3,7 @@
 Source: the ollama SDK 0.6 types and the server's own (2026-11).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
@@ -84,10 +84,10 @@ OPTIONS = (
 )
 """Parsed apart: num_predict and stop. Every other option is Ollama's own."""
 
-HINTS: Mapping[str, tuple[object, ...] | None] = {
+HINTS: Mapping[str, Callable[[object], bool] | None] = {
     "keep_alive": None,
-    "truncate": (False,),  # a prompt that is too long is an error, as it is elsewhere
-    "shift": (False,),
+    "truncate": (False,).__contains__,  # a prompt that is too long is an error, as it is elsewhere
+    "shift": (False,).__contains__,
     **dict.fromkeys(
         [
             f"options.{name}"
@@ -97,10 +97,10 @@ HINTS: Mapping[str, tuple[object, ...] | None] = {
             )
         ]
     ),
-    "options.mirostat": (0,),
-    "options.tfs_z": (1,),
+    "options.mirostat": (0,).__contains__,
+    "options.tfs_z": (1,).__contains__,
 }  # fmt: skip
-"""Unmapped fields that say nothing about an answer, with the values that do not; None: whatever they say."""
+"""Unmapped fields that say nothing about an answer, and whether a value says nothing; None: none says anything."""
 
 SPELLINGS = {
     **{option.name: f"options.{option.wire}" for option in OPTIONS},

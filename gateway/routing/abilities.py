@@ -171,7 +171,8 @@ def _fitted(
     dropped: list[str] = [name for name in (*map(spell, absent), *unmapped) if name not in hints]
     if dropped and not target.drops_unsupported:
         param = dropped[0]
-        meant = did_you_mean(param, FIELD_NAMES.get(request.dialect, ())) if param in unmapped else ""
+        known = FIELD_NAMES.get(request.dialect, ())
+        meant = did_you_mean(param, known) if param in unmapped and param not in known else ""
         raise UnsupportedParameter(f"{param}: the model '{request.model}' does not take it{meant}", param=param)
     progress.dropped = (*dropped, *hints)
     changed: dict[str, None] = dict.fromkeys(absent)

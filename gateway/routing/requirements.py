@@ -123,7 +123,7 @@ def fit(
     unsupported = _unsupported(request, capabilities.fields)
     if unsupported:
         for name in unsupported:
-            if not _asks_nothing(request, name):
+            if not (_asks_nothing(request, name) or (not capabilities.thinks and _wants_no_thoughts(request, name))):
                 (hints if name in HINTS else dropped).append(_spelled(request, name, spell))
         request = without_fields(request, unsupported)
     if request.extras and request.dialect not in capabilities.forwards:
@@ -147,7 +147,7 @@ def fit(
 def _advice(request: Request, dropped: list[str], capabilities: Capabilities) -> str:
     """What the client may have meant: a field that is spelled otherwise, or one of the forms that the target has."""
     known = FIELD_NAMES.get(request.dialect, ())
-    near = {name: nearest(name, known) for name in dropped if name in request.extras}
+    near = {name: nearest(name, known) for name in dropped if name in request.extras and name not in known}
     meant = [f"'{found}' for '{name}'" for name, found in near.items() if found is not None]
     if len(dropped) == 1 and meant:
         return f", did you mean '{near[dropped[0]]}'?"
@@ -207,6 +207,12 @@ def _lacked(supported: frozenset[str]) -> tuple[tuple[str, Callable[[object], tu
 def _asks_nothing(request: Request, name: str) -> bool:
     known = _VALUES.get(name)
     return known is not None and known[0](request) in known[1]
+
+
+def _wants_no_thoughts(request: Request, name: str) -> bool:
+    options = request.reasoning
+    wishes = {"reasoning.effort": "none", "reasoning.budget_tokens": 0, "reasoning.mode": "disabled"}
+    return options is not None and name in wishes and attrgetter(name)(request) == wishes[name]
 
 
 def _in_form(request: Request, capabilities: Capabilities, spell: Spelling, completions_as_chat: bool) -> Request:

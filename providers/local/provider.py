@@ -101,9 +101,11 @@ def _lacks(model: LocalModel) -> frozenset[str]:
 
 
 @lru_cache
-def _capabilities(lacks: frozenset[str], reads_images: bool, kinds: frozenset[str] = frozenset()) -> Capabilities:
+def _capabilities(
+    lacks: frozenset[str], *, reads_images: bool, thinks: bool, kinds: frozenset[str] = frozenset()
+) -> Capabilities:
     parts = _PARTS | {Image} if reads_images else _PARTS
-    return with_fields(_CAPABILITIES, fields=_FIELDS - lacks, parts=parts, foreign_parts=kinds)
+    return with_fields(_CAPABILITIES, fields=_FIELDS - lacks, parts=parts, foreign_parts=kinds, thinks=thinks)
 
 
 def _folders(local: LocalSettings) -> tuple[str, ...]:
@@ -161,9 +163,15 @@ class LocalProvider:
         if isinstance(loaded, LocalEncoder):
             return _NO_GENERATION
         if loaded is None:
-            return _capabilities(self._refused, True)
+            return _capabilities(self._refused, reads_images=True, thinks=True)
         kinds = frozenset[str]() if loaded.template is None else loaded.template.part_kinds
-        return _capabilities(self._refused | _lacks(loaded), loaded.images is not None, kinds)
+        formats = loaded.formats
+        return _capabilities(
+            self._refused | _lacks(loaded),
+            reads_images=loaded.images is not None,
+            thinks=formats.reasoning is not None or formats.has_channels,
+            kinds=kinds,
+        )
 
     def readiness(self, model: str) -> Readiness:
         self._check_known(model)

@@ -42,4 +42,5 @@ def _narrowed(base: Capabilities, facts: ModelFacts) -> Capabilities:
         parts -= {part for kind, part in _MEDIA if kind not in facts.inputs}
     if facts.structured_output == JSON_OBJECT:
         formats = (formats or _ANY_FORMAT) - {JSON_SCHEMA}
-    return replace(base, fields=fields, parts=parts, output_formats=formats)
+    thinks = base.thinks and facts.reasoning is not False
+    return replace(base, fields=fields, parts=parts, output_formats=formats, thinks=thinks)

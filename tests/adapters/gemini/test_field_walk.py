@@ -64,12 +64,17 @@ TOP: dict[str, Any] = {
     "store": True,
 }
 FORWARDED: dict[str, Any] = {
-    "safetySettings": [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_NONE"}],
+    "safetySettings": [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_ONLY_HIGH"}],
     "cachedContent": "cachedContents/x",
     "labels": {"a": "b"},
     "modelArmorConfig": {"promptTemplateName": "t"},
 }
-HINTS: dict[str, Any] = {"labels": {"a": "b"}, "safetySettings": []}
+HINTS: list[tuple[str, Any]] = [
+    ("labels", {"a": "b"}),
+    ("safetySettings", []),
+    ("safetySettings", [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_NONE"}]),
+    ("safetySettings", [{"category": "a", "threshold": "OFF"}, {"category": "b", "threshold": "BLOCK_NONE"}]),
+]
 OF_THE_SDK = {
     # Not of the wire: how the SDK sends, repeats or calls functions itself.
     "httpOptions",
@@ -198,7 +203,7 @@ def test_a_field_that_only_gemini_knows_is_refused_by_name_elsewhere(fields: dic
     check_of_one_dialect(generate(**fields), name)
 
 
-@pytest.mark.parametrize(("name", "value"), HINTS.items())
+@pytest.mark.parametrize(("name", "value"), HINTS)
 def test_a_hint_reaches_gemini_as_it_came_and_stops_no_other_target(name: str, value: Any) -> None:
     assert generate(**{name: value}).sent()[name] == value
     check_hint(generate(**{name: value}), name)

@@ -148,6 +148,7 @@ def test_limits_that_are_none(limit: int, option: dict[str, int] | None) -> None
     [
         ({"truncate": True}, "truncate"),
         ({"shift": True}, "shift"),
+        ({"options": {"mirostat": 10**400}}, "options.mirostat"),
         *[({"options": {name: OWN_OPTIONS[name]}}, f"options.{name}") for name in OWN_OPTIONS.keys() - HINTS],
         ({"messages": [{"role": "user", "content": "x", "later": 1}]}, "messages[0].later"),
         ({"tools": [CHAT["tools"][1]]}, "tools[0].function.later"),

@@ -152,6 +152,20 @@ def test_a_value_that_asks_for_nothing_is_no_reason_to_refuse(asked: Request) ->
     assert set_fields(found.request) == ["messages"]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [ReasoningOptions(effort="none"), ReasoningOptions(budget_tokens=0), ReasoningOptions(mode="disabled")],
+)
+def test_not_to_think_asks_for_nothing_of_a_model_that_never_does(options: ReasoningOptions) -> None:
+    asked = request(reasoning=options)
+    found = fitted(asked, Capabilities(fields=frozenset(), thinks=False))
+    assert (found.dropped, set_fields(found.request)) == ((), ["messages"])
+    with pytest.raises(UnsupportedParameter):
+        fitted(asked, NOTHING)  # which may think aloud
+    with pytest.raises(UnsupportedParameter):
+        fitted(request(reasoning=ReasoningOptions(effort="low")), Capabilities(fields=frozenset(), thinks=False))
+
+
 def test_unmapped_fields_pass_to_a_target_of_the_same_dialect() -> None:
     asked = request(extras={"brand_new": b"1"})
     assert fitted(asked, Capabilities(fields=frozenset(), forwards=frozenset({"chat"}))).request is asked
@@ -314,6 +328,16 @@ def test_a_misspelt_field_is_told_with_the_one_that_it_may_have_meant(dialect: s
     with pytest.raises(UnsupportedParameter) as caught:
         fitted(request(dialect=dialect, extras={said: b"1", "zzz": b"1", "q" * 999: b"1"}), NOTHING)
     assert caught.value.message.endswith(f", did you mean '{meant}' for '{said}'?")
+
+
+def test_a_field_that_is_spelled_well_is_not_told_to_be_meant() -> None:
+    asked = request(dialect="gemini.generate_content", extras={"cachedContent": b'"x"', "cachedContents": b'"x"'})
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(asked, NOTHING)
+    assert caught.value.message.endswith("by the model 'm', did you mean 'cachedContent' for 'cachedContents'?")
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(request(dialect="gemini.generate_content", extras={"cachedContent": b'"x"'}), NOTHING)
+    assert caught.value.message == "cachedContent: not supported by the model 'm'"
 
 
 def test_options_of_a_format_are_refused_by_name_or_dropped_and_listed() -> None:

@@ -218,3 +218,10 @@ async def test_a_draft_model_of_other_tokens_is_refused_in_one_line(tmp_path: Pa
     async with serving(tmp_path, speculative={"kind": "draft", "model": str(draft)}) as provider:
         with pytest.raises(NotReady, match="draft: cannot guess for model: its tokens are not the same"):
             await texts(provider, completion("ab"))
+
+
+async def test_a_model_that_never_thinks_is_known_by_its_files(tmp_path: Path) -> None:
+    async with serving(tmp_path) as provider:
+        assert provider.capabilities("m").thinks  # nobody knows yet
+        await texts(provider, completion("a", max_tokens=1))
+        assert not provider.capabilities("m").thinks
