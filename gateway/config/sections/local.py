@@ -94,7 +94,7 @@ class LocalModel(Section):
         return _absolute_source(value, info)
 
 
-_LEAST_MEMORY = 1 << 20
+_LEAST_MEMORY = 4096
 """Bytes; less holds the keys and values of a few words at most, in any model."""
 
 
@@ -113,7 +113,7 @@ class KvCache(Section):
     @classmethod
     def _holds_tokens(cls, value: int | Literal["auto"]) -> int | Literal["auto"]:
         if value != "auto" and value < _LEAST_MEMORY:
-            raise ValueError('expected at least 1MiB, such as "2GiB"; a bare number is in bytes')
+            raise ValueError('expected at least 4KiB, such as "2GiB"; a bare number is in bytes')
         return value
 
 
