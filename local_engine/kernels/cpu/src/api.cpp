@@ -119,8 +119,8 @@ EXPORT Session* kernels_open(const Decoder* decoder, int32_t block_size, int32_t
 EXPORT void kernels_close(Session* session) { delete session; }
 
 EXPORT int64_t kernels_block_bytes(const Decoder* decoder, int32_t block_size, int32_t cache_bytes) {
-  const KvLayout layout{block_size, decoder->kv_heads, decoder->head_dim, cache_bytes};
-  return static_cast<int64_t>(layout.block_bytes()) * decoder->num_layers;
+  const KvLayout layout{block_size, decoder->num_layers, decoder->kv_heads, decoder->head_dim, cache_bytes};
+  return static_cast<int64_t>(layout.block_bytes());
 }
 
 EXPORT int32_t kernels_forward(Session* session, const Step* step, float* hidden) {

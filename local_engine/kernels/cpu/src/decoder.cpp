@@ -31,18 +31,17 @@ void Session::Free::operator()(uint8_t* memory) const { std::free(memory); }
 
 Session::Session(const Decoder& decoder, int block_size, int num_blocks, int cache_bytes, int threads)
     : decoder_(decoder),
-      layout_{block_size, decoder.kv_heads, decoder.head_dim, cache_bytes},
+      layout_{block_size, decoder.num_layers, decoder.kv_heads, decoder.head_dim, cache_bytes},
       pool_(threads, decoder.num_layers * kStagesPerLayer + kStagesPerLayer) {
   // Not cleared: memory that no sequence has written is not even resident.
-  const size_t layer_bytes = layout_.block_bytes() * static_cast<size_t>(num_blocks);
-  const size_t bytes = (layer_bytes * decoder.num_layers + kHugePage - 1) / kHugePage * kHugePage;
+  const size_t bytes = (layout_.block_bytes() * num_blocks + kHugePage - 1) / kHugePage * kHugePage;
   memory_.reset(static_cast<uint8_t*>(std::aligned_alloc(kHugePage, bytes)));
   if (memory_ == nullptr) throw std::bad_alloc();
 #if defined(__linux__)
   madvise(memory_.get(), bytes, MADV_HUGEPAGE);
 #endif
   for (int layer = 0; layer < decoder.num_layers; layer++)
-    caches_.emplace_back(layout_, memory_.get() + layer * layer_bytes);
+    caches_.emplace_back(layout_, memory_.get() + layer * layout_.layer_bytes());
   for (int thread = 0; thread < threads; thread++) scratches_.push_back(std::make_unique<AttentionScratch>());
 }
 
@@ -248,11 +247,11 @@ void Session::adapt(Team& team, const Step& step, int index, LowRank AdaptedLaye
 }
 
 void Session::copy_blocks(const int32_t* pairs, int count) {
-  const size_t bytes = layout_.block_bytes();
+  const size_t bytes = layout_.layer_bytes();
   copied_.reserve(bytes * count);
   for (const KvLayer& cache : caches_) {
-    for (int i = 0; i < count; i++) std::memcpy(copied_.data() + i * bytes, cache.block(pairs[2 * i]), bytes);
-    for (int i = 0; i < count; i++) std::memcpy(cache.block(pairs[2 * i + 1]), copied_.data() + i * bytes, bytes);
+    for (int i = 0; i < count; i++) std::memcpy(copied_.data() + i * bytes, cache.part_of(pairs[2 * i]), bytes);
+    for (int i = 0; i < count; i++) std::memcpy(cache.part_of(pairs[2 * i + 1]), copied_.data() + i * bytes, bytes);
   }
 }
 

@@ -48,26 +48,30 @@ struct BfloatCache {
   }
 };
 
+// A block holds its positions of all layers, so that a short answer lies in few pages of the system's memory: with a part
+// of the pool for each layer the first 16 tokens took 140 ms, as each layer's 2 MB had to be got (2026-11).
 struct KvLayout {
   int block_size;
+  int num_layers;
   int kv_heads;
   int head_dim;
   int item_bytes;  // 4 or 2
 
   int pages() const { return (block_size + kPage - 1) / kPage; }
   size_t page_items() const { return static_cast<size_t>(2) * kPage * head_dim; }
-  size_t block_bytes() const { return page_items() * pages() * kv_heads * item_bytes; }
+  size_t layer_bytes() const { return page_items() * pages() * kv_heads * item_bytes; }
+  size_t block_bytes() const { return layer_bytes() * num_layers; }
 };
 
-// Where the pages of one layer lie; block 0 is nobody's.
+// Where the pages of one layer lie, from its part of the first block on; block 0 is nobody's.
 class KvLayer {
  public:
   KvLayer(const KvLayout& layout, uint8_t* memory) : layout_(&layout), memory_(memory) {}
 
   template <class Cache>
   typename Cache::Item* page(int32_t block, int kv_head, int page) const {
-    const size_t index = (static_cast<size_t>(block) * layout_->kv_heads + kv_head) * layout_->pages() + page;
-    return reinterpret_cast<typename Cache::Item*>(memory_) + index * layout_->page_items();
+    const size_t index = static_cast<size_t>(kv_head) * layout_->pages() + page;
+    return reinterpret_cast<typename Cache::Item*>(part_of(block)) + index * layout_->page_items();
   }
 
   // Writes the key and the value of one position: offset within the block.
@@ -88,7 +92,8 @@ class KvLayer {
     }
   }
 
-  uint8_t* block(int32_t index) const { return memory_ + static_cast<size_t>(index) * layout_->block_bytes(); }
+  // layer_bytes() of a block.
+  uint8_t* part_of(int32_t block) const { return memory_ + static_cast<size_t>(block) * layout_->block_bytes(); }
 
   const KvLayout& layout() const { return *layout_; }
 
