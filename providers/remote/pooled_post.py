@@ -64,15 +64,14 @@ class PooledAnswer:
 class PooledPost:
     """One URL, over the pool of a session. `connect_s` bounds the wait for a connection."""
 
-    __slots__ = ("_bufsize", "_connector", "_line", "_loop", "_place", "_timeout")
+    __slots__ = ("_bufsize", "_connector", "_line", "_place", "_timeout")
 
     def __init__(self, session: ClientSession, url: URL, *, connect_s: float, read_bufsize: int) -> None:
         assert session.connector is not None
         self._connector = session.connector
-        self._loop = asyncio.get_running_loop()
         self._line = f"POST {url.raw_path_qs} HTTP/1.1"
         # Tells the connector where to; it is never sent.
-        self._place = ClientRequest("POST", url, loop=self._loop, session=session)
+        self._place = ClientRequest("POST", url, loop=asyncio.get_running_loop(), session=session)
         self._timeout = ClientTimeout(total=None, connect=connect_s)
         self._bufsize = read_bufsize
 
