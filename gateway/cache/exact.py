@@ -4,7 +4,7 @@ The key is a digest of the whole canonical request, type by type, less what says
 client's key; and of what run.yaml says about models. Only answers that came whole are kept.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 from hashlib import sha256
 
@@ -15,6 +15,7 @@ from adapters.canonical.events import Started, UsageReported
 from adapters.canonical.request import Request
 from gateway.cache.stored_answer import VERSION, decode_answer, encode_answer
 from gateway.cache.stores import Store
+from gateway.routing.eligibility import TAGS_HEADER
 from gateway.routing.progress import Progress
 from providers.base import Batch
 
@@ -23,15 +24,16 @@ __all__ = ["ExactCache"]
 _MAX_ANSWER = 4 * 2**20
 """Of encoded bytes; a longer answer is not kept."""
 _MAX_EVENTS = 100_000
-_TAGS = "x-gateway-tags"
 
 
 class ExactCache:
-    """`fingerprint` stands for everything in run.yaml that answers depend on."""
+    """`fingerprint` stands for everything in run.yaml that answers depend on; `headers` are those of a request that
+    steer it, by their names."""
 
-    def __init__(self, store: Store, fingerprint: bytes) -> None:
+    def __init__(self, store: Store, fingerprint: bytes, headers: Collection[str] = ()) -> None:
         self._store = store
         self._fingerprint = fingerprint
+        self._headers = sorted({TAGS_HEADER, *headers})
 
     async def stream(
         self, request: Request, progress: Progress, answer: Callable[[], AsyncGenerator[Batch, None]]
@@ -83,7 +85,8 @@ class ExactCache:
             message_paths=None,
             mirrored={},
         )
-        asked = (VERSION, progress.key, progress.headers.get(_TAGS), plain)
+        steering = [progress.headers.get(name) for name in self._headers]
+        asked = (VERSION, progress.key, steering, plain)
         return sha256(self._fingerprint + repr(asked).encode("utf-8", "surrogatepass")).digest()
 
     async def _found(self, key: bytes) -> list[Batch] | None:

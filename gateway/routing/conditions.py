@@ -1,67 +1,40 @@
-"""Which targets of a name a request may go to at all: those that have every tag that it asks for.
+"""Conditions of a target: which requests it is for, by their headers and by the `metadata` of their bodies."""
 
-A client asks in the header `x-gateway-tags` (`eu, fast`), which always holds: where no target has the tags, the request
-is refused. Names whose targets have tags also read `metadata.tags` of a chat's body, the same text or a list of texts;
-they are for the gateway then, and no upstream sees them.
-"""
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from collections.abc import Sequence
-
-import orjson
-from msgspec.structs import replace
-
-from adapters.canonical.errors import InvalidRequest
-from adapters.canonical.request import Request
-from gateway.routing.progress import Progress
-from gateway.routing.route import Target
-
-__all__ = ["TAGS_HEADER", "eligible", "wanted_tags", "without_tags"]
-
-TAGS_HEADER = "x-gateway-tags"
-_METADATA = "metadata.tags"
-_NONE: frozenset[str] = frozenset()
+__all__ = ["Conditions", "conditions_of"]
 
 
-def wanted_tags(progress: Progress, metadata: bytes | None) -> frozenset[str]:
-    """`metadata` is a raw JSON object, None: it is not read."""
-    header = progress.headers.get(TAGS_HEADER)
-    tags = _NONE if header is None else _split(header)
-    if metadata is None:
-        return tags
-    found = orjson.loads(metadata).get("tags")
-    if isinstance(found, str):
-        return tags | _split(found)
-    if isinstance(found, list) and all(isinstance(tag, str) for tag in found):
-        return tags.union(*map(_split, found))
-    if found is not None:
-        raise InvalidRequest(f"{_METADATA}: expected a text or a list of texts", param=_METADATA)
-    return tags
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """All of them have to hold: of each header (named in lower case) and of each key of the metadata the whole value
+    has to match the pattern. Metadata that is no text matches nothing."""
+
+    headers: Mapping[str, re.Pattern[str]]
+    metadata: Mapping[str, re.Pattern[str]]
+
+    def unmet(self, headers: Mapping[str, str], metadata: Mapping[str, object]) -> str | None:
+        """The first that does not hold; None: all do."""
+        for name, pattern in self.headers.items():
+            value = headers.get(name)
+            if value is None or pattern.fullmatch(value) is None:
+                return f"the header {name}"
+        for name, pattern in self.metadata.items():
+            found = metadata.get(name)
+            if not isinstance(found, str) or pattern.fullmatch(found) is None:
+                return f"metadata.{name}"
+        return None
 
 
-def without_tags(request: Request) -> Request:
-    """The request as upstreams get it, once its tags were read: what else is in `metadata` stays."""
-    if request.metadata is None:
-        return request
-    rest = orjson.loads(request.metadata)
-    if "tags" not in rest:
-        return request
-    del rest["tags"]
-    return replace(request, metadata=orjson.dumps(rest) if rest else None)
+def conditions_of(headers: Mapping[str, Sequence[str]], metadata: Mapping[str, Sequence[str]]) -> Conditions:
+    """From the values that each may have; in one, `*` stands for any text."""
+    return Conditions(
+        {name.lower(): _pattern(values) for name, values in headers.items()},
+        {name: _pattern(values) for name, values in metadata.items()},
+    )
 
 
-def eligible(targets: Sequence[Target], progress: Progress) -> tuple[Target, ...]:
-    """Those with all the tags of `progress`; the others are passed over. Raises InvalidRequest where none is left."""
-    tags = progress.tags
-    kept = tuple([target for target in targets if tags <= target.tags])
-    if not kept:
-        param = TAGS_HEADER if progress.headers.get(TAGS_HEADER) else _METADATA
-        wanted = ", ".join(sorted(tags))
-        raise InvalidRequest(f"{param}: no target of the model '{progress.model}' has all of: {wanted}", param=param)
-    for target in targets:
-        if missing := tags - target.tags:
-            progress.passed_over.append((target, f"it lacks the tag {', '.join(sorted(missing))}"))
-    return kept
-
-
-def _split(text: str) -> frozenset[str]:
-    return frozenset(tag for each in text.split(",") if (tag := each.strip()))
+def _pattern(values: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(".*".join(map(re.escape, value.split("*"))) for value in values), re.DOTALL)

@@ -1,10 +1,11 @@
 """What a name stands for: targets, in which order they are asked, and where else to go when they fail."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from adapters.canonical.errors import GatewayError
+from gateway.routing.conditions import Conditions
 from gateway.routing.defaults import Defaults
 from providers.base import Provider
 
@@ -22,6 +23,8 @@ class Target:
     """Fields that it cannot express are dropped and listed, where otherwise they are refused by name."""
     weight: float = 1.0
     tags: frozenset[str] = frozenset()
+    when: Conditions | None = None
+    """Of the requests that it is for; None: of all."""
 
     @property
     def label(self) -> str:
@@ -69,10 +72,12 @@ class Route:
     detours: Detours | None = None
     shadow: Shadow | None = None
     hedge_s: float = 0.0
+    has_tags: bool = field(init=False)
+    has_conditions: bool = field(init=False)
 
-    @property
-    def has_tags(self) -> bool:
-        return any(target.tags for target in self.targets)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "has_tags", any(target.tags for target in self.targets))
+        object.__setattr__(self, "has_conditions", any(target.when is not None for target in self.targets))
 
     @property
     def answering(self) -> tuple[Target, ...]:

@@ -19,8 +19,8 @@ from gateway.routing.affinity import affinity_of, session_of
 from gateway.routing.attempt import AttemptKind, AttemptObserver
 from gateway.routing.attempts import Attempts, RoutingRules, Walking
 from gateway.routing.call import Call, fastest, is_filtered
-from gateway.routing.conditions import eligible, wanted_tags, without_tags
 from gateway.routing.deadline import Deadlines
+from gateway.routing.eligibility import eligible, wanted_tags, with_conditions_met, without_tags
 from gateway.routing.guard import FinishGuard
 from gateway.routing.health import Health
 from gateway.routing.names import Names
@@ -279,7 +279,7 @@ class Router:
         """The targets in the order in which they are asked. `request` None: no generation.
 
         A client's own key is for the provider that the name stands for in the first place, whichever is asked first.
-        Raises InvalidRequest where none has the tags that are asked for.
+        Raises InvalidRequest where none has the tags that are asked for, or the conditions of all speak against it.
         """
         targets: Sequence[Target] = route.targets
         mean_for(targets[0].provider.name)
@@ -291,6 +291,9 @@ class Router:
         progress.tags = wanted_tags(progress, metadata if metadata is not None and route.has_tags else None)
         if progress.tags:
             targets = eligible(targets, progress)
+        if route.has_conditions:
+            follow = bool(route.on_failure) and not progress.tags
+            targets = with_conditions_met(targets, progress, metadata, others_follow=follow)
         if route.strategy is not None and len(targets) > 1:
             targets = route.strategy.order(targets, Asked(progress.stream, partial(affinity_of, progress, request)))
         if route.on_failure and not progress.tags:

@@ -25,4 +25,6 @@ def build_cache(config: Config, log: Log, clock: Callable[[], float]) -> ExactCa
         store = RedisStore(config.run.shared.url.get_secret_value(), section.ttl_s, clock=clock, log=log.write)
     # Secrets are masked in it, and say nothing about answers.
     said = repr((config.run.providers, config.run.models, config.run.guardrails, config.run.server))
-    return ExactCache(store, sha256(said.encode()).digest())
+    targets = [target for alias in config.models.values() for target in alias.targets]
+    headers = {name.lower() for target in targets if target.when is not None for name in target.when.header}
+    return ExactCache(store, sha256(said.encode()).digest(), headers)

@@ -8,6 +8,7 @@ from gateway.config import Config, ProviderConfig
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.models import Alias
 from gateway.routing.breaker import BreakerRules
+from gateway.routing.conditions import conditions_of
 from gateway.routing.defaults import Defaults, DefaultsError
 from gateway.routing.health import Health
 from gateway.routing.names import ModelLists, Names, ProviderRules
@@ -73,7 +74,8 @@ class _Table:
         for row in alias.targets:
             target = self._target(row.use, alias)
             if target is not None:
-                targets.append(replace(target, weight=row.weight, tags=frozenset(row.tags)))
+                when = None if row.when is None else conditions_of(row.when.header, row.when.metadata)
+                targets.append(replace(target, weight=row.weight, tags=frozenset(row.tags), when=when))
         shadow = self._target(alias.shadow.use, alias) if alias.shadow is not None else None
         detours: Detours = {
             ContextOverflow: self._targets(alias.on_context_overflow, alias),

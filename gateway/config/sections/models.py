@@ -1,22 +1,84 @@
 """`models:`: the public names, and which targets stand behind each."""
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from gateway.config.sections.auth import Budget, Limits
 from gateway.config.sections.section import Amount, FrozenMap, Section, Text, Unsupported, empty_map
 
-__all__ = ["Alias", "Models", "Shadow", "Target", "TargetName"]
+__all__ = ["Alias", "Conditions", "Models", "Shadow", "Target", "TargetName"]
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-goog-api-key"})
 
 TargetName = Annotated[str, Field(pattern=r"^[^/\s]+/\S.*$")]
 """`provider/model`; the model's own name may hold slashes and colons."""
+
+
+def _one_star(value: str) -> str:
+    if value.count("*") > 1:
+        raise ValueError("expected at most one '*'")
+    return value
+
+
+def _alone(value: object) -> object:
+    if not isinstance(value, str | tuple):
+        raise ValueError("expected a text or a list of texts")
+    return (value,) if isinstance(value, str) else value
+
+
+def _differ(values: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(values)) < len(values):
+        raise ValueError("expected each value once")
+    return values
+
+
+def _header_names(conditions: Mapping[str, object]) -> Mapping[str, object]:
+    seen: set[str] = set()
+    for name in conditions:
+        if _TOKEN.fullmatch(name) is None:
+            raise ValueError(f"'{name}' is no name of a header")
+        if name.lower() in _CREDENTIALS:
+            raise ValueError(f"'{name}' holds a secret, expected another header")
+        if name.lower() in seen:
+            raise ValueError(f"'{name}' stands here twice, expected each header once")
+        seen.add(name.lower())
+    return conditions
+
+
+Value = Annotated[Text, AfterValidator(_one_star)]
+Values = Annotated[
+    tuple[Value, ...],
+    Field(min_length=1),
+    AfterValidator(_differ),
+    BeforeValidator(_alone, json_schema_input_type=Value | tuple[Value, ...]),
+]
+"""A text or a list of texts; in each one `*` stands for any text."""
+
+
+class Conditions(Section):
+    header: Annotated[FrozenMap[Values], AfterValidator(_header_names)] = Field(
+        default_factory=empty_map, description="Values that headers of the request must have; * stands for any text."
+    )
+    metadata: FrozenMap[Values] = Field(
+        default_factory=empty_map, description="Values that the metadata of the request's body must have."
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "Conditions":
+        if not self.header and not self.metadata:
+            raise ValueError("expected a condition under 'header' or 'metadata'")
+        return self
 
 
 class Target(Section):
     use: TargetName = Field(description="provider/model")
     weight: float = Field(default=1, gt=0, allow_inf_nan=False, description="Share of the traffic.")
     tags: tuple[Text, ...] = Field(default=(), description="Marks that requests may ask for.")
+    when: Conditions | None = Field(default=None, description="Which requests the target is for; default: all.")
 
 
 class Shadow(Section):

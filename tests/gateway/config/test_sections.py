@@ -14,7 +14,7 @@ ENV = {
     name: f"{name}-secret"
     for name in ("TEAM_A_KEY", "KEY_PEPPER", "OPENAI_API_KEY", "AZURE_KEY", "RESP_KEY", "SEAL_KEY", "MCP_TOKEN")
 }
-FREE = ("params", "headers", "defaults", "env", "options")  # their keys are the user's own
+FREE = ("params", "headers", "defaults", "env", "options", "header", "metadata")  # their keys are the user's own
 
 
 def mappings(value: object, at: Location = ()) -> Iterator[Location]:
@@ -117,6 +117,54 @@ def test_an_unknown_key_gets_the_nearest_name_of_its_level(text: str, expected: 
         ("  foo: {type: opnai}", "providers.foo.type: unknown provider type 'opnai', did you mean 'openai'?"),
         ("models: {a: {targets: [local/tiny], strategy: rendom}}", "models.a.strategy: expected 'ordered', 'weighted'"),
         ("models: {a: 3}", "models.a: expected a mapping"),
+        (
+            "models: {a: {targets: [{use: local/tiny, when: {}}]}}",
+            "models.a.targets[0].when: expected a condition under 'header' or 'metadata'",
+        ),
+        (
+            "models: {a: {targets: [{use: local/tiny, when: {header: {}}}]}}",
+            "models.a.targets[0].when: expected a condition under 'header' or 'metadata'",
+        ),
+        (
+            "models: {a: {targets: [{use: local/tiny, when: {header: {x-team: []}}}]}}",
+            "models.a.targets[0].when.header.x-team: expected at least one entry",
+        ),
+        (
+            "models: {a: {targets: [{use: local/tiny, when: {header: {x-team: ''}}}]}}",
+            "models.a.targets[0].when.header.x-team: expected text that is not empty",
+        ),
+        (
+            "models: {a: {targets: [{use: local/tiny, when: {header: {x-team: [a, 5]}}}]}}",
+            "models.a.targets[0].when.header.x-team[1]: expected text, got a number",
+        ),
+        (
+            "models: {a: {targets: [{use: local/tiny, when: {header: {x-team: 'a*b*'}}}]}}",
+            "models.a.targets[0].when.header.x-team: expected at most one '*'",
+        ),
+        (
+            "models: {a: {targets: [{use: local/tiny, when: {header: {x-team: [a, a]}}}]}}",
+            "models.a.targets[0].when.header.x-team: expected each value once",
+        ),
+        (
+            "models: {a: {targets: [{use: local/tiny, when: {header: {'x team': a}}}]}}",
+            "models.a.targets[0].when.header: 'x team' is no name of a header",
+        ),
+        (
+            "models: {a: {targets: [{use: local/tiny, when: {header: {x-team: a, X-Team: b}}}]}}",
+            "models.a.targets[0].when.header: 'X-Team' stands here twice",
+        ),
+        (
+            "models: {a: {targets: [{use: local/tiny, when: {header: {Authorization: a}}}]}}",
+            "models.a.targets[0].when.header: 'Authorization' holds a secret",
+        ),
+        (
+            "models: {a: {targets: [{use: local/tiny, when: {metadata: {tier: true}}}]}}",
+            "models.a.targets[0].when.metadata.tier: expected a text or a list of texts",
+        ),
+        (
+            "models: {a: {targets: [{use: local/tiny, when: {headers: {x-team: a}}}]}}",
+            "models.a.targets[0].when.headers: unknown key 'headers', did you mean 'header'?",
+        ),
         ("reliability: {timeouts: {gap_s: 0}}", "reliability.timeouts.gap_s: expected more than 0, got 0"),
         ("reliability: {retry: {attempts: 0}}", "reliability.retry.attempts: expected at least 1, got 0"),
         ("telemetry: {log: xml}", "telemetry.log: expected 'json' or 'text', got 'xml'"),

@@ -22,10 +22,11 @@ from adapters.canonical.request import EXPRESSIBLE_FIELDS
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from gateway.routing.breaker import BreakerRules, BreakerState
+from gateway.routing.conditions import conditions_of
 from gateway.routing.progress import Progress
 from gateway.routing.route import Target
 from gateway.routing.router import RoutingRules
-from gateway.routing.strategies import Sticky
+from gateway.routing.strategies import Sticky, Weighted
 from providers.base import Batch, Capabilities, Readiness, ReadinessState
 from providers.testing.scripted import ScriptedProvider
 from tests.gateway.routing.walks import FINISH, asked_of, good, provider_of, request, scripted, walks
@@ -252,6 +253,83 @@ class TestTags:
     async def test_metadata_that_are_no_tags_are_refused_by_name(self) -> None:
         with pytest.raises(InvalidRequest, match=r"metadata\.tags"):
             await walks(scripted("a", tags=("eu",))).run(request(metadata=b'{"tags": 5}'))
+
+
+RESEARCH = conditions_of({"X-Team": ["research", "lab-*"]}, {})
+GOLD = conditions_of({}, {"tier": ["gold", "silver"]})
+
+
+class TestConditions:
+    @pytest.mark.parametrize("team", ["research", "lab-", "lab-7"])
+    async def test_a_target_is_asked_where_a_header_is_as_it_says(self, team: str) -> None:
+        asked = Progress(headers={"x-team": team})
+        assert await walks(scripted("a", when=RESEARCH), scripted("b")).run(None, asked) == "a"
+
+    @pytest.mark.parametrize("headers", [{}, {"x-team": ""}, {"x-team": "researchers"}, {"x-team": "my lab-7"}])
+    async def test_it_is_passed_over_where_the_header_is_not(self, headers: dict[str, str]) -> None:
+        first, progress = scripted("a", when=RESEARCH), Progress(headers=headers)
+        assert await walks(first, scripted("b")).run(None, progress) == "b"
+        assert progress.passed_over == [(first, "its condition on the header x-team does not hold")]
+
+    @pytest.mark.parametrize(
+        ("metadata", "answers"),
+        [
+            (b'{"tier":"silver"}', "a"),
+            (b'{"tier":"bronze"}', "b"),
+            (b'{"Tier":"gold"}', "b"),
+            (b'{"tier":["gold"]}', "b"),
+            (b"{}", "b"),
+            (None, "b"),
+        ],
+    )
+    async def test_metadata_of_the_body_decide(self, metadata: bytes | None, answers: str) -> None:
+        here = walks(scripted("a", when=GOLD), scripted("b"))
+        assert await here.run(request(metadata=metadata)) == answers
+
+    async def test_metadata_that_decide_still_reach_the_upstream(self) -> None:
+        target = scripted("a", when=GOLD)
+        await walks(target).run(request(metadata=b'{"tier":"gold"}'))
+        assert provider_of(target).requests[0].metadata == b'{"tier":"gold"}'
+
+    async def test_all_conditions_of_a_target_have_to_hold(self) -> None:
+        both = conditions_of({"x-team": ["*"]}, {"tier": ["gold"]})
+        here = walks(scripted("a", when=both), scripted("b"))
+        team = Progress(headers={"x-team": "any"})
+        assert await here.run(request(metadata=b'{"tier":"gold"}'), team) == "a"
+        assert await here.run(request(metadata=b'{"tier":"gold"}'), Progress()) == "b"
+        assert await here.run(request(), Progress(headers={"x-team": "any"})) == "b"
+
+    async def test_a_strategy_orders_what_is_left(self) -> None:
+        targets = [scripted(name, when=RESEARCH if name != "c" else None) for name in "abc"]
+        assert await walks(*targets, strategy=Weighted(lambda: 0.1)).run() == "c"
+
+    async def test_fallbacks_take_what_no_target_is_for(self) -> None:
+        progress = Progress()
+        assert await walks(scripted("a", when=RESEARCH), on_failure=(scripted("b"),)).run(None, progress) == "b"
+        assert len(progress.passed_over) == 1
+
+    async def test_a_request_for_which_no_target_is_gets_told_on_what_it_depends(self) -> None:
+        with pytest.raises(
+            InvalidRequest, match=r"no target of the model 'alias' .* the header x-team, metadata\.tier"
+        ):
+            await walks(scripted("a", when=RESEARCH), scripted("b", when=GOLD)).run()
+
+    async def test_conditions_and_tags_both_have_to_hold(self) -> None:
+        here = walks(
+            scripted("a", tags=("eu",), when=RESEARCH), scripted("b", tags=("eu",)), scripted("c", when=RESEARCH)
+        )
+        assert await here.run(None, Progress(headers={"x-team": "research", "x-gateway-tags": "eu"})) == "a"
+        assert await here.run(None, Progress(headers={"x-gateway-tags": "eu"})) == "b"
+
+    async def test_what_is_no_generation_has_headers_and_no_metadata(self) -> None:
+        first, second, third = scripted("a", when=GOLD), scripted("b", when=RESEARCH), scripted("c")
+        here = walks(first, second, third)
+
+        async def call(target: Target) -> str:
+            return target.provider.name
+
+        assert await here.router.ask("alias", Progress(headers={"x-team": "research"}), call) == "b"
+        assert await here.router.ask("alias", Progress(), call) == "c"
 
 
 class TestSticky:

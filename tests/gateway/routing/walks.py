@@ -10,6 +10,7 @@ from adapters.canonical.request import Request
 from adapters.canonical.stop_reason import StopReason
 from gateway.routing.attempt import Attempt
 from gateway.routing.breaker import BreakerRules
+from gateway.routing.conditions import Conditions
 from gateway.routing.health import Health
 from gateway.routing.names import ModelLists, Names, ProviderRules
 from gateway.routing.progress import Progress
@@ -26,9 +27,9 @@ def good(text: str = "good") -> list[Batch]:
     return [[Started(id="1")], [TextDelta(0, 0, text)], [FINISH]]
 
 
-def scripted(name: str, *scripts: Script, tags: tuple[str, ...] = ()) -> Target:
+def scripted(name: str, *scripts: Script, tags: tuple[str, ...] = (), when: Conditions | None = None) -> Target:
     """A target; without a script it says its name."""
-    return Target(ScriptedProvider(name, *(scripts or (good(name),))), "m", tags=frozenset(tags))
+    return Target(ScriptedProvider(name, *(scripts or (good(name),))), "m", tags=frozenset(tags), when=when)
 
 
 def provider_of(target: Target) -> ScriptedProvider:

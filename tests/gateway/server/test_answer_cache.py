@@ -75,6 +75,15 @@ async def test_another_key_never_gets_the_answer() -> None:
         assert await said(gateway, chat(), Authorization="Bearer secret-a") == ("Hello there", "hit")
 
 
+async def test_headers_that_steer_a_request_are_part_of_what_it_is() -> None:
+    models = "models: {smart: {targets: [{use: other/m, when: {header: {X-Team: lab-*}}}, fake/m]}}\n"
+    other = ScriptedProvider("other", [text("from the lab"), [ChoiceFinished(0, StopReason.STOP)]])
+    async with running(fake(), other, extra=CACHE + models) as gateway:
+        assert await said(gateway, chat("smart")) == ("Hello there", "miss")
+        assert await said(gateway, chat("smart"), **{"x-team": "lab-1"}) == ("from the lab", "miss")
+        assert await said(gateway, chat("smart"), **{"x-other": "1"}) == ("Hello there", "hit")
+
+
 async def test_a_failure_is_not_kept() -> None:
     provider = ScriptedProvider("fake", [UpstreamInternal("no")], HELLO)
     extra = CACHE + "reliability: {retry: {attempts: 1}}\n"

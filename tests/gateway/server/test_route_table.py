@@ -113,6 +113,17 @@ async def test_a_request_goes_only_to_targets_with_the_tags_of_its_header() -> N
             assert answer.headers["x-gateway-provider"] == "b"
 
 
+async def test_a_request_goes_only_to_targets_whose_conditions_hold_and_the_log_tells_of_the_others() -> None:
+    config = alias("targets: [{use: a/m, when: {header: {X-Team: lab-*}, metadata: {tier: [gold, silver]}}}, b/m]")
+    async with running(provider("a"), provider("b"), extra=config) as gateway:
+        asked = chat("smart", metadata={"tier": "silver"})
+        async with gateway.post(asked, headers={"x-team": "lab-3"}) as answer:
+            assert answer.headers["x-gateway-provider"] == "a"
+        async with gateway.post(asked) as answer:
+            assert answer.headers["x-gateway-provider"] == "b"
+        assert gateway.lines()[-1]["passed_over"] == ["a/m: its condition on the header x-team does not hold"]
+
+
 async def test_a_session_header_steers_the_sticky_strategy() -> None:
     providers = [provider(each) for each in "abcdef"]
     config = alias("targets: [a/m, b/m, c/m, d/m, e/m, f/m], strategy: sticky")
