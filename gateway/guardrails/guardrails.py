@@ -9,7 +9,8 @@ from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.request import Request
 from gateway.config.sections.tools import Guardrail as Section
 from gateway.guardrails import ability_texts
-from gateway.guardrails.guardrail import Guardrail, Subject, TextFilter
+from gateway.guardrails.chain import FilterChain
+from gateway.guardrails.guardrail import Guardrail, Subject
 from gateway.guardrails.output import filtered
 from gateway.guardrails.regex import RegexGuardrail
 from gateway.guardrails.request_texts import texts_of, with_texts
@@ -68,10 +69,15 @@ class Guardrails:
         if not self.outputs:
             return batches
 
-        def new_filters() -> Sequence[TextFilter]:
-            return [guardrail.output_filter(subject) for guardrail in self.outputs]
+        return filtered(batches, lambda: self._filters(subject), num_choices)
 
-        return filtered(batches, new_filters, num_choices)
+    async def checked_tool_output(self, text: str, subject: Subject) -> str:
+        """What a tool of the gateway gave, as the model and the client may see it. Raises ContentRefused."""
+        (text,) = await self._checked_texts([text], subject)
+        return await self._filters(subject).whole(text)
+
+    def _filters(self, subject: Subject) -> FilterChain:
+        return FilterChain([guardrail.output_filter(subject) for guardrail in self.outputs])
 
     async def aclose(self) -> None:
         for guardrail in {id(one): one for one in (*self.inputs, *self.outputs)}.values():

@@ -5,6 +5,7 @@ What was held back of a text comes before anything that ends it: its own end, th
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from adapters.canonical.events import (
     is_output,
 )
 from adapters.canonical.stop_reason import StopReason
-from gateway.guardrails.guardrail import TextFilter
+from gateway.guardrails.chain import FilterChain
 from providers.base import Batch
 
 __all__ = ["filtered"]
@@ -34,7 +35,7 @@ _Place: TypeAlias = tuple[int, int, bool]
 
 
 async def filtered(
-    batches: AsyncGenerator[Batch, None], new_filters: Callable[[], Sequence[TextFilter]], num_choices: int
+    batches: AsyncGenerator[Batch, None], new_filters: Callable[[], FilterChain], num_choices: int
 ) -> AsyncGenerator[Batch, None]:
     """The batches with their texts filtered. The first one brings the first output, as the router's do.
 
@@ -62,31 +63,16 @@ async def filtered(
         yield held
 
 
+@dataclass(slots=True)
 class _Open:
     """A text that is being written: the last delta of it, and its filters."""
 
-    __slots__ = ("filters", "last")
-
-    def __init__(self, last: _Delta, filters: Sequence[TextFilter]) -> None:
-        self.last = last
-        self.filters = filters
-
-    async def feed(self, text: str) -> str:
-        for one in self.filters:
-            if text:
-                text = await one.feed(text)
-        return text
-
-    async def finish(self) -> str:
-        """What is held back: each filter's rest goes through those after it."""
-        text = ""
-        for one in self.filters:
-            text = (await one.feed(text) if text else "") + await one.finish()
-        return text
+    last: _Delta
+    filters: FilterChain
 
 
 class _Answer:
-    def __init__(self, new_filters: Callable[[], Sequence[TextFilter]]) -> None:
+    def __init__(self, new_filters: Callable[[], FilterChain]) -> None:
         self._new_filters = new_filters
         self._open: dict[_Place, _Open] = {}
         self._finished: set[int] = set()
@@ -126,14 +112,14 @@ class _Answer:
                 await self._close([other for other in self._open if other[0] == choice and other[1] != part], passed)
             found = self._open[place] = _Open(event, self._new_filters())
         found.last = event
-        text = await found.feed(event.text)
+        text = await found.filters.feed(event.text)
         if text:
             passed.append(_said(event, text))
 
     async def _close(self, places: Sequence[_Place], passed: Batch) -> None:
         for place in places:
             ended = self._open.pop(place)
-            text = await ended.finish()
+            text = await ended.filters.finish()
             if text:
                 passed.append(_said(ended.last, text))
 

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from msgspec.structs import replace
 
-from adapters.canonical.errors import InvalidRequest, UpstreamTimeout
+from adapters.canonical.errors import ContentRefused, InvalidRequest, UpstreamTimeout
 from adapters.canonical.events import ChoiceFinished, UsageReported
 from adapters.canonical.messages import TOOL, Message, Text, ToolResult
 from adapters.canonical.request import Request
@@ -20,6 +20,7 @@ from adapters.openai.responses.tool_history import CallResult, ToolHistory
 from adapters.openai.responses.tool_items import PROTOCOL, CallItem, ToolFault, list_events
 from adapters.openai.tools import HOSTED, MCP
 from adapters.openai.vocabulary import RESPONSES
+from gateway.guardrails.guardrail import Subject
 from gateway.routing.requirements import Spelling
 from gateway.routing.router import Progress, Router
 from gateway.tools.bound_tools import BoundTool
@@ -101,7 +102,8 @@ class ResponseAnswers:
         toolbox = await open_toolbox(request, answers.servers, natively=natively)
         try:
             if toolbox.labels or not natively:
-                loop = _Loop(answers, toolbox, self._response_id, request.max_tool_calls)
+                subject = Subject(request.model, request.request_id, progress.key)
+                loop = _Loop(answers, toolbox, self._response_id, max_calls=request.max_tool_calls, subject=subject)
                 batches = loop.run(history, natively, progress, spell)
             else:
                 batches = answers.router.stream(request, progress, spell)
@@ -116,7 +118,10 @@ class ResponseAnswers:
 class _Loop:
     """The turns of one answer."""
 
-    def __init__(self, answers: ToolAnswers, toolbox: Toolbox, response_id: str, max_calls: int | None) -> None:
+    def __init__(
+        self, answers: ToolAnswers, toolbox: Toolbox, response_id: str, *, max_calls: int | None, subject: Subject
+    ) -> None:
+        self._subject = subject
         self._answers = answers
         self._toolbox = toolbox
         self._response_id = response_id
@@ -251,11 +256,20 @@ class _Loop:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _outcome(self, call: Call) -> ToolOutcome:
+        """As the model and the client may see it: without secrets, and as guardrails leave it."""
         outcome = await self._call(call.tool, call.arguments)
         redact, fault = self._answers.redact, outcome.fault
-        if fault is not None:
-            fault = replace_fields(fault, message=redact(fault.message))
-        return ToolOutcome(redact(outcome.text), fault)
+        try:
+            text = await self._checked(redact(outcome.text))
+            if fault is not None:
+                fault = replace_fields(fault, message=await self._checked(redact(fault.message)))
+        except ContentRefused as error:
+            return _failed(error.message)
+        return ToolOutcome(text, fault)
+
+    async def _checked(self, text: str) -> str:
+        guardrails = self._answers.router.guardrails
+        return text if guardrails is None else await guardrails.checked_tool_output(text, self._subject)
 
     async def _call(self, tool: BoundTool, arguments: str) -> ToolOutcome:
         permitted = self._toolbox.permitted

@@ -290,3 +290,28 @@ async def test_the_messages_of_a_response_have_calls_and_results_as_chat_has_the
         played_back = [{"role": "user", "content": "hi"}, *first["output"]]
         second = await made(gateway, input=played_back, enable_response_messages=True)
         assert second["input_messages"][1:] == first["output_messages"]
+
+
+@pytest.mark.parametrize("on", ["input", "output"])
+async def test_guardrails_change_what_a_tool_gave_before_the_model_or_the_client_sees_it(url: str, on: str) -> None:
+    rule = f"guardrails: [{{regex: '\\b3\\b', replace: '[sum]', on: [{on}]}}]\n"
+    provider = ScriptedProvider("fake", calls(ADD), says("Added."))
+    async with running(provider, extra=tools(url) + rule) as gateway:
+        response, frames = await streamed(gateway, tools=[SMALL])
+    assert response["output"][1]["output"] == "[sum]"
+    assert results(provider.requests[1]) == [("[sum]", None)]
+    assert b'"output":"3"' not in frames
+
+
+@pytest.mark.parametrize("made_by", [ADD, ("fail", "{}")], ids=["result", "fault"])
+async def test_what_a_tool_gave_and_a_guardrail_refuses_is_a_failed_call_that_says_nothing_of_it(
+    url: str, made_by: tuple[str, str]
+) -> None:
+    rule = "guardrails: [{regex: '\\b3\\b|executing', on: [input]}]\n"
+    provider = ScriptedProvider("fake", calls(made_by), says("It was not allowed."))
+    async with running(provider, extra=tools(url) + rule) as gateway:
+        response, frames = await streamed(gateway, tools=[SMALL])
+    assert response["status"] == "completed"
+    assert (response["output"][1]["status"], response["output"][1]["output"]) == ("failed", None)
+    assert results(provider.requests[1]) == [("a guardrail refused the text", True)]
+    assert b"executing" not in frames
