@@ -12,12 +12,12 @@ from adapters.canonical.messages import Opaque
 from adapters.canonical.request import Prompt
 from adapters.canonical.rerank import RerankRequest, ScoreRequest
 
-__all__ = ["HasTexts", "json_texts", "texts_of", "with_json_texts", "with_texts"]
+__all__ = ["TEXT_FIELDS", "HasTexts", "json_texts", "texts_of", "with_json_texts", "with_texts"]
 
 HasTexts: TypeAlias = EmbeddingRequest | RerankRequest | ScoreRequest
 Q = TypeVar("Q", bound=HasTexts)
-_TEXT_FIELDS = frozenset(("input", "instructions", "prompt", "text"))
-"""What bodies hold texts in: speech, images, moderations, and the parts of inputs."""
+TEXT_FIELDS = frozenset(("input", "instructions", "prompt", "text"))
+"""What bodies hold texts in: speech, images, moderations, transcriptions, and the parts of inputs."""
 
 
 def texts_of(request: HasTexts) -> list[str]:
@@ -76,7 +76,7 @@ def _walk(value: object, *, is_text: bool = False) -> Iterator[str]:
                 yield from _walk(each, is_text=is_text)
         case dict():
             for name, each in value.items():
-                yield from _walk(each, is_text=name in _TEXT_FIELDS)
+                yield from _walk(each, is_text=name in TEXT_FIELDS)
 
 
 def _replaced(value: object, left: Iterator[str], *, is_text: bool) -> object:
@@ -86,6 +86,6 @@ def _replaced(value: object, left: Iterator[str], *, is_text: bool) -> object:
         case list():
             return [_replaced(each, left, is_text=is_text) for each in value]
         case dict():
-            return {name: _replaced(each, left, is_text=name in _TEXT_FIELDS) for name, each in value.items()}
+            return {name: _replaced(each, left, is_text=name in TEXT_FIELDS) for name, each in value.items()}
         case _:
             return value

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import entry_points
 from typing import TypeVar
 
@@ -41,22 +42,17 @@ class Guardrails:
                 why = f"{param}: not with guardrails on the output, since tokens would tell what they take away"
                 raise UnsupportedParameter(why, param=param)
         before = texts_of(request) if self.inputs else []
-        texts = await self._checked_texts(before, subject)
+        texts = await self.checked_texts(before, subject)
         return with_texts(request, texts) if texts != before else request
 
     async def checked_ability(self, request: A, subject: Subject) -> A:
         """The same of a request for vectors or ranks, which has no output in words. Raises ContentRefused."""
         before = ability_texts.texts_of(request) if self.inputs else []
-        texts = await self._checked_texts(before, subject)
+        texts = await self.checked_texts(before, subject)
         return ability_texts.with_texts(request, texts) if texts != before else request
 
-    async def checked_json(self, body: bytes, subject: Subject) -> bytes:
-        """The same of a JSON body that passes through: its prompts and inputs. Raises ContentRefused."""
-        before = ability_texts.json_texts(body) if self.inputs else []
-        texts = await self._checked_texts(before, subject)
-        return ability_texts.with_json_texts(body, iter(texts)) if texts != before else body
-
-    async def _checked_texts(self, texts: list[str], subject: Subject) -> list[str]:
+    async def checked_texts(self, texts: list[str], subject: Subject) -> list[str]:
+        """The same of any texts. Raises ContentRefused."""
         if texts:
             for guardrail in self.inputs:
                 texts = list(await guardrail.check_input(texts, subject))
@@ -69,14 +65,15 @@ class Guardrails:
         if not self.outputs:
             return batches
 
-        return filtered(batches, lambda: self._filters(subject), num_choices)
+        return filtered(batches, partial(self.output_filters, subject), num_choices)
 
     async def checked_tool_output(self, text: str, subject: Subject) -> str:
         """What a tool of the gateway gave, as the model and the client may see it. Raises ContentRefused."""
-        (text,) = await self._checked_texts([text], subject)
-        return await self._filters(subject).whole(text)
+        (text,) = await self.checked_texts([text], subject)
+        return await self.output_filters(subject).whole(text)
 
-    def _filters(self, subject: Subject) -> FilterChain:
+    def output_filters(self, subject: Subject) -> FilterChain:
+        """For one text that comes out."""
         return FilterChain([guardrail.output_filter(subject) for guardrail in self.outputs])
 
     async def aclose(self) -> None:

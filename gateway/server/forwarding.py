@@ -7,18 +7,23 @@ and stream both ways. Errors of the upstream are the gateway's own errors.
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlencode
 
 import orjson
 from aiohttp import hdrs, web
+from msgspec.structs import replace
 
 from adapters.canonical.errors import GatewayError, InvalidRequest, PermissionDenied, UpstreamTimeout, WrongMediaType
 from adapters.front import Front
 from adapters.json_fields import parse_object
+from gateway.guardrails.chain import FilterChain
+from gateway.guardrails.forwarded_answer import filtered_json, filtered_transcript
 from gateway.guardrails.guardrail import Subject
+from gateway.guardrails.guardrails import Guardrails
 from gateway.routing.route import Target
 from gateway.routing.router import Router
 from gateway.server.answer_headers import forwarded_headers
@@ -35,14 +40,9 @@ from providers.base import Provider
 __all__ = ["PROVIDER_HEADER", "Forwarding", "forwarded_routes"]
 
 PROVIDER_HEADER = "x-gateway-provider"
-_MODEL_PATHS = (
-    "/audio/speech",
-    "/audio/transcriptions",
-    "/audio/translations",
-    "/images/generations",
-    "/images/edits",
-    "/images/variations",
-)
+_TRANSCRIPTS = ("/audio/transcriptions", "/audio/translations")
+_IMAGES = ("/images/generations", "/images/edits", "/images/variations")
+_MODEL_PATHS = ("/audio/speech", *_TRANSCRIPTS, *_IMAGES)
 _MODERATIONS = "/moderations"
 _STORES = ("/files", "/batches")
 """What an upstream keeps for its account."""
@@ -89,11 +89,13 @@ class Forwarding:
         exchange.streams = False
         if request.method != "POST" or is_inside:
             return await self._pass_on(exchange, path, None, None)
+        guardrails = self._router.guardrails if endpoint not in _STORES else None
         kind = request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
         if kind == "multipart/form-data":
-            with Upload(request, self._bodies) as upload:
+            has_texts = guardrails is not None and bool(guardrails.inputs)
+            with Upload(request, self._bodies, has_texts=has_texts) as upload:
                 model = await upload.model() if endpoint not in _STORES else None
-                return await self._pass_on(exchange, path, _required(model, endpoint), upload)
+                return await self._pass_on(exchange, path, _required(model, endpoint), upload, guardrails)
         if kind != "application/json":
             raise WrongMediaType("expected the content type application/json or multipart/form-data")
         body = await self._bodies.read(request)
@@ -101,12 +103,19 @@ class Forwarding:
         model, whole = _json_body(body, self._max_depth)
         if endpoint in _STORES:
             model, whole = None, WholeBody(body)
-        elif self._router.guardrails is not None:
-            subject = Subject(model or "", exchange.request_id, exchange.key.id if exchange.key else None)
-            _, whole = _json_body(await self._router.guardrails.checked_json(body, subject), self._max_depth)
-        return await self._pass_on(exchange, path, _required(model, endpoint), whole)
+        return await self._pass_on(exchange, path, _required(model, endpoint), whole, guardrails)
 
-    async def _pass_on(self, exchange: Exchange, path: str, model: str | None, body: Body | None) -> web.StreamResponse:
+    async def _pass_on(
+        self,
+        exchange: Exchange,
+        path: str,
+        model: str | None,
+        body: Body | None,
+        guardrails: Guardrails | None = None,
+    ) -> web.StreamResponse:
+        """`guardrails` look at its texts; None: there are none, or it is no matter of theirs."""
+        subject = Subject(model or "", exchange.request_id, exchange.key.id if exchange.key else None)
+
         async def call(target: Target) -> ForwardAnswer:
             return await self._call(exchange, target, path, body)
 
@@ -114,14 +123,22 @@ class Forwarding:
             _check_unlimited(exchange)
             await reserve(exchange, None, None, self._router.names)
             target = self._only_target(exchange, path)
+            await _check(body, guardrails, subject)
             answer = await self._router.ask_targets([target], exchange.begin_routing(), call)
         else:
             exchange.model = model
             await admit(exchange, _Named(model), self._router.names)
             await reserve(exchange, model, None, self._router.names)
+            await _check(body, guardrails, subject)
             progress = exchange.begin_routing()
             answer = await self._router.ask(model, progress, call, may_repeat=lambda: body is None or body.repeatable)
         exchange.upstream_request_id = answer.request_id
+        if guardrails is not None and guardrails.outputs:
+            endpoint = path.partition("?")[0]
+            answer = _filtered(answer, endpoint, partial(guardrails.output_filters, subject))
+        return await self._send(exchange, answer)
+
+    async def _send(self, exchange: Exchange, answer: ForwardAnswer) -> web.StreamResponse:
         async with aclosing(answer.body) as pieces:
             first = await anext(pieces, b"")  # what breaks before it is an error with its own status
             exchange.status = answer.status
@@ -228,6 +245,34 @@ def _required(model: str | None, endpoint: str) -> str | None:
     if not model and endpoint in _MODEL_PATHS:
         raise InvalidRequest("model: this field is required", param="model")
     return model or None
+
+
+async def _check(body: Body | None, guardrails: Guardrails | None, subject: Subject) -> None:
+    """Raises ContentRefused."""
+    if body is not None and guardrails is not None and guardrails.inputs:
+        await body.check(partial(guardrails.checked_texts, subject=subject))
+
+
+def _filtered(answer: ForwardAnswer, endpoint: str, new_filters: Callable[[], FilterChain]) -> ForwardAnswer:
+    """The answer with its texts as guardrails leave them. Of a length that is not known before its end."""
+    content_type = answer.headers.get("content-type", "")
+    if endpoint in _TRANSCRIPTS:
+        told = filtered_transcript(answer.body, content_type, new_filters)
+    elif endpoint in _IMAGES and content_type.startswith("application/json"):
+        told = filtered_json(answer.body, new_filters)
+    else:
+        return answer
+    headers = {name.lower(): value for name, value in answer.headers.items() if name.lower() != "content-length"}
+    return replace(answer, headers=headers, body=_closing(told, answer.body))
+
+
+async def _closing(
+    pieces: AsyncGenerator[bytes, None], source: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[bytes, None]:
+    """The pieces, and what they are made of closed with them."""
+    async with aclosing(source), aclosing(pieces):
+        async for piece in pieces:
+            yield piece
 
 
 def _check_unlimited(exchange: Exchange) -> None:

@@ -426,3 +426,62 @@ async def test_guardrails_look_at_what_is_embedded_and_ranked() -> None:
         asked = {"model": "voice", "query": "secret?", "documents": ["a secret"]}
         assert (await at.post("/v1/rerank", asked))[0] == 200
         assert (at.sent()["query"], at.sent()["documents"]) == ("s?", ["a s"])
+
+
+@pytest.mark.parametrize("file_first", [False, True])
+async def test_guardrails_look_at_the_texts_of_an_upload_wherever_they_stand(file_first: bool) -> None:
+    rule = "guardrails: [{regex: 'secret', replace: 's', on: [input]}, {regex: forbidden, on: [input]}]\n"
+    async with stage(TEXT, TEXT, extra=rule) as at:
+        url = f"{at.url}/v1/audio/transcriptions"
+        form = upload("voice", b"secret" + SOUND, file_first=file_first)
+        form.add_field("prompt", "it is a secret, ")
+        form.add_field("prompt", "secretly")
+        async with at.session.post(url, data=form) as answer:
+            assert answer.status == 200, await answer.text()
+        (seen,) = at.a.requests
+        assert b"\r\n\r\nit is a s, \r\n" in seen.body
+        assert b"\r\n\r\nsly\r\n" in seen.body
+        assert b"secret" + SOUND in seen.body
+        assert b"\r\n\r\nm\r\n" in seen.body
+        form = upload("voice", b"sound", file_first=file_first)
+        form.add_field("prompt", "forbidden")
+        async with at.session.post(url, data=form) as answer:
+            assert (answer.status, (await error_of(answer))["code"]) == (400, "guardrail")
+        assert len(at.a.requests) == 1
+
+
+async def test_an_upload_with_changed_texts_has_its_new_length_and_can_be_sent_once_more() -> None:
+    rule = "guardrails: [{regex: 'secret', replace: 's', on: [input]}]\n"
+    async with stage(Answer.json(b'{"error":{"message":"busy"}}', status=503), extra=rule) as at:
+        await at.sdk.audio.transcriptions.create(model="voice", file=("a.wav", SOUND), prompt="a secret")
+        for seen in (at.a.requests[0], at.b.requests[0]):
+            assert int(seen.headers["content-length"]) == len(seen.body)
+            assert b"\r\n\r\na s\r\n" in seen.body
+
+
+async def test_a_second_model_in_an_upload_is_refused_also_where_the_first_one_is_gone_already() -> None:
+    async with stage(TEXT, kinds=("openai", "deepseek")) as at:
+        for size in (10, 4_000_000):
+            form = upload("voice", b"x" * size)
+            form.add_field("model", "other")
+            async with at.session.post(f"{at.url}/v1/audio/transcriptions", data=form) as answer:
+                assert answer.status == 400
+                assert (await error_of(answer))["param"] == "model"
+
+
+@pytest.mark.parametrize("query", ["", "?limit=1"])
+async def test_guardrails_look_at_transcripts_and_at_what_images_were_made_of(query: str) -> None:
+    rule = "guardrails: [{regex: hello, replace: hi, on: [output]}, {regex: forbidden, on: [output]}]\n"
+    text = Answer(headers={"Content-Type": "text/plain"}, pieces=(b"he", b"llo"), framing="none")
+    image = Answer.json(b'{"created":1,"data":[{"b64_json":"aGVsbG8=","revised_prompt":"hello there"}]}')
+    refused = Answer.json(b'{"text":"forbidden"}')
+    async with stage(TEXT, text, image, refused, kinds=("openai", "deepseek"), extra=rule) as at:
+        url = f"{at.url}/v1/audio/transcriptions{query}"
+        async with at.session.post(url, data=upload("voice")) as answer:
+            assert await answer.json() == {"text": "hi", "usage": {"type": "tokens"}}
+        async with at.session.post(url, data=upload("voice")) as answer:
+            assert (await answer.text(), answer.content_type) == ("hi", "text/plain")
+        status, told, _ = await at.post(f"/v1/images/generations{query}", {"model": "voice", "prompt": "x"})
+        assert (status, told["data"]) == (200, [{"b64_json": "aGVsbG8=", "revised_prompt": "hi there"}])
+        async with at.session.post(url, data=upload("voice")) as answer:
+            assert (answer.status, (await error_of(answer))["code"]) == (400, "guardrail")

@@ -1,9 +1,9 @@
-"""The model's name in a multipart body is found wherever the body is cut, and nothing else is taken for it."""
+"""The fields of a multipart body are found wherever the body is cut, and nothing else is taken for them."""
 
 import pytest
 
 from adapters.canonical.errors import InvalidRequest
-from gateway.server.multipart import ModelField, boundary_of
+from gateway.server.multipart import Field, FieldReader, boundary_of
 
 
 def part(name: str, value: bytes, more: str = "") -> bytes:
@@ -18,14 +18,18 @@ FILE = part("file", b'\r\n--b\r\n--b0x\x00 name="model"\r\n', '; filename="a; na
 MODEL = part("model", b"whisper/1")
 
 
-def found(data: bytes, cut: int | None = None, step: int | None = None) -> ModelField:
-    field = ModelField(b"b0")
-    pieces = [data[:cut], data[cut:]] if step is None else [data[i : i + step] for i in range(0, len(data), step)]
-    for piece in pieces:
-        if not field.done:
-            field.feed(piece)
-    field.end()
-    return field
+def read(data: bytes, cut: int | None = None, step: int | None = None) -> list[Field]:
+    reader = FieldReader(b"b0", {"model": 512, "prompt": 1000})
+    for piece in [data[:cut], data[cut:]] if step is None else [data[i : i + step] for i in range(0, len(data), step)]:
+        reader.feed(piece)
+    reader.end()
+    return reader.found
+
+
+def found(data: bytes, cut: int | None = None, step: int | None = None) -> Field | None:
+    """The model."""
+    fields = [field for field in read(data, cut, step) if field.name == "model"]
+    return fields[0] if fields else None
 
 
 @pytest.mark.parametrize(
@@ -42,22 +46,51 @@ def test_the_name_is_found_at_every_cut_and_where_it_stands(parts: tuple[bytes, 
     data = body(*parts)
     for cut in range(len(data) + 1):
         field = found(data, cut)
+        assert field is not None
         assert field.value == "whisper/1"
         assert data[field.start : field.stop] == b"whisper/1"
-    assert found(data, step=1).value == "whisper/1"
+    assert found(data, step=1) == field
+
+
+def test_all_fields_that_are_asked_for_are_found_at_every_cut() -> None:
+    data = body(part("prompt", b"one"), MODEL, FILE, part("prompt[]", b"x"), part("prompt", "zwö\r\nlf".encode()))
+    for cut in range(len(data) + 1):
+        fields = read(data, cut)
+        assert [(field.name, field.value) for field in fields] == [
+            ("prompt", "one"), ("model", "whisper/1"), ("prompt", "zwö\r\nlf"),
+        ]  # fmt: skip
+        assert [data[field.start : field.stop].decode() for field in fields] == [field.value for field in fields]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "name=a; name=prompt",
+        'name="a"; NAME="prompt"',
+        "name*=utf-8''prompt",
+        r'name="pro\mpt"',
+        'name="file; name=prompt',
+    ],
+)
+def test_a_name_that_others_might_read_otherwise_is_refused(parameters: str) -> None:
+    data = body(f"Content-Disposition: form-data; {parameters}\r\n\r\nx".encode())
+    with pytest.raises(InvalidRequest, match="not plain"):
+        read(data)
 
 
 @pytest.mark.parametrize("parts", [(FILE,), (part("file", b"x", '; filename="model"'),), (part("a", b'name="model"'),)])
 def test_a_body_without_the_field_has_none(parts: tuple[bytes, ...]) -> None:
     data = body(*parts)
     for cut in range(len(data) + 1):
-        assert found(data, cut).value is None
+        assert found(data, cut) is None
 
 
 def test_an_empty_name_is_empty() -> None:
     data = body(part("model", b""), FILE)
     for cut in range(len(data) + 1):
-        assert found(data, cut).value == ""
+        field = found(data, cut)
+        assert field is not None
+        assert field.value == ""
 
 
 @pytest.mark.parametrize(
@@ -66,8 +99,9 @@ def test_an_empty_name_is_empty() -> None:
         (b"", "last boundary"),
         (b"not multipart at all", "last boundary"),
         (body(MODEL)[:-12], "last boundary"),
-        (body(part("model", b"x" * 513)), "too long"),
-        (b"--b0\r\nContent-Disposition: form-data; name=model\r\n\r\n" + b"x" * 100_000, "too long"),
+        (body(part("model", b"x" * 513)), "model: longer than 512"),
+        (b"--b0\r\nContent-Disposition: form-data; name=model\r\n\r\n" + b"x" * 100_000, "longer than 512"),
+        (body(part("prompt", b"x" * 1001)), "prompt: longer than 1000"),
         (b"--b0\r\n" + b"X: y\r\n" * 5000, "headers"),
         (body(*[part("a", b"")] * 257), "256 parts"),
         (body(part("model", b"\xff")), "UTF-8"),
@@ -80,13 +114,13 @@ def test_a_broken_or_endless_body_is_refused(data: bytes, word: str) -> None:
 
 
 def test_what_lies_before_the_name_is_not_kept() -> None:
-    field = ModelField(b"b0")
-    field.feed(b"--b0\r\n" + part("file", b""))
+    reader = FieldReader(b"b0", {"model": 512})
+    reader.feed(b"--b0\r\n" + part("file", b""))
     for _ in range(100):
-        field.feed(b"\r" * 10_000)
-    assert len(field._buffer) < 20_000
-    field.feed(b"\r\n--b0\r\n" + MODEL + b"\r\n--b0--")
-    assert field.value == "whisper/1"
+        reader.feed(b"\r" * 10_000)
+    assert len(reader._buffer) < 20_000
+    reader.feed(b"\r\n--b0\r\n" + MODEL + b"\r\n--b0--")
+    assert [field.value for field in reader.found] == ["whisper/1"]
 
 
 @pytest.mark.parametrize(
