@@ -35,9 +35,9 @@ class SseDecoder:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Raises BadUpstreamResponse when more comes for an event that outgrew the limit."""
-        if self._at_start and data.endswith(b"\n"):  # whole events and nothing held: what nearly every read brings
+        if self._started and not self._held and not self._prefix:  # an event begins
             plain = data.replace(b"\r\n", b"\n") if b"\r" in data else data
-            if plain.endswith(b"\n\n") and b"\r" not in plain:
+            if plain.endswith(b"\n\n") and b"\r" not in plain:  # only whole ones: what nearly every read brings
                 return _data_in(plain)
         if self._held_bytes > self._max_bytes:
             raise BadUpstreamResponse(f"an event of the stream is longer than {self._max_bytes} bytes")
@@ -66,11 +66,6 @@ class SseDecoder:
         self._hold(data[end:])
         return _data_in(data[:end])
 
-    @property
-    def _at_start(self) -> bool:
-        """Whether the next byte begins an event."""
-        return self._started and not self._held and not self._prefix
-
     def close(self) -> list[bytes]:
         """The data of an unterminated last event, if there is one."""
         found = _data_of(b"".join(self._held))
@@ -91,9 +86,9 @@ def _data_in(events: bytes) -> list[bytes]:
         if events.count(b"\n") == 2 * len(found):
             return found if all(found) else [data for data in found if data]
     elif events.startswith(_NAMED):
-        blocks = [block.partition(b"\ndata: ") for block in events[:-2].split(b"\n\n")]
-        found = [data for name, mark, data in blocks if mark and name.startswith(_NAMED)]
-        if len(found) == len(blocks) and events.count(b"\n") == 3 * len(found):
+        lines = events.split(b"\n")
+        found = [line[6:] for line in lines[1::3] if line.startswith(b"data: ")]
+        if len(lines) == 3 * len(found) + 1 and not any(lines[2::3]) and events.count(b"\n" + _NAMED) == len(found) - 1:
             return found if all(found) else [data for data in found if data]
     return [data for data in map(_data_of, events.split(b"\n\n")) if data]
 

@@ -1,10 +1,12 @@
 """The frame around a streamed answer, the same in every dialect: bytes in, events out, and how it may end."""
 
+import re
 from collections.abc import Sequence
 from typing import Protocol
 
 from adapters.canonical.errors import BadUpstreamResponse, GatewayError, StreamTruncated
 from adapters.canonical.events import Event
+from adapters.repeated import Repetition
 from adapters.sse import SseDecoder
 
 __all__ = ["FrameDecoder", "SseAnswer", "SseAnswerParser"]
@@ -39,13 +41,22 @@ class SseAnswerParser:
     """The events of one streamed answer, from bytes cut anywhere (`adapters.upstream.StreamParser`).
 
     `end` is the data of an event that only marks the end of the stream; None: the dialect has none. `frames` takes the
-    place of server-sent events.
+    place of server-sent events. `text_field` finds the text in a frame of nothing else (`adapters.repeated`); None: two
+    frames of the dialect never differ in their texts alone.
     """
 
-    def __init__(self, answer: SseAnswer, *, end: bytes | None = None, frames: FrameDecoder | None = None) -> None:
+    def __init__(
+        self,
+        answer: SseAnswer,
+        *,
+        end: bytes | None = None,
+        frames: FrameDecoder | None = None,
+        text_field: re.Pattern[bytes] | None = None,
+    ) -> None:
         self._frames: FrameDecoder = frames or SseDecoder()
         self._answer = answer
         self._end = end
+        self._repetition = None if text_field is None else Repetition(text_field)
         self.failure: GatewayError | None = None
 
     @property
@@ -54,11 +65,22 @@ class SseAnswerParser:
 
     def feed(self, data: bytes) -> list[Event]:
         out: list[Event] = []
-        feed, end = self._answer.feed, self._end
+        repetition = self._repetition
         try:
-            for payload in self._frames.feed(data):
-                if payload != end:
-                    feed(payload, out)
+            payloads = self._frames.feed(data)
+            place = 0
+            while place < len(payloads):
+                if repetition is not None:
+                    place = repetition.read(payloads, place, out)
+                    if place == len(payloads):
+                        break
+                payload = payloads[place]
+                place += 1
+                if payload != self._end:
+                    known = len(out)
+                    self._answer.feed(payload, out)
+                    if repetition is not None and len(out) == known + 1:
+                        repetition.learn(payload, out[-1])
         except GatewayError as error:
             if not out:
                 raise

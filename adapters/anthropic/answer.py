@@ -44,16 +44,14 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.stop_reason import StopReason
-from adapters.repeated import RepeatedChunk
 from adapters.sse_answer import SseAnswerParser
 from adapters.upstream_json import UNREADABLE, unexpected_answer
 
 __all__ = ["parse_whole", "stream_parser"]
 
 _NULL = b"null"
-_TEXT_FIELD = re.compile(rb'"text"\s*:\s*("(?:[^"\\]|\\.)*")')
-_MAX_LESSONS = 64
-"""So often a stream's deltas are looked at for repetition: once for each block and after each ping."""
+_TEXT_FIELD = re.compile(rb'"delta"\s*:\s*\{(?:\s*"type"\s*:\s*"text_delta"\s*,)?\s*"text"\s*:\s*("(?:[^"\\]|\\.)*")')
+"""Of a block that is open; the text in the event that opens one would begin another part each time."""
 _EMPTY = (b"", b"{}", _NULL)
 
 
@@ -89,8 +87,6 @@ class _Answer:
         self._usage = RunningUsage()
         self._stop: WireStop | None = None
         self._started = False
-        self._repeated: RepeatedChunk | None = None
-        self._lessons = _MAX_LESSONS
         self.finished = False
 
     @property
@@ -100,29 +96,12 @@ class _Answer:
 
     def feed(self, payload: bytes, out: list[Event]) -> None:
         """One event of the stream. What is not known is passed over, as the API asks."""
-        repeated = self._repeated
-        if repeated is not None:
-            text = repeated.text(payload)
-            if text is not None:
-                if text:
-                    out.append(TextDelta(0, repeated.part, text))
-                return
-            self._repeated = None  # a block ends, or something else is said
-        known = len(out)
         try:
             if not payload.isascii():
                 str(payload, "utf-8")
-            event = decode_event(payload)
-            self._feed(event, payload, out)
-            if self._lessons and event.type == "content_block_delta" and len(out) == known + 1:
-                self._learn(payload, out[-1])
+            self._feed(decode_event(payload), payload, out)
         except UNREADABLE as error:
             raise unexpected_answer(error) from error
-
-    def _learn(self, payload: bytes, event: Event) -> None:
-        if type(event) is TextDelta:
-            self._lessons -= 1
-            self._repeated = RepeatedChunk.learn(payload, event, _TEXT_FIELD)
 
     def _feed(self, event: WireEvent, payload: bytes, out: list[Event]) -> None:
         match event.type:
@@ -319,7 +298,7 @@ def _with_input(raw: bytes, joined: str) -> bytes:
 
 def stream_parser(provider: str, names: Mapping[str, str]) -> SseAnswerParser:
     """The parser of a streamed answer."""
-    return SseAnswerParser(_Answer(provider, names))
+    return SseAnswerParser(_Answer(provider, names), text_field=_TEXT_FIELD)
 
 
 def parse_whole(provider: str, body: bytes, names: Mapping[str, str]) -> list[Event]:

@@ -11,21 +11,18 @@ import msgspec
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated, UpstreamError
-from adapters.canonical.events import Event, ProviderReported, Started, TextDelta, UsageReported
+from adapters.canonical.events import Event, ProviderReported, Started, UsageReported
 from adapters.canonical.stop_reason import StopReason
 from adapters.openai.errors import error_from_object, error_from_payload
 from adapters.openai.unmapped import decode_known
 from adapters.openai.usage import WireUsage, parse_usage
 from adapters.openai.vocabulary import STOP_REASONS
-from adapters.repeated import RepeatedChunk
 from adapters.sse_answer import SseAnswerParser
 from adapters.upstream_json import UNREADABLE
 
 __all__ = ["Answer", "parser_of", "ChoiceReader", "FinishBooks", "WireChunk", "parse_whole"]
 
 _DONE = b"[DONE]"
-_MAX_LESSONS = 8
-"""So often a stream's chunks are looked at for repetition, since some streams have none (n choices in turn)."""
 
 
 class WireChunk(msgspec.Struct, forbid_unknown_fields=True):
@@ -84,8 +81,7 @@ class ChoiceReader(Protocol):
 class Answer:
     """The state of one answer; payloads in, events out.
 
-    `decoder` is of a WireChunk with `choices`, `text_field` finds their text (`RepeatedChunk.learn`). `note` is told of
-    fields beside the choices that nobody maps.
+    `decoder` is of a WireChunk with `choices`. `note` is told of fields beside the choices that nobody maps.
     """
 
     def __init__(
@@ -93,7 +89,6 @@ class Answer:
         reader: ChoiceReader,
         decoder: Decoder[Any],
         dialect: str,
-        text_field: re.Pattern[bytes],
         *,
         note: Callable[[Mapping[str, bytes]], None] | None = None,
     ) -> None:
@@ -105,9 +100,6 @@ class Answer:
         self._started = False
         self._fingerprint: str | None = None
         self._service_tier: str | None = None
-        self._text_field = text_field
-        self._repeated: RepeatedChunk | None = None
-        self._lessons = _MAX_LESSONS
 
     @property
     def complete(self) -> bool:
@@ -119,23 +111,6 @@ class Answer:
             raise StreamTruncated("the upstream's stream ended without a finish reason")
 
     def feed(self, payload: bytes, out: list[Event]) -> None:
-        repeated = self._repeated
-        if repeated is not None:
-            text = repeated.text(payload)
-            if text is not None:
-                if text:
-                    out.append(TextDelta(repeated.choice, repeated.part, text))
-                return
-            self._repeated = None  # the next chunk may change what follows: a part ends, a choice is done
-        known = len(out)
-        self._feed_whole(payload, out)
-        if len(out) == known + 1 and self._lessons:
-            event = out[-1]
-            if type(event) is TextDelta:
-                self._lessons -= 1
-                self._repeated = RepeatedChunk.learn(payload, event, self._text_field)
-
-    def _feed_whole(self, payload: bytes, out: list[Event]) -> None:
         unmapped: list[tuple[int | None, dict[str, bytes]]] = []
         try:
             if not payload.isascii():
@@ -183,9 +158,9 @@ class Answer:
             out.append(ProviderReported(fields, self._dialect))
 
 
-def parser_of(answer: Answer) -> SseAnswerParser:
-    """The parser of a streamed answer."""
-    return SseAnswerParser(answer, end=_DONE)
+def parser_of(answer: Answer, text_field: re.Pattern[bytes]) -> SseAnswerParser:
+    """The parser of a streamed answer. `text_field` finds the text in a chunk of nothing else (`adapters.repeated`)."""
+    return SseAnswerParser(answer, end=_DONE, text_field=text_field)
 
 
 def parse_whole(answer: Answer, body: bytes) -> list[Event]:

@@ -154,7 +154,7 @@ class ChatUpstream:
         return messages
 
     def stream_parser(self, request: Request) -> SseAnswerParser:
-        return parser_of(self._answer(request))
+        return parser_of(self._answer(request), _TEXT_FIELD)
 
     def parse_body(self, request: Request, body: bytes) -> list[Event]:
         return parse_whole(self._answer(request), body)
@@ -162,7 +162,7 @@ class ChatUpstream:
     def _answer(self, request: Request) -> Answer:
         names = {} if self._quirks.tool_names is None else self._quirks.tool_names.originals(request)
         reader = _ChoiceReader(request, self._new_id, names)
-        return Answer(reader, _CHUNK, CHAT, _TEXT_FIELD, note=reader.note_sources)
+        return Answer(reader, _CHUNK, CHAT, note=reader.note_sources)
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:
         return parse_error(status, body)

@@ -70,7 +70,7 @@ class CompletionsUpstream:
         return orjson.dumps(body)
 
     def stream_parser(self, request: Request) -> SseAnswerParser:
-        return parser_of(_answer(request))
+        return parser_of(_answer(request), _TEXT_FIELD)
 
     def parse_body(self, request: Request, body: bytes) -> list[Event]:
         return parse_whole(_answer(request), body)
@@ -80,7 +80,7 @@ class CompletionsUpstream:
 
 
 def _answer(request: Request) -> Answer:
-    return Answer(_ChoiceReader(request.num_choices), _CHUNK, COMPLETIONS, _TEXT_FIELD)
+    return Answer(_ChoiceReader(request.num_choices), _CHUNK, COMPLETIONS)
 
 
 class _ChoiceReader:
