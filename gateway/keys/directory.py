@@ -7,7 +7,7 @@ the database fails, keys that it knew go on for GRACE_S.
 import asyncio
 import hmac
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple
 
 from adapters.canonical.errors import NotReady
@@ -31,9 +31,21 @@ class _Known(NamedTuple):
 
 
 class KeyDirectory:
-    """`find` asks the database for a hash. `clock` gives seconds of any origin, `now` Unix seconds."""
+    """`find` asks the database for a hash. `clock` gives seconds of any origin, `now` Unix seconds.
 
-    def __init__(self, find: Find, hash_secret: str, *, clock: Callable[[], float], now: Callable[[], float]) -> None:
+    `taken` are the ids of run.yaml's own keys: no other key is let in under one of these.
+    """
+
+    def __init__(
+        self,
+        find: Find,
+        hash_secret: str,
+        *,
+        clock: Callable[[], float],
+        now: Callable[[], float],
+        taken: Collection[str] = (),
+    ) -> None:
+        self._taken = frozenset(taken)
         self._find = find
         self._hash_secret = hash_secret
         self._clock = clock
@@ -77,7 +89,8 @@ class KeyDirectory:
         return fresh
 
     async def _found(self, digest: bytes) -> KeptKey | None:
-        return await self._find(digest)
+        key = await self._find(digest)
+        return None if key is None or key.id in self._taken else key
 
     def _answered(self, digest: bytes, task: "asyncio.Task[KeptKey | None]") -> None:
         self._asking.pop(digest, None)

@@ -36,6 +36,13 @@ class KeyAdministration:
         self._taken = frozenset(taken)
         self._directory = directory
 
+    async def check_ids(self) -> None:
+        """Raises ValueError where run.yaml has the id of a key that was made at run time, and NotReady where that can't
+        be told."""
+        if self._taken and (both := await (await self._stores()).client_keys.taken(self._taken)):
+            told = ", ".join(f"'{key_id}'" for key_id in both)
+            raise ValueError(f"auth.keys: {told}: a key of this id was made at run time, expected an id of its own")
+
     async def create(self, new: NewKey) -> tuple[str, KeptKey]:
         """The secret, which nobody can get again, and what is kept. Raises Conflict for an id that there is."""
         if new.id in self._taken:

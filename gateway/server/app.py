@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
+from adapters.canonical.errors import NotReady
 from adapters.front import Front
 from gateway.cache.exact import ExactCache
 from gateway.config import Config, Redactor
@@ -19,6 +20,7 @@ from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.tools import Fetch, Tools
 from gateway.fetching.guarded import GuardedFetcher
 from gateway.guardrails.guardrails import Guardrails, build_guardrails
+from gateway.keys.key_administration import KeyAdministration
 from gateway.routing.attempt import AttemptObservers
 from gateway.routing.health import Health
 from gateway.routing.names import ModelLists
@@ -105,6 +107,7 @@ class App:
         guardrails: Guardrails | None = None,
         cache: ExactCache | None = None,
         accounts: Accounts | None = None,
+        keys: KeyAdministration | None = None,
         admin: Service | None = None,
         config: Config,
         redact: Redactor,
@@ -119,6 +122,7 @@ class App:
         self._cache = cache
         self._stateful = stateful
         self._accounts = accounts
+        self._keys = keys
         self._lists = lists
         self._router = router
         self.catalogue = catalogue
@@ -151,7 +155,8 @@ class App:
 
     async def start(self, after: "App | None" = None) -> None:
         """Tells the providers to start; what they load, they load in the background. `after`: the app before, whose
-        providers have started."""
+        providers have started. Raises ValueError where what is kept contradicts run.yaml."""
+        await self._check_keys()
         started = set(after._providers.values()) if after is not None else set()
         for provider in self._providers.values():
             if provider not in started:
@@ -159,6 +164,14 @@ class App:
         await self._stateful.start()
         self._observed.start()
         self.service.started = True
+
+    async def _check_keys(self) -> None:
+        if self._keys is None or self._stateful.storage.holds_nothing:
+            return
+        try:
+            await self._keys.check_ids()
+        except NotReady as error:  # it may come up later; a key with an id of run.yaml lets nobody in
+            self.log.fault(error, place="storage")
 
     def look_for_providers(self) -> None:
         """Asks each provider behind a public name, in the background, whether it is there, and warns of one that is
@@ -368,6 +381,7 @@ def build_app(
         guardrails=guardrails,
         cache=cache,
         accounts=accounts,
+        keys=administration,
         admin=admin,
         config=config,
         redact=redact,

@@ -37,10 +37,9 @@ def build_door(
         async def find(digest: bytes) -> KeptKey | None:
             return await (await stores()).client_keys.find(digest)
 
-        directory = KeyDirectory(find, hash_secret, clock=clock, now=now)
-        administration = KeyAdministration(
-            stores, hash_secret, now=now, taken=[key.id for key in auth.keys], directory=directory
-        )
+        taken = [key.id for key in auth.keys]
+        directory = KeyDirectory(find, hash_secret, clock=clock, now=now, taken=taken)
+        administration = KeyAdministration(stores, hash_secret, now=now, taken=taken, directory=directory)
     tokens = None
     if auth.jwt is not None:
         from gateway.keys.issuer_fetch import fetch

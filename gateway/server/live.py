@@ -71,7 +71,11 @@ class Live:
                 new = self._build(config, old.inheritance(config))
             except (ValueError, ImportError) as error:
                 raise self._failed(old.redact(str(error))) from error
-            await new.start(after=old)
+            try:
+                await new.start(after=old)
+            except ValueError as error:
+                await new.aclose(unless_used_by=old)
+                raise self._failed(old.redact(str(error))) from error
             self._reloaded(config)
             self.app, self._config = new, config
             new.log.write("reloaded", {})

@@ -24,7 +24,7 @@ from gateway.server.live import Live, fixed_keys
 from gateway.server.service_manager import tell_ready, tell_reloading, tell_stopping
 from gateway.server.siblings import Siblings
 from gateway.server.tls import load_certificate, tls_context
-from gateway.server.workers import Workers
+from gateway.server.workers import CANNOT_START, Workers
 from providers.registry import provider_types
 
 __all__ = ["serve"]
@@ -62,7 +62,8 @@ def _serve_among(
     config = _now(config, config_path, siblings)
     with ExitStack() as sockets:
         bound = rebind(like, sockets)
-        return _guarded(config, config_path, lambda: _Process(config, config_path, bound, listens, siblings).run())
+        run = _Process(config, config_path, bound, listens, siblings).run
+        return _guarded(config, config_path, run) and CANNOT_START
 
 
 def _serve_engine(config: Config, config_path: Path, siblings: Siblings, ready: Callable[[], None]) -> int:

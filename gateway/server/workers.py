@@ -12,7 +12,10 @@ from pathlib import Path
 from gateway.server.service_manager import tell_ready
 from gateway.server.siblings import Siblings
 
-__all__ = ["Workers"]
+__all__ = ["CANNOT_START", "Workers"]
+
+CANNOT_START = 78
+"""The exit status of a process that cannot work with what run.yaml says."""
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
@@ -30,6 +33,8 @@ class _Worker:
         self.pid: int | None = None
         self.began = 0.0
         self.due = 0.0
+        self.is_first = True
+        """No process had this number before."""
         self.pause_s = _FIRST_PAUSE_S
 
 
@@ -128,13 +133,18 @@ class Workers:
         """Notes who has ended. Tells whether one could not start, which ends them all."""
         failed = False
         for worker in self._workers:
-            if worker.pid is None or os.waitpid(worker.pid, os.WNOHANG)[0] == 0:
+            if worker.pid is None:
                 continue
+            ended, status = os.waitpid(worker.pid, os.WNOHANG)
+            if not ended:
+                continue
+            could_not_start = worker.is_first and os.waitstatus_to_exitcode(status) == CANNOT_START
+            worker.is_first = False
             lived_s = time.monotonic() - worker.began
             worker.pid = None
             if self._stopping:
                 continue
-            if self._ready_count < len(self._workers):
+            if could_not_start or self._ready_count < len(self._workers):
                 failed = self._stopping = True
                 continue
             worker.pause_s = _FIRST_PAUSE_S if lived_s > _STEADY_S else min(worker.pause_s * 2, _LONGEST_PAUSE_S)

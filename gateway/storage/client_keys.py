@@ -1,6 +1,6 @@
 """Keys made at run time: what is kept of them never lets anybody in."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -35,6 +35,11 @@ class ClientKeyStore:
         wanted = select(CLIENT_KEYS).where(CLIENT_KEYS.c.hash == digest)
         row = await self.database.read(lambda connection: connection.execute(wanted).one_or_none())
         return None if row is None else KeptKey(**row._mapping)
+
+    async def taken(self, ids: Collection[str]) -> Sequence[str]:
+        """Those of the ids that a key has, also a revoked one."""
+        wanted = select(CLIENT_KEYS.c.id).where(CLIENT_KEYS.c.id.in_(ids)).order_by(CLIENT_KEYS.c.id)
+        return await self.database.read(lambda connection: connection.execute(wanted).scalars().all())
 
     async def list(self, after: str | None, limit: int) -> tuple[Sequence[KeptKey], bool]:
         """By id, revoked ones too, and whether there are more."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from adapters.canonical.errors import NotReady
 from gateway.storage.bounds import Bounds
-from gateway.storage.place import FilePlace, Place, check_schema_of_file
+from gateway.storage.place import FilePlace, MemoryPlace, Place, ServerPlace, check_schema_of_file
 
 if TYPE_CHECKING:
     from gateway.storage.opening import Stores
@@ -50,6 +50,13 @@ class Storage:
         """Raises SchemaMismatch where the file that is there can't be used."""
         if isinstance(self.place, FilePlace):
             check_schema_of_file(self.place.path)
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether nothing was ever kept here, so that there is nothing to look for."""
+        if self._stores is not None or isinstance(self.place, ServerPlace):
+            return False
+        return isinstance(self.place, MemoryPlace) or not self.place.path.exists()
 
     def open_soon(self) -> None:
         """Opens a file that is there in the background, since it may hold what has to go."""

@@ -66,6 +66,14 @@ async def test_a_hash_under_another_secret_lets_nobody_in() -> None:
     assert not await is_let_in(other, SECRETS[0])
 
 
+async def test_a_key_with_an_id_of_run_yaml_lets_nobody_in() -> None:
+    keys = Keys()
+    keys.add(SECRETS[0])
+    clock = {"clock": lambda: 0.0, "now": lambda: 0.0}
+    assert not await is_let_in(KeyDirectory(keys.find, PEPPER, taken=["other", "k"], **clock), SECRETS[0])
+    assert await is_let_in(KeyDirectory(keys.find, PEPPER, taken=["other"], **clock), SECRETS[0])
+
+
 async def test_known_keys_go_on_for_a_while_without_the_database_and_unknown_ones_do_not() -> None:
     keys = Keys()
     keys.add(SECRETS[0])

@@ -149,3 +149,31 @@ async def test_limits_and_metrics_go_on_counting(tmp_path: Path) -> None:
             told = await answer.text()
         assert 'gen_ai_request_model="up/m"' in told
         assert 'gen_ai_request_model="fast"' in told
+
+
+async def test_an_id_of_a_key_that_was_made_at_run_time_is_refused_in_run_yaml(tmp_path: Path) -> None:
+    def text(*ids: str) -> str:
+        keys = ", ".join(f"{{id: {name}, secret: secret-of-{name}, admin: true}}" for name in ids)
+        return (
+            f"version: 1\nstorage: {{url: 'sqlite:///{tmp_path}/gateway.db'}}\n"
+            f"auth: {{hash_secret: pepper-of-the-test, keys: [{keys}]}}\n{provider(upstream)}"
+        )
+
+    why = "auth.keys: 'team-b', 'team-c': a key of this id was made at run time, expected an id of its own"
+    async with MockUpstream(GOOD) as upstream, serving(tmp_path, provider(upstream)) as gateway:
+        root = {"authorization": "Bearer secret-of-root"}
+        gateway.path.write_text(text("root"))
+        assert (await gateway.reload())[0] == 200
+        for name in ("team-c", "team-b"):
+            async with gateway.session.post(f"{gateway.url}/admin/keys", json={"id": name}, headers=root) as answer:
+                assert answer.status == 201
+        async with gateway.session.delete(f"{gateway.url}/admin/keys/team-c", headers=root) as answer:
+            assert answer.status == 200  # what was kept and counted for it is still its own
+        gateway.path.write_text(text("team-b", "root", "team-c"))
+        before = gateway.live.app
+        async with gateway.session.post(f"{gateway.url}/admin/reload", headers=root) as answer:
+            assert (answer.status, (await answer.json())["error"]["message"]) == (400, why)
+        assert gateway.live.app is before
+        gateway.path.write_text(text("root", "team-d"))
+        async with gateway.session.post(f"{gateway.url}/admin/reload", headers=root) as answer:
+            assert answer.status == 200

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gateway.cli import main
 from tests.certificates import certificate
 
 SERVE = """\
@@ -335,6 +336,24 @@ def test_a_signal_reloads_the_file(tmp_path: Path) -> None:
         end = time.monotonic() + 10
         while "fast" not in httpx.get(f"http://{address}/v1/models").text:
             assert time.monotonic() < end
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_key_of_run_yaml_with_the_id_of_another_key_ends_the_start(tmp_path: Path, workers: int) -> None:
+    config = tmp_path / "run.yaml"
+    text = (
+        f"version: 1\nserver: {{port: 0, workers: {workers}}}\nstorage: {{url: 'sqlite:///{tmp_path}/gateway.db'}}\n"
+        "providers: {up: {type: openai-compatible, base_url: 'http://127.0.0.1:9/v1'}}\n"
+        "auth: {hash_secret: pepper-of-the-test, keys: [{id: ours, secret: secret-of-ours}]}\n"
+    )
+    config.write_text(text.replace("ours", "other"))
+    assert main(["keys", "create", "ours", "--config", str(config)]) == 0
+    config.write_text(text)
+    command = [sys.executable, "-c", SERVE, str(config)]
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=30, check=False)
+    assert ended.returncode == 1
+    assert f"gateway: {config}: auth.keys: 'ours': a key of this id was made at run time" in ended.stderr
+    assert "started again" not in ended.stderr
 
 
 def test_a_service_manager_is_told_when_it_serves_and_when_it_stops(tmp_path: Path) -> None:
