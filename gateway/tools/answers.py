@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from msgspec.structs import replace
 
-from adapters.canonical.errors import ContentRefused, InvalidRequest, UpstreamTimeout
+from adapters.canonical.errors import ContentRefused, InvalidRequest, UnsupportedParameter, UpstreamTimeout
 from adapters.canonical.events import ChoiceFinished, UsageReported
 from adapters.canonical.messages import TOOL, Message, Text, ToolResult
 from adapters.canonical.request import Request
@@ -25,6 +25,7 @@ from gateway.routing.requirements import Spelling
 from gateway.routing.router import Progress, Router
 from gateway.tools.bound_tools import BoundTool
 from gateway.tools.server import ToolOutcome, ToolServerError
+from gateway.tools.sources import with_setting
 from gateway.tools.tool_choice import later_choice
 from gateway.tools.tool_servers import ToolServers
 from gateway.tools.toolbox import Toolbox, open_toolbox
@@ -110,6 +111,8 @@ class ResponseAnswers:
             async with aclosing(batches):
                 async for batch in batches:
                     yield batch
+        except UnsupportedParameter as error:
+            raise with_setting(error, toolbox.request, answers.servers) from error
         finally:
             for server in toolbox.temporary:
                 answers.servers.retire(server)

@@ -19,7 +19,7 @@ from adapters.openai.tools import HOSTED, MCP
 from gateway.tools.server import ServerTool, ToolServer, ToolServerError
 from gateway.tools.tool_servers import ToolServers
 
-__all__ = ["Listing", "Source", "find_sources", "list_tools"]
+__all__ = ["Listing", "Source", "find_sources", "list_tools", "with_setting"]
 
 _MAX_SERVERS = 16
 
@@ -115,6 +115,18 @@ def _mcp_source(asked: McpDeclaration, servers: ToolServers, natively: bool) -> 
         allowed=declared.allowed,
         description=asked.description,
     )
+
+
+def with_setting(error: UnsupportedParameter, asked: Request, servers: ToolServers) -> UnsupportedParameter:
+    """The error about `asked`, with the setting that lets the gateway itself call a server which a request names."""
+    if servers.takes_from_requests:
+        return error
+    for number, tool in enumerate(asked.tools or ()):
+        path = f"tools[{number}]"
+        if error.param == path and tool.kind == MCP and tool.raw is not None and read_mcp_tool(tool.raw, path).url:
+            why = "the gateway calls servers that a request names only with 'tools: {from_request: true}' in run.yaml"
+            return UnsupportedParameter(f"{error.message}; {why}", param=path)
+    return error
 
 
 def _hosted_source(kind: str, raw: bytes, path: str, servers: ToolServers) -> Source | None:

@@ -105,7 +105,14 @@ async def test_a_server_of_the_request_is_called_only_where_run_yaml_allows_it(u
         gateway.post(body(tools=[tool]), "/v1/responses") as answer,
     ):
         assert answer.status == 400
-        assert (await error_of(answer))["param"] == "tools[0]"
+        error = await error_of(answer)
+        assert error["param"] == "tools[0]"
+        assert "only with 'tools: {from_request: true}' in run.yaml" in str(error["message"])
+    async with (
+        running(provider, extra=reach) as gateway,
+        gateway.post(body(tools=[{**tool, "server_url": None, "connector_id": "c"}]), "/v1/responses") as answer,
+    ):
+        assert (await error_of(answer))["message"] == "tools[0]: not supported by the model 'fake/m'"
     provider = ScriptedProvider("fake", says("hi"))
     async with running(provider, extra="tools: {from_request: true}\nfetch: {schemes: [http]}\n") as gateway:
         listed = (await made(gateway, tools=[tool]))["output"][0]
