@@ -52,7 +52,8 @@ class ExactCache:
         found = None if "no-cache" in wish else await self._found(key)
         if found is not None:
             progress.cache = "hit"
-            for batch in found:
+            again, progress.dropped = found
+            for batch in again:
                 _note_usage(batch, progress)
                 yield batch
             return
@@ -66,8 +67,8 @@ class ExactCache:
                     count += len(batch)
                     kept = kept if count <= _MAX_EVENTS else None
                 yield batch
-        if kept and not progress.dropped:  # what was dropped is told with an answer that is made now
-            data = encode_answer(kept)
+        if kept:
+            data = encode_answer(kept, progress.dropped)
             if len(data) <= _MAX_ANSWER:
                 await self._store.put(key, data)
 
@@ -89,7 +90,7 @@ class ExactCache:
         asked = (VERSION, progress.key, steering, plain)
         return sha256(self._fingerprint + repr(asked).encode("utf-8", "surrogatepass")).digest()
 
-    async def _found(self, key: bytes) -> list[Batch] | None:
+    async def _found(self, key: bytes) -> tuple[list[Batch], tuple[str, ...]] | None:
         data = await self._store.get(key)
         if data is None:
             return None

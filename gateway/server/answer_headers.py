@@ -43,17 +43,19 @@ def forwarded_headers(request: web.BaseRequest, names: Sequence[str]) -> dict[st
 def answer_headers(request_id: str, progress: Progress | None, upstream_request_id: str | None) -> dict[str, str]:
     """What is said about an answer beside its body."""
     headers = {"Content-Type": JSON, "Server": "gateway", "x-request-id": request_id}
-    if progress is not None and progress.cache is not None:
+    if progress is None:
+        return headers
+    if progress.cache is not None:
         headers["x-gateway-cache"] = progress.cache
-    target = progress.target if progress is not None else None
-    if progress is not None and target is not None:
+    target = progress.target
+    if target is not None:
         headers["x-gateway-provider"] = target.provider.name
         if target.model:  # some calls name none
             headers["x-gateway-upstream-model"] = _printable(target.model)
         if upstream_request_id is not None:
             headers["x-gateway-upstream-request-id"] = _printable(upstream_request_id)
-        if progress.dropped:
-            headers["x-gateway-dropped-params"] = ", ".join(map(_printable, progress.dropped))[:_MAX_VALUE]
+    if progress.dropped:
+        headers["x-gateway-dropped-params"] = ", ".join(map(_printable, progress.dropped))[:_MAX_VALUE]
     return headers
 
 

@@ -31,7 +31,7 @@ ANSWER: list[Batch] = [
 
 
 def test_every_kind_of_event_comes_back_as_it_was() -> None:
-    assert decode_answer(encode_answer(ANSWER)) == ANSWER
+    assert decode_answer(encode_answer(ANSWER, ("user",))) == (ANSWER, ("user",))
 
 
 async def test_what_is_too_old_is_forgotten() -> None:

@@ -6,6 +6,7 @@ import pytest
 from adapters.canonical.errors import UpstreamInternal
 from adapters.canonical.events import ChoiceFinished
 from adapters.canonical.stop_reason import StopReason
+from providers.base import Capabilities
 from providers.testing.scripted import ScriptedProvider
 from tests.gateway.server.running import HELLO, Running, chat, running, text
 
@@ -82,6 +83,22 @@ async def test_headers_that_steer_a_request_are_part_of_what_it_is() -> None:
         assert await said(gateway, chat("smart")) == ("Hello there", "miss")
         assert await said(gateway, chat("smart"), **{"x-team": "lab-1"}) == ("from the lab", "miss")
         assert await said(gateway, chat("smart"), **{"x-other": "1"}) == ("Hello there", "hit")
+
+
+async def test_an_answer_for_which_something_was_left_out_is_kept_and_says_so_again() -> None:
+    provider = ScriptedProvider("fake", HELLO, capabilities=Capabilities(fields=frozenset()))
+    extra = CACHE + "server: {unsupported_params: drop}\n"
+    async with running(provider, extra=extra) as gateway:
+        for told in ("miss", "hit", "hit"):
+            for_it = chat(user="someone", temperature=0.5, stream=told == "hit")
+            async with gateway.post(for_it) as answer:
+                await answer.read()
+                assert answer.headers["x-gateway-cache"] == told
+                assert set(answer.headers["x-gateway-dropped-params"].split(", ")) == {"user", "temperature"}
+        async with gateway.post(chat()) as answer:
+            assert answer.headers["x-gateway-cache"] == "miss"
+            assert "x-gateway-dropped-params" not in answer.headers
+    assert len(provider.requests) == 2
 
 
 async def test_a_failure_is_not_kept() -> None:
