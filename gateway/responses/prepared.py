@@ -43,8 +43,9 @@ class Prepared:
             return self
         return replace(self, request=replace_fields(self.request, request_id=request_id))
 
-    def live(self) -> LiveResponse:
-        return self.front.live(self.request, self.head)
+    def live(self, *, heard: bool = True) -> LiveResponse:
+        """The response, before anything of it is made. `heard` False: nobody wants its events."""
+        return self.front.live(self.request, self.head, heard=heard)
 
     def record(self, live: LiveResponse, *, worker: str | None = None) -> KeptResponse:
         """The response as it is now."""

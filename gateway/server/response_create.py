@@ -61,7 +61,7 @@ class ResponseCreation:
         progress = exchange.begin_routing()
         if prepared.state.background:
             return await self._in_background(exchange, prepared, progress)
-        live = prepared.live()
+        live = prepared.live(heard=request.stream)
         source = self._answers.of(prepared.head.id)
 
         async def keep() -> None:
@@ -117,7 +117,7 @@ class _Reader:
         return DONE
 
     def fail(self, error: GatewayError) -> bytes:
-        return error_event(error, self.number, self._front.form).frame + DONE
+        return frames([error_event(error, self.number, self._front.form)]) + DONE
 
 
 async def send_events(

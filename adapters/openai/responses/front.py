@@ -8,6 +8,7 @@ from adapters.canonical.result import Result
 from adapters.front import AnswerHead
 from adapters.openai.errors import render_error
 from adapters.openai.request_fields import client_field
+from adapters.openai.responses.event_log import EventLog, Unheard
 from adapters.openai.responses.live import LiveResponse
 from adapters.openai.responses.parse import read_body, refuse_state
 from adapters.openai.responses.render import ResponseStreamRenderer, render_response_result
@@ -45,15 +46,16 @@ class ResponsesFront:
         refuse_state(asked.state)
         return asked.request(self.seal)
 
-    def live(self, request: Request, head: AnswerHead) -> LiveResponse:
-        """The response to a request, before anything of it is made."""
-        return LiveResponse(request, head, form=self.form, seal=self.seal, now=self._now)
+    def live(self, request: Request, head: AnswerHead, *, heard: bool = True) -> LiveResponse:
+        """The response to a request, before anything of it is made. `heard` False: nobody wants its events."""
+        log = EventLog() if heard else Unheard()
+        return LiveResponse(request, head, form=self.form, seal=self.seal, now=self._now, log=log)
 
     def renderer(self, request: Request, head: AnswerHead) -> ResponseStreamRenderer:
         return ResponseStreamRenderer(self.live(request, head))
 
     def render_result(self, request: Request, result: Result, head: AnswerHead) -> bytes:
-        return render_response_result(self.live(request, head), result)
+        return render_response_result(self.live(request, head, heard=False), result)
 
     def render_error(self, error: GatewayError) -> bytes:
         return render_error(error)

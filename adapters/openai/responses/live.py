@@ -47,13 +47,20 @@ class LiveResponse:
     """`now` gives Unix seconds."""
 
     def __init__(
-        self, request: Request, head: AnswerHead, *, form: Form, seal: ClientSeal, now: Callable[[], float]
+        self,
+        request: Request,
+        head: AnswerHead,
+        *,
+        form: Form,
+        seal: ClientSeal,
+        now: Callable[[], float],
+        log: EventLog,
     ) -> None:
         self.status = "queued"
         self.usage: Usage | None = None
         self._form = form
-        self._log = EventLog()
-        self._output = Output(request, head.id, self._log, form, seal)
+        self._log = log
+        self._output = Output(request, head.id, log, form, seal)
         self._object = ResponseObject(request, head)
         self._now = now
         self._created = False
@@ -87,8 +94,7 @@ class LiveResponse:
 
     def queue(self) -> list[ResponseEvent]:
         """It waits for its turn."""
-        self._say("response.created")
-        self._say("response.queued")
+        self._log.say_response(self.snapshot, "response.created", "response.queued")
         self._created = True
         return self._log.take()
 
@@ -155,19 +161,14 @@ class LiveResponse:
 
     def _start(self) -> None:
         self.status = "in_progress"
-        told = {"response": orjson.Fragment(self.snapshot())}
-        if not self._created:
-            self._created = True
-            self._log.say("response.created", told)
-        self._log.say("response.in_progress", told)
+        created = () if self._created else ("response.created",)
+        self._created = True
+        self._log.say_response(self.snapshot, *created, "response.in_progress")
 
     def _end(self, status: str, name: str) -> list[ResponseEvent]:
         self.status = status
-        self._say(name)
+        self._log.say_response(self.snapshot, name)
         return self._log.take()
-
-    def _say(self, name: str) -> None:
-        self._log.say(name, {"response": orjson.Fragment(self.snapshot())})
 
     def _feed_other(self, event: Event) -> None:
         match event:

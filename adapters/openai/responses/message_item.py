@@ -43,13 +43,11 @@ class MessageItem:
         self._data = data
         self._closed: list[dict[str, Any]] = []
         self._open: _Content | None = None
-        self.delta_head = b""
-        """What stands before the JSON text of the open text's next delta, `DELTA_TAIL` after it."""
-
-    DELTA_TAIL = b',"logprobs":[]}'
+        self._part_place = b""
+        """Where the open part stands, as fields of its events."""
 
     def add(self, log: EventLog) -> None:
-        self._place.begin(log, self.render("in_progress"))
+        log.begin_item(self)
 
     def begin_part(self, log: EventLog, kind: str) -> None:
         """Ends the open part and begins another."""
@@ -57,25 +55,25 @@ class MessageItem:
         self._open = content = _Content(kind, len(self._closed))
         fields = {**self._place.fields, "content_index": content.number}
         log.say("response.content_part.added", {**fields, "part": content.object("")})
-        self.delta_head = orjson.dumps(fields)[1:-1] + b',"delta":'
+        self._part_place = orjson.dumps(fields)[1:-1]
 
     def add_text(
         self, log: EventLog, text: str, logprobs: tuple[TokenLogprob, ...], token_ids: tuple[int, ...]
     ) -> None:
         content = self._content()
         content.pieces.append(text)
-        tail = self.DELTA_TAIL
-        if logprobs or token_ids:
-            told: dict[str, Any] = {"logprobs": logprob_objects(logprobs)}
-            content.logprobs += told["logprobs"]
-            if token_ids:
-                told["token_ids"] = token_ids
-            tail = b"," + orjson.dumps(told)[1:]
-        log.say_raw("response.output_text.delta", self.delta_head + orjson.dumps(text) + tail)
+        if not logprobs and not token_ids:
+            log.say_text(self._part_place, text)
+            return
+        told: dict[str, Any] = {"delta": text, "logprobs": logprob_objects(logprobs)}
+        content.logprobs += told["logprobs"]
+        if token_ids:
+            told["token_ids"] = token_ids
+        log.say_raw("response.output_text.delta", b"%b,%b" % (self._part_place, orjson.dumps(told)[1:]))
 
     def add_refusal(self, log: EventLog, text: str) -> None:
         self._content().pieces.append(text)
-        log.say_raw("response.refusal.delta", self.delta_head + orjson.dumps(text) + b"}")
+        log.say_raw("response.refusal.delta", b'%b,"delta":%b}' % (self._part_place, orjson.dumps(text)))
 
     def annotate(self, log: EventLog, annotation: bytes) -> None:
         content = self._content()
@@ -115,7 +113,7 @@ class MessageItem:
 
     def finish(self, log: EventLog, status: str) -> None:
         self.end_part(log)
-        self._place.end(log, self.render(status))
+        log.end_item(self, status)
 
     def render(self, status: str, *, keeps: bool = False) -> bytes:
         content = list(self._closed)

@@ -66,9 +66,8 @@ _REASONING_KEYS = ("effort", "summary")
 def mirrored_fields(body: JsonObject) -> dict[str, bytes]:
     """The fields as raw JSON, read before anybody takes them. Their types are checked by who takes them."""
     found = dict(_DEFAULTS)
-    for name in _AS_THEY_CAME:
-        raw = body.peek_raw(name)
-        if raw is not None and raw != _NULL:
+    for name in body.names():
+        if name in _AS_THEY_CAME and (raw := body.peek_raw(name)) != _NULL and raw is not None:
             found[name] = raw
     if found["service_tier"] == _AUTO_TIER:
         found["service_tier"] = _DEFAULTS["service_tier"]

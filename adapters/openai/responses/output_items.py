@@ -53,12 +53,6 @@ class Place:
         self.index = index
         self.fields = {"item_id": item_id, "output_index": index}
 
-    def begin(self, log: EventLog, item: bytes) -> None:
-        log.say("response.output_item.added", {"output_index": self.index, "item": orjson.Fragment(item)})
-
-    def end(self, log: EventLog, item: bytes) -> None:
-        log.say("response.output_item.done", {"output_index": self.index, "item": orjson.Fragment(item)})
-
 
 class ThoughtItem:
     """Reasoning: its raw text, its summary in pieces, and the seal over both.
@@ -80,7 +74,7 @@ class ThoughtItem:
         self._sealed: str | None = None
 
     def add(self, log: EventLog) -> None:
-        self._place.begin(log, self.render("in_progress"))
+        log.begin_item(self)
 
     def add_text(
         self, log: EventLog, text: str, logprobs: tuple[TokenLogprob, ...], token_ids: tuple[int, ...]
@@ -128,7 +122,7 @@ class ThoughtItem:
             fields = {**self._place.fields, "content_index": 0}
             log.say(self._form.reasoning_done, {**fields, "text": text})
             log.say("response.content_part.done", {**fields, "part": {"type": "reasoning_text", "text": text}})
-        self._place.end(log, self.render(status))
+        log.end_item(self, status)
 
     def _end_piece(self, log: EventLog) -> None:
         if self._piece is None:
@@ -186,7 +180,7 @@ class CallItem:
         self._delta_head = orjson.dumps(self._place.fields)[1:-1] + b',"delta":'
 
     def add(self, log: EventLog) -> None:
-        self._place.begin(log, self.render("in_progress"))
+        log.begin_item(self)
 
     def add_arguments(self, log: EventLog, text: str) -> None:
         self._pieces.append(text)
@@ -194,7 +188,7 @@ class CallItem:
 
     def finish(self, log: EventLog, status: str) -> None:
         log.say(f"{self._event}.done", {**self._place.fields, self._field: "".join(self._pieces)})
-        self._place.end(log, self.render(status))
+        log.end_item(self, status)
 
     def render(self, status: str, *, keeps: bool = False) -> bytes:
         found: dict[str, Any] = {"id": self._place.id, "type": self._call["type"], "status": status, **self._call}
@@ -213,7 +207,7 @@ class ImageItem:
         self.format: str | None = None
 
     def add(self, log: EventLog) -> None:
-        self._place.begin(log, self.render("in_progress"))
+        log.begin_item(self)
         log.say("response.image_generation_call.in_progress", self._place.fields)
         log.say("response.image_generation_call.generating", self._place.fields)
 
@@ -224,7 +218,7 @@ class ImageItem:
     def finish(self, log: EventLog, status: str) -> None:
         if status == "completed":
             log.say("response.image_generation_call.completed", self._place.fields)
-        self._place.end(log, self.render(status))
+        log.end_item(self, status)
 
     def render(self, status: str, *, keeps: bool = False) -> bytes:
         found: dict[str, Any] = {
@@ -247,7 +241,7 @@ class HostedItem:
         self._settled = False
 
     def add(self, log: EventLog) -> None:
-        log.say("response.output_item.added", {"output_index": self.index, "item": orjson.Fragment(self._item)})
+        log.begin_item(self)
 
     def pass_on(self, log: EventLog, name: str, payload: bytes) -> None:
         """One of its own events, with this response's numbers."""
@@ -263,8 +257,7 @@ class HostedItem:
         self._settled = True
 
     def finish(self, log: EventLog, status: str) -> None:
-        item = self.render(status)
-        log.say("response.output_item.done", {"output_index": self.index, "item": orjson.Fragment(item)})
+        log.end_item(self, status)
 
     def render(self, status: str, *, keeps: bool = False) -> bytes:
         if self._settled or status != "incomplete":

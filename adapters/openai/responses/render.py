@@ -50,6 +50,7 @@ class ResponseStreamRenderer:
 
 
 def render_response_result(response: LiveResponse, result: Result) -> bytes:
+    """The whole object. The response is one that has not begun."""
     response.feed(list(replayed(result)))
     response.finish()
     return response.snapshot()

@@ -17,6 +17,7 @@ __all__ = ["FINAL", "ResponseObject"]
 
 FINAL = frozenset(("completed", "failed", "incomplete", "cancelled"))
 """States that nothing follows."""
+_TIER = "service_tier"
 
 
 class ResponseObject:
@@ -24,12 +25,13 @@ class ResponseObject:
 
     def __init__(self, request: Request, head: AnswerHead) -> None:
         first = {"id": head.id, "object": "response", "created_at": head.created}
-        mirrored = dict(request.mirrored)
-        self._service_tier = mirrored.pop("service_tier", b'"default"')
+        last: dict[str, Any] = {"model": head.model}
+        last.update({name: orjson.Fragment(raw) for name, raw in request.mirrored.items()})
+        last.pop(_TIER, None)
+        self._service_tier = request.mirrored.get(_TIER, b'"default"')
         self._head = orjson.dumps(first)[:-1]
-        fragments = {name: orjson.Fragment(raw) for name, raw in mirrored.items()}
-        self._tail = on_one_line(orjson.dumps({"model": head.model, **fragments}))[1:]
-        self._names = frozenset((*first, "model", *fragments))
+        self._tail = on_one_line(orjson.dumps(last))[1:]
+        self._known = (first, last)
         self.fields: dict[str, bytes] = {}
 
     def render(
@@ -51,7 +53,7 @@ class ResponseObject:
             "incomplete_details": None if incomplete is None else {"reason": incomplete},
             "output": [orjson.Fragment(item) for item in output],
             "usage": None if usage is None else response_usage_object(usage),
-            "service_tier": orjson.Fragment(self.fields.get("service_tier", self._service_tier)),
+            _TIER: orjson.Fragment(self.fields.get(_TIER, self._service_tier)),
             **(more or {}),
         }
         known = orjson.dumps(found)[1:-1]
@@ -59,10 +61,11 @@ class ResponseObject:
 
     def _with_fields(self, found: Mapping[str, Any]) -> bytes:
         """The tail, with unmapped fields of the upstream that stand nowhere else."""
+        known = (found, *self._known)
         extra = {
             name: orjson.Fragment(raw)
             for name, raw in self.fields.items()
-            if name not in found and name not in self._names
+            if not any(name in fields for fields in known)
         }
         return b"%b,%b" % (self._tail[:-1], orjson.dumps(extra)[1:]) if extra else self._tail
 

@@ -36,10 +36,6 @@ class ResponseEvent(Struct, frozen=True, gc=False):
     name: str
     data: bytes
 
-    @property
-    def frame(self) -> bytes:
-        return b"%b%b\n\n" % (_frame_head(self.name), self.data)
-
 
 @lru_cache(maxsize=256)
 def _frame_head(name: str) -> bytes:
@@ -48,7 +44,7 @@ def _frame_head(name: str) -> bytes:
 
 def frames(events: list[ResponseEvent]) -> bytes:
     """The events as server-sent events."""
-    return b"".join([event.frame for event in events])
+    return b"".join([b"%b%b\n\n" % (_frame_head(event.name), event.data) for event in events])
 
 
 def error_event(error: GatewayError, sequence_number: int, form: Form) -> ResponseEvent:
