@@ -205,6 +205,9 @@ def _told(pieces: list[Event]) -> Event:
 
 def _join(pieces: list[Event]) -> Part:
     """The part that the events of one part number make."""
+    first = pieces[0]
+    if type(first) is TextDelta and len(pieces) == 1:  # nearly every part of an answer that came whole
+        return Text(text=first.text)
     first = _told(pieces)
     match first:
         case TextDelta() | AnnotationAdded():

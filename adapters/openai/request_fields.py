@@ -108,17 +108,17 @@ def build_request(body: JsonObject, dialect: str, groups: dict[str, dict[str, An
     )
 
 
-def field_values(request: Request, table: FieldTable, names: Mapping[str, str]) -> dict[str, Any]:
-    """The set fields of the table as JSON values by wire name; `names` overrides wire names by canonical name."""
+def field_values(request: Request, table: FieldTable) -> dict[str, Any]:
+    """The set fields of the table as JSON values by wire name."""
     found: dict[str, Any] = {}
-    for group, read, fields in table.groups:
+    for group, read, wires in table.groups:
         holder = getattr(request, group) if group else request
-        values = (None,) if holder is None else read(holder)
-        if values.count(None) == len(values):
-            continue
-        for (name, wire), value in zip(fields, values, strict=False):
-            if value is not None:
-                found[names.get(name, wire)] = orjson.Fragment(value) if isinstance(value, bytes) else value
+        values = () if holder is None else read(holder)
+        if values.count(None) < len(values):
+            found.update({wire: value for wire, value in zip(wires, values, strict=False) if value is not None})
+    for wire, value in found.items():
+        if isinstance(value, bytes):
+            found[wire] = orjson.Fragment(value)
     return found
 
 

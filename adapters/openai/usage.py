@@ -88,7 +88,10 @@ def parse_usage(found: WireUsage) -> Usage:
 
 
 def _first(*counts: int | None) -> int | None:
-    return next((count for count in counts if count is not None), None)
+    for count in counts:
+        if count is not None:
+            return count
+    return None
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:

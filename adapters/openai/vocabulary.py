@@ -4,6 +4,7 @@ Sources: the openai SDK 3.57 types and OpenAI's API description of 2026-08; the 
 does; a vendor's row names what it spells otherwise.
 """
 
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Annotated, Any, NamedTuple
 
@@ -173,22 +174,25 @@ class FieldTable:
             f"{field.group}.{field.name}" if field.group in ("reasoning", "template") else field.name: field
             for field in fields
         }
-        groups: dict[str, dict[str, RequestField]] = {}
-        for name, field in self.by_name.items():
-            if not field.is_sent:
-                continue
-            groups.setdefault(field.group, {})[name] = field
+        groups: dict[str, list[RequestField]] = {}
+        for field in fields:
+            if field.is_sent:
+                groups.setdefault(field.group, []).append(field)
         self.groups = tuple(
             # A getter of one name would give a bare value, so the first name stands twice.
             (
                 group,
-                attrgetter(*[field.name for field in found.values()], next(iter(found.values())).name),
-                tuple((name, field.wire) for name, field in found.items()),
+                attrgetter(*[field.name for field in found], found[0].name),
+                tuple(field.wire for field in found),
             )
             for group, found in groups.items()
         )
-        """For each group of a request: what reads the values of fields that are sent, and the canonical and wire name
-        of each."""
+        """For each group of a request: what reads the values of fields that are sent, and their wire names."""
+
+    def spelled(self, names: Mapping[str, str]) -> "FieldTable":
+        """The same with other wire names for some fields, by canonical name."""
+        fields = self.by_name.items()
+        return FieldTable(*[field._replace(wire=names.get(name, field.wire)) for name, field in fields])
 
 
 CHAT_FIELDS = FieldTable(

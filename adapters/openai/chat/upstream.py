@@ -114,6 +114,7 @@ class ChatUpstream:
 
     def __init__(self, quirks: Quirks | None = None, new_id: Callable[[], str] | None = None) -> None:
         self._quirks = quirks or Quirks()
+        self._fields = CHAT_FIELDS.spelled(self._quirks.names)
         self._new_id = new_id or _new_call_id
 
     def render_request(self, request: Request) -> bytes:
@@ -126,7 +127,7 @@ class ChatUpstream:
             body["stream"] = True
             if quirks.stream_options:
                 body["stream_options"] = stream_options(request)
-        body.update(field_values(request, CHAT_FIELDS, quirks.names))
+        body.update(field_values(request, self._fields))
         body.update(stop_and_bias(request))
         if request.max_tokens is not None:
             body[quirks.limit_field] = request.max_tokens

@@ -49,6 +49,7 @@ class CompletionsUpstream:
 
     def __init__(self, quirks: Quirks | None = None) -> None:
         self._quirks = quirks or Quirks()
+        self._fields = COMPLETION_FIELDS.spelled(self._quirks.names)
 
     def render_request(self, request: Request) -> bytes:
         quirks = self._quirks
@@ -58,7 +59,7 @@ class CompletionsUpstream:
             body["stream"] = True
             if quirks.stream_options:
                 body["stream_options"] = stream_options(request)
-        body.update(field_values(request, COMPLETION_FIELDS, quirks.names))
+        body.update(field_values(request, self._fields))
         body.update(stop_and_bias(request))
         if request.max_tokens is not None:
             body["max_tokens"] = request.max_tokens

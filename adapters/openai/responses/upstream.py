@@ -94,7 +94,7 @@ class ResponsesUpstream:
             body["stream"] = True
             if request.include_obfuscation:
                 body["stream_options"] = {"include_obfuscation": True}
-        body.update(field_values(request, RESPONSES_FIELDS, {}))
+        body.update(field_values(request, RESPONSES_FIELDS))
         body.update(stop_and_bias(request))
         _add_limits(body, request)
         if request.tools is not None:
