@@ -10,12 +10,14 @@ from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import ToolCall
 from adapters.canonical.request import Request, Tool
 
-__all__ = ["NO_PARAMETERS", "allowed_names", "allowed_tools", "arguments_object"]
+__all__ = ["NO_PARAMETERS", "allowed_names", "allowed_tools", "arguments_object", "arguments_text"]
 
 NO_PARAMETERS = b'{"type":"object","properties":{}}'
 """The schema of a tool that declares none."""
 _OBJECT = Decoder(dict[str, Raw])
 _REFERENCE = Decoder(dict[str, Any])
+_decode_text = Decoder(str).decode
+_NOTHING = (b"", b"null")
 
 
 def arguments_object(call: ToolCall) -> orjson.Fragment:
@@ -28,6 +30,14 @@ def arguments_object(call: ToolCall) -> orjson.Fragment:
             f"messages: the arguments of the tool call '{call.id}' are not a JSON object", param="messages"
         ) from error
     return orjson.Fragment(text)
+
+
+def arguments_text(value: bytes) -> str:
+    """The arguments of an answer's call as text, from a JSON value: an object as it came, or one that is written as a
+    string, as some hosts do. Nothing is an empty object."""
+    if value in _NOTHING:
+        return "{}"
+    return (_decode_text(value) or "{}") if value.startswith(b'"') else value.decode()
 
 
 def allowed_names(request: Request) -> list[str] | None:

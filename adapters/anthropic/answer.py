@@ -4,7 +4,7 @@ A finish is said when the message stops: the stop word may come with usage that 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -26,6 +26,7 @@ from adapters.anthropic.wire import (
     decode_message_delta,
     decode_stop,
 )
+from adapters.call_objects import arguments_text
 from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated
 from adapters.canonical.events import (
     AnnotationAdded,
@@ -76,11 +77,13 @@ class _OpenBlock:
 
 class _Answer:
     """The state of one answer. The provider's name goes with what the model thought; `names` are the client's names of
-    tools by those that were sent."""
+    tools by those that were sent. `new_id` mints ids for calls that come without one."""
 
-    def __init__(self, provider: str, names: Mapping[str, str]) -> None:
+    def __init__(self, provider: str, names: Mapping[str, str], new_id: Callable[[], str]) -> None:
         self._provider = provider
         self._names = names
+        self._new_id = new_id
+        self._ids: set[str] = set()
         self._blocks: dict[int, _OpenBlock] = {}
         self._parts = 0
         self._called = False
@@ -107,11 +110,11 @@ class _Answer:
         match event.type:
             case "content_block_delta":
                 if event.delta is not None:
-                    self._feed_delta(event.index, event.delta, out)
+                    self._feed_delta(event.index or 0, event.delta, out)
             case "content_block_start":
-                self._open(event.index, bytes(event.content_block), out)
+                self._open(event.index or 0, bytes(event.content_block), out)
             case "content_block_stop":
-                self._close(event.index, out)
+                self._close(event.index or 0, out)
             case "message_start":
                 self._start(bytes(event.message), out)
             case "message_delta":
@@ -133,7 +136,7 @@ class _Answer:
             if message.type == "error":
                 raise error_from_event(body)
             self._start(body, out)
-            for index, raw in enumerate(message.content):
+            for index, raw in enumerate(message.content or ()):
                 self._open(index, bytes(raw), out)
                 self._close(index, out)
         except UNREADABLE as error:
@@ -205,14 +208,18 @@ class _Answer:
                 block.raw = raw
 
     def _open_call(self, block: _OpenBlock, found: WireBlock, raw: bytes, out: list[Event]) -> None:
-        if not (found.id and found.name):
-            raise BadUpstreamResponse("the upstream sent a tool call without id or name")
+        if not found.name:
+            raise BadUpstreamResponse("the upstream sent a tool call without a name")
+        call_id = found.id
+        if not call_id or call_id in self._ids:  # hosts that speak this dialect leave it out, or say it twice
+            call_id = self._new_id()
+        self._ids.add(call_id)
         self._called = True
         rest = {name: bytes(value) for name, value in decode_fields(raw).items() if name not in _CALL_FIELDS}
         said = {name: value for name, value in rest.items() if value != _NULL}
         data = ProviderData(MESSAGES, said) if said else None
         name = self._names.get(found.name, found.name)
-        out.append(ToolCallStarted(0, self._part_of(block), found.id, name, "function", data))
+        out.append(ToolCallStarted(0, self._part_of(block), call_id, name, "function", data))
         value = bytes(found.input)
         if value not in _EMPTY:
             block.late_input = value  # whole bodies, and hosts that do not stream arguments
@@ -223,15 +230,15 @@ class _Answer:
             raise BadUpstreamResponse("the upstream sent a delta of a block that it had not opened")
         match delta.type:
             case "text_delta":
-                self._add_text(block, delta.text, out)
+                self._add_text(block, delta.text or "", out)
             case "input_json_delta":
                 if block.kind != "tool_use":
-                    block.pieces.append(delta.partial_json)
+                    block.pieces.append(delta.partial_json or "")
                 elif delta.partial_json:
                     block.has_input = True
                     out.append(ToolArgumentsDelta(0, self._part_of(block), delta.partial_json))
             case "thinking_delta":
-                self._add_thought(block, delta.thinking, out)
+                self._add_thought(block, delta.thinking or "", out)
             case "signature_delta":
                 self._sign(block, delta.signature, out)
             case "citations_delta":
@@ -263,7 +270,7 @@ class _Answer:
         if block.kind == "tool_use":
             part = self._part_of(block)
             if not block.has_input:
-                out.append(ToolArgumentsDelta(0, part, block.late_input.decode() or "{}"))
+                out.append(ToolArgumentsDelta(0, part, arguments_text(block.late_input)))
             out.append(ToolCallFinished(0, part))
         elif block.raw:
             raw = _with_input(block.raw, "".join(block.pieces))
@@ -296,13 +303,13 @@ def _with_input(raw: bytes, joined: str) -> bytes:
     return orjson.dumps(fields)
 
 
-def stream_parser(provider: str, names: Mapping[str, str]) -> SseAnswerParser:
+def stream_parser(provider: str, names: Mapping[str, str], new_id: Callable[[], str]) -> SseAnswerParser:
     """The parser of a streamed answer."""
-    return SseAnswerParser(_Answer(provider, names), text_field=_TEXT_FIELD)
+    return SseAnswerParser(_Answer(provider, names, new_id), text_field=_TEXT_FIELD)
 
 
-def parse_whole(provider: str, body: bytes, names: Mapping[str, str]) -> list[Event]:
+def parse_whole(provider: str, body: bytes, names: Mapping[str, str], new_id: Callable[[], str]) -> list[Event]:
     """The events of a body that was not streamed."""
     out: list[Event] = []
-    _Answer(provider, names).read_whole(body, out)
+    _Answer(provider, names, new_id).read_whole(body, out)
     return out

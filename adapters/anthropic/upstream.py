@@ -1,10 +1,11 @@
 """The Messages API as an upstream: the request body and its headers out, events and whole answers in."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 
+from adapters import minted_ids
 from adapters.anthropic.answer import parse_whole, stream_parser
 from adapters.anthropic.errors import parse_error
 from adapters.anthropic.model_traits import ModelTraits, traits_of
@@ -35,12 +36,21 @@ class MessagesUpstream:
     """POST {base}/messages for the provider of this name; thoughts that another one signed are not sent to it.
 
     `version` "auto" chooses it for each request. `defaults` are raw body fields sent where the request has none.
+    `new_id` mints ids for calls that come without one.
     """
 
     path = "/messages"
     count_path = "/messages/count_tokens"
 
-    def __init__(self, provider: str, *, version: str = "auto", defaults: Mapping[str, bytes] | None = None) -> None:
+    def __init__(
+        self,
+        provider: str,
+        *,
+        version: str = "auto",
+        defaults: Mapping[str, bytes] | None = None,
+        new_id: Callable[[], str] | None = None,
+    ) -> None:
+        self._new_id = new_id or minted_ids.new_id
         self._provider = provider
         self._version = version
         self._defaults = defaults or {}
@@ -124,10 +134,10 @@ class MessagesUpstream:
             body.setdefault(field, orjson.Fragment(raw))
 
     def stream_parser(self, request: Request) -> SseAnswerParser:
-        return stream_parser(self._provider, _names(request))
+        return stream_parser(self._provider, _names(request), self._new_id)
 
     def parse_body(self, request: Request, body: bytes) -> list[Event]:
-        return parse_whole(self._provider, body, _names(request))
+        return parse_whole(self._provider, body, _names(request), self._new_id)
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:
         return parse_error(status, body)

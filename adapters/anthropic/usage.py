@@ -4,7 +4,7 @@ inclusive."""
 from typing import Annotated, Any
 
 import orjson
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 from msgspec.structs import asdict
 
@@ -28,13 +28,18 @@ class _Counts(Struct):
     output_tokens_details: _Details | None = None
 
 
-_decode_counts = Decoder(_Counts).decode
+_decode_counts = Decoder(_Counts, strict=False).decode  # a count may be written as 5.0, or as "5"
 _decode_fields = Decoder(dict[str, Raw]).decode
 _KNOWN = frozenset(_Counts.__struct_fields__)
+_PROMPT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 class RunningUsage:
-    """The totals of one answer. Every report is cumulative: what it says replaces, what it leaves out stays."""
+    """The totals of one answer. Every report is cumulative: what it says replaces, what it leaves out stays.
+
+    A prompt is never empty: where all counts of it are 0, as hosts of this dialect write at the end, they say nothing.
+    A report that is no usage says nothing either.
+    """
 
     __slots__ = ("_counts", "_rest")
 
@@ -44,9 +49,14 @@ class RunningUsage:
 
     def update(self, raw: bytes) -> dict[str, bytes]:
         """Takes a usage object in. Gives its fields that we do not map, those that are new or changed."""
-        for name, value in asdict(_decode_counts(raw)).items():
-            if value is not None:
-                self._counts[name] = value
+        try:
+            counts = asdict(_decode_counts(raw))
+        except ValidationError:
+            return {}
+        told = {name: value for name, value in counts.items() if value is not None}
+        if not any(told.get(name) for name in _PROMPT):
+            told = {name: value for name, value in told.items() if name not in _PROMPT or name not in self._counts}
+        self._counts.update(told)
         found = {name: bytes(value) for name, value in _decode_fields(raw).items() if name not in _KNOWN}
         news = {name: value for name, value in found.items() if value != _NULL and self._rest.get(name) != value}
         self._rest.update(news)

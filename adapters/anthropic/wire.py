@@ -22,16 +22,16 @@ class WireDelta(Struct):
     """Of a block, or of the message (which is read again, whole)."""
 
     type: str = ""
-    text: str = ""
-    thinking: str = ""
+    text: str | None = None
+    thinking: str | None = None
     signature: str | None = None
-    partial_json: str = ""
+    partial_json: str | None = None
     citation: Raw = Raw()
 
 
 class WireEvent(Struct):
     type: str = ""
-    index: int = 0
+    index: int | None = None
     delta: WireDelta | None = None
     content_block: Raw = Raw()
     message: Raw = Raw()
@@ -51,8 +51,8 @@ class WireBlock(Struct):
     thinking: str | None = None
     signature: str | None = None
     data: str | None = None
-    id: str = ""
-    name: str = ""
+    id: str | None = None
+    name: str | None = None
     input: Raw = Raw()
 
 
@@ -60,7 +60,7 @@ class WireMessage(Struct):
     type: str = ""
     id: str | None = None
     model: str | None = None
-    content: list[Raw] = []
+    content: list[Raw] | None = None
     stop_reason: str | None = None
     stop_sequence: str | None = None
     usage: Raw = Raw()

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
+from adapters.call_objects import arguments_text
 from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated
 from adapters.canonical.events import (
     ChoiceFinished,
@@ -137,10 +138,9 @@ class _Answer:
         self._called = True
         part, self._kind = self._parts, ""
         self._parts += 1
-        arguments = bytes(call.function.arguments)
         out += (
             ToolCallStarted(0, part, call_id, call.function.name),
-            ToolArgumentsDelta(0, part, "{}" if arguments in _NOTHING else arguments.decode()),
+            ToolArgumentsDelta(0, part, arguments_text(bytes(call.function.arguments))),
             ToolCallFinished(0, part),
         )
 

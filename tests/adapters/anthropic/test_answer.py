@@ -7,7 +7,9 @@ import pytest
 
 from adapters.canonical.errors import BadUpstreamResponse, GatewayError, StreamTruncated
 from adapters.canonical.events import ChoiceFinished, Event, Started, TextDelta
+from adapters.canonical.messages import ToolCall
 from adapters.canonical.result import fold
+from adapters.canonical.usage import Usage
 from tests.adapters.anthropic.exchange import messages, sse
 
 START = {"type": "message_start", "message": {"id": "m", "model": "c", "usage": {"input_tokens": 1}}}
@@ -79,3 +81,72 @@ def test_a_message_that_says_nothing_is_still_an_answer() -> None:
     body = json.dumps({"type": "message", "content": [], "stop_reason": "end_turn"}).encode()
     _, finish = messages().upstream.parse_body(messages().request, body)
     assert isinstance(finish, ChoiceFinished)
+
+
+def call(index: int, **fields: Any) -> list[dict[str, Any]]:
+    block = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}, **fields}
+    opened = {"type": "content_block_start", "index": index, "content_block": block}
+    return [opened, {"type": "content_block_stop", "index": index}]
+
+
+def calls_in(*events: dict[str, Any]) -> list[ToolCall]:
+    found, error = read(*events)
+    assert error is None
+    return [part for part in fold(found).choices[0].parts if isinstance(part, ToolCall)]
+
+
+def test_a_null_is_as_good_as_a_field_that_is_not_there() -> None:
+    nulls = {"thinking": None, "partial_json": None, "signature": None, "citation": None}
+    opened = {"type": "content_block_start", "index": None, "content_block": {"type": "text", "text": None, "id": None}}
+    said = {"type": "content_block_delta", "index": None, "delta": {"type": "text_delta", "text": "a", **nulls}}
+    silent = {"type": "content_block_delta", "index": None, "delta": {"type": "text_delta", "text": None}}
+    found, error = read(START, opened, said, silent, {**SHUT, "index": None}, STOP, END)
+    assert error is None
+    assert [event for event in found if isinstance(event, TextDelta)] == [TextDelta(0, 0, "a")]
+    body = json.dumps({"type": "message", "content": None, "stop_reason": "end_turn"}).encode()
+    assert len(messages().upstream.parse_body(messages().request, body)) == 2
+
+
+@pytest.mark.parametrize("lacking", [{"id": ""}, {"id": None}, {"id": "toolu_1"}])
+def test_calls_without_an_id_of_their_own_get_one(lacking: dict[str, Any]) -> None:
+    first, second = calls_in(START, *call(0), *call(1, **lacking), STOP, END)
+    assert first.id == "toolu_1"
+    assert second.id not in ("", "toolu_1")
+
+
+@pytest.mark.parametrize("said", [{"city": "Oslo"}, '{"city": "Oslo"}'])
+def test_an_input_is_an_object_also_where_a_host_writes_it_as_a_string(said: object) -> None:
+    (found,) = calls_in(START, *call(0, input=said), STOP, END)
+    assert json.loads(found.arguments) == {"city": "Oslo"}
+
+
+@pytest.mark.parametrize("said", ["", None, {}])
+def test_an_input_of_nothing_is_an_empty_object(said: object) -> None:
+    (found,) = calls_in(START, *call(0, input=said), STOP, END)
+    assert found.arguments == "{}"
+
+
+def used(at_start: object, at_end: object) -> Usage | None:
+    start = {"type": "message_start", "message": {"usage": at_start}}
+    found, error = read(start, OPEN, delta("a"), SHUT, {**STOP, "usage": at_end}, END)
+    assert error is None
+    return fold(found).usage
+
+
+def test_a_prompt_of_nothing_does_not_take_the_count_of_the_start_back() -> None:
+    counted = {"input_tokens": 30, "cache_read_input_tokens": 9, "output_tokens": 0}
+    nothing = {"input_tokens": 0, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0, "output_tokens": 5}
+    expected = Usage(prompt_tokens=39, completion_tokens=5, cached_tokens=9, cache_write_tokens=0)
+    assert used(counted, nothing) == expected
+    assert used({"input_tokens": 0}, {**counted, "output_tokens": 5}) == Usage(
+        prompt_tokens=39, completion_tokens=5, cached_tokens=9
+    )
+    assert used(counted, {"input_tokens": 0, "cache_read_input_tokens": 39}) == Usage(
+        prompt_tokens=39, completion_tokens=0, cached_tokens=39
+    )
+
+
+def test_counts_of_another_type_are_read_where_they_are_counts_and_never_cost_an_answer() -> None:
+    assert used({"input_tokens": "3"}, {"output_tokens": 5.0}) == Usage(prompt_tokens=3, completion_tokens=5)
+    assert used({"input_tokens": -3}, {"output_tokens": 5}) == Usage(completion_tokens=5)
+    assert used({"input_tokens": []}, {"output_tokens": "many"}) is None
