@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
+from adapters.answer_addresses import check_addresses
 from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated, UpstreamError
 from adapters.canonical.events import (
     AnnotationAdded,
@@ -45,6 +46,7 @@ __all__ = ["parse_whole", "stream_parser"]
 _NULL = b"null"
 _NOTHING = (b"", _NULL)
 _TEXT, _THOUGHT = "text", "thought"
+_FILE_DATA = "fileData"
 _GROUNDING, _CITATIONS = "groundingMetadata", "citationMetadata"
 
 
@@ -328,6 +330,8 @@ class _Answer:
     def _feed_unknown(self, choice: _Choice, raw: bytes, out: list[Event]) -> None:
         said = (name for name, value in _decode_fields(raw).items() if bytes(value) != _NULL)
         kind = next((name for name in said if not name.startswith(_THOUGHT)), None)
+        if kind == _FILE_DATA:
+            check_addresses(raw)
         if kind is not None:
             out.append(HostedToolEvent(choice.index, choice.next_part(), kind, raw, GEMINI))
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.json import Decoder
 
+from adapters.answer_addresses import check_addresses
 from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated, UpstreamError
 from adapters.canonical.events import Event, ProviderReported, Started, UsageReported
 from adapters.canonical.stop_reason import StopReason
@@ -23,6 +24,8 @@ from adapters.upstream_json import UNREADABLE
 __all__ = ["Answer", "parser_of", "ChoiceReader", "FinishBooks", "WireChunk", "parse_whole"]
 
 _DONE = b"[DONE]"
+_IMAGES = "delta.images"
+"""Made by a model, as OpenRouter tells of them."""
 
 
 class WireChunk(msgspec.Struct, forbid_unknown_fields=True):
@@ -132,6 +135,8 @@ class Answer:
             index = None if position is None else chunk.choices[position].index or 0
             if index is None and self._note is not None:
                 self._note(fields)
+            if _IMAGES in fields:
+                check_addresses(fields[_IMAGES])
             out.append(ProviderReported(fields, self._dialect, index))
         if chunk.system_fingerprint != self._fingerprint or chunk.service_tier != self._service_tier:
             self._report_head(chunk, out)

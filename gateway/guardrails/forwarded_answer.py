@@ -13,7 +13,7 @@ from adapters.canonical.errors import BadUpstreamResponse
 from adapters.sse import SseDecoder, on_one_line
 from gateway.guardrails.chain import FilterChain
 
-__all__ = ["filtered_json", "filtered_transcript"]
+__all__ = ["filtered_json", "filtered_transcript", "whole"]
 
 NewFilters = Callable[[], FilterChain]
 _MAX_BYTES = 64 * 2**20
@@ -29,25 +29,33 @@ def filtered_transcript(
     """In whichever form it comes. Raises ContentRefused, and BadUpstreamResponse for what cannot be read."""
     match content_type.partition(";")[0].strip().lower():
         case "application/json":
-            return filtered_json(body, new_filters)
+            return _whole(body, new_filters)
         case "text/event-stream":
             return _events(body, new_filters)
         case _:
             return _text(body, new_filters())
 
 
-async def filtered_json(body: AsyncIterator[bytes], new_filters: NewFilters) -> AsyncGenerator[bytes, None]:
+async def filtered_json(raw: bytes, new_filters: NewFilters) -> bytes:
     """The same of a body of JSON; as it came where no text in it is changed."""
+    value = _loaded(raw)
+    return orjson.dumps(value) if await _change(value, new_filters) else raw
+
+
+async def whole(body: AsyncIterator[bytes]) -> bytes:
+    """All of a body. Raises BadUpstreamResponse for one that is too long."""
     pieces: list[bytes] = []
     size = 0
     async for piece in body:
         size += len(piece)
         if size > _MAX_BYTES:
-            raise BadUpstreamResponse(f"the answer is longer than {_MAX_BYTES} bytes, which guardrails can look at")
+            raise BadUpstreamResponse(f"the answer is longer than the {_MAX_BYTES} bytes that can be looked at")
         pieces.append(piece)
-    raw = b"".join(pieces)
-    value = _loaded(raw)
-    yield orjson.dumps(value) if await _change(value, new_filters) else raw
+    return b"".join(pieces)
+
+
+async def _whole(body: AsyncIterator[bytes], new_filters: NewFilters) -> AsyncGenerator[bytes, None]:
+    yield await filtered_json(await whole(body), new_filters)
 
 
 async def _text(body: AsyncIterator[bytes], filters: FilterChain) -> AsyncGenerator[bytes, None]:

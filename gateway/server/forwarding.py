@@ -17,11 +17,12 @@ import orjson
 from aiohttp import hdrs, web
 from msgspec.structs import replace
 
+from adapters.answer_addresses import check_addresses
 from adapters.canonical.errors import GatewayError, InvalidRequest, PermissionDenied, UpstreamTimeout, WrongMediaType
 from adapters.front import Front
 from adapters.json_fields import parse_object
 from gateway.guardrails.chain import FilterChain
-from gateway.guardrails.forwarded_answer import filtered_json, filtered_transcript
+from gateway.guardrails.forwarded_answer import filtered_json, filtered_transcript, whole
 from gateway.guardrails.guardrail import Subject
 from gateway.guardrails.guardrails import Guardrails
 from gateway.routing.route import Target
@@ -133,10 +134,10 @@ class Forwarding:
             progress = exchange.begin_routing()
             answer = await self._router.ask(model, progress, call, may_repeat=lambda: body is None or body.repeatable)
         exchange.upstream_request_id = answer.request_id
+        new_filters = None
         if guardrails is not None and guardrails.outputs:
-            endpoint = path.partition("?")[0]
-            answer = _filtered(answer, endpoint, partial(guardrails.output_filters, subject))
-        return await self._send(exchange, answer)
+            new_filters = partial(guardrails.output_filters, subject)
+        return await self._send(exchange, _checked(answer, path.partition("?")[0], new_filters))
 
     async def _send(self, exchange: Exchange, answer: ForwardAnswer) -> web.StreamResponse:
         async with aclosing(answer.body) as pieces:
@@ -253,17 +254,28 @@ async def _check(body: Body | None, guardrails: Guardrails | None, subject: Subj
         await body.check(partial(guardrails.checked_texts, subject=subject))
 
 
-def _filtered(answer: ForwardAnswer, endpoint: str, new_filters: Callable[[], FilterChain]) -> ForwardAnswer:
-    """The answer with its texts as guardrails leave them. Of a length that is not known before its end."""
+def _checked(answer: ForwardAnswer, endpoint: str, new_filters: Callable[[], FilterChain] | None) -> ForwardAnswer:
+    """The answer, with its texts as guardrails leave them; None: there are none. Raises while it is read."""
     content_type = answer.headers.get("content-type", "")
-    if endpoint in _TRANSCRIPTS:
+    if endpoint in _TRANSCRIPTS and new_filters is not None:
         told = filtered_transcript(answer.body, content_type, new_filters)
-    elif endpoint in _IMAGES and content_type.startswith("application/json"):
-        told = filtered_json(answer.body, new_filters)
+    elif endpoint in _IMAGES and not content_type.startswith(_EVENTS):
+        told = _images(answer.body, new_filters)
     else:
         return answer
-    headers = {name.lower(): value for name, value in answer.headers.items() if name.lower() != "content-length"}
+    headers = {name.lower(): value for name, value in answer.headers.items()}
+    if new_filters is not None:  # what is changed has another length
+        headers.pop("content-length", None)
     return replace(answer, headers=headers, body=_closing(told, answer.body))
+
+
+async def _images(
+    body: AsyncGenerator[bytes, None], new_filters: Callable[[], FilterChain] | None
+) -> AsyncGenerator[bytes, None]:
+    """Raises BadUpstreamResponse for an image at an address that is none of the web."""
+    raw = await whole(body)
+    check_addresses(raw)
+    yield raw if new_filters is None else await filtered_json(raw, new_filters)
 
 
 async def _closing(

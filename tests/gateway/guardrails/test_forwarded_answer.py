@@ -54,8 +54,7 @@ async def test_what_tells_a_changed_transcript_once_more_is_left_out() -> None:
 
 async def test_the_prompts_that_images_were_made_of_are_filtered() -> None:
     body = b'{"created":1,"data":[{"b64_json":"1234","revised_prompt":"a card with 1234"},{"url":"http://x/1234"}]}'
-    async with aclosing(filtered_json(arriving([body]), filters)) as passed:
-        found = orjson.loads(b"".join([piece async for piece in passed]))
+    found = orjson.loads(await filtered_json(body, filters))
     assert found["data"][0] == {"b64_json": "1234", "revised_prompt": "a card with [pin]"}
     assert found["data"][1] == {"url": "http://x/1234"}
 

@@ -485,3 +485,15 @@ async def test_guardrails_look_at_transcripts_and_at_what_images_were_made_of(qu
         assert (status, told["data"]) == (200, [{"b64_json": "aGVsbG8=", "revised_prompt": "hi there"}])
         async with at.session.post(url, data=upload("voice")) as answer:
             assert (answer.status, (await error_of(answer))["code"]) == (400, "guardrail")
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/html"])
+async def test_an_image_at_an_address_that_is_none_of_the_web_is_not_passed_on(kind: str) -> None:
+    bad = Answer.json(b'{"data":[{"url":"javascript:alert(1)"}]}', headers={"content-type": kind})
+    good = Answer.json(b'{"data":[{"url":"https://x/a.png"}]}')
+    async with stage(bad, good, kinds=("openai", "deepseek")) as at:
+        asked = {"model": "voice", "prompt": "x"}
+        status, told, _ = await at.post("/v1/images/generations", asked)
+        assert (status, told["error"]["code"]) == (502, "bad_upstream_response")
+        status, told, _ = await at.post("/v1/images/generations", asked)
+        assert (status, told) == (200, {"data": [{"url": "https://x/a.png"}]})
