@@ -73,10 +73,10 @@ def is_instruction(message: Message) -> bool:
 
 def parted(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
     """The instructions that lead, and the rest. Raises InvalidRequest where there is no rest."""
-    leading = next((i for i, message in enumerate(messages) if not is_instruction(message)), len(messages))
-    if leading == len(messages):
-        raise InvalidRequest(f"{_PARAM}: expected a message beside the system's", param=_PARAM)
-    return messages[:leading], messages[leading:]
+    for place, message in enumerate(messages):
+        if not is_instruction(message):
+            return messages[:place], messages[place:]
+    raise InvalidRequest(f"{_PARAM}: expected a message beside the system's", param=_PARAM)
 
 
 def texts_in(message: Message) -> list[Text]:

@@ -74,7 +74,7 @@ def renamed(request: Request, names: NameRule | None, ids: Ids | None) -> Reques
     if names is not None:
         if request.tools is not None:
             tools = tuple([_named(tool, names) for tool in request.tools])
-            if any(new is not old for new, old in zip(tools, request.tools, strict=True)):
+            if tools != request.tools:
                 changed["tools"] = tools
         if request.tool_choice is not None:
             choice = _choice(request.tool_choice, names)
@@ -82,7 +82,7 @@ def renamed(request: Request, names: NameRule | None, ids: Ids | None) -> Reques
                 changed["tool_choice"] = choice
     if request.messages is not None:
         messages = tuple([_message(message, names, ids) for message in request.messages])
-        if any(new is not old for new, old in zip(messages, request.messages, strict=True)):
+        if messages != request.messages:
             changed["messages"] = messages
     return replace(request, **changed) if changed else request
 
@@ -116,11 +116,8 @@ def _reference(raw: bytes, names: NameRule) -> bytes:
 
 
 def _message(message: Message, names: NameRule | None, ids: Ids | None) -> Message:
-    if not any(type(part) is ToolCall or type(part) is ToolResult for part in message.parts):
-        return message
     parts = tuple([_part(part, names, ids) for part in message.parts])
-    same = all(new is old for new, old in zip(parts, message.parts, strict=True))
-    return message if same else replace(message, parts=parts)
+    return message if parts == message.parts else replace(message, parts=parts)
 
 
 def _part(part: Part, names: NameRule | None, ids: Ids | None) -> Part:

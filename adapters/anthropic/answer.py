@@ -116,7 +116,8 @@ class _Answer:
             case "content_block_stop":
                 self._close(event.index or 0, out)
             case "message_start":
-                self._start(bytes(event.message), out)
+                raw = bytes(event.message) or b"{}"
+                self._start(decode_message(raw), raw, out)
             case "message_delta":
                 self._report_stop(bytes(decode_message_delta(payload).delta) or b"{}", out)
                 self._report_usage(bytes(event.usage), out)
@@ -135,7 +136,7 @@ class _Answer:
             message = decode_message(body)
             if message.type == "error":
                 raise error_from_event(body)
-            self._start(body, out)
+            self._start(message, body, out)
             for index, raw in enumerate(message.content or ()):
                 self._open(index, bytes(raw), out)
                 self._close(index, out)
@@ -146,11 +147,10 @@ class _Answer:
             raise BadUpstreamResponse("the upstream's answer has no stop_reason")
         self.finish(out)
 
-    def _start(self, raw: bytes, out: list[Event]) -> None:
+    def _start(self, message: WireMessage, raw: bytes, out: list[Event]) -> None:
         if self._started:
             return
         self._started = True
-        message = decode_message(raw or b"{}")
         out.append(Started(message.id or None, None, message.model or None))
         self._report_rest(raw, _MESSAGE_FIELDS, out)
         self._report_usage(bytes(message.usage), out)
@@ -185,7 +185,7 @@ class _Answer:
 
     def _open(self, index: int, raw: bytes, out: list[Event]) -> None:
         if not self._started:  # some hosts leave the message's start out
-            self._start(b"{}", out)
+            self._start(WireMessage(), b"{}", out)
         found = decode_block(raw)
         block = self._blocks[index] = _OpenBlock(found.type)
         if self.complete:

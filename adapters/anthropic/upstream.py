@@ -184,6 +184,8 @@ def _limit_breakpoints(request: Request, tools: Any, conversation: Conversation)
     fixed = [block for block in (*tools, *conversation.system) if isinstance(block, dict) and _CACHE in block]
     moving = [block for block in conversation.blocks() if _CACHE in block]
     left = max(0, left - raw_tools)
+    if len(fixed) + len(moving) <= left:
+        return
     kept = fixed[-left:] if left else []
     left -= len(kept)
     kept += moving[-left:] if left else []

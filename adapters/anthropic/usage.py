@@ -54,7 +54,7 @@ class RunningUsage:
         except ValidationError:
             return {}
         told = {name: value for name, value in counts.items() if value is not None}
-        if not any(told.get(name) for name in _PROMPT):
+        if not any(map(told.get, _PROMPT)):
             told = {name: value for name, value in told.items() if name not in _PROMPT or name not in self._counts}
         self._counts.update(told)
         found = {name: bytes(value) for name, value in _decode_fields(raw).items() if name not in _KNOWN}
