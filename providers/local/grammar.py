@@ -6,7 +6,7 @@ with something that a client wrote is told with its place. Knows no requests and
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Final
@@ -154,7 +154,7 @@ class Grammars:
 
     def _place(self, part: Written, reason: str) -> str:
         """Where inside a schema: the innermost part of it that has the same fault by itself."""
-        if part.schema is None:
+        if not isinstance(part.schema, Mapping):
             return ""
         shared = {name: part.schema[name] for name in ("$defs", "definitions") if name in part.schema}
         found = ""

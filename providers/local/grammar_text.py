@@ -15,6 +15,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.json_fields import nesting_exceeds
+from providers.local.json_schemas import for_compiler
 from providers.local.string_grammar import STRING_CLOSES, STRING_OPENS
 
 __all__ = ["Grammar", "GrammarWriter", "Written", "literal", "read_schema"]
@@ -31,12 +32,12 @@ _NO_FORCING: Final = '%llguidance {"no_forcing": true}'
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Something that a client wrote, at `path` of its request. `schema` is set where it is one, an object."""
+    """Something that a client wrote, at `path` of its request. `schema` is set where it is one."""
 
     path: str
     text: str
     options: Mapping[str, Any]
-    schema: Mapping[str, Any] | None = None
+    schema: Mapping[str, Any] | bool | None = None
 
     @property
     def alone(self) -> str:
@@ -79,8 +80,9 @@ class GrammarWriter:
             options = {"whitespace_flexible": False}
         if lenient:
             options |= {"lenient": True, "coerce_one_of": True}
+        schema = for_compiler(schema)
         whole = _with_options(schema, options)
-        if isinstance(schema, dict):
+        if isinstance(schema, dict | bool):
             self._written.append(Written(path, json.dumps(schema), options, schema))
         return self._other({"json_schema": whole})
 
