@@ -1,7 +1,8 @@
 """Tool calls out of chat deltas: fragments become calls with a final id and name (law 6).
 
-Upstreams differ: ids repeated, empty or late, names that come late, indexes missing, or the same index for different
-calls. Null, "" and absent are the same here.
+Upstreams differ: ids repeated, empty, late or new on each fragment, names that come late, indexes missing, or the same
+index, or the same id, for different calls; some begin arguments with an empty object that is none. Null, "" and absent
+are the same here.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,8 +18,8 @@ from adapters.openai.vocabulary import CHAT, CUSTOM, FUNCTION
 __all__ = ["CallDelta", "Calls", "FunctionDelta"]
 
 _decode_text = Decoder(str).decode
-
-
+_decode_object = Decoder(dict[str, Raw]).decode
+_EMPTY_OBJECT = "{}"
 _SAME_NAMES: Mapping[str, str] = {}
 
 
@@ -46,7 +47,7 @@ class CallDelta(Struct):
 class _Call:
     """One call. `part` is None until it starts; `id` is the upstream's, and ours only where it had none by then."""
 
-    __slots__ = ("data", "has_arguments", "id", "kind", "name", "part")
+    __slots__ = ("data", "id", "kind", "name", "part", "texts")
 
     def __init__(self) -> None:
         self.part: int | None = None
@@ -54,7 +55,21 @@ class _Call:
         self.name = ""
         self.kind = FUNCTION
         self.data: ProviderData | None = None
-        self.has_arguments = False
+        self.texts: list[str] = []
+        """Of the arguments, as they came."""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the arguments are one JSON object."""
+        try:
+            _decode_object(self.text)
+        except (DecodeError, RecursionError):
+            return False
+        return True
 
 
 class Calls:
@@ -72,7 +87,8 @@ class Calls:
         self._only_first = only_first
         self._by_index: dict[int, _Call] = {}
         self._order: list[_Call] = []
-        self._held: dict[_Call, str] = {}  # argument text of calls that have no name yet
+        self._held: dict[_Call, str] = {}
+        """Argument text of calls that have no name yet, and an empty object that may be none."""
         self._ids: set[str] = set()
 
     def __len__(self) -> int:
@@ -80,7 +96,7 @@ class Calls:
 
     def feed(self, delta: CallDelta, next_part: Callable[[], int], out: list[Event]) -> None:
         name, text = _inner(delta)
-        call = self._find(delta, name)
+        call = self._find(delta, name, text)
         if self._only_first and call is not self._order[0]:
             return
         if call.part is None:
@@ -95,9 +111,28 @@ class Calls:
                 self._held[call] = self._held.get(call, "") + text
                 return
             self._start(call, next_part, out)
+        elif _repeats(delta, name, text, call):
+            return
         if text:
-            call.has_arguments = True
-            out.append(ToolArgumentsDelta(self._choice, call.part or 0, text))
+            self._add(call, text, out)
+
+    def _add(self, call: _Call, text: str, out: list[Event]) -> None:
+        if call in self._held:
+            held = self._held.pop(call)
+            call.texts.clear()
+            text = text if text.lstrip().startswith("{") else held + text
+        elif text == _EMPTY_OBJECT and not call.texts and call.kind != CUSTOM:
+            self._held[call] = text
+            call.texts.append(text)
+            return
+        call.texts.append(text)
+        out.append(ToolArgumentsDelta(self._choice, call.part or 0, text))
+
+    def _release(self, call: _Call, out: list[Event]) -> None:
+        """Says the empty object that a call was held at, which turned out to be all of its arguments."""
+        held = self._held.pop(call, "")
+        if held:
+            out.append(ToolArgumentsDelta(self._choice, call.part or 0, held))
 
     def finish(self, next_part: Callable[[], int], out: list[Event], *, cut: bool) -> None:
         """Ends every call. A function call without any argument text gets an empty object, unless the turn was cut."""
@@ -107,11 +142,12 @@ class Calls:
                     raise BadUpstreamResponse("the upstream sent a tool call without a name")
                 self._start(call, next_part, out)
             part = call.part or 0
-            if not call.has_arguments and call.kind != CUSTOM and not cut:
-                out.append(ToolArgumentsDelta(self._choice, part, "{}"))
+            self._release(call, out)
+            if not (call.texts or call.kind == CUSTOM or cut):
+                out.append(ToolArgumentsDelta(self._choice, part, _EMPTY_OBJECT))
             out.append(ToolCallFinished(self._choice, part))
 
-    def _find(self, delta: CallDelta, name: str | None) -> _Call:
+    def _find(self, delta: CallDelta, name: str | None, text: str) -> _Call:
         """The call that a fragment continues: by index, else by id, else the last; or a new one."""
         known: _Call | None = None
         if delta.index is not None:
@@ -120,7 +156,7 @@ class Calls:
             known = next((call for call in self._order if call.id == delta.id), None)
         elif self._order and not name:
             known = self._order[-1]
-        if known is not None and not _is_another(delta, name, known):
+        if known is not None and not _is_another(delta, name, text, known):
             return known
         call = _Call()
         self._order.append(call)
@@ -129,6 +165,9 @@ class Calls:
         return call
 
     def _start(self, call: _Call, next_part: Callable[[], int], out: list[Event]) -> None:
+        for other in self._order:
+            if other.part is not None:
+                self._release(other, out)
         shown = call.id
         if not shown or shown in self._ids:
             shown = self._new_id()
@@ -138,15 +177,30 @@ class Calls:
         out.append(ToolCallStarted(self._choice, call.part, shown, name, call.kind, call.data))
         held = self._held.pop(call, "")
         if held:
-            call.has_arguments = True
-            out.append(ToolArgumentsDelta(self._choice, call.part, held))
+            self._add(call, held, out)
 
 
-def _is_another(delta: CallDelta, name: str | None, known: _Call) -> bool:
-    """Whether a fragment with the index of a known call begins another: by its id, or by its name where ids lack."""
-    if delta.id and known.id:
-        return delta.id != known.id
-    return bool(name and known.name and name != known.name)
+def _is_another(delta: CallDelta, name: str | None, text: str, known: _Call) -> bool:
+    """Whether a fragment with the index, or the id, of a known call begins another.
+
+    One without a name goes on with a call that has one, whatever its id. With a name it is another by its id, or by its
+    name where ids lack; also where these are the same, when arguments follow that are whole.
+    """
+    ids_differ = bool(delta.id and known.id and delta.id != known.id)
+    if not (name and known.name):
+        return ids_differ and not known.name
+    same_id = bool(delta.id) and delta.id == known.id
+    if name != known.name and not same_id:
+        return True
+    if ids_differ:
+        return not known.texts or known.is_whole
+    goes_on = name == known.name and (not text or _repeats(delta, name, text, known))
+    return not goes_on and bool(known.texts) and known.is_whole
+
+
+def _repeats(delta: CallDelta, name: str | None, text: str, known: _Call) -> bool:
+    """Whether a fragment says a whole call once more, as some hosts do at the end."""
+    return bool(text and name) and delta.id == known.id and text == known.text and known.is_whole
 
 
 def _inner(delta: CallDelta) -> tuple[str | None, str]:

@@ -100,6 +100,41 @@ def test_without_indexes_and_ids_each_name_is_a_call() -> None:
     assert [one(call) for call in calls] == [("call_1", "f", "{}"), ("call_2", "g", "{}")]
 
 
+def test_an_id_that_is_new_on_each_fragment_is_the_same_call() -> None:
+    calls, _ = read(fragment(0, "a", "f", ""), fragment(0, "b", None, '{"x":'), fragment(0, "c", "", "1}"))
+    assert [one(call) for call in calls] == [("a", "f", '{"x":1}')]
+    calls, _ = read(fragment(0, "a", "f", '{"x":'), fragment(0, "b", "f", "1}"))
+    assert [one(call) for call in calls] == [("a", "f", '{"x":1}')]
+
+
+@pytest.mark.parametrize(("first", "second"), [("f", "f"), ("f", "g")])
+@pytest.mark.parametrize("same_id", [None, "a"])
+@pytest.mark.parametrize("index", [0, None])
+def test_a_name_behind_whole_arguments_is_another_call_whatever_index_and_id_say(
+    first: str, second: str, same_id: str | None, index: int | None
+) -> None:
+    calls, _ = read(fragment(index, same_id, first, '{"x":1}'), fragment(index, same_id, second, '{"x":2}'))
+    assert [(call.name, call.arguments) for call in calls] == [(first, '{"x":1}'), (second, '{"x":2}')]
+    assert len({call.id for call in calls}) == 2
+
+
+def test_a_whole_call_that_is_said_once_more_is_one_call() -> None:
+    calls, _ = read(fragment(0, "a", "f", '{"x":'), fragment(0, None, None, "1}"), fragment(0, "a", "f", '{"x":1}'))
+    assert [one(call) for call in calls] == [("a", "f", '{"x":1}')]
+
+
+@pytest.mark.parametrize("rest", [('{"x":1}',), ('{"x"', ":1}"), (' {"x":1}',)])
+def test_an_empty_object_before_the_arguments_is_none_of_them(rest: tuple[str, ...]) -> None:
+    calls, _ = read(fragment(0, "a", "f", "{}"), *[fragment(0, None, None, text) for text in rest])
+    assert [(call.id, call.arguments.strip()) for call in calls] == [("a", '{"x":1}')]
+
+
+def test_an_empty_object_alone_is_the_arguments() -> None:
+    calls, events = read(fragment(0, "a", "f", "{}"), fragment(1, "b", "g", "{}"), fragment(0, None, None, ""))
+    assert [one(call) for call in calls] == [("a", "f", "{}"), ("b", "g", "{}")]
+    assert sum(isinstance(event, ToolArgumentsDelta) for event in events) == 2
+
+
 def test_custom_calls_without_indexes_are_told_apart_by_name() -> None:
     custom = [{"type": "custom", "custom": {"name": name, "input": "x"}} for name in ("f", "g")]
     calls, _ = read(*custom)
