@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from gateway.config import Config, load_config
-from gateway.server.app import App, Surroundings, build_app
+from gateway.server.app import Surroundings, build_app
+from gateway.server.lifetime import App
 from providers.registry import provider_types
 
 __all__ = ["EmbeddedGateway"]

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from adapters.canonical.errors import Conflict, InvalidRequest
 from gateway.config import Config, ConfigError
-from gateway.server.app import App
 from gateway.server.inheritance import Inheritance
+from gateway.server.lifetime import App
 from gateway.server.service import Service
 
 __all__ = ["Built", "Live", "fixed_keys"]

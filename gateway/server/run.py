@@ -15,10 +15,11 @@ from pathlib import Path
 
 from adapters.canonical.errors import Conflict, GatewayError, InvalidRequest
 from gateway.config import Config, ConfigError, Redactor, load_config
-from gateway.server.app import App, build_app
+from gateway.server.app import build_app
 from gateway.server.connections import Connections
 from gateway.server.engine import local_provider, run_engine, with_engine
 from gateway.server.inheritance import Inheritance
+from gateway.server.lifetime import App
 from gateway.server.listening import CannotListen, address_of, allow_many_sockets, bind_all, rebind
 from gateway.server.live import Live, fixed_keys
 from gateway.server.service_manager import tell_ready, tell_reloading, tell_stopping

@@ -22,7 +22,8 @@ from gateway.config import Config, parse_config
 from gateway.config.sections.local import LocalProvider as LocalSection
 from gateway.config.sections.tools import Fetch
 from gateway.fetching.guarded import GuardedFetcher
-from gateway.server.app import App, Surroundings, build_app
+from gateway.server.app import Surroundings, build_app
+from gateway.server.lifetime import App
 from gateway.server.provider_building import build_providers
 from local_engine.sampling import SamplingDefaults
 from providers.base import Provider, ProviderSettings

@@ -14,7 +14,8 @@ from gateway.client import AsyncGateway, Gateway
 from gateway.client.embedded import EmbeddedGateway
 from gateway.client.transport import AsyncPipeTransport, PipeTransport, http
 from gateway.config import ConfigError
-from gateway.server.app import App, Surroundings, build_app
+from gateway.server.app import Surroundings, build_app
+from gateway.server.lifetime import App
 from providers.base import Readiness, ReadinessState
 from providers.testing.scripted import Script, ScriptedProvider, Step
 from tests.gateway.server.running import FINISH, HELLO, configure

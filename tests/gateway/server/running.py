@@ -13,7 +13,8 @@ from adapters.canonical.events import ChoiceFinished, Started, TextDelta, UsageR
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from gateway.config import Config, parse_config
-from gateway.server.app import App, Surroundings, build_app
+from gateway.server.app import Surroundings, build_app
+from gateway.server.lifetime import App
 from providers.base import Batch, Provider
 
 FINISH: Batch = [ChoiceFinished(0, StopReason.STOP)]

@@ -60,7 +60,7 @@ async def ask(gateway: Running, secret: object, model: str = "fake/m") -> int:
 
 
 async def stores_of(gateway: Running) -> Stores:
-    return await gateway.app._stateful.storage.stores()
+    return await gateway.app.stateful.storage.stores()
 
 
 async def test_a_new_key_is_good_at_once_and_until_it_is_revoked() -> None:

@@ -11,9 +11,10 @@ import aiohttp
 import orjson
 
 from gateway.config import Config, load_config
-from gateway.server.app import App, Surroundings, build_app
+from gateway.server.app import Surroundings, build_app
 from gateway.server.connections import Connections
 from gateway.server.inheritance import Inheritance
+from gateway.server.lifetime import App
 from gateway.server.live import Live
 from providers.registry import provider_types
 from tests.gateway.server.running import chat, until

@@ -14,7 +14,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from gateway.config import parse_config
-from gateway.server.app import App, Surroundings, build_app
+from gateway.server.app import Surroundings, build_app
+from gateway.server.lifetime import App
 from tests.mock_upstream import Answer, MockUpstream
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)

@@ -18,7 +18,8 @@ from pathlib import Path
 import aiohttp
 
 from gateway.config import Config, parse_config
-from gateway.server.app import App, Surroundings, build_app
+from gateway.server.app import Surroundings, build_app
+from gateway.server.lifetime import App
 from gateway.telemetry.series import Snapshot
 from providers.registry import provider_types
 from tests.cases.tiny_model import write_model
