@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 def bench(*arguments: str) -> str:
     finished = subprocess.run(
-        [sys.executable, str(ROOT / "bench" / "gpu.py"), *arguments],
+        [sys.executable, str(ROOT / "bench" / "gpu" / "measure.py"), *arguments],
         env={name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"},
         capture_output=True,
         text=True,

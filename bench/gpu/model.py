@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from costs import Sizes
+from machine import Machine
 from torch import Tensor
 
-from gpu_bench.costs import Sizes
-from gpu_bench.machine import Machine
 from local_engine.config import EngineConfig, ModelConfig
 from local_engine.engine import Engine
 from local_engine.errors import EngineError

@@ -1,8 +1,8 @@
 """What the GPU kernels and the engine on them reach, against what the device can do: one run of some minutes.
 
-    python bench/gpu.py --json gpu.json     on a machine with an NVIDIA GPU
-    python bench/gpu.py --predict           bytes, operations and floors alone, by count
-    python bench/gpu.py --dry-run           all of the code on a CPU, kernels interpreted, in sizes that mean nothing
+    python bench/gpu/measure.py --json gpu.json     on a machine with an NVIDIA GPU
+    python bench/gpu/measure.py --predict           bytes, operations and floors alone, by count
+    python bench/gpu/measure.py --dry-run           all of the code on a CPU, interpreted, in sizes that mean nothing
 
 Measures the bandwidth of a copy and the rate of a product first; checks every kernel against its twin; then times
 kernels, decoding and prefill of an 8B shape with random weights in 16, 8 and 4 bits, and recorded steps against eager.
@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gpu_bench.costs import CHECKED, FULL, TINY, WEIGHT_BITS, kernel_costs, prediction, step_cost
+from costs import CHECKED, FULL, TINY, WEIGHT_BITS, kernel_costs, prediction, step_cost
 
 _STREAMS, _PREFILLS, _STEPS = (1, 8, 64, 256), (512, 8192), 64
 
@@ -46,7 +46,7 @@ def main() -> None:
 
 def _measure(*, quick: bool) -> dict[str, Any]:
     import torch
-    from gpu_bench.machine import Machine
+    from machine import Machine
 
     if not quick and not torch.cuda.is_available():
         raise SystemExit("no NVIDIA GPU is found; --dry-run needs none, --predict counts")
@@ -67,7 +67,7 @@ def _measure(*, quick: bool) -> dict[str, Any]:
 
 
 def _check(machine: Any, dtype: Any, wrong: list[str]) -> list[dict[str, Any]]:
-    from gpu_bench.kernels import cases
+    from kernels import cases
 
     found = []
     for case in cases(TINY if machine.quick else CHECKED, machine.device, dtype, copies=1):
@@ -81,7 +81,7 @@ def _check(machine: Any, dtype: Any, wrong: list[str]) -> list[dict[str, Any]]:
 
 
 def _time_kernels(machine: Any, dtype: Any, bandwidth: float, rate: float) -> list[dict[str, Any]]:
-    from gpu_bench.kernels import cases
+    from kernels import cases
 
     sizes = TINY if machine.quick else FULL
     costs = kernel_costs(sizes)
@@ -109,7 +109,7 @@ def _time_kernels(machine: Any, dtype: Any, bandwidth: float, rate: float) -> li
 
 
 def _time_steps(machine: Any, bandwidth: float, rate: float) -> list[dict[str, Any]]:
-    from gpu_bench.model import decode_seconds, engine_of, prefill_seconds
+    from model import decode_seconds, engine_of, prefill_seconds
 
     quick = machine.quick
     sizes = TINY if quick else FULL

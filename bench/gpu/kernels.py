@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
+from costs import Sizes
+from sampling import draws_of_the_reference, sampling_rules
 from torch import Tensor
 
-from gpu_bench.costs import Sizes
 from local_engine.kernels.operations import HeadNorms
 from local_engine.kernels.triton.add_rms_norm import add_rms_norm, add_rms_norm_twin
 from local_engine.kernels.triton.embedding import embedding, embedding_twin
@@ -25,8 +26,6 @@ from local_engine.kernels.triton.sparse_experts import StackedExperts, sparse_ex
 from local_engine.layers.kv_cache import LayerCache, new_layer_cache
 from local_engine.layers.rope import rope_tables
 from local_engine.loading.repacked.rounded import rounded_fp8_matrix, rounded_matrix
-
-from gpu_bench.sampling import draws_of_the_reference, sampling_rules  # isort: skip
 
 __all__ = ["Case", "cases"]
 

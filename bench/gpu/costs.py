@@ -1,6 +1,6 @@
 """What each kernel, and each step of a model, must move and compute: counted from shapes, before anything is measured.
 
-`python bench/gpu.py --predict` prints these numbers; the bench divides its measurements by them. Imports no torch.
+`python bench/gpu/measure.py --predict` prints these numbers; measurements are divided by them. Imports no torch.
 """
 
 from collections.abc import Mapping, Sequence
