@@ -86,7 +86,7 @@ class _ErrorBody(Struct):
     error: _ErrorObject | str | None = None
 
 
-_decode_body = Decoder(_ErrorBody).decode
+_decode_body = Decoder(_ErrorBody | list[_ErrorBody]).decode
 
 
 def render_error(error: GatewayError) -> bytes:
@@ -121,8 +121,9 @@ def error_from_event(payload: bytes) -> GatewayError:
 
 def _read(body: bytes) -> _ErrorObject:
     try:
-        found = _decode_body(body).error
-    except UNREADABLE:
+        read = _decode_body(body)
+        found = read.error if isinstance(read, _ErrorBody) else read[0].error  # a stream of JSON is a list
+    except (*UNREADABLE, IndexError):
         found = None
     if isinstance(found, str):
         return _ErrorObject(message=found)

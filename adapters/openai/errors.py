@@ -72,13 +72,15 @@ class _ErrorObject(Struct):
     param: Any = None
     code: Any = None
     detail: Any = None
+    metadata: Any = None
 
 
 class _ErrorBody(_ErrorObject):
     error: Any = None
+    errors: Any = None
 
 
-_decode_body = Decoder(_ErrorBody).decode
+_decode_body = Decoder(_ErrorBody | list[_ErrorBody]).decode
 
 
 def error_object(error: GatewayError) -> dict[str, Any]:
@@ -93,10 +95,15 @@ def render_error(error: GatewayError) -> bytes:
 def parse_error(status: int, body: bytes) -> GatewayError:
     """The error that an upstream answered with this HTTP status and JSON body."""
     try:
-        found = _decode_body(body)
-    except UNREADABLE:
+        read = _decode_body(body)
+        found = read if isinstance(read, _ErrorBody) else read[0]  # Google's servers put the body in a list
+    except (*UNREADABLE, IndexError):
         found = _ErrorBody(message=f"the upstream answered {status} without a readable error body")
-    return _build(status, found if found.error is None else _error_object(found.error))
+    if found.error is not None:
+        return _build(status, _error_object(found.error))
+    if isinstance(found.errors, list) and found.errors:  # Cloudflare
+        return _build(status, _error_object(found.errors[0]))
+    return _build(status, found)
 
 
 def error_from_object(value: Any) -> GatewayError:
@@ -125,11 +132,27 @@ def _error_object(value: Any) -> _ErrorObject:
     return _ErrorObject(message=value)
 
 
+def _told(detail: Any) -> Any:
+    """What `detail` says; FastAPI's list of what is wrong with a request becomes one text."""
+    if not isinstance(detail, list):
+        return detail
+    rows = [row for row in detail if isinstance(row, dict) and isinstance(row.get("msg"), str)]
+    return "; ".join([f"{_place(row.get('loc'))}{row['msg']}" for row in rows])
+
+
+def _place(loc: Any) -> str:
+    names = [str(name) for name in loc if name != "body"] if isinstance(loc, list) else []
+    return ".".join(names) + ": " if names else ""
+
+
 def _build(status: int, found: _ErrorObject, known: type[GatewayError] | None = None) -> GatewayError:
     code = found.code if isinstance(found.code, str) and not found.code.isdigit() else None
     kind = found.type if isinstance(found.type, str) else None
     by_code = _CODES.get(code or "") or _CODES.get(kind or "")
     error_class = known or by_code or error_class_of(status)
-    text = found.message if found.message is not None else found.detail
+    text = found.message if found.message is not None else _told(found.detail)
+    inner = found.metadata.get("raw") if isinstance(found.metadata, dict) else None
+    if isinstance(text, str) and isinstance(inner, str) and inner:  # OpenRouter: what the host behind it said
+        text = f"{text}: {inner}"
     param = found.param if isinstance(found.param, str) else None
     return upstream_failure(error_class, text, status=status, param=param, code=code)

@@ -23,8 +23,8 @@ _OBJECTS = Decoder(list[dict[str, Raw]] | None)
 def decode_known(payload: bytes, decoder: Decoder[Any]) -> tuple[Any, list[tuple[int | None, dict[str, bytes]]]]:
     """The chunk without its unknown fields, and those fields: of the whole (None) or of the choice at a position.
 
-    A field of a choice's delta or message is named `delta.<name>`. Raises BadUpstreamResponse where a known field has
-    the wrong type.
+    A field of a choice's delta or message is named `delta.<name>`. Numbers may be written as strings, and whole ones as
+    `5.0`. Raises BadUpstreamResponse where a known field has the wrong type.
     """
     chunk_type: Any = decoder.type
     unmapped: list[tuple[int | None, dict[str, bytes]]] = []
@@ -39,9 +39,14 @@ def decode_known(payload: bytes, decoder: Decoder[Any]) -> tuple[Any, list[tuple
             if fields:
                 unmapped.append((position, fields))
                 top["choices"] = Raw(_encode(choices))
-        return decoder.decode(_encode(top)), unmapped
+        return _lenient(chunk_type).decode(_encode(top)), unmapped
     except UNREADABLE as error:
         raise unexpected_answer(error) from error
+
+
+@cache
+def _lenient(chunk_type: Any) -> Decoder[Any]:
+    return Decoder(chunk_type, strict=False)
 
 
 def _split_choice(choice: dict[str, Raw], choice_type: Any) -> dict[str, bytes]:

@@ -111,7 +111,7 @@ async def _whole(provider: str, upstream: Upstream, request: Request, answer: An
 async def failure_of(provider: str, upstream: Upstream, answer: Answer) -> GatewayError:
     """The error that an answer with an error status (or a redirect) stands for."""
     body = await answer.error_body()
-    if body.lstrip()[:1] == b"{" and len(body) < MAX_ERROR_BYTES:
+    if body.lstrip()[:1] in (b"{", b"[") and len(body) < MAX_ERROR_BYTES:
         error = upstream.parse_error(answer.status, body)
     else:
         error = error_page(provider, upstream.parse_error(answer.status, b"{}"), answer.status, body)

@@ -79,6 +79,23 @@ def test_a_flat_error_object_is_read_too() -> None:
     assert (error.message, error.param, error.code) == ("too long", "n", None)
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ([{"error": {"code": 400, "message": "m", "status": "INVALID_ARGUMENT"}}], "m"),  # Google
+        ({"detail": [{"loc": ["body", "messages", 0], "msg": "too long"}, {"msg": "x"}]}, "messages.0: too long; x"),
+        ({"success": False, "errors": [{"code": 7000, "message": "m"}, {"message": "n"}]}, "m"),  # Cloudflare
+        ({"error": {"message": "Provider returned error", "metadata": {"raw": "m"}}}, "Provider returned error: m"),
+        ({"error": {"message": "m", "metadata": {"raw": {"a": 1}}}}, "m"),
+        ([], "the upstream answered 400 without a readable error body"),
+        ([{"detail": [7, {"msg": 7}]}], "the upstream answered 400"),
+    ],
+)
+def test_what_a_host_says_is_told_wherever_it_stands(body: object, message: str) -> None:
+    error = parse_error(400, json.dumps(body).encode())
+    assert (type(error), error.message) == (InvalidRequest, message)
+
+
 def test_what_concerns_the_gateways_account_is_not_told() -> None:
     for status in (401, 402, 403):
         error = refusal(status, message="key sk-secret of org-secret is bad", code="secret_code", param="secret")

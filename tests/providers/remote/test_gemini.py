@@ -90,6 +90,13 @@ async def test_the_key_is_a_header_and_the_path_names_the_model_and_the_way() ->
     assert "model" not in json.loads(first.body)
 
 
+async def test_an_error_in_a_list_is_told_as_any_other() -> None:
+    refused = b'[{"error": {"code": 503, "message": "full", "status": "UNAVAILABLE"}}]'
+    async with connected(Answer.json(refused, 503)) as (_, provider):
+        with pytest.raises(UpstreamOverloaded, match=r"^full$"):
+            await collect(provider, request())
+
+
 async def test_choices_are_asked_for_one_by_one() -> None:
     async with connected(OK) as (upstream, provider):
         events = await collect(provider, request(stream=False, n=2, sampling=Sampling(seed=1)))

@@ -1,5 +1,6 @@
 """The edges of chat answers: what ends them, what breaks them, what is not said twice."""
 
+import json
 from typing import Any
 
 import pytest
@@ -13,8 +14,18 @@ from adapters.canonical.errors import (
     UpstreamOverloaded,
     UpstreamRateLimited,
 )
-from adapters.canonical.events import ChoiceFinished, Event, ProviderReported, ReasoningDelta, TextDelta, UsageReported
+from adapters.canonical.events import (
+    ChoiceFinished,
+    Event,
+    ProviderReported,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    UsageReported,
+)
+from adapters.canonical.result import fold
 from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.usage import Usage
 from tests.adapters.openai.exchange import chat, sse
 
 
@@ -86,7 +97,7 @@ def test_a_body_without_an_answer_is_an_upstream_error(body: bytes) -> None:
     [
         b"{",
         b'{"choices":[{"index":0,"delta":{"content":5}}]}',
-        b'{"choices":[{"index":"0"}]}',
+        b'{"choices":[{"index":"a"}]}',
         b'{"choices":[5]}',
         b'{"choices":{}}',
         b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
@@ -107,6 +118,16 @@ def test_a_body_without_an_answer_is_an_upstream_error(body: bytes) -> None:
 def test_what_is_not_the_protocol_is_an_upstream_error_and_never_a_crash(payload: bytes) -> None:
     for error in (chat().read_body(payload)[1], chat(stream=True).read_stream(b"data: " + payload + b"\n\n")[1]):
         assert isinstance(error, BadUpstreamResponse)
+
+
+def test_numbers_that_a_host_writes_as_strings_or_with_a_point_are_numbers() -> None:
+    usage = {"prompt_tokens": "7", "completion_tokens": 2.0}
+    choice = {"index": "0", "message": {"content": "a"}, "finish_reason": "stop"}
+    body = {"created": "1790000000", "choices": [choice], "usage": usage}
+    events, error = chat().read_body(json.dumps(body).encode())
+    assert error is None
+    assert events[0] == Started(None, 1790000000, None)
+    assert fold(events).usage == Usage(prompt_tokens=7, completion_tokens=2)
 
 
 @pytest.mark.parametrize(
