@@ -7,12 +7,12 @@ from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, EmbeddingResult, numbers, packed, texts_of
-from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.usage import Usage
 from adapters.front import AnswerHead
 from adapters.json_fields import JsonObject, parse_object
 from adapters.ollama.errors import error_from_text
-from adapters.ollama.vocabulary import BOOL, NAME
+from adapters.ollama.vocabulary import BOOL, NAME, TEXT
 from adapters.upstream_json import read_body
 
 __all__ = [
@@ -43,7 +43,7 @@ _decode = Decoder(_Body, strict=False).decode
 
 
 class EmbedFront:
-    """POST /api/embed."""
+    """POST /api/embed. Clients that only want the model to be loaded send no input."""
 
     id_prefix = ""
 
@@ -54,9 +54,7 @@ class EmbedFront:
     def parse(self, body: bytes, *, max_depth: int, request_id: str) -> EmbeddingRequest:
         """Raises InvalidRequest, naming the path."""
         fields = parse_object(body, max_depth=max_depth)
-        inputs = fields.require("input", _INPUT)
-        if not inputs:
-            raise InvalidRequest("input: expected a text, or a list of them", param="input")
+        inputs = fields.take("input", _INPUT) or ()
         return _request(fields, (inputs,) if isinstance(inputs, str) else tuple(inputs), request_id)
 
     def render(self, request: EmbeddingRequest, result: EmbeddingResult, head: AnswerHead) -> bytes:
@@ -67,7 +65,7 @@ class EmbedFront:
 
 
 class EmbeddingsFront:
-    """POST /api/embeddings."""
+    """POST /api/embeddings, likewise."""
 
     id_prefix = ""
 
@@ -78,10 +76,11 @@ class EmbeddingsFront:
     def parse(self, body: bytes, *, max_depth: int, request_id: str) -> EmbeddingRequest:
         """Raises InvalidRequest, naming the path."""
         fields = parse_object(body, max_depth=max_depth)
-        return _request(fields, (fields.require("prompt", NAME),), request_id)
+        prompt = fields.take("prompt", TEXT)
+        return _request(fields, (prompt,) if prompt else (), request_id)
 
     def render(self, request: EmbeddingRequest, result: EmbeddingResult, head: AnswerHead) -> bytes:
-        return orjson.dumps({"embedding": numbers(result.vectors[0])})
+        return orjson.dumps({"embedding": [number for vector in result.vectors for number in numbers(vector)]})
 
 
 def _request(fields: JsonObject, inputs: tuple[str, ...], request_id: str) -> EmbeddingRequest:

@@ -1,21 +1,20 @@
 """`options`, `format` and what else stands beside the prompt, both ways."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from msgspec import Meta
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.request import OutputFormat, Request, Sampling
 from adapters.json_fields import JsonObject
-from adapters.ollama.vocabulary import BOOL, OPTIONS, RAW_OBJECT, TEXT, TOP_LOGPROBS
+from adapters.ollama.vocabulary import BOOL, OPTIONS, RAW_OBJECT, TEXT, TOP_LOGPROBS, Whole
 
 __all__ = ["format_value", "options_object", "take_format", "take_logprobs", "take_options"]
 
 _PREFIX = "options."
-_LIMIT = Decoder(Annotated[int, Meta(ge=-2, le=2**31 - 1)])
+_LIMIT = Whole(ge=-2, le=2**31 - 1)
 _UNLIMITED = -1
 _STOP = Decoder(str | list[str])
 _NO_SAMPLING = Sampling()
@@ -35,7 +34,7 @@ def take_options(body: JsonObject) -> tuple[Sampling, int | None, dict[str, byte
     limit = options.take("num_predict", _LIMIT)
     rest = {f"{_PREFIX}{name}": raw for name, raw in options.rest().items() if raw != b"null"}
     if limit is not None and limit < _UNLIMITED:
-        rest[f"{_PREFIX}num_predict"] = b"%d" % limit  # fills the window, which only Ollama knows
+        rest[f"{_PREFIX}num_predict"] = b"%d" % limit  # fills the window
     known = {name: value for name, value in found.items() if value is not None}
     sampling = Sampling(**known) if known else _NO_SAMPLING
     return sampling, None if limit is None or limit < 0 else limit, rest

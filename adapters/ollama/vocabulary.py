@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
-from msgspec import Meta, Raw
+from msgspec import Meta, Raw, ValidationError
 from msgspec.json import Decoder
 
 from adapters.canonical.events import ChoiceFinished
 from adapters.canonical.stop_reason import StopReason
-from adapters.json_fields import RawDecoder
+from adapters.json_fields import Decodes, RawDecoder
 
 __all__ = [
     "API_VERSION",
@@ -23,6 +23,7 @@ __all__ = [
     "SPELLINGS",
     "STOP_REASONS",
     "Option",
+    "Whole",
     "done_word",
     "timestamp",
 ]
@@ -50,6 +51,22 @@ _DONE_WORDS = {
 }
 """Ours to the client's done_reason. ERROR and CANCELLED are never a word but an error."""
 
+
+class Whole:
+    """Decodes an integer, also one that is written as a float: the server makes a float of every number first."""
+
+    def __init__(self, *, ge: int, le: int) -> None:
+        self._decoder = Decoder(Annotated[int, Meta(ge=ge, le=le)])
+
+    def decode(self, raw: Raw, /) -> int:
+        try:
+            return self._decoder.decode(raw)
+        except ValidationError:
+            number = _NUMBER.decode(raw)
+            return self._decoder.decode(b"%d" % number if number.is_integer() else raw)
+
+
+_NUMBER = Decoder(float)
 BOOL = Decoder(bool)
 TEXT = Decoder(str)
 NAME = Decoder(Annotated[str, Meta(min_length=1)])
@@ -58,7 +75,7 @@ TOP_LOGPROBS = Decoder(Annotated[int, Meta(ge=0, le=20)])
 OBJECT = Decoder(dict[str, Raw])
 RAW_LIST = Decoder(list[Raw])
 RAW_OBJECT = RawDecoder("object")
-_COUNT = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
+_COUNT = Whole(ge=0, le=2**31 - 1)
 _FRACTION = Decoder(Annotated[float, Meta(ge=0, le=1)])
 _PENALTY = Decoder(Annotated[float, Meta(ge=-2, le=2)])
 
@@ -68,7 +85,7 @@ class Option(NamedTuple):
 
     wire: str
     name: str
-    decoder: Decoder[Any]
+    decoder: Decodes[Any]
 
 
 OPTIONS = (
@@ -80,7 +97,7 @@ OPTIONS = (
     Option("repeat_penalty", "repetition_penalty", Decoder(Annotated[float, Meta(gt=0, le=10)])),
     Option("presence_penalty", "presence_penalty", _PENALTY),
     Option("frequency_penalty", "frequency_penalty", _PENALTY),
-    Option("seed", "seed", Decoder(Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)])),
+    Option("seed", "seed", Whole(ge=-(2**63), le=2**63 - 1)),
 )
 """Parsed apart: num_predict and stop. Every other option is Ollama's own."""
 
@@ -93,11 +110,15 @@ HINTS: Mapping[str, Callable[[object], bool] | None] = {
             f"options.{name}"
             for name in (
                 "num_ctx", "num_batch", "num_keep", "num_gpu", "main_gpu", "num_thread", "numa", "low_vram", "f16_kv",
-                "use_mmap", "use_mlock",
+                "use_mmap", "use_mlock", "mirostat_tau", "mirostat_eta",  # the last two mean something to mirostat
             )
         ]
     ),
     "options.mirostat": (0,).__contains__,
+    "options.num_predict": (-2,).__contains__,  # up to the end of the window, as no limit is elsewhere
+    "options.repeat_last_n": (-1,).__contains__,  # penalties look at all there is
+    "options.penalize_newline": (True,).__contains__,
+    **dict.fromkeys(["options.logits_all", "options.vocab_only", "options.embedding_only"], (False,).__contains__),
     "options.tfs_z": (1,).__contains__,
 }  # fmt: skip
 """Unmapped fields that say nothing about an answer, and whether a value says nothing; None: none says anything."""

@@ -39,7 +39,10 @@ def _as_it_is(name: str) -> str:
 async def embed(
     router: Router, request: EmbeddingRequest, progress: Progress, *, spell: Spelling = _as_it_is
 ) -> EmbeddingResult:
-    """A vector for each input."""
+    """A vector for each input; without any, nobody but the list of models is asked."""
+    if not request.inputs:
+        await router.names.resolve(request.model)
+        return EmbeddingResult(vectors=())
 
     async def call(target: Target) -> EmbeddingResult:
         provider = target.provider

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from tokenizers import Encoding
 
 from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, EmbeddingResult, prompts_of
@@ -46,7 +47,7 @@ async def embed(encoder: LocalEncoder, request: EmbeddingRequest) -> EmbeddingRe
     """Raises InvalidRequest, QueueFull, NotReady or InternalError."""
     if encoder.scores:
         raise lacks(encoder.name, "scores pairs of texts and gives no embeddings")
-    limit = _limit(encoder, request.truncate_prompt_tokens)
+    limit = _limit(encoder, CUT_TO_WINDOW if request.cut_is_default else request.truncate_prompt_tokens)
     inputs = await asyncio.to_thread(_inputs, encoder, prompts_of(request), limit)
     try:
         rows = await encoder.engine.encode(inputs, dimensions=request.dimensions)
@@ -62,18 +63,24 @@ async def rerank(encoder: LocalEncoder, request: RerankRequest) -> RerankResult:
     try:
         if encoder.scores:
             inputs = await asyncio.to_thread(_pairs, encoder, request, limit)
-            scores = (await encoder.engine.encode(inputs))[:, 0]
+            scores = (await encoder.engine.encode(inputs))[:, 0].astype(np.float64)
         else:
             inputs = await asyncio.to_thread(_inputs, encoder, texts, limit)
-            rows = await encoder.engine.encode(inputs)
-            rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-            scores = rows[1:] @ rows[0]
+            scores = _nearness(await encoder.engine.encode(inputs))
     except engine_errors.EngineError as error:
         raise _refusal(error, request, "documents") from error
     best = np.argsort(-scores, kind="stable")[: request.top_n]
     return RerankResult(
         scores=tuple([RerankScore(int(index), float(scores[index])) for index in best]), usage=_usage(inputs)
     )
+
+
+def _nearness(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """The cosine of each row to the first one. A row's own does not depend on the rows beside it, bit for bit."""
+    exact = rows.astype(np.float64)
+    exact /= np.maximum(np.linalg.norm(exact, axis=1, keepdims=True), 1e-12)
+    found: npt.NDArray[np.float64] = np.clip((exact[1:] * exact[0]).sum(axis=1), -1.0, 1.0)
+    return found
 
 
 def _limit(encoder: LocalEncoder, truncate: int | None) -> int | None:

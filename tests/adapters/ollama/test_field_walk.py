@@ -52,13 +52,13 @@ OWN_OPTIONS: dict[str, Any] = {
     "mirostat": 2,
     "mirostat_tau": 5.5,
     "mirostat_eta": 0.25,
-    "penalize_newline": True,
+    "penalize_newline": False,
 }
 HINTS = {
     "numa", "num_ctx", "num_batch", "num_gpu", "main_gpu", "low_vram", "f16_kv", "use_mmap", "use_mlock", "num_thread",
-    "num_keep",
+    "num_keep", "mirostat_tau", "mirostat_eta",
 }  # fmt: skip
-"""Options that say how the server keeps and runs a model, and nothing about the answer."""
+"""Options that say how the server keeps and runs a model, or more of mirostat, and nothing about the answer."""
 TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}
 CHAT: dict[str, Any] = {
     "model": "some/model:8b",
@@ -143,6 +143,16 @@ def test_limits_that_are_none(limit: int, option: dict[str, int] | None) -> None
     assert ollama(options={"num_predict": limit}).sent().get("options") == option
 
 
+@pytest.mark.parametrize("name", ["num_predict", "top_k", "seed"])
+def test_a_whole_number_may_be_written_as_a_float(name: str) -> None:
+    whole, other = ollama(options={name: 7}), ollama(options={name: 7.0})
+    assert other.request == whole.request
+    for value in (7.5, "7", 7e30):
+        with pytest.raises(InvalidRequest) as caught:
+            ollama(options={name: value})
+        assert caught.value.param == f"options.{name}"
+
+
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
@@ -168,6 +178,10 @@ def test_a_field_that_only_ollama_knows_is_refused_by_name_elsewhere(fields: dic
         ({"options": {"num_ctx": 2**40}}, "options.num_ctx"),  # beyond the window of any model
         ({"options": {"mirostat": 0}}, "options.mirostat"),
         ({"options": {"tfs_z": 1.0}}, "options.tfs_z"),
+        ({"options": {"num_predict": -2}}, "options.num_predict"),
+        ({"options": {"repeat_last_n": -1}}, "options.repeat_last_n"),
+        ({"options": {"penalize_newline": True}}, "options.penalize_newline"),
+        ({"options": {"logits_all": False}}, "options.logits_all"),
         *[({"options": {name: OWN_OPTIONS[name]}}, f"options.{name}") for name in sorted(HINTS)],
     ],
 )
@@ -373,5 +387,8 @@ def test_every_field_of_an_embedding_reaches_ollama() -> None:
     assert json.loads(render_embeddings(asked)) == body
     one = EmbeddingsFront().parse(b'{"model":"m","prompt":"a"}', max_depth=64, request_id="r")
     assert json.loads(render_embeddings(one)) == {"model": "m", "input": ["a"]}  # the server decides
+    for nothing in (b"", b',"input":""', b',"input":[]', b',"input":null'):
+        assert EmbedFront().parse(b'{"model":"m"%b}' % nothing, max_depth=64, request_id="r").inputs == ()
+    assert EmbeddingsFront().parse(b'{"model":"m","prompt":""}', max_depth=64, request_id="r").inputs == ()
     whole = EmbedFront().parse(b'{"model":"m","input":"a","truncate":false}', max_depth=64, request_id="r")
     assert json.loads(render_embeddings(whole)) == {"model": "m", "input": ["a"], "truncate": False}

@@ -312,6 +312,24 @@ async def test_the_sdk_gets_vectors_in_both_ways() -> None:
         assert provider.asked.extras == {}
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/api/embed", {}, "embeddings"),
+        ("/api/embed", {"input": ""}, "embeddings"),
+        ("/api/embed", {"input": []}, "embeddings"),
+        ("/api/embeddings", {"prompt": ""}, "embedding"),
+    ],
+)
+async def test_a_model_is_loaded_by_asking_for_no_vectors(path: str, body: dict[str, Any], field: str) -> None:
+    async with running(Embedding("fake", HELLO)) as gateway:
+        async with gateway.post({"model": "fake/m", **body}, path) as answer:
+            assert answer.status == 200
+            assert (await answer.json())[field] == []
+        async with gateway.post({"model": "nobody/m", **body}, path) as answer:
+            assert answer.status == 404
+
+
 async def test_a_body_need_not_say_that_it_is_json() -> None:
     data = orjson.dumps({"model": "fake/m", "messages": [USER], "stream": False})
     provider = ScriptedProvider("fake", HELLO, models=[ModelEntry(id="m")])

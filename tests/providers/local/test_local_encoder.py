@@ -95,7 +95,8 @@ async def test_a_text_that_is_too_long_is_cut_where_that_is_asked_for_special_to
         cut = await provider.embed(asked("red green blue car house runs", truncate_prompt_tokens=-1))
         shorter = await provider.embed(asked("red green blue car", truncate_prompt_tokens=4))
         four = await provider.embed(asked("red green", tuple(range(4, 12)), truncate_prompt_tokens=4))
-    assert cut.vectors == whole.vectors
+        unsaid = await provider.embed(asked("red green blue car house runs", cut_is_default=True))
+    assert cut.vectors == unsaid.vectors == whole.vectors
     assert shorter.vectors[0] == four.vectors[0]
     assert four.usage is not None
     assert four.usage.prompt_tokens == 8
@@ -134,8 +135,19 @@ async def test_an_embedding_model_ranks_by_nearness_and_gives_the_best_that_were
     assert result.scores[0].score == pytest.approx(1)
     assert [each.score for each in result.scores] == sorted((each.score for each in result.scores), reverse=True)
     assert two.scores == result.scores[:2]
+    assert all(-1 <= each.score <= 1 for each in result.scores)
     assert result.usage is not None
     assert result.usage.prompt_tokens == 4 + 4 + 4 + 3
+
+
+async def test_a_document_is_as_near_alone_as_among_others_bit_for_bit(tmp_path: Path) -> None:
+    write_encoder(tmp_path)
+    documents = [f"{first} {second}" for first in ("red", "green", "blue") for second in ("car", "house", "runs")]
+    async with serving(tmp_path) as provider:
+        together = await provider.rerank(ranked("red house", *documents))
+        for each in together.scores:
+            alone = await provider.rerank(ranked("red house", documents[each.index]))
+            assert alone.scores[0].score == each.score
 
 
 async def test_a_cross_encoder_scores_query_and_document_together(tmp_path: Path) -> None:
