@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import URL, create_engine, event, inspect, text
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
@@ -49,7 +49,7 @@ class Database:
     def __init__(self, engine: AsyncEngine, place: Place, report: Callable[[str], None]) -> None:
         self._engine = engine
         self._report = report
-        self._files = _FileReader(place) if isinstance(place, FilePlace) else None
+        self._file = _FileThreads(place) if isinstance(place, FilePlace) else None
         self._place = place
         self._writer = asyncio.Lock()
         self._since = 0.0
@@ -91,14 +91,27 @@ class Database:
         another thread, and goes on to its end when the waiting task is cancelled. Raises NotReady where the database
         fails."""
         with _told(self._place, self._report):
-            if self._files is not None:
-                return await self._files.read(work)
+            if self._file is not None:
+                return await self._file.run(_read, work)
             return await self.to_its_end(self._read(work))
 
     async def _read(self, work: Callable[[Connection], T]) -> T:
         turn = self._writer if isinstance(self._place, MemoryPlace) else nullcontext()
         async with turn, self._engine.connect() as connection:
             return await connection.run_sync(work)
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """What `work` gives, in one transaction that is done or not done. It may run in another thread, and goes on to
+        its end when the waiting task is cancelled. Raises NotReady where the database fails."""
+        return await self.to_its_end(self._write(work))
+
+    async def _write(self, work: Callable[[Connection], T]) -> T:
+        if self._file is None:
+            async with self.writing() as connection:
+                return await connection.run_sync(work)
+        async with self._turn():
+            with _told(self._place, self._report):
+                return await self._file.run(_write, work)
 
     @asynccontextmanager
     async def writing(self) -> AsyncGenerator[AsyncConnection, None]:
@@ -138,8 +151,8 @@ class Database:
         while self._operations:
             await asyncio.wait(self._operations)
         await self._engine.dispose()
-        if self._files is not None:
-            await self._files.aclose()
+        if self._file is not None:
+            await self._file.aclose()
 
     def _settle(self, task: "asyncio.Task[Any]") -> None:
         self._operations.discard(task)
@@ -190,10 +203,10 @@ def _reason(place: Place, error: SQLAlchemyError | OSError) -> str:
     return f"{where}{why or type(error).__name__}"
 
 
-class _FileReader:
-    """Reads a SQLite file in threads of its own, a whole read at a time: through an asynchronous driver each of its
-    steps would be a way to another thread and back. Its connections need no transaction: beginning and ending one would
-    cost as much as the read."""
+class _FileThreads:
+    """Works on a SQLite file in threads of its own, a whole piece of work at a time: through an asynchronous driver
+    each of its steps would be a way to another thread and back. Reads need no transaction: beginning and ending one
+    would cost as much as the read."""
 
     def __init__(self, place: FilePlace) -> None:
         self._engine = create_engine(
@@ -205,21 +218,34 @@ class _FileReader:
             skip_autocommit_rollback=True,
         )
         event.listen(self._engine, "connect", _prepare)
-        self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="storage-reader")
+        self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="storage")
 
-    async def read(self, work: Callable[[Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, work)
+    async def run(self, how: Callable[[Engine, Callable[[Connection], T]], T], work: Callable[[Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, how, self._engine, work)
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self._close)
 
-    def _read(self, work: Callable[[Connection], T]) -> T:
-        with self._engine.connect() as connection:
-            return work(connection)
-
     def _close(self) -> None:
         self._threads.shutdown()
         self._engine.dispose()
+
+
+def _read(engine: Engine, work: Callable[[Connection], T]) -> T:
+    with engine.connect() as connection:
+        return work(connection)
+
+
+def _write(engine: Engine, work: Callable[[Connection], T]) -> T:
+    with engine.connect() as connection:
+        try:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            result = work(connection)
+            connection.exec_driver_sql("COMMIT")
+        except BaseException:
+            connection.invalidate()  # closes it, and so nothing of the transaction is left
+            raise
+        return result
 
 
 def _engine(place: Place) -> AsyncEngine:

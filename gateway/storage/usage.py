@@ -5,13 +5,13 @@ requests and kept short; questions about longer times, and what was spent of a b
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 from sqlalchemy import ColumnElement, Integer, case, cast, delete, func, insert, literal_column, select, text
 from sqlalchemy.engine import Connection
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.storage.database import Database, whole
+from gateway.storage.database import Database
 from gateway.storage.schema import USAGE_GROUPS, USAGE_HOURS
 from gateway.usage.row import GroupedBy, UsageRow
 
@@ -60,17 +60,21 @@ class UsageStore:
         self._now = now
         self._dropped_at = 0.0
 
-    @whole
     async def add(self, rows: Sequence[UsageRow]) -> None:
         """All of them or none."""
         now = self._now()
-        async with self.database.writing() as connection:
+        drops = now - self._dropped_at >= _DROP_EVERY_S
+        if drops:
+            self._dropped_at = now
+
+        def write(connection: Connection) -> None:
             group = {"first": rows[0].at, "last": rows[-1].at, "count": len(rows), "rows": _encode(rows)}
-            await connection.execute(insert(USAGE_GROUPS), [group])
-            await connection.execute(_ADD, _sums(rows))
-            if now - self._dropped_at >= _DROP_EVERY_S:
-                self._dropped_at = now
-                await _drop_old(connection, now)
+            connection.execute(insert(USAGE_GROUPS), [group])
+            connection.execute(_ADD, _sums(rows))
+            if drops:
+                _drop_old(connection, now)
+
+        await self.database.write(write)
 
     async def attempts(self, *, since: float, until: float, limit: int, key: str | None) -> list[UsageRow]:
         """The newest ones of that time, newest first. `key` None: of all keys."""
@@ -126,42 +130,29 @@ class UsageStore:
 
 
 def _sums(rows: Sequence[UsageRow]) -> list[dict[str, object]]:
-    found: dict[tuple[object, ...], list[int]] = {}
+    """Of each place. In one order everywhere, so that two writers never wait for each other in a ring."""
+    places: dict[tuple[int, str, str, str, str, bool], list[UsageRow]] = {}
     for row in rows:
-        place = (
-            int(row.at) - int(row.at) % _HOUR_S,
-            row.key,
-            row.model,
-            row.provider,
-            row.upstream_model,
-            row.kind == "shadow",
-        )
-        sums = found.setdefault(place, [0] * len(_SUMS))
-        values = (
-            1,
-            row.status != "ok",
-            row.estimated,
-            row.prompt_tokens,
-            row.completion_tokens,
-            row.cached_tokens,
-            row.cache_write_tokens,
-            row.reasoning_tokens,
-            row.cost_nano_usd,
-        )
-        for index, value in enumerate(values):
-            sums[index] += int(value or 0)
-    # In one order everywhere, so that two writers never wait for each other in a ring.
+        hour = int(row.at) - int(row.at) % _HOUR_S
+        place = (hour, row.key, row.model, row.provider, row.upstream_model, row.kind == "shadow")
+        places.setdefault(place, []).append(row)
     return [
-        dict(zip((*_PLACES, *_SUMS), (*place, *sums), strict=True)) for place, sums in sorted(found.items(), key=repr)
+        {
+            **dict(zip(_PLACES, place, strict=True)),
+            "attempts": len(found),
+            "failed": sum([row.status != "ok" for row in found]),
+            **{name: sum(filter(None, map(attrgetter(name), found))) for name in _SUMS[2:]},
+        }
+        for place, found in sorted(places.items())
     ]
 
 
-async def _drop_old(connection: AsyncConnection, now: float) -> None:
-    await connection.execute(delete(USAGE_GROUPS).where(USAGE_GROUPS.c.last < now - ROWS_KEPT_S))
+def _drop_old(connection: Connection, now: float) -> None:
+    connection.execute(delete(USAGE_GROUPS).where(USAGE_GROUPS.c.last < now - ROWS_KEPT_S))
     newer = func.sum(USAGE_GROUPS.c.count).over(order_by=USAGE_GROUPS.c.number.desc()).label("newer")
     counted = select(USAGE_GROUPS.c.number, newer).subquery()
     last = select(func.max(counted.c.number)).where(counted.c.newer > MAX_ROWS)
-    excess = (await connection.execute(last)).scalar_one_or_none()
+    excess = connection.execute(last).scalar_one_or_none()
     if excess is not None:
-        await connection.execute(delete(USAGE_GROUPS).where(USAGE_GROUPS.c.number <= excess))
-    await connection.execute(delete(USAGE_HOURS).where(USAGE_HOURS.c.hour < int(now - HOURS_KEPT_S)))
+        connection.execute(delete(USAGE_GROUPS).where(USAGE_GROUPS.c.number <= excess))
+    connection.execute(delete(USAGE_HOURS).where(USAGE_HOURS.c.hour < int(now - HOURS_KEPT_S)))

@@ -43,12 +43,17 @@ class Ledger:
             self._writing = asyncio.get_running_loop().create_task(self._write())
 
     async def flush(self) -> None:
-        """Writes what waits now. Raises NotReady where the database fails; what waits then waits on."""
+        """Writes what waits now, and not what comes meanwhile: under load that would be a transaction for every few.
+
+        Raises NotReady where the database fails; what waits then waits on.
+        """
         async with self._flushing:
-            while self._pending:
-                group = self._pending[:_GROUP]
+            left = len(self._pending)
+            while left:
+                group = self._pending[: min(left, _GROUP)]
                 await self._sink(group)
                 del self._pending[: len(group)]
+                left -= len(group)
         if self._lost:
             lost, self._lost = self._lost, 0
             self._log("usage_rows_lost", {"count": lost})
@@ -60,7 +65,7 @@ class Ledger:
 
     async def _write(self) -> None:
         """Until nothing waits. One task at a time."""
-        while True:
+        while self._pending:
             try:
                 async with asyncio.timeout(_EVERY_S):
                     await self._closing.wait()
@@ -70,7 +75,6 @@ class Ledger:
                 await self.flush()
             except NotReady as error:
                 self._log("usage_not_written", {"error": error.code or error.type, "waiting": len(self._pending)})
-                if not self._closing.is_set():
-                    continue
-            self._writing = None
-            return
+                if self._closing.is_set():
+                    break
+        self._writing = None

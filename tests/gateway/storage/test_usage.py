@@ -1,11 +1,12 @@
 """Rows of usage, their sums, and keys made at run time, on each kind of database."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from adapters.canonical.errors import Conflict
+from adapters.canonical.errors import Conflict, NotReady
 from gateway.storage import usage as module
 from gateway.storage.bounds import Bounds
 from gateway.storage.opening import Stores, open_stores
@@ -65,6 +66,29 @@ async def test_sums_are_those_of_all_rows_however_they_were_grouped(stores: Stor
     found, has_more = await stores.usage.totals(["key"], since=0, until=int(NOON) + 1, limit=1, where={"model": "m"})
     assert [each["key"] for each in found] == ["a"]
     assert has_more is True
+
+
+async def test_rows_are_kept_with_their_sums_or_not_at_all(stores: Stores) -> None:
+    async def rename(old: str, new: str) -> None:
+        statement = f"alter table {old} rename to {new}"
+        await stores.usage.database.write(lambda connection: connection.exec_driver_sql(statement))
+
+    await rename("usage_hours", "elsewhere")
+    with pytest.raises(NotReady):
+        await stores.usage.add([row()])
+    assert await stores.usage.attempts(since=0, until=NOON + 1, limit=9, key=None) == []
+    await rename("elsewhere", "usage_hours")
+    await stores.usage.add([row()])
+    assert await stores.usage.attempts(since=0, until=NOON + 1, limit=9, key=None) == [row()]
+
+
+async def test_rows_whose_writer_is_cancelled_are_written_once(stores: Stores) -> None:
+    writing = asyncio.create_task(stores.usage.add([row()]))
+    await asyncio.sleep(0)
+    writing.cancel()
+    await stores.usage.add([row(NOON + 1)])  # comes after it
+    newest = await stores.usage.attempts(since=0, until=NOON + 2, limit=9, key=None)
+    assert newest == [row(NOON + 1), row()]
 
 
 async def test_what_was_spent_is_told_by_key_and_model_without_shadows(stores: Stores) -> None:

@@ -52,6 +52,24 @@ async def test_each_row_is_written_once_however_many_ask_for_it() -> None:
     assert sink.groups == [[0, 1, 2, 3, 4], [5]]
 
 
+async def test_rows_that_come_while_others_are_written_wait_for_the_next_turn() -> None:
+    ledger: Ledger
+    groups: list[list[float]] = []
+
+    async def sink(rows: Sequence[UsageRow]) -> None:
+        groups.append([each.at for each in rows])
+        if len(groups) < 4:
+            ledger.add(row(len(groups)))
+
+    ledger = Ledger(sink, lambda event, fields: None)
+    ledger.add(row(0))
+    await ledger.flush()
+    assert groups == [[0]]
+    ledger.add(row(9))
+    await ledger.aclose()  # and at the end nothing waits, whatever came meanwhile
+    assert groups == [[0], [1, 9], [2], [3]]
+
+
 async def test_rows_wait_while_the_database_is_away() -> None:
     sink = Sink()
     ledger, _ = made(sink)
