@@ -26,10 +26,12 @@ T_co = TypeVar("T_co", covariant=True)
 
 _OBJECT = Decoder(dict[str, Raw])
 _OBJECTS = Decoder(list[dict[str, Raw]])
+_LIST = Decoder(list[Raw])
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # +1 and -1 as signed bytes
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _NULL = b"null"
+_SHORT_BYTES = 4096
 _QUOTED = re.compile("`([^`]*)`")
 _WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 """Python's words for kinds of JSON."""
@@ -176,18 +178,40 @@ def parse_object(body: bytes, *, max_depth: int) -> JsonObject:
             raise InvalidRequest(
                 f"the body is not valid UTF-8 at byte {error.start}", code="invalid_unicode"
             ) from error
-    if nesting_exceeds(body, max_depth):
-        raise InvalidRequest(f"the body is nested too deep; the limit is {max_depth}", code="nesting_too_deep")
-    if b"\\" in body and _SURROGATE.search(body):
-        _refuse_what_is_not_json(body)
     try:
-        return JsonObject(_OBJECT.decode(body))
+        fields = _OBJECT.decode(body)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"the body must be a JSON object: {told(error)}", code="invalid_json") from error
     except (msgspec.DecodeError, RecursionError) as error:
+        if nesting_exceeds(body, max_depth):
+            raise _too_deep(max_depth) from error
         _refuse_what_is_not_json(body)
         where = "" if "byte" in str(error) else f" (byte {len(body)})"
         raise InvalidRequest(f"the body is not valid JSON: {error}{where}", code="invalid_json") from error
+    if _body_exceeds(body, fields, max_depth):
+        raise _too_deep(max_depth)
+    if b"\\" in body and _SURROGATE.search(body):
+        _refuse_what_is_not_json(body)
+    return JsonObject(fields)
+
+
+def _body_exceeds(body: bytes, fields: dict[str, Raw], max_depth: int) -> bool:
+    """The same as `nesting_exceeds` for a body of these fields. A long one is looked at piece by piece: most pieces
+    (messages, tools) are so small that counting their brackets is enough."""
+    if len(body) <= _SHORT_BYTES:
+        return nesting_exceeds(body, max_depth)
+    for raw in fields.values():
+        value = bytes(raw)
+        if not value.startswith(b"["):
+            if nesting_exceeds(value, max_depth - 1):
+                return True
+        elif max_depth < 2 or any(nesting_exceeds(bytes(element), max_depth - 2) for element in _LIST.decode(value)):
+            return True
+    return False
+
+
+def _too_deep(max_depth: int) -> InvalidRequest:
+    return InvalidRequest(f"the body is nested too deep; the limit is {max_depth}", code="nesting_too_deep")
 
 
 def decode_at(raw: bytes, decoder: Decoder[T], path: str) -> T:

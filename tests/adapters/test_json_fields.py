@@ -49,6 +49,17 @@ def test_nesting_beyond_the_limit_is_refused(depth: int) -> None:
         assert refused(body).code == "nesting_too_deep"
 
 
+@pytest.mark.parametrize("template", [b"%b", b"[%b]", b'{"b":%b}', b'["x",[%b]]', b'[{"b":"]"},{"b":[%b]}]'])
+@pytest.mark.parametrize("padding", [b"", b'"' + b"[" * 5000 + b'"'])
+def test_a_long_body_nests_as_deep_as_a_short_one(template: bytes, padding: bytes) -> None:
+    value = template % b'"{"'
+    depth = 1 + depth_of(json.loads(value))
+    body = b'{"a":[%b],"b":%b}' % (padding, value)
+    assert parse_object(body, max_depth=max(depth, 2)).names() == ["a", "b"]
+    with pytest.raises(InvalidRequest, match="nested too deep"):
+        parse_object(body, max_depth=max(depth, 2) - 1)
+
+
 def test_brackets_in_strings_do_not_nest() -> None:
     for text in (b"[" * 1000, b'\\"[' * 1000, b"{[\\\\" * 1000, b"[\\u005b" * 500):
         assert parse(b'{"a":"%b","b":[["x"]]}' % text).names() == ["a", "b"]
