@@ -188,6 +188,9 @@ class Request(Struct, frozen=True, kw_only=True):
 
     sampling: Sampling = Sampling()
     max_tokens: int | None = None
+    open_ended: bool = False
+    """The answer may fill the window, where that has no room for `max_tokens` or nothing is said of it. Otherwise the
+    former is an error, and for prompts the latter a default of the API."""
     truncate_prompt_tokens: int | None = None
     truncation: str | None = None
     """auto: a prompt beyond the window may lose its oldest turns."""
@@ -260,6 +263,7 @@ _ENVELOPE = frozenset(
         "headers",
         "mirrored",
         "message_paths",
+        "open_ended",
         "fetched",
         "encrypted_reasoning",
     )

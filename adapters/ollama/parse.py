@@ -65,6 +65,7 @@ def _request(body: JsonObject, dialect: str, more: Mapping[str, bytes] = _NO_MOR
         include_usage=True,
         sampling=sampling,
         max_tokens=max_tokens,
+        open_ended=True,
         output_format=output_format,
         logprobs=logprobs,
         reasoning=reasoning,

@@ -8,12 +8,13 @@ message says (its parts) is never dropped; what a model thought before it spoke 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from operator import attrgetter
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import fields as struct_fields
 from msgspec.structs import replace
 
-from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.canonical.errors import GatewayError, InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import (
     USER,
     Document,
@@ -47,8 +48,9 @@ from gateway.routing.route import Target
 from gateway.routing.schema_limits import unenforced, without_unenforced
 from providers.base import Capabilities
 
-__all__ = ["Fitted", "Spelling", "fit", "fit_target"]
+__all__ = ["Fitted", "Spelling", "fit", "fit_target", "in_client_words"]
 
+E = TypeVar("E", bound=GatewayError)
 Spelling = Callable[[str], str]
 """From a canonical field name to the client's."""
 
@@ -175,6 +177,16 @@ def fit_target(request: Request, target: Target, spell: Spelling, *, completions
         param = spell("adapter")
         raise InvalidRequest(f"{param}: the model '{request.model}' names an adapter already", param=param)
     return Fitted(replace(asked, model=target.model, adapter=LoraAdapter(name=target.adapter)), fitted.dropped)
+
+
+def in_client_words(error: E, spell: Spelling) -> E:
+    """A target's error, with the field that it names called as the client calls it."""
+    named = error.param
+    if isinstance(error, InvalidRequest) and named in EXPRESSIBLE_FIELDS:
+        error.param = spell(named)
+        if error.message.startswith(f"{named}:"):
+            error.message = error.param + error.message.removeprefix(named)
+    return error
 
 
 def _spelled(request: Request, name: str, spell: Spelling) -> str:

@@ -26,7 +26,7 @@ from gateway.routing.health import Health
 from gateway.routing.names import Names
 from gateway.routing.probes import Probes
 from gateway.routing.progress import Progress
-from gateway.routing.requirements import Spelling, fit_target
+from gateway.routing.requirements import Spelling, fit_target, in_client_words
 from gateway.routing.route import Asked, Route, Target
 from gateway.routing.shadows import Shadows
 from gateway.routing.thoughts import KeptThoughts
@@ -193,8 +193,9 @@ class Router:
                     self.shadows.copy(route.shadow, request, spell, progress)
                 return call, batch
             except UnsupportedParameter as error:
-                attempts.lacks(call.attempt, error)
+                attempts.lacks(call.attempt, in_client_words(error, spell))
             except GatewayError as error:
+                in_client_words(error, spell)
                 shorter = shortened(request) if isinstance(error, ContextOverflow) else None
                 if shorter is None:
                     attempts.failed(call.attempt, error)

@@ -39,17 +39,19 @@ _CLIENTS_WORDS: Final = {"beam_search": "use_beam_search", "context_logits": "re
 def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int = 0) -> SamplingParams:
     """Raises the engine's InvalidInput for a number out of range.
 
-    prompt_tokens: what a recommended length of the answer has to leave room for.
+    prompt_tokens: what a length that is recommended, or that may be less, has to leave room for.
     """
     sampling, defaults = request.sampling, model.defaults
     max_tokens = request.max_tokens
     if request.logprob_token_ids and request.logprobs is None:
         raise engine_errors.InvalidInput("logprob_token_ids", "allowed only with logprobs")
+    room = model.engine.max_context - prompt_tokens
     if max_tokens is None and defaults.max_tokens is not None:
-        room = model.engine.max_context - prompt_tokens
         max_tokens = max(min(defaults.max_tokens, room), sampling.min_tokens or 0, 1)
-    elif max_tokens is None and request.prompts is not None:
-        max_tokens = COMPLETION_MAX_TOKENS
+    elif max_tokens is None and request.prompts is not None and not request.open_ended:
+        max_tokens = max(min(COMPLETION_MAX_TOKENS, room), sampling.min_tokens or 0, 1)
+    elif max_tokens is not None and request.open_ended:
+        max_tokens = min(max_tokens, max(room, 1))
     top_p = _first(sampling.top_p, defaults.top_p, 1.0)
     top_k = max(0, _first(sampling.top_k, defaults.top_k, 0))
     echoed = request.logprobs if request.echo and request.prompts is not None else None

@@ -143,6 +143,12 @@ def test_limits_that_are_none(limit: int, option: dict[str, int] | None) -> None
     assert ollama(options={"num_predict": limit}).sent().get("options") == option
 
 
+def test_an_answer_may_fill_the_window_whatever_the_limit() -> None:
+    assert ollama(options={"num_predict": 10**6}).request.open_ended
+    assert generate(raw=True).request.open_ended
+    assert not chat().request.open_ended
+
+
 @pytest.mark.parametrize("name", ["num_predict", "top_k", "seed"])
 def test_a_whole_number_may_be_written_as_a_float(name: str) -> None:
     whole, other = ollama(options={name: 7}), ollama(options={name: 7.0})

@@ -2,12 +2,14 @@
 
 import asyncio
 import socket
+from typing import Any
 
 import aiohttp
 import orjson
 import pytest
 
 from adapters.canonical.errors import (
+    ContextOverflow,
     StreamTruncated,
     UpstreamAuth,
     UpstreamOverloaded,
@@ -20,6 +22,7 @@ from providers.base import Batch, Capabilities
 from providers.testing.scripted import Script, ScriptedProvider
 from tests.gateway.server.running import FINISH, HELLO, Running, chat, error_of, running, text, until
 
+USER = [{"role": "user", "content": "hi"}]
 ONE_TRY = "reliability: {retry: {attempts: 1}}\n"
 
 
@@ -124,6 +127,30 @@ async def test_what_no_retry_would_mend_says_so() -> None:
     async with running(provider([UpstreamQuota("spent")])) as gateway, gateway.post(chat()) as answer:
         assert answer.status == 502
         assert answer.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/v1/chat/completions", {"model": "fake/m", "messages": USER}, "max_tokens"),
+        ("/v1/responses", {"model": "fake/m", "input": "hi"}, "max_output_tokens"),
+        ("/v1/messages", {"model": "fake/m", "messages": USER, "max_tokens": 9}, "max_tokens"),
+        ("/v1beta/models/fake/m:generateContent", {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]},
+         "generationConfig.maxOutputTokens"),
+        ("/api/chat", {"model": "fake/m", "messages": USER, "stream": False}, "options.num_predict"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_a_target_finds_wrong_is_named_as_the_client_names_it(
+    path: str, body: dict[str, Any], said: str, stream: bool
+) -> None:
+    error = ContextOverflow("max_tokens: 5 prompt tokens and 9 more are 14, the window holds 8", param="max_tokens")
+    streamed = body if ":" in path else {**body, "stream": stream}
+    async with running(ScriptedProvider("fake", [error])) as gateway, gateway.post(streamed, path) as answer:
+        assert answer.status == 400
+        text = await answer.text()
+    assert f"{said}: 5 prompt tokens" in text
+    assert f'"{said}"' in text
 
 
 async def test_a_fault_after_the_first_output_is_in_band_and_invents_no_finish() -> None:

@@ -54,6 +54,22 @@ def test_completions_default_to_sixteen_tokens() -> None:
     assert sampling_params(model(), completion()).max_tokens == COMPLETION_MAX_TOKENS == 16
 
 
+def test_a_default_leaves_room_for_the_prompt_and_what_was_asked_for_does_not() -> None:
+    room = ScriptedEngine().max_context - 5
+    assert sampling_params(model(), completion(), prompt_tokens=room).max_tokens == 5
+    assert sampling_params(model(), completion(max_tokens=16), prompt_tokens=room).max_tokens == 16
+    assert sampling_params(model(), completion(sampling=Sampling(min_tokens=9)), prompt_tokens=room).max_tokens == 9
+
+
+def test_an_answer_that_is_open_ended_fills_the_window() -> None:
+    room = ScriptedEngine().max_context - 5
+    for asked, limit in ((None, None), (4, 4), (6, 5)):
+        request = completion(max_tokens=asked, open_ended=True)
+        assert sampling_params(model(), request, prompt_tokens=room).max_tokens == limit
+    full = completion(max_tokens=6, open_ended=True)
+    assert sampling_params(model(), full, prompt_tokens=room + 5).max_tokens == 1  # the engine says why it can't
+
+
 @pytest.mark.parametrize(("asked", "top_k"), [(-1, 0), (0, 0), (5, 5)])
 def test_top_k_is_off_at_minus_one_and_zero(asked: int, top_k: int) -> None:
     assert sampling_params(model(), chat(sampling=Sampling(top_k=asked))).top_k == top_k
