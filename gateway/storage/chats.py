@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import ColumnElement, delete, exists, insert, select, tuple_
 from sqlalchemy.engine import Connection
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.canonical.errors import InvalidRequest
 from gateway.storage.database import Database, whole
@@ -26,12 +25,17 @@ class ChatStore:
     @whole
     async def add(self, chat: KeptChat, messages: Sequence[KeptItem]) -> None:
         size = len(chat.body) + size_of(messages)
-        async with self.database.writing() as connection:
-            change = await self._retention.make_room(connection, size, for_id=chat.id)
-            row = {column.name: getattr(chat, column.name) for column in _COLUMNS}
-            await connection.execute(insert(CHATS), [{**row, "used": self._retention.stamp(), "bytes": size}])
-            await _add_metadata(connection, chat.id, chat.metadata)
-            await add_items(connection, CHAT_MESSAGES, messages, first=0, chat=chat.id)
+        values = {column.name: getattr(chat, column.name) for column in _COLUMNS}
+        row = {**values, "used": self._retention.stamp(), "bytes": size}
+
+        def work(connection: Connection) -> int:
+            change = self._retention.make_room(connection, size, for_id=chat.id)
+            connection.execute(insert(CHATS), [row])
+            _add_metadata(connection, chat.id, chat.metadata)
+            add_items(connection, CHAT_MESSAGES, messages, first=0, chat=chat.id)
+            return change
+
+        change = await self.database.write(work)
         self._retention.bytes += change
 
     async def find(self, owner: str, chat_id: str) -> KeptChat | None:
@@ -56,21 +60,20 @@ class ChatStore:
 
     @whole
     async def set_metadata(self, chat_id: str, metadata: Mapping[str, str]) -> None:
-        async with self.database.writing() as connection:
-            await connection.execute(delete(CHAT_METADATA).where(CHAT_METADATA.c.chat == chat_id))
-            await _add_metadata(connection, chat_id, metadata)
+
+        def work(connection: Connection) -> None:
+            connection.execute(delete(CHAT_METADATA).where(CHAT_METADATA.c.chat == chat_id))
+            _add_metadata(connection, chat_id, metadata)
+
+        await self.database.write(work)
 
     @whole
     async def delete(self, owner: str, chat_id: str) -> bool:
         """Whether there was one."""
-        async with self.database.writing() as connection:
-            wanted = _own(owner, chat_id)
-            size = (await connection.execute(select(CHATS.c.bytes).where(wanted))).scalar_one_or_none()
-            if size is None:
-                return False
-            await connection.execute(delete(CHATS).where(wanted))
-        self._retention.bytes -= size
-        return True
+        wanted = delete(CHATS).where(_own(owner, chat_id)).returning(CHATS.c.bytes)
+        size = await self.database.write(lambda connection: connection.execute(wanted).scalar_one_or_none())
+        self._retention.bytes -= size or 0
+        return size is not None
 
     async def messages(self, chat_id: str, page: Page) -> PageOf:
         """Raises InvalidRequest for a cursor that is not there."""
@@ -82,10 +85,10 @@ def _own(owner: str, chat_id: str) -> ColumnElement[bool]:
     return (CHATS.c.id == chat_id) & (CHATS.c.owner == owner)
 
 
-async def _add_metadata(connection: AsyncConnection, chat_id: str, metadata: Mapping[str, str]) -> None:
+def _add_metadata(connection: Connection, chat_id: str, metadata: Mapping[str, str]) -> None:
     if metadata:
         rows = [{"chat": chat_id, "name": name, "value": value} for name, value in metadata.items()]
-        await connection.execute(insert(CHAT_METADATA), rows)
+        connection.execute(insert(CHAT_METADATA), rows)
 
 
 def _page_of_chats(connection: Connection, owner: str, wanted: ColumnElement[bool], page: Page) -> Sequence[KeptChat]:

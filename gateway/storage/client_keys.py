@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from adapters.canonical.errors import Conflict, NotReady
@@ -22,14 +22,16 @@ class ClientKeyStore:
     @whole
     async def add(self, key: KeptKey) -> None:
         """Raises Conflict for an id that there is, also of a revoked key: usage is told by it."""
-        async with self.database.writing() as connection:
-            count = (await connection.execute(select(func.count()).select_from(CLIENT_KEYS))).scalar_one()
-            if count >= MAX_KEYS:
+
+        def work(connection: Connection) -> None:
+            if connection.execute(select(func.count()).select_from(CLIENT_KEYS)).scalar_one() >= MAX_KEYS:
                 raise NotReady(f"there are {MAX_KEYS} keys already", code="storage_full")
             try:
-                await connection.execute(insert(CLIENT_KEYS), [key._asdict()])
+                connection.execute(insert(CLIENT_KEYS), [key._asdict()])
             except IntegrityError:
                 raise Conflict(f"there is a key '{key.id}' already", param="id", code="key_exists") from None
+
+        await self.database.write(work)
 
     async def find(self, digest: bytes) -> KeptKey | None:
         wanted = select(CLIENT_KEYS).where(CLIENT_KEYS.c.hash == digest)
@@ -53,8 +55,11 @@ class ClientKeyStore:
     @whole
     async def revoke(self, key_id: str, at: int) -> KeptKey | None:
         """The key as it is now; None: there is none. One that is revoked keeps its time."""
-        async with self.database.writing() as connection:
-            open_ = (CLIENT_KEYS.c.id == key_id) & CLIENT_KEYS.c.revoked.is_(None)
-            await connection.execute(update(CLIENT_KEYS).where(open_).values(revoked=at))
-            row = (await connection.execute(select(CLIENT_KEYS).where(CLIENT_KEYS.c.id == key_id))).one_or_none()
-        return None if row is None else KeptKey(**row._mapping)
+        wanted = CLIENT_KEYS.c.id == key_id
+
+        def work(connection: Connection) -> KeptKey | None:
+            connection.execute(update(CLIENT_KEYS).where(wanted, CLIENT_KEYS.c.revoked.is_(None)).values(revoked=at))
+            row = connection.execute(select(CLIENT_KEYS).where(wanted)).one_or_none()
+            return None if row is None else KeptKey(**row._mapping)
+
+        return await self.database.write(work)

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, delete, func, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from gateway.storage.database import Database, whole
 from gateway.storage.records import KeptConversation, KeptItem, Page, PageOf
@@ -22,18 +21,22 @@ class ConversationStore:
     @whole
     async def add(self, conversation: KeptConversation, items: Sequence[KeptItem]) -> None:
         size = len(conversation.metadata) + size_of(items)
-        async with self.database.writing() as connection:
-            change = await self._retention.make_room(connection, size, for_id=conversation.id)
-            row = {
-                "id": conversation.id,
-                "owner": conversation.owner,
-                "created": conversation.created,
-                "metadata": conversation.metadata,
-                "used": self._retention.stamp(),
-                "bytes": size,
-            }
-            await connection.execute(insert(CONVERSATIONS), [row])
-            await add_items(connection, ENTRIES, items, first=0, conversation=conversation.id)
+        row = {
+            "id": conversation.id,
+            "owner": conversation.owner,
+            "created": conversation.created,
+            "metadata": conversation.metadata,
+            "used": self._retention.stamp(),
+            "bytes": size,
+        }
+
+        def work(connection: Connection) -> int:
+            change = self._retention.make_room(connection, size, for_id=conversation.id)
+            connection.execute(insert(CONVERSATIONS), [row])
+            add_items(connection, ENTRIES, items, first=0, conversation=conversation.id)
+            return change
+
+        change = await self.database.write(work)
         self._retention.bytes += change
 
     async def find(self, owner: str, conversation_id: str) -> KeptConversation | None:
@@ -46,31 +49,36 @@ class ConversationStore:
     async def set_metadata(self, owner: str, conversation_id: str, metadata: bytes) -> None:
         """Of one that is there."""
         own = _own(owner, conversation_id)
-        async with self.database.writing() as connection:
-            length = (await connection.execute(select(func.length(CONVERSATIONS.c.metadata)).where(own))).scalar_one()
-            grown = len(metadata) - length
-            values = {"metadata": metadata, "bytes": CONVERSATIONS.c.bytes + grown, "used": self._retention.stamp()}
-            await connection.execute(update(CONVERSATIONS).where(own).values(**values))
-        self._retention.bytes += grown
+        stamp = self._retention.stamp()
+
+        def work(connection: Connection) -> int:
+            length = connection.execute(select(func.length(CONVERSATIONS.c.metadata)).where(own)).scalar_one()
+            grown = len(metadata) - int(length)
+            values = {"metadata": metadata, "bytes": CONVERSATIONS.c.bytes + grown, "used": stamp}
+            connection.execute(update(CONVERSATIONS).where(own).values(**values))
+            return grown
+
+        change = await self.database.write(work)
+        self._retention.bytes += change
 
     @whole
     async def delete(self, owner: str, conversation_id: str) -> bool:
         """Whether there was one."""
-        async with self.database.writing() as connection:
-            wanted = _own(owner, conversation_id)
-            size = (await connection.execute(select(CONVERSATIONS.c.bytes).where(wanted))).scalar_one_or_none()
-            if size is None:
-                return False
-            await connection.execute(delete(CONVERSATIONS).where(wanted))
-        self._retention.bytes -= size
-        return True
+        wanted = delete(CONVERSATIONS).where(_own(owner, conversation_id)).returning(CONVERSATIONS.c.bytes)
+        size = await self.database.write(lambda connection: connection.execute(wanted).scalar_one_or_none())
+        self._retention.bytes -= size or 0
+        return size is not None
 
     @whole
     async def append(self, conversation_id: str, items: Sequence[KeptItem]) -> None:
-        async with self.database.writing() as connection:
-            change = await self._retention.make_room(connection, size_of(items), for_id=conversation_id)
-            added = await append_entries(connection, conversation_id, items, self._retention.stamp())
-        self._retention.bytes += change if added else change - size_of(items)
+        size, stamp = size_of(items), self._retention.stamp()
+
+        def work(connection: Connection) -> int:
+            change = self._retention.make_room(connection, size, for_id=conversation_id)
+            return change - size + append_entries(connection, conversation_id, items, stamp)
+
+        change = await self.database.write(work)
+        self._retention.bytes += change
 
     async def items(self, conversation_id: str, page: Page) -> PageOf:
         """Raises InvalidRequest for a cursor that is not there."""
@@ -91,31 +99,31 @@ class ConversationStore:
     @whole
     async def delete_item(self, conversation_id: str, item_id: str) -> bool:
         """Whether there was one."""
-        async with self.database.writing() as connection:
-            wanted = (ENTRIES.c.conversation == conversation_id, ENTRIES.c.item == item_id)
-            raws = (await connection.execute(select(ENTRIES.c.raw).where(*wanted))).scalars().all()
-            if not raws:
-                return False
-            await connection.execute(delete(ENTRIES).where(*wanted))
-            size = size_of([KeptItem(item_id, raw) for raw in raws])
-            shrunk = update(CONVERSATIONS).where(CONVERSATIONS.c.id == conversation_id)
-            await connection.execute(shrunk.values(bytes=CONVERSATIONS.c.bytes - size))
+        own = (ENTRIES.c.conversation == conversation_id) & (ENTRIES.c.item == item_id)
+        wanted = delete(ENTRIES).where(own).returning(ENTRIES.c.raw)
+        shrunk = update(CONVERSATIONS).where(CONVERSATIONS.c.id == conversation_id)
+
+        def work(connection: Connection) -> int:
+            size = size_of([KeptItem(item_id, raw) for raw in connection.execute(wanted).scalars()])
+            if size:
+                connection.execute(shrunk.values(bytes=CONVERSATIONS.c.bytes - size))
+            return size
+
+        size = await self.database.write(work)
         self._retention.bytes -= size
-        return True
+        return size > 0
 
 
-async def append_entries(
-    connection: AsyncConnection, conversation_id: str, items: Sequence[KeptItem], stamp: int
-) -> int:
+def append_entries(connection: Connection, conversation_id: str, items: Sequence[KeptItem], stamp: int) -> int:
     """Puts items at a conversation's end; what it grew by. A conversation that was deleted meanwhile stays deleted."""
     size = size_of(items)
     values = {"bytes": CONVERSATIONS.c.bytes + size, "used": stamp}
     locked = update(CONVERSATIONS).where(CONVERSATIONS.c.id == conversation_id).values(**values)
-    if (await connection.execute(locked.returning(CONVERSATIONS.c.id))).one_or_none() is None:
+    if connection.execute(locked.returning(CONVERSATIONS.c.id)).one_or_none() is None:
         return 0
     last = select(func.coalesce(func.max(ENTRIES.c.position), -1)).where(ENTRIES.c.conversation == conversation_id)
-    first = (await connection.execute(last)).scalar_one() + 1
-    await add_items(connection, ENTRIES, items, first=first, conversation=conversation_id)
+    first = connection.execute(last).scalar_one() + 1
+    add_items(connection, ENTRIES, items, first=first, conversation=conversation_id)
     return size
 
 

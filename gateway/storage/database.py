@@ -1,23 +1,25 @@
 """One database behind SQLAlchemy: connections, transactions, and what an error of it means to a client.
 
-SQLite has one writer at a time: writes wait for each other here, in order, instead of failing there. Of several
-processes on one file each looks now and then whether it is free, and who writes without a break may keep the others
-out; so none does. In memory there is one connection, so reads wait as well. PostgreSQL sorts this out itself.
+Whatever uses a connection is plain code that runs in a thread, a whole read or a whole transaction at a time: through
+an asynchronous driver each of its steps would be a way to another thread and back.
+
+SQLite has one writer at a time, so one thread writes, in order, and nothing fails for that. Of several processes on one
+file each looks now and then whether it is free, and who writes without a break may keep the others out; so none does.
+In memory there is one connection, so that thread reads as well. PostgreSQL sorts this out itself.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, nullcontext
-from functools import wraps
+from contextlib import contextmanager, nullcontext
+from functools import partial, wraps
 from importlib.util import find_spec
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from sqlalchemy import URL, create_engine, event, inspect, text
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from adapters.canonical.errors import NotReady
 from gateway.storage.place import NEWEST_SCHEMA, FilePlace, MemoryPlace, Place, ServerPlace, check_schema
@@ -28,7 +30,6 @@ __all__ = ["Database", "OnDatabase", "whole"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_DRIVER = "sqlite+aiosqlite"
 _CONNECTIONS = 8
 _BUSY_MS = 10_000
 _PRAGMAS = (f"busy_timeout={_BUSY_MS}", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON")
@@ -37,7 +38,6 @@ _MAX_SHARE = 0.7
 """A process that has written for so much of the last second leaves a gap."""
 _GAP_S = 0.11
 """SQLite looks every 0.1 s whether a file is free."""
-_WRITES = "writes"
 
 
 def _unheard(reason: str) -> None: ...
@@ -46,40 +46,45 @@ def _unheard(reason: str) -> None: ...
 class Database:
     """Open. Close it with `aclose`. `report` hears why it fails, where it does; clients are not told."""
 
-    def __init__(self, engine: AsyncEngine, place: Place, report: Callable[[str], None]) -> None:
-        self._engine = engine
-        self._report = report
-        self._file = _FileThreads(place) if isinstance(place, FilePlace) else None
+    def __init__(self, place: Place, report: Callable[[str], None] = _unheard) -> None:
+        """Whatever is in it, for what brings it up to date. Raises OSError where its folder can't be made."""
         self._place = place
-        self._writer = asyncio.Lock()
-        self._since = 0.0
-        self._written_s = 0.0
-        """For how long it has written since then."""
+        self._report = report
+        match place:
+            case MemoryPlace():
+                self._writes = self._reads = _Threads(_writing(_sqlite(URL.create("sqlite"), poolclass=StaticPool)), 1)
+            case FilePlace(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                url = URL.create("sqlite", database=str(path))
+                self._writes = _Threads(_writing(_sqlite(url, pool_size=1)), 1)
+                # A read is one statement or needs no common moment: beginning and ending a transaction would cost as
+                # much as the read.
+                self._reads = _Threads(
+                    _sqlite(
+                        url, pool_reset_on_return=None, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True
+                    ),
+                    _CONNECTIONS,
+                )
+            case ServerPlace():
+                if find_spec("psycopg") is None:
+                    needed = "PostgreSQL needs the extra: pip install 'llm-protocol-gateway[postgres]'"
+                    raise ImportError(f"storage: {needed}")
+                engine = create_engine(place.url, pool_size=_CONNECTIONS, max_overflow=0, pool_pre_ping=True)
+                self._writes = self._reads = _Threads(engine, _CONNECTIONS)
+        self._pace = _Pace() if isinstance(place, FilePlace) else nullcontext()
         self._operations: set[asyncio.Task[Any]] = set()
 
     @classmethod
     async def open(cls, place: Place, report: Callable[[str], None] = _unheard) -> "Database":
         """An empty SQLite database gets its tables. Raises SchemaMismatch, or NotReady where it can't be reached."""
         with _told(place, report):
-            database = cls.unchecked(place, report)
+            database = cls(place, report)
         try:
-            async with database.writing() as connection:
-                found = await connection.run_sync(_revision)
-                if found is None and not isinstance(place, ServerPlace):
-                    await connection.run_sync(_create)
-                else:
-                    check_schema(found)
+            await database.write(partial(_check, creates=not database.is_shared))
         except BaseException:
             await database.aclose()
             raise
         return database
-
-    @classmethod
-    def unchecked(cls, place: Place, report: Callable[[str], None] = _unheard) -> "Database":
-        """Whatever is in it, for what brings it up to date. Raises OSError where its folder can't be made."""
-        if isinstance(place, FilePlace):
-            place.path.parent.mkdir(parents=True, exist_ok=True)
-        return cls(_engine(place), place, report)
 
     @property
     def is_shared(self) -> bool:
@@ -87,57 +92,20 @@ class Database:
         return isinstance(self._place, ServerPlace)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """What `work` gives, which changes nothing, and whose statements need not see the same moment. It may run in
-        another thread, and goes on to its end when the waiting task is cancelled. Raises NotReady where the database
-        fails."""
+        """What `work` gives, which changes nothing, and whose statements need not see the same moment. It goes on to
+        its end when the waiting task is cancelled. Raises NotReady where the database fails."""
         with _told(self._place, self._report):
-            if self._file is not None:
-                return await self._file.run(_read, work)
-            return await self.to_its_end(self._read(work))
-
-    async def _read(self, work: Callable[[Connection], T]) -> T:
-        turn = self._writer if isinstance(self._place, MemoryPlace) else nullcontext()
-        async with turn, self._engine.connect() as connection:
-            return await connection.run_sync(work)
+            return await self._reads.run(partial(_read, work=work))
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """What `work` gives, in one transaction that is done or not done. It may run in another thread, and goes on to
-        its end when the waiting task is cancelled. Raises NotReady where the database fails."""
-        return await self.to_its_end(self._write(work))
+        """What `work` gives, in a transaction that is committed at its end. One that has begun goes on to its end when
+        the waiting task is cancelled. Raises NotReady where the database fails."""
+        with _told(self._place, self._report):
+            return await self._writes.run(partial(self._write, work=work))
 
-    async def _write(self, work: Callable[[Connection], T]) -> T:
-        if self._file is None:
-            async with self.writing() as connection:
-                return await connection.run_sync(work)
-        async with self._turn():
-            with _told(self._place, self._report):
-                return await self._file.run(_write, work)
-
-    @asynccontextmanager
-    async def writing(self) -> AsyncGenerator[AsyncConnection, None]:
-        """A transaction, committed at the end of the block. Raises NotReady where the database fails."""
-        async with nullcontext() if self.is_shared else self._turn():
-            with _told(self._place, self._report):
-                async with self._engine.connect() as connection:
-                    await connection.execution_options(**{_WRITES: True})
-                    async with connection.begin():
-                        yield connection
-
-    @asynccontextmanager
-    async def _turn(self) -> AsyncGenerator[None, None]:
-        """To write."""
-        clock = asyncio.get_running_loop().time
-        async with self._writer:
-            passed_s = clock() - self._since
-            if passed_s >= _LOOK_S:
-                if self._written_s > _MAX_SHARE * passed_s and isinstance(self._place, FilePlace):
-                    await asyncio.sleep(_GAP_S)
-                self._since, self._written_s = clock(), 0.0
-            began = clock()
-            try:
-                yield
-            finally:
-                self._written_s += clock() - began
+    def _write(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+        with self._pace, engine.begin() as connection:
+            return work(connection)
 
     async def to_its_end(self, operation: Coroutine[Any, Any, T]) -> T:
         """Waits for an operation that goes on when the waiting task is cancelled."""
@@ -150,9 +118,9 @@ class Database:
         """Waits for the operations that run."""
         while self._operations:
             await asyncio.wait(self._operations)
-        await self._engine.dispose()
-        if self._file is not None:
-            await self._file.aclose()
+        await self._writes.aclose()
+        if self._reads is not self._writes:
+            await self._reads.aclose()
 
     def _settle(self, task: "asyncio.Task[Any]") -> None:
         self._operations.discard(task)
@@ -173,10 +141,8 @@ Store = TypeVar("Store", bound=OnDatabase)
 def whole(
     method: Callable[Concatenate[Store, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
-    """An operation that is done or not done: a client that leaves in the middle of it changes nothing.
-
-    A connection whose statement is interrupted is thrown away, and with it a database that lives in memory.
-    """
+    """An operation that is done or not done, with what is counted after it: a client that leaves in the middle of it
+    changes nothing."""
 
     @wraps(method)
     async def run(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -203,64 +169,50 @@ def _reason(place: Place, error: SQLAlchemyError | OSError) -> str:
     return f"{where}{why or type(error).__name__}"
 
 
-class _FileThreads:
-    """Works on a SQLite file in threads of its own, a whole piece of work at a time: through an asynchronous driver
-    each of its steps would be a way to another thread and back. Reads need no transaction: beginning and ending one
-    would cost as much as the read."""
+class _Threads:
+    """An engine, and the threads that use its connections, one each."""
 
-    def __init__(self, place: FilePlace) -> None:
-        self._engine = create_engine(
-            URL.create("sqlite", database=str(place.path)),
-            pool_size=_CONNECTIONS,
-            max_overflow=0,
-            pool_reset_on_return=None,
-            isolation_level="AUTOCOMMIT",
-            skip_autocommit_rollback=True,
-        )
-        event.listen(self._engine, "connect", _prepare)
-        self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="storage")
+    def __init__(self, engine: Engine, count: int) -> None:
+        self._engine = engine
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="storage")
 
-    async def run(self, how: Callable[[Engine, Callable[[Connection], T]], T], work: Callable[[Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, how, self._engine, work)
+    async def run(self, work: Callable[[Engine], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, self._engine)
 
     async def aclose(self) -> None:
-        await asyncio.to_thread(self._close)
-
-    def _close(self) -> None:
-        self._threads.shutdown()
-        self._engine.dispose()
+        """After what waits for its turn."""
+        await self.run(Engine.dispose)
+        await asyncio.to_thread(self._threads.shutdown)
 
 
-def _read(engine: Engine, work: Callable[[Connection], T]) -> T:
-    with engine.connect() as connection:
-        return work(connection)
+class _Pace:
+    """Around each transaction of one thread: leaves a gap for other processes now and then."""
+
+    def __init__(self) -> None:
+        self._since = self._began = 0.0
+        self._written_s = 0.0
+        """For how long it has written since then."""
+
+    def __enter__(self) -> None:
+        passed_s = time.monotonic() - self._since
+        if passed_s >= _LOOK_S:
+            if self._written_s > _MAX_SHARE * passed_s:
+                time.sleep(_GAP_S)
+            self._since, self._written_s = time.monotonic(), 0.0
+        self._began = time.monotonic()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._written_s += time.monotonic() - self._began
 
 
-def _write(engine: Engine, work: Callable[[Connection], T]) -> T:
-    with engine.connect() as connection:
-        try:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            result = work(connection)
-            connection.exec_driver_sql("COMMIT")
-        except BaseException:
-            connection.invalidate()  # closes it, and so nothing of the transaction is left
-            raise
-        return result
+def _sqlite(url: URL, **options: Any) -> Engine:
+    engine = create_engine(url, connect_args={"check_same_thread": False}, **options)
+    event.listen(engine, "connect", _prepare)
+    return engine
 
 
-def _engine(place: Place) -> AsyncEngine:
-    match place:
-        case MemoryPlace():
-            engine = create_async_engine(URL.create(_DRIVER), poolclass=StaticPool)
-        case FilePlace():
-            url = URL.create(_DRIVER, database=str(place.path))
-            engine = create_async_engine(url, pool_size=1, max_overflow=0)
-        case ServerPlace():
-            if find_spec("asyncpg") is None:
-                raise ImportError("storage: PostgreSQL needs the extra: pip install 'llm-protocol-gateway[postgres]'")
-            return create_async_engine(place.url, pool_size=_CONNECTIONS, max_overflow=0, pool_pre_ping=True)
-    event.listen(engine.sync_engine, "connect", _prepare)
-    event.listen(engine.sync_engine, "begin", _begin)
+def _writing(engine: Engine) -> Engine:
+    event.listen(engine, "begin", _begin)
     return engine
 
 
@@ -276,15 +228,23 @@ def _prepare(connection: object, entry: ConnectionPoolEntry) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    if connection.get_execution_options().get(_WRITES):
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _revision(connection: Connection) -> str | None:
-    """The database's revision; None: it has none of our tables."""
+def _read(engine: Engine, work: Callable[[Connection], T]) -> T:
+    with engine.connect() as connection:
+        return work(connection)
+
+
+def _check(connection: Connection, *, creates: bool) -> None:
+    """Raises SchemaMismatch. `creates` the tables where there are none."""
+    found: str | None = None
     if inspect(connection).has_table("alembic_version"):
-        return str(connection.execute(text("select version_num from alembic_version")).scalar_one())
-    return None
+        found = str(connection.execute(text("select version_num from alembic_version")).scalar_one())
+    if found is None and creates:
+        _create(connection)
+    else:
+        check_schema(found)
 
 
 def _create(connection: Connection) -> None:

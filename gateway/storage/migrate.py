@@ -23,10 +23,9 @@ def migrate(place: Place) -> tuple[str | None, str]:
 
 async def migrate_database(place: Place) -> tuple[str | None, str]:
     """The same inside a running loop."""
-    database = Database.unchecked(place)
+    database = Database(place)
     try:
-        async with database.writing() as connection:
-            return await connection.run_sync(_upgrade)
+        return await database.write(_upgrade)
     finally:
         await database.aclose()
 

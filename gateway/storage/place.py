@@ -69,7 +69,7 @@ def parse_place(url: str | None, environ: Mapping[str, str] = os.environ) -> Pla
         return FilePlace(Path(url[len(_SQLITE) :]).expanduser())
     for start in _POSTGRESQL:
         if url.startswith(start) and len(url) > len(start):
-            return ServerPlace(f"postgresql+asyncpg://{url[len(start) :]}")
+            return ServerPlace(f"postgresql+psycopg://{url[len(start) :]}")
     raise ValueError("expected sqlite:///FILE, postgresql://..., or memory")
 
 

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Executable, bindparam, delete, func, insert, literal, select, update
 from sqlalchemy.engine import Connection
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.storage.conversations import append_entries
 from gateway.storage.database import Database, whole
@@ -83,16 +82,20 @@ class ResponseStore:
         """Keeps one. `lease_until` (Unix s) is set while its worker makes it."""
         size = len(response.body) + size_of(given) + size_of(made) + _size_of_events(events)
         stamp = self._retention.stamp()
-        async with self.database.writing() as connection:
-            change = await self._retention.make_room(connection, size, for_id=response.id)
-            values = {column.name: getattr(response, column.name) for column in _COLUMNS}
-            row = {**values, "used": stamp, "bytes": size, "lease_until": lease_until}
-            await connection.execute(insert(RESPONSES), [row])
-            await add_items(connection, ITEMS, given, first=0, response=response.id, made=False)
-            await add_items(connection, ITEMS, made, first=len(given), response=response.id, made=True)
-            await _add_events(connection, response.id, events)
+        values = {column.name: getattr(response, column.name) for column in _COLUMNS}
+        row = {**values, "used": stamp, "bytes": size, "lease_until": lease_until}
+
+        def work(connection: Connection) -> int:
+            change = self._retention.make_room(connection, size, for_id=response.id)
+            connection.execute(insert(RESPONSES), [row])
+            add_items(connection, ITEMS, given, first=0, response=response.id, made=False)
+            add_items(connection, ITEMS, made, first=len(given), response=response.id, made=True)
+            _add_events(connection, response.id, events)
             if response.status in _IN_CONVERSATION and response.conversation is not None:
-                change += await append_entries(connection, response.conversation, [*given, *made], stamp)
+                change += append_entries(connection, response.conversation, [*given, *made], stamp)
+            return change
+
+        change = await self.database.write(work)
         self._retention.bytes += change
 
     async def find(self, owner: str, response_id: str) -> KeptResponse | None:
@@ -103,14 +106,11 @@ class ResponseStore:
     @whole
     async def delete(self, owner: str, response_id: str) -> bool:
         """Whether there was one."""
-        async with self.database.writing() as connection:
-            wanted = (RESPONSES.c.id == response_id, RESPONSES.c.owner == owner)
-            size = (await connection.execute(select(RESPONSES.c.bytes).where(*wanted))).scalar_one_or_none()
-            if size is None:
-                return False
-            await connection.execute(delete(RESPONSES).where(*wanted))
-        self._retention.bytes -= size
-        return True
+        own = (RESPONSES.c.id == response_id) & (RESPONSES.c.owner == owner)
+        wanted = delete(RESPONSES).where(own).returning(RESPONSES.c.bytes)
+        size = await self.database.write(lambda connection: connection.execute(wanted).scalar_one_or_none())
+        self._retention.bytes -= size or 0
+        return size is not None
 
     async def given_items(self, owner: str, response_id: str, page: Page) -> PageOf | None:
         """A page of what the response was given itself; None: there is no such response.
@@ -162,26 +162,24 @@ class ResponseStore:
     async def advance(self, advances: Sequence[Advance], lease_until: float) -> frozenset[str]:
         """Writes all of it in one transaction. Gives the ids of responses that are final already, or gone, or went on
         (`Advance.after`): of those nothing is written."""
-        lost: set[str] = set()
-        change = 0
-        async with self.database.writing() as connection:
-            for advance in advances:
-                added = await self._advance(connection, advance, lease_until)
-                if added is None:
-                    lost.add(advance.id)
-                else:
-                    change += added
+
+        def work(connection: Connection) -> tuple[int, frozenset[str]]:
+            grown = [(one.id, self._advance(connection, one, lease_until)) for one in advances]
+            change = sum(size for _, size in grown if size is not None)
             if change > 0:
-                change = await self._retention.make_room(connection, change, for_id="")
+                change = self._retention.make_room(connection, change, for_id="")
+            return change, frozenset(id_ for id_, size in grown if size is None)
+
+        change, lost = await self.database.write(work)
         self._retention.bytes += change
-        return frozenset(lost)
+        return lost
 
     @whole
     async def renew(self, response_ids: Sequence[str], lease_until: float) -> None:
         """Their maker lives."""
-        async with self.database.writing() as connection:
-            running = RESPONSES.c.id.in_(response_ids) & RESPONSES.c.lease_until.is_not(None)
-            await connection.execute(update(RESPONSES).where(running).values(lease_until=lease_until))
+        running = RESPONSES.c.id.in_(response_ids) & RESPONSES.c.lease_until.is_not(None)
+        renewed = update(RESPONSES).where(running).values(lease_until=lease_until)
+        await self.database.write(lambda connection: connection.execute(renewed))
 
     async def running(self) -> list[tuple[KeptResponse, float]]:
         """The responses that are being made, with the end of their lease."""
@@ -190,9 +188,9 @@ class ResponseStore:
         rows = [dict(row._mapping) for row in found]
         return [(KeptResponse(**row), lease_until) for row in rows for lease_until in (row.pop("lease_until"),)]
 
-    async def _advance(self, connection: AsyncConnection, advance: Advance, lease_until: float) -> int | None:
+    def _advance(self, connection: Connection, advance: Advance, lease_until: float) -> int | None:
         """By how much it grew; None where it is not running any more."""
-        if advance.after is not None and not await self._is_last(connection, advance.id, advance.after):
+        if advance.after is not None and not self._is_last(connection, advance.id, advance.after):
             return None
         final = advance.final
         grown = _size_of_events(advance.events) + (0 if final is None else size_of(final.items))
@@ -208,24 +206,24 @@ class ResponseStore:
             values |= {"status": final.status, **ended}
         running = (RESPONSES.c.id == advance.id) & RESPONSES.c.lease_until.is_not(None)
         changed = update(RESPONSES).where(running).values(**values).returning(RESPONSES.c.conversation)
-        row = (await connection.execute(changed)).one_or_none()
+        row = connection.execute(changed).one_or_none()
         if row is None:
             return None
-        await _add_events(connection, advance.id, advance.events)
+        _add_events(connection, advance.id, advance.events)
         if final is not None:
-            grown += await self._end(connection, advance.id, row.conversation, final.status, final.items)
+            grown += self._end(connection, advance.id, row.conversation, final.status, final.items)
         return grown
 
     @staticmethod
-    async def _is_last(connection: AsyncConnection, response_id: str, number: int) -> bool:
+    def _is_last(connection: Connection, response_id: str, number: int) -> bool:
         """Whether this is the last event. Its maker waits until the transaction is over."""
-        await connection.execute(select(RESPONSES.c.id).where(RESPONSES.c.id == response_id).with_for_update())
+        connection.execute(select(RESPONSES.c.id).where(RESPONSES.c.id == response_id).with_for_update())
         last = select(func.coalesce(func.max(EVENTS.c.number), -1)).where(EVENTS.c.response == response_id)
-        return bool((await connection.execute(last)).scalar_one() == number)
+        return bool(connection.execute(last).scalar_one() == number)
 
-    async def _end(
+    def _end(
         self,
-        connection: AsyncConnection,
+        connection: Connection,
         response_id: str,
         conversation: str | None,
         status: str,
@@ -233,21 +231,21 @@ class ResponseStore:
     ) -> int:
         """Adds what was made; what the conversation grew by."""
         own = ITEMS.c.response == response_id
-        rows = await connection.execute(select(ITEMS.c.item, ITEMS.c.raw).where(own).order_by(ITEMS.c.position))
+        rows = connection.execute(select(ITEMS.c.item, ITEMS.c.raw).where(own).order_by(ITEMS.c.position))
         given = [KeptItem(*row) for row in rows]
-        await add_items(connection, ITEMS, made, first=len(given), response=response_id, made=True)
+        add_items(connection, ITEMS, made, first=len(given), response=response_id, made=True)
         if conversation is None or status not in _IN_CONVERSATION:
             return 0
-        return await append_entries(connection, conversation, [*given, *made], self._retention.stamp())
+        return append_entries(connection, conversation, [*given, *made], self._retention.stamp())
 
     async def _touch(self, response_ids: Sequence[str]) -> None:
         """They are used, so they stay."""
         stamp = self._retention.stamp()
         old = select(RESPONSES.c.id).where(RESPONSES.c.id.in_(response_ids), RESPONSES.c.used < stamp - _TOUCH_US)
-        ids = await self.database.read(lambda connection: list(connection.execute(old).scalars()))
+        ids = await self.database.read(lambda connection: connection.execute(old).scalars().all())
         if ids:
-            async with self.database.writing() as connection:
-                await connection.execute(update(RESPONSES).where(RESPONSES.c.id.in_(ids)).values(used=stamp))
+            touched = update(RESPONSES).where(RESPONSES.c.id.in_(ids)).values(used=stamp)
+            await self.database.write(lambda connection: connection.execute(touched))
 
 
 def _read_chain(connection: Connection, owner: str, response_id: str) -> tuple[Chain, list[str]] | None:
@@ -282,7 +280,7 @@ def _size_of_events(events: Sequence[KeptEvent]) -> int:
     return sum(len(event.data) + len(event.name) for event in events)
 
 
-async def _add_events(connection: AsyncConnection, response_id: str, events: Sequence[KeptEvent]) -> None:
+def _add_events(connection: Connection, response_id: str, events: Sequence[KeptEvent]) -> None:
     if events:
         rows = [{"response": response_id, **event._asdict()} for event in events]
-        await connection.execute(insert(EVENTS), rows)
+        connection.execute(insert(EVENTS), rows)

@@ -5,9 +5,9 @@ used longest ago goes first. A response that is being made stays.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from sqlalchemy import delete, func, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Table, delete, func, select
 
 from adapters.canonical.errors import NotReady
 from gateway.storage.bounds import Bounds
@@ -43,18 +43,18 @@ class Retention:
             lambda connection: sum(int(connection.execute(one).scalar_one()) for one in sums)
         )
 
-    async def make_room(self, connection: AsyncConnection, added: int, *, for_id: str) -> int:
+    def make_room(self, connection: Connection, added: int, *, for_id: str) -> int:
         """What the bytes change by, once the transaction that adds `added` to `for_id` is committed. Raises NotReady
         where too little can go."""
         excess = self.bytes + added - self._bounds.max_bytes
         freed = 0
         while freed < excess:
-            oldest = await self._oldest(connection, for_id)
+            oldest = self._oldest(connection, for_id)
             if not oldest:
                 raise NotReady("the gateway's database is full", code="storage_full")
             for _, index, object_id, size in oldest:
                 if freed < excess:
-                    await connection.execute(delete(_TABLES[index]).where(_TABLES[index].c.id == object_id))
+                    connection.execute(delete(_TABLES[index]).where(_TABLES[index].c.id == object_id))
                     freed += size
         return added - freed
 
@@ -64,23 +64,29 @@ class Retention:
         before = self.stamp() - int(self._bounds.ttl_s * 1_000_000)
         more = False
         for table in _TABLES:
-            async with self.database.writing() as connection:
-                old = select(table.c.id, table.c.bytes).where(table.c.used < before)
-                if table is RESPONSES:
-                    old = old.where(RESPONSES.c.lease_until.is_(None))
-                rows = (await connection.execute(old.order_by(table.c.used).limit(_STEP))).all()
-                if rows:
-                    await connection.execute(delete(table).where(table.c.id.in_([row.id for row in rows])))
-            self.bytes -= sum(row.bytes for row in rows)
-            more = more or len(rows) == _STEP
+            sizes = await self.database.write(partial(_drop_before, before, table))
+            self.bytes -= sum(sizes)
+            more = more or len(sizes) == _STEP
         return more
 
-    async def _oldest(self, connection: AsyncConnection, but: str) -> Sequence[tuple[int, int, str, int]]:
+    @staticmethod
+    def _oldest(connection: Connection, but: str) -> Sequence[tuple[int, int, str, int]]:
         found: list[tuple[int, int, str, int]] = []
         for index, table in enumerate(_TABLES):
             wanted = select(table.c.used, table.c.id, table.c.bytes).where(table.c.id != but)
             if table is RESPONSES:
                 wanted = wanted.where(RESPONSES.c.lease_until.is_(None))
-            rows = await connection.execute(wanted.order_by(table.c.used).limit(_STEP))
+            rows = connection.execute(wanted.order_by(table.c.used).limit(_STEP))
             found += [(used, index, object_id, size) for used, object_id, size in rows]
         return sorted(found)[:_STEP]
+
+
+def _drop_before(before: int, table: Table, connection: Connection) -> list[int]:
+    """Drops a step of what was used longest ago, and not since; their sizes."""
+    old = select(table.c.id, table.c.bytes).where(table.c.used < before)
+    if table is RESPONSES:
+        old = old.where(RESPONSES.c.lease_until.is_(None))
+    rows = connection.execute(old.order_by(table.c.used).limit(_STEP)).all()
+    if rows:
+        connection.execute(delete(table).where(table.c.id.in_([row.id for row in rows])))
+    return [row.bytes for row in rows]

@@ -5,7 +5,6 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Table, insert, select
 from sqlalchemy.engine import Connection
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.canonical.errors import InvalidRequest
 from gateway.storage.records import KeptItem, Page, PageOf
@@ -17,16 +16,14 @@ def size_of(items: Sequence[KeptItem]) -> int:
     return sum(len(item.raw) + len(item.id) for item in items)
 
 
-async def add_items(
-    connection: AsyncConnection, table: Table, items: Sequence[KeptItem], *, first: int, **columns: Any
-) -> None:
+def add_items(connection: Connection, table: Table, items: Sequence[KeptItem], *, first: int, **columns: Any) -> None:
     """`first` is the position of the first one; `columns` have the same value in each row."""
     if items:
         rows = [
             {"position": position, "item": item.id, "raw": item.raw, **columns}
             for position, item in enumerate(items, first)
         ]
-        await connection.execute(insert(table), rows)
+        connection.execute(insert(table), rows)
 
 
 def page_of_items(connection: Connection, table: Table, wanted: ColumnElement[bool], page: Page) -> PageOf:

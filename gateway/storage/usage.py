@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Integer, case, cast, delete, func, insert, literal_column, select, text
 from sqlalchemy.engine import Connection
 
-from gateway.storage.database import Database
+from gateway.storage.database import Database, whole
 from gateway.storage.schema import USAGE_GROUPS, USAGE_HOURS
 from gateway.usage.row import GroupedBy, UsageRow
 
@@ -60,6 +60,7 @@ class UsageStore:
         self._now = now
         self._dropped_at = 0.0
 
+    @whole
     async def add(self, rows: Sequence[UsageRow]) -> None:
         """All of them or none."""
         now = self._now()
@@ -83,11 +84,12 @@ class UsageStore:
 
         def newest(connection: Connection) -> list[UsageRow]:
             found: list[UsageRow] = []
-            for (raw,) in connection.execution_options(yield_per=_GROUPS_AT_ONCE).execute(query):
-                rows = (row for row in reversed(_ROWS.decode(raw)) if since <= row.at < until)
-                found += [row for row in rows if key is None or row.key == key]
-                if len(found) >= limit:
-                    break
+            with connection.execution_options(yield_per=_GROUPS_AT_ONCE).execute(query) as groups:
+                for (raw,) in groups:
+                    rows = (row for row in reversed(_ROWS.decode(raw)) if since <= row.at < until)
+                    found += [row for row in rows if key is None or row.key == key]
+                    if len(found) >= limit:
+                        break
             return found[:limit]
 
         return await self.database.read(newest)

@@ -85,8 +85,8 @@ async def test_65_another_machines_response_can_be_cancelled() -> None:
 
 
 async def rename(bench: Bench, table: str, name: str) -> None:
-    async with (await bench.storage.stores()).database.writing() as connection:
-        await connection.execute(text(f"alter table {table} rename to {name}"))
+    change = text(f"alter table {table} rename to {name}")
+    await (await bench.storage.stores()).database.write(lambda connection: connection.execute(change))
 
 
 async def test_69_when_the_database_fails_the_answer_stops_and_is_ended_once_it_is_back() -> None:

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from sqlalchemy import Connection
 
 from gateway.storage.database import Database
 from gateway.storage.migrate import migrate_database
@@ -21,9 +22,12 @@ async def empty_postgresql() -> Place:
         pytest.skip("GATEWAY_TEST_POSTGRESQL names no database")
     place = parse_place(_URL)
     await migrate_database(place)
-    database = Database.unchecked(place)
-    async with database.writing() as connection:
-        for table in reversed(METADATA.sorted_tables):
-            await connection.execute(table.delete())
+    database = Database(place)
+    await database.write(_empty)
     await database.aclose()
     return place
+
+
+def _empty(connection: Connection) -> None:
+    for table in reversed(METADATA.sorted_tables):
+        connection.execute(table.delete())

@@ -11,7 +11,7 @@ def test_urls_name_places() -> None:
     assert parse_place("sqlite:///gateway.db") == FilePlace(Path("gateway.db"))
     assert parse_place("sqlite:////var/gateway.db") == FilePlace(Path("/var/gateway.db"))
     for start in ("postgres", "postgresql"):
-        assert parse_place(f"{start}://a:b@h/d") == ServerPlace("postgresql+asyncpg://a:b@h/d")
+        assert parse_place(f"{start}://a:b@h/d") == ServerPlace("postgresql+psycopg://a:b@h/d")
     assert parse_place(None, {"XDG_DATA_HOME": "/data"}) == FilePlace(Path("/data/llm-gateway/gateway.db"))
     assert parse_place(None, {"LLM_GATEWAY_DATA": "/own"}) == FilePlace(Path("/own/gateway.db"))
 

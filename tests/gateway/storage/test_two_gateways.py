@@ -4,7 +4,7 @@ import asyncio
 import itertools
 from pathlib import Path
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from gateway.storage.database import Database
 from gateway.storage.place import FilePlace
@@ -14,8 +14,7 @@ ROW = {"first": 1.0, "last": 2.0, "count": 1, "rows": b"[]"}
 
 
 async def write(database: Database) -> None:
-    async with database.writing() as connection:
-        await connection.execute(insert(USAGE_GROUPS), [ROW])
+    await database.write(lambda connection: connection.execute(insert(USAGE_GROUPS), [ROW]))
 
 
 async def test_one_writes_all_it_has_while_the_other_one_writes_without_a_break(tmp_path: Path) -> None:
@@ -41,6 +40,11 @@ async def test_one_writes_all_it_has_while_the_other_one_writes_without_a_break(
     await asyncio.gather(busy.aclose(), calm.aclose())
 
 
+def write_much(connection: Connection) -> None:
+    for _ in range(20):
+        connection.execute(insert(USAGE_GROUPS), [ROW])
+
+
 async def test_who_writes_without_a_break_makes_one_in_which_another_process_gets_its_turn(tmp_path: Path) -> None:
     database = await Database.open(FilePlace(tmp_path / "gateway.db"))
     loop = asyncio.get_running_loop()
@@ -48,7 +52,7 @@ async def test_who_writes_without_a_break_makes_one_in_which_another_process_get
 
     async def write_on() -> None:
         while times[-1] - times[0] < 1.3:
-            await write(database)
+            await database.write(write_much)
             times.append(loop.time())
 
     await asyncio.gather(*[write_on() for _ in range(3)])
