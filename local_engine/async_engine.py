@@ -259,6 +259,8 @@ class AsyncEngine:
                 if closing is not None and (not closing.drain or not streams) and self._commands.empty():
                     self._abandon(streams)
                     return
+                if self._commands.empty() and self._engine.prepare():
+                    continue
                 command = self._commands.get()
                 if isinstance(command, _Close):
                     closing = command

@@ -45,7 +45,8 @@ class EngineConfig:
         same as this `dtype`.
     cpu_instruction_set: of the fused kernels; auto is the best one that the CPU has.
     threads: of a step; None is one a physical core.
-    kv_bytes: size of the KV pool over all layers. Memory is touched only as sequences fill it.
+    kv_bytes: size of the KV pool over all layers. Memory is touched as sequences fill it; with the fused kernels up to
+        128 MB ahead.
     kv_share: on a GPU, the part of its free memory that the pool takes in place of kv_bytes.
     kv_dtype: what keys and values are kept in; auto is bfloat16 with the fused kernels, and else what torch computes
         in. fp8 (e4m3) and int8 have a scale a head and token.

@@ -194,6 +194,10 @@ class Engine:
         self._totals.step_done()
         return events
 
+    def prepare(self) -> bool:
+        """To be called while there is no work, again and again until it gives False: later steps take less time."""
+        return self._runner.prepare()
+
     def close(self) -> None:
         """Ends the workers, and gives back KV pool and threads. Nothing may be stepped after it."""
         self._mask_workers.shutdown(wait=False, cancel_futures=True)

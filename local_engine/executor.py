@@ -76,5 +76,11 @@ class Executor(Protocol):
     def sample(self, logits: Tensor, rows: SequenceOf[SamplerRow]) -> list[TokenOutput | GenerationFailed]:
         """The next token of each row of logits [B, V] float32, which may be overwritten: see `sampler.sample`."""
 
+    def prepare(self) -> bool:
+        """Does some milliseconds of what later steps would have to wait for; False where nothing of it is left.
+
+        Called while no step is under way and none is to come yet.
+        """
+
     def close(self) -> None:
         """Gives the KV pool and the threads back, though others still hold the executor. Nothing is called after it."""

@@ -79,6 +79,10 @@ class Runner:
     def waits_for_masks(self) -> bool:
         return bool(self._late)
 
+    def prepare(self) -> bool:
+        """See `Executor.prepare`."""
+        return self._executor.prepare()
+
     def copy_blocks(self, pairs: SequenceOf[tuple[int, int]]) -> None:
         """See `Executor.copy_blocks`."""
         self._executor.copy_blocks(pairs)

@@ -58,6 +58,10 @@ class TorchExecutor:
         """See `Executor.sample`."""
         return sample(logits, rows)
 
+    def prepare(self) -> bool:
+        """See `Executor.prepare`."""
+        return False
+
     def close(self) -> None:
         """See `Executor.close`."""
         self._pool.close()

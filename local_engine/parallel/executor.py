@@ -107,6 +107,10 @@ class ParallelExecutor:
         self._group.check()
         return drawn
 
+    def prepare(self) -> bool:
+        """See `Executor.prepare`."""
+        return False
+
     def close(self) -> None:
         """See `Executor.close`."""
         if self._group.processes.lost is None:

@@ -86,6 +86,9 @@ class DelayedDevice:
         self._finish()
         self.executor.copy_blocks(pairs)
 
+    def prepare(self) -> bool:
+        return self.executor.prepare()
+
     def close(self) -> None:
         self._queue.clear()
         self.executor.close()

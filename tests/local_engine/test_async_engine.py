@@ -3,17 +3,19 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from local_engine.async_engine import AsyncEngine
 from local_engine.config import EngineConfig
 from local_engine.errors import ContextOverflow, EngineClosed, GenerationFailed, InvalidInput, QueueFull, UnknownAdapter
+from local_engine.executor import Executor
 from local_engine.generation import GenerationRequest, Generator, StepOutput
 from local_engine.loading.load import LoadedModel
 from local_engine.sampling import SamplingParams
 from tests.local_engine.engine_driver import config_with_blocks, request, small_config
-from tests.local_engine.test_engine import POISON, raising
+from tests.local_engine.test_engine import POISON, RaisingExecutor, raising
 from tests.local_engine.test_masks import Slow
 from tests.local_engine.tiny_models import Oracle
 
@@ -66,6 +68,31 @@ async def test_streams_deliver_the_whole_answer_and_one_finish(tiny_model: Loade
             assert [output.finish for output in outputs if output.finish] == ["length"]
             assert outputs[-1].finish == "length"
             assert {output.prompt_tokens for output in outputs} == {len(prompt)}
+
+
+class UnpreparedExecutor(RaisingExecutor):
+    """An executor that has something to do before the first step."""
+
+    def __init__(self, executor: Executor) -> None:
+        super().__init__(executor)
+        self.pieces_left = 3
+        self.prepare = self._do_a_piece
+
+    def _do_a_piece(self) -> bool:
+        self.pieces_left -= 1
+        return self.pieces_left > 0
+
+
+async def test_an_engine_without_work_prepares_for_steps_to_come(tiny_model: LoadedModel, oracle: Oracle) -> None:
+    opened: list[UnpreparedExecutor] = []
+
+    def open_executor(config: EngineConfig) -> Executor:
+        opened.append(UnpreparedExecutor(tiny_model.open_executor(config)))
+        return opened[-1]
+
+    async with serving(replace(tiny_model, open_executor=open_executor)) as engine:
+        await until(lambda: opened[0].pieces_left == 0)
+        assert ids(await collect(engine.generate(request(PROMPT, greedy(5))))) == oracle.greedy(PROMPT, 5)
 
 
 @pytest.mark.parametrize(

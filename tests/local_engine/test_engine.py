@@ -331,6 +331,7 @@ class RaisingExecutor:
         self._executor = executor
         self.num_blocks, self.ahead, self.sample = executor.num_blocks, executor.ahead, executor.sample
         self.logits, self.copy_blocks, self.close = executor.logits, executor.copy_blocks, executor.close
+        self.prepare = executor.prepare
 
     def forward(self, chunks: SequenceOf[Chunk]) -> StepRows:
         if any(POISON in chunk.sequence.tokens[chunk.start : chunk.stop] for chunk in chunks):

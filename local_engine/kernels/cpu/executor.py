@@ -104,6 +104,10 @@ class CpuExecutor:
         """See `Executor.sample`."""
         return sample(logits, rows)
 
+    def prepare(self) -> bool:
+        """See `Executor.prepare`: memory of the KV pool that the system has not given yet."""
+        return self._library.touch_ahead(self._session)
+
     def close(self) -> None:
         """See `Executor.close`."""
         self._closer()

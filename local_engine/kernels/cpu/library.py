@@ -34,8 +34,8 @@ _logger = logging.getLogger(__name__)
 INSTRUCTION_SETS: Final = ("avx512bf16", "avx512", "avx2vnni", "avx2", "neon", "portable")
 """Of all builds, the best one first."""
 
-# Of the structures below and of the packed layout; the same as kernels_version in api.cpp.
-_VERSION = 3
+# Of the functions and structures below and of the packed layout; the same as kernels_version in api.cpp.
+_VERSION = 4
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -155,6 +155,7 @@ _FUNCTIONS: Final = {
     "kernels_close": (None, (c_void_p,)),
     "kernels_block_bytes": (c_int64, (POINTER(DecoderStruct), c_int32, c_int32)),
     "kernels_forward": (c_int32, (c_void_p, POINTER(StepStruct), c_void_p)),
+    "kernels_touch_ahead": (c_int32, (c_void_p,)),
     "kernels_copy_blocks": (c_int32, (c_void_p, c_void_p, c_int32)),
     "kernels_logits": (c_int32, (c_void_p, c_void_p, c_int32, c_void_p)),
     "kernels_likeliest": (None, (c_void_p, c_int32, c_int32, c_void_p, c_void_p)),
@@ -239,6 +240,10 @@ class Library:
         """hidden: address of [num_rows, hidden] float32. Raises MemoryError."""
         if self._functions.kernels_forward(session, step, hidden):
             raise MemoryError
+
+    def touch_ahead(self, session: int) -> bool:
+        """Gets a piece of the KV pool from the system before a step needs it; False where enough of it is there."""
+        return bool(self._functions.kernels_touch_ahead(session))
 
     def copy_blocks(self, session: int, pairs: npt.NDArray[np.int32]) -> None:
         """pairs: [N, 2] of (from, to), contiguous. Raises MemoryError."""

@@ -131,6 +131,10 @@ class GpuExecutor:
         """See `Executor.sample`."""
         return self._sampler.draw(logits, rows).fetch()
 
+    def prepare(self) -> bool:
+        """See `Executor.prepare`."""
+        return False
+
     def close(self) -> None:
         """See `Executor.close`."""
         if self._device.type == "cuda":

@@ -44,37 +44,41 @@ struct Activations {
   void quantise(int index, int first, int last) {
     for (int column = first; column < last; column += kGroup) {
       const size_t at = static_cast<size_t>(index) * columns + column;
-      float sum = quantise_group(at);
-      sum += quantise_group(at + kActivationGroup);
-      scaled_sums.data()[at / kGroup] = sum;
+      fine ? quantise_pair<true>(at) : quantise_pair<false>(at);
     }
   }
 
  private:
-  // Returns the scaled sum.
-  float quantise_group(size_t at) {
-    const float levels = fine ? kFineLevels : kCoarseLevels;
-    const simd::Floats x = simd::load(floats.data() + at);
-    const float most = simd::largest_magnitude(x);
-    const simd::Floats q = simd::round_even(simd::mul(x, simd::splat(most != 0.0f ? levels / most : 0.0f)));
-    const int32_t sum = store_numbers(q, at);
-    const float scale = most / levels;
-    scales.data()[at / kActivationGroup] = scale;
-    negated_sums.data()[at / kActivationGroup] = -sum;
-    return scale * static_cast<float>(sum);
-  }
-
-  // Returns the sum of the sixteen numbers.
-  int32_t store_numbers(simd::Floats q, size_t at) {
-    const simd::Ints whole = simd::to_ints(q);
-    if (!fine) {
-      simd::store_bytes(bytes.data() + at, whole);
-      return simd::sum_ints(whole);
+  // Two groups at once, which share what is done across lanes and the divisions.
+  template <bool kFine>
+  void quantise_pair(size_t at) {
+    constexpr float kLevels = kFine ? kFineLevels : kCoarseLevels;
+    const simd::Floats x[2] = {simd::load(floats.data() + at), simd::load(floats.data() + at + kActivationGroup)};
+    float most[2];
+    simd::largest_magnitudes(x[0], x[1], most);
+    float* scale = scales.data() + at / kActivationGroup;
+    float inverse[2];
+    for (int i = 0; i < 2; i++) {
+      scale[i] = most[i] / kLevels;
+      inverse[i] = kLevels / (most[i] != 0.0f ? most[i] : 1.0f);
     }
-    const simd::Floats high = simd::round_even(simd::mul(q, simd::splat(1.0f / 128.0f)));
-    simd::store_bytes(bytes.data() + at, simd::to_ints(high));
-    simd::store_bytes(low_bytes.data() + at, simd::to_ints(simd::fma(high, simd::splat(-128.0f), q)));
-    return simd::sum_ints(whole);
+    const simd::Floats q[2] = {simd::round_even(simd::mul(x[0], simd::splat(inverse[0]))),
+                               simd::round_even(simd::mul(x[1], simd::splat(inverse[1])))};
+    const simd::Ints whole[2] = {simd::to_ints(q[0]), simd::to_ints(q[1])};
+    int32_t sums[2];
+    if (kFine) {
+      for (int i = 0; i < 2; i++) {
+        const simd::Floats high = simd::round_even(simd::mul(q[i], simd::splat(1.0f / 128.0f)));
+        simd::store_bytes(bytes.data() + at + i * kActivationGroup, simd::to_ints(high));
+        simd::store_bytes(low_bytes.data() + at + i * kActivationGroup,
+                          simd::to_ints(simd::fma(high, simd::splat(-128.0f), q[i])));
+        sums[i] = simd::sum_ints(whole[i]);
+      }
+    } else {
+      simd::store_summed_bytes(bytes.data() + at, whole[0], whole[1], sums);
+    }
+    for (int i = 0; i < 2; i++) negated_sums.data()[at / kActivationGroup + i] = -sums[i];
+    scaled_sums.data()[at / kGroup] = scale[0] * static_cast<float>(sums[0]) + scale[1] * static_cast<float>(sums[1]);
   }
 };
 

@@ -37,8 +37,8 @@ static bool has_avx_vnni() { return (newer_features() >> 4 & 1) != 0; }
 static bool has_bfloat_dots() { return (newer_features() >> 5 & 1) != 0; }
 #endif
 
-// Counts up with each change of the structures or of the packed layout.
-EXPORT int32_t kernels_version() { return 3; }
+// Counts up with each change of the functions, the structures or the packed layout.
+EXPORT int32_t kernels_version() { return 4; }
 
 // Whether this CPU has what the build of that name needs: 1 or 0.
 EXPORT int32_t kernels_cpu_runs(const char* instruction_set) {
@@ -131,6 +131,8 @@ EXPORT int32_t kernels_forward(Session* session, const Step* step, float* hidden
     return 1;
   }
 }
+
+EXPORT int32_t kernels_touch_ahead(Session* session) { return session->touch_ahead() ? 1 : 0; }
 
 EXPORT int32_t kernels_copy_blocks(Session* session, const int32_t* pairs, int32_t count) {
   try {

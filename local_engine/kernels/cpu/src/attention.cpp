@@ -184,6 +184,8 @@ class Span {
     });
     const int start = first_position(page);
     const int valid = positions(page);
+    const bool seen_by_all = task_.window == 0 && valid == kPage && start + kPage <= task_.position + 1;
+    if (seen_by_all && task_.soft_cap == 0.0f) return;
     for (int query = 0; query < queries_; query++) {
       const int own = task_.position + query / task_.heads;
       const int last = std::min(valid, own + 1 - start);

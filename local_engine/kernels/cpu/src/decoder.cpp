@@ -24,6 +24,11 @@ constexpr int kStagesPerLayer = 16;
 // Keys and values are read in pieces from all over the pool: small pages cost 6% of a step of 16 streams (AMD EPYC Zen 4,
 // 2026-11).
 constexpr size_t kHugePage = 2 << 20;
+constexpr size_t kSmallPage = 4 << 10;
+// Of the pool, what is got from the system when it is opened, and how far ahead of its use while nothing else is done. To
+// get 2 MB takes 0.2 ms, and 5 ms where a virtual machine has to ask its host for them (2026-11).
+constexpr size_t kTouchedFirst = 16 << 20;
+constexpr size_t kTouchedAhead = 128 << 20;
 
 }  // namespace
 
@@ -33,19 +38,48 @@ Session::Session(const Decoder& decoder, int block_size, int num_blocks, int cac
     : decoder_(decoder),
       layout_{block_size, decoder.num_layers, decoder.kv_heads, decoder.head_dim, cache_bytes},
       pool_(threads, decoder.num_layers * kStagesPerLayer + kStagesPerLayer) {
-  // Not cleared: memory that no sequence has written is not even resident.
-  const size_t bytes = (layout_.block_bytes() * num_blocks + kHugePage - 1) / kHugePage * kHugePage;
-  memory_.reset(static_cast<uint8_t*>(std::aligned_alloc(kHugePage, bytes)));
+  // Not cleared: but for a little ahead, memory that no sequence has written is not even resident.
+  pool_bytes_ = (layout_.block_bytes() * num_blocks + kHugePage - 1) / kHugePage * kHugePage;
+  memory_.reset(static_cast<uint8_t*>(std::aligned_alloc(kHugePage, pool_bytes_)));
   if (memory_ == nullptr) throw std::bad_alloc();
 #if defined(__linux__)
-  madvise(memory_.get(), bytes, MADV_HUGEPAGE);
+  madvise(memory_.get(), pool_bytes_, MADV_HUGEPAGE);
 #endif
+  touch(std::min(pool_bytes_, kTouchedFirst));
   for (int layer = 0; layer < decoder.num_layers; layer++)
     caches_.emplace_back(layout_, memory_.get() + layer * layout_.layer_bytes());
   for (int thread = 0; thread < threads; thread++) scratches_.push_back(std::make_unique<AttentionScratch>());
 }
 
+// Each piece by one thread: two that meet in a page which is not there yet would both get and clear one.
+void Session::touch(size_t end) {
+  if (end <= touched_) return;
+  const size_t begin = touched_;
+  const int pieces = static_cast<int>((end - begin + kHugePage - 1) / kHugePage);
+  pool_.run([&](Team& team) { team.share(pieces, [&](int piece) { touch_piece(begin + piece * kHugePage); }); });
+  touched_ = begin + pieces * kHugePage;
+}
+
+// Pages of whatever size the system gives.
+void Session::touch_piece(size_t begin) {
+  volatile uint8_t* memory = memory_.get() + begin;
+  for (size_t at = 0; at < kHugePage; at += kSmallPage) memory[at] = 0;
+}
+
+bool Session::touch_ahead() {
+  const size_t end = std::min(pool_bytes_, used_ + kTouchedAhead);
+  if (touched_ >= end) return false;
+  touch_piece(touched_);
+  touched_ += kHugePage;
+  return touched_ < end;
+}
+
 void Session::forward(const Step& step, float* hidden) {
+  int32_t last = 0;
+  for (int row = 0; row < step.num_rows; row++)
+    last = std::max(last, step.blocks[step.first_block[step.sequences[row]] + step.positions[row] / layout_.block_size]);
+  used_ = std::max(used_, end_of(last));
+  touch(used_);
   // Later rows of a sequence find the keys of earlier ones in the cache, so parts of a step follow one another.
   for (int row = 0; row < step.num_rows; row += kMostRows) {
     Step part = step;
@@ -157,19 +191,16 @@ void Session::normalise(Team& team, int rows, float* hidden, const float* additi
 void Session::project(Team& team, int rows, const Matrix* const* parts, int count, float* out, int stride) {
   int tiles = 0;
   for (int part = 0; part < count; part++) tiles += parts[part]->tiles();
-  share_pieces(team, tiles, bytes_of_tile(*parts[0]), rows, [&](int first, int last) {
+  share_blocks(team, tiles, bytes_of_tile(*parts[0]), rows, [&](int first, int last, int begin, int block) {
     float results[kRowBlock * kTile];
-    for (int begin = 0; begin < rows; begin += kRowBlock) {
-      const int block = std::min(kRowBlock, rows - begin);
-      for (int tile = first; tile < last; tile++) {
-        int part = 0;
-        int within = tile;
-        for (; within >= parts[part]->tiles(); part++) within -= parts[part]->tiles();
-        multiply(*parts[part], within, normed_, begin, block, results);
-        for (int row = 0; row < block; row++)
-          std::memcpy(out + static_cast<size_t>(begin + row) * stride + tile * kTile, results + row * kTile,
-                      kTile * sizeof(float));
-      }
+    for (int tile = first; tile < last; tile++) {
+      int part = 0;
+      int within = tile;
+      for (; within >= parts[part]->tiles(); part++) within -= parts[part]->tiles();
+      multiply(*parts[part], within, normed_, begin, block, results);
+      for (int row = 0; row < block; row++)
+        std::memcpy(out + static_cast<size_t>(begin + row) * stride + tile * kTile, results + row * kTile,
+                    kTile * sizeof(float));
     }
   });
 }
@@ -177,17 +208,14 @@ void Session::project(Team& team, int rows, const Matrix* const* parts, int coun
 // A matrix back to the residual's width: added to it, or kept for a norm of its own.
 void Session::project_back(Team& team, int rows, const Matrix& matrix, const Activations& x, float* out, bool add) {
   const int width = decoder_.hidden;
-  share_pieces(team, matrix.tiles(), bytes_of_tile(matrix), rows, [&](int first, int last) {
+  share_blocks(team, matrix.tiles(), bytes_of_tile(matrix), rows, [&](int first, int last, int begin, int block) {
     float results[kRowBlock * kTile];
-    for (int begin = 0; begin < rows; begin += kRowBlock) {
-      const int block = std::min(kRowBlock, rows - begin);
-      for (int tile = first; tile < last; tile++) {
-        multiply(matrix, tile, x, begin, block, results);
-        for (int row = 0; row < block; row++) {
-          const size_t at = static_cast<size_t>(begin + row) * width + tile * kTile;
-          const simd::Floats result = simd::load(results + row * kTile);
-          simd::store(out + at, add ? simd::add(simd::load(out + at), result) : result);
-        }
+    for (int tile = first; tile < last; tile++) {
+      multiply(matrix, tile, x, begin, block, results);
+      for (int row = 0; row < block; row++) {
+        const size_t at = static_cast<size_t>(begin + row) * width + tile * kTile;
+        const simd::Floats result = simd::load(results + row * kTile);
+        simd::store(out + at, add ? simd::add(simd::load(out + at), result) : result);
       }
     }
   });
@@ -205,28 +233,26 @@ void Session::gate(Team& team, const Step& step, int index) {
     });
     adapt(team, step, index, &AdaptedLayer::gate_up, normed_, additions_.data(), 2 * width);
   }
-  share_pieces(team, decoder_.intermediate / kGroup, 4 * bytes_of_tile(layer.gate), rows, [&](int first, int last) {
+  const size_t bytes = 4 * bytes_of_tile(layer.gate);
+  share_blocks(team, width / kGroup, bytes, rows, [&](int first, int last, int begin, int block) {
     float gates[kRowBlock * kTile];
     float ups[kRowBlock * kTile];
-    for (int begin = 0; begin < rows; begin += kRowBlock) {
-      const int block = std::min(kRowBlock, rows - begin);
-      for (int group = first; group < last; group++) {
-        for (int tile = 2 * group; tile < 2 * group + 2; tile++) {
-          multiply(layer.gate, tile, normed_, begin, block, gates);
-          multiply(layer.up, tile, normed_, begin, block, ups);
-          for (int row = 0; row < block; row++) {
-            simd::Floats gate = simd::load(gates + row * kTile);
-            simd::Floats up = simd::load(ups + row * kTile);
-            if (step.adapters != nullptr) {
-              const float* addition = additions_.data() + static_cast<size_t>(begin + row) * 2 * width + tile * kTile;
-              gate = simd::add(gate, simd::load(addition));
-              up = simd::add(up, simd::load(addition + width));
-            }
-            simd::store(gated_.row(begin + row) + tile * kTile, simd::mul(activate(decoder_.activation, gate), up));
+    for (int group = first; group < last; group++) {
+      for (int tile = 2 * group; tile < 2 * group + 2; tile++) {
+        multiply(layer.gate, tile, normed_, begin, block, gates);
+        multiply(layer.up, tile, normed_, begin, block, ups);
+        for (int row = 0; row < block; row++) {
+          simd::Floats gate = simd::load(gates + row * kTile);
+          simd::Floats up = simd::load(ups + row * kTile);
+          if (step.adapters != nullptr) {
+            const float* addition = additions_.data() + static_cast<size_t>(begin + row) * 2 * width + tile * kTile;
+            gate = simd::add(gate, simd::load(addition));
+            up = simd::add(up, simd::load(addition + width));
           }
+          simd::store(gated_.row(begin + row) + tile * kTile, simd::mul(activate(decoder_.activation, gate), up));
         }
-        for (int row = 0; row < block; row++) gated_.quantise(begin + row, group * kGroup, (group + 1) * kGroup);
       }
+      for (int row = 0; row < block; row++) gated_.quantise(begin + row, group * kGroup, (group + 1) * kGroup);
     }
   });
 }
@@ -249,6 +275,8 @@ void Session::adapt(Team& team, const Step& step, int index, LowRank AdaptedLaye
 void Session::copy_blocks(const int32_t* pairs, int count) {
   const size_t bytes = layout_.layer_bytes();
   copied_.reserve(bytes * count);
+  for (int i = 0; i < count; i++) used_ = std::max(used_, end_of(pairs[2 * i + 1]));
+  touch(used_);
   for (const KvLayer& cache : caches_) {
     for (int i = 0; i < count; i++) std::memcpy(copied_.data() + i * bytes, cache.part_of(pairs[2 * i]), bytes);
     for (int i = 0; i < count; i++) std::memcpy(cache.part_of(pairs[2 * i + 1]), copied_.data() + i * bytes, bytes);

@@ -86,11 +86,17 @@ class Session {
   // logits [count][vocabulary] of `count` rows of hidden states.
   void logits(const float* hidden, int count, float* logits);
 
+  // Gets a piece of the pool from the system before a step needs it; false where enough of it is there.
+  bool touch_ahead();
+
  private:
   struct Free {
     void operator()(uint8_t* memory) const;
   };
 
+  size_t end_of(int32_t block) const { return layout_.block_bytes() * (static_cast<size_t>(block) + 1); }
+  void touch(size_t end);
+  void touch_piece(size_t begin);
   void forward_part(const Step& step, float* hidden);
   void logits_part(const float* hidden, int count, float* logits);
   void prepare_rotations(const Step& step);
@@ -123,6 +129,9 @@ class Session {
   const KvLayout layout_;
   ThreadPool pool_;
   std::unique_ptr<uint8_t, Free> memory_;
+  size_t pool_bytes_ = 0;
+  size_t used_ = 0;     // of the pool, up to the last block that was written
+  size_t touched_ = 0;  // of the pool, in whole pieces: what is behind it nobody has written
   std::vector<KvLayer> caches_;
 
   struct Run {

@@ -7,8 +7,9 @@
 namespace kernels {
 namespace {
 
-// Pieces of a thread's share of attention.
+// Pieces of a thread's share of attention: where each row is of another sequence, and where there are prompts.
 constexpr int kAttentionPieces = 2;
+constexpr int kPromptPieces = 4;
 // Attention is cut into spans where there are fewer runs and kv heads than this for each thread, and this many spans.
 constexpr int kItemsPerThread = 4;
 constexpr int kFewestSpans = 4;
@@ -119,8 +120,11 @@ void Session::attend_runs(Team& team, const Layer& layer, const KvLayer& cache, 
   const int items = static_cast<int>(runs_.size()) * decoder_.kv_heads;
   AttentionScratch& scratch = *scratches_[team.member()];
   if (spans_ == 1) {
-    const int pieces = std::min(items, team.size() == 1 ? 1 : team.size() * kAttentionPieces);
-    team.share(pieces, [&](int piece) {
+    const int each = static_cast<int>(runs_.size()) < step.num_rows ? kPromptPieces : kAttentionPieces;
+    const int pieces = std::min(items, team.size() == 1 ? 1 : team.size() * each);
+    team.share(pieces, [&](int place) {
+      // A prompt's later rows see more than its earlier ones: the longest pieces first.
+      const int piece = pieces - 1 - place;
       const int last = items * (piece + 1) / pieces;
       for (int item = items * piece / pieces; item < last; item++) {
         if (item + 1 < last) {

@@ -18,15 +18,35 @@ constexpr size_t kPieceBytes = 128 << 10;
 // Rows that cost as much as reading the weights does.
 constexpr int kReadingRows = 4;
 
-// Cuts `count` items of `bytes` of weights each into pieces; runs function(first, last) over them.
-template <class Function>
-void share_pieces(Team& team, int count, size_t bytes, int rows, Function&& function) {
+// How many pieces `count` items of `bytes` of weights each are cut into.
+inline int pieces_of(const Team& team, int count, size_t bytes, int rows) {
   const size_t work = bytes * count * (1 + rows / kReadingRows) / (team.size() * kPieceBytes);
   const int each = static_cast<int>(std::min<size_t>(std::max<size_t>(work, 1), kMostPieces));
-  const int pieces = std::min(count, team.size() == 1 ? 1 : team.size() * each);
-  team.share(pieces, [&](int piece) {
-    function(static_cast<int>(static_cast<int64_t>(count) * piece / pieces),
-             static_cast<int>(static_cast<int64_t>(count) * (piece + 1) / pieces));
+  return std::min(count, team.size() == 1 ? 1 : team.size() * each);
+}
+
+// Where a piece begins.
+inline int begin_of(int piece, int pieces, int count) {
+  return static_cast<int>(static_cast<int64_t>(count) * piece / pieces);
+}
+
+// Runs function(first, last) over the pieces.
+template <class Function>
+void share_pieces(Team& team, int count, size_t bytes, int rows, Function&& function) {
+  const int pieces = pieces_of(team, count, bytes, rows);
+  team.share(pieces,
+             [&](int piece) { function(begin_of(piece, pieces, count), begin_of(piece + 1, pieces, count)); });
+}
+
+// The same, a block of rows at a time: function(first, last, first row, rows).
+template <class Function>
+void share_blocks(Team& team, int count, size_t bytes, int rows, Function&& function) {
+  const int pieces = pieces_of(team, count, bytes, rows);
+  const int blocks = (rows + kRowBlock - 1) / kRowBlock;
+  team.share(pieces * blocks, [&](int place) {
+    const int piece = place / blocks;
+    const int row = place % blocks * kRowBlock;
+    function(begin_of(piece, pieces, count), begin_of(piece + 1, pieces, count), row, std::min(kRowBlock, rows - row));
   });
 }
 

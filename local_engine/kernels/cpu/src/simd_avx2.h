@@ -93,6 +93,12 @@ inline float largest_magnitude(Floats x) {
   return result;
 }
 
+// That of each of two.
+inline void largest_magnitudes(Floats a, Floats b, float* most) {
+  most[0] = largest_magnitude(a);
+  most[1] = largest_magnitude(b);
+}
+
 inline Floats load_half(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
@@ -154,6 +160,14 @@ inline void store_bytes(int8_t* p, Ints x) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.low, x.high), 0xd8);
   const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+
+// 32 numbers, and the sum of each sixteen.
+inline void store_summed_bytes(int8_t* p, Ints a, Ints b, int32_t* sums) {
+  store_bytes(p, a);
+  store_bytes(p + 16, b);
+  sums[0] = sum_ints(a);
+  sums[1] = sum_ints(b);
 }
 
 inline Bytes load_bytes(const uint8_t* p) {

@@ -63,6 +63,21 @@ inline float largest_magnitude(Floats x) {
   return result;
 }
 
+// That of each of two.
+inline void largest_magnitudes(Floats a, Floats b, float* most) {
+  const __m512i sign = _mm512_set1_epi32(0x7fffffff);
+  const __m512i x = _mm512_and_si512(_mm512_castps_si512(a), sign);
+  const __m512i y = _mm512_and_si512(_mm512_castps_si512(b), sign);
+  // Quarters 0 and 2 of each, and 1 and 3: then quarters 0 and 1 are of a, the others of b.
+  __m512i both = _mm512_max_epi32(_mm512_shuffle_i64x2(x, y, 0x88), _mm512_shuffle_i64x2(x, y, 0xdd));
+  both = _mm512_max_epi32(both, _mm512_shuffle_epi32(both, _MM_PERM_BADC));
+  both = _mm512_max_epi32(both, _mm512_shuffle_epi32(both, _MM_PERM_CDAB));
+  const __m512i other = _mm512_shuffle_i64x2(both, both, 0xb1);
+  const __m512i all = _mm512_max_epi32(both, other);
+  const __m128i pair = _mm_unpacklo_epi32(_mm512_castsi512_si128(all), _mm512_extracti32x4_epi32(all, 2));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(most), pair);
+}
+
 inline Floats load_half(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
@@ -110,6 +125,17 @@ inline Floats to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
 inline int32_t sum_ints(Ints x) { return _mm512_reduce_add_epi32(x); }
 inline void store_bytes(int8_t* p, Ints x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x));
+}
+
+// 32 numbers, and the sum of each sixteen.
+inline void store_summed_bytes(int8_t* p, Ints a, Ints b, int32_t* sums) {
+  const __m256i bytes = _mm256_set_m128i(_mm512_cvtepi32_epi8(b), _mm512_cvtepi32_epi8(a));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bytes);
+  __m256i fours = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), bytes);
+  fours = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0x4e));
+  fours = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0xb1));
+  const __m128i pair = _mm_unpacklo_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(sums), pair);
 }
 
 inline Bytes load_bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }

@@ -104,6 +104,12 @@ inline float largest_magnitude(const Floats& x) {
   return result;
 }
 
+// That of each of two.
+inline void largest_magnitudes(const Floats& a, const Floats& b, float* most) {
+  most[0] = largest_magnitude(a);
+  most[1] = largest_magnitude(b);
+}
+
 inline Floats load_half(const uint16_t* p) {
   return each<Floats>([=](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i))); });
 }
@@ -157,6 +163,14 @@ inline void store_bytes(int8_t* p, const Ints& x) {
   const int16x8_t low = vcombine_s16(vmovn_s32(x.part[0]), vmovn_s32(x.part[1]));
   const int16x8_t high = vcombine_s16(vmovn_s32(x.part[2]), vmovn_s32(x.part[3]));
   vst1q_s8(p, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+}
+
+// 32 numbers, and the sum of each sixteen.
+inline void store_summed_bytes(int8_t* p, const Ints& a, const Ints& b, int32_t* sums) {
+  store_bytes(p, a);
+  store_bytes(p + 16, b);
+  sums[0] = sum_ints(a);
+  sums[1] = sum_ints(b);
 }
 
 inline Bytes load_bytes(const uint8_t* p) {

@@ -112,6 +112,12 @@ inline float largest_magnitude(const Floats& x) {
   return result;
 }
 
+// That of each of two.
+inline void largest_magnitudes(const Floats& a, const Floats& b, float* most) {
+  most[0] = largest_magnitude(a);
+  most[1] = largest_magnitude(b);
+}
+
 inline float half_to_float(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t exponent = (half >> 10) & 31u;
@@ -181,6 +187,14 @@ inline int32_t sum_ints(const Ints& x) {
 }
 inline void store_bytes(int8_t* p, const Ints& x) {
   for (int i = 0; i < 16; i++) p[i] = static_cast<int8_t>(x.lane[i]);
+}
+
+// 32 numbers, and the sum of each sixteen.
+inline void store_summed_bytes(int8_t* p, const Ints& a, const Ints& b, int32_t* sums) {
+  store_bytes(p, a);
+  store_bytes(p + 16, b);
+  sums[0] = sum_ints(a);
+  sums[1] = sum_ints(b);
 }
 
 template <class Function>

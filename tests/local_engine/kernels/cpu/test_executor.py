@@ -223,6 +223,23 @@ def test_copied_blocks_hold_what_the_others_held(quantised: Path) -> None:
     assert torch.equal(hidden_of(executor, [Chunk(sequence, last, last + 1)]), expected)
 
 
+def test_memory_is_got_ahead_of_its_use_and_nothing_in_use_is_touched(quantised: Path) -> None:
+    config = EngineConfig(kv_bytes=64 << 20)
+    executor = load_model(quantised, config).open_executor(config)
+    low, high = sequence_of(PROMPT), sequence_of(PROMPT, first_block=executor.num_blocks // 2)
+    expected = hidden_of(executor, [Chunk(low, 0, len(PROMPT))])[20:]
+    hidden_of(executor, [Chunk(high, 0, 20)])  # far behind what is there
+    steps = 0
+    while executor.prepare():
+        steps += 1
+    assert 0 < steps < 32  # pieces of 2 MB, of the half that is left
+    assert torch.equal(hidden_of(executor, [Chunk(high, 20, len(PROMPT))]), expected)
+    copied = sequence_of(PROMPT, first_block=executor.num_blocks - 4)
+    executor.copy_blocks(list(zip(high.blocks, copied.blocks, strict=True)))
+    assert not executor.prepare()
+    assert torch.equal(hidden_of(executor, [Chunk(copied, 20, len(PROMPT))]), expected)
+
+
 def test_what_asks_for_torch_gets_it(quantised: Path) -> None:
     for config in (
         EngineConfig(dtype="float32", kv_bytes=1 << 22),
