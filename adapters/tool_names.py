@@ -1,4 +1,4 @@
-"""Names of tools, and ids of calls, that an upstream forbids, as it allows them; names also back.
+"""Names of tools, and ids of calls and users, that an upstream forbids, as it allows them; names of tools also back.
 
 What a name becomes depends on the name alone, so that it is the same in every request: what is forbidden in it is
 replaced, and a piece of its hash keeps two names apart. A name that is allowed stays as it is.
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from adapters.canonical.messages import Message, Part, ToolCall, ToolResult
 from adapters.canonical.request import Request, Tool, ToolChoice
 
-__all__ = ["FixedIds", "Ids", "NameRule", "renamed"]
+__all__ = ["FixedIds", "Ids", "NameRule", "renamed", "short"]
 
 _HASH_CHARS = 8
 _decode_reference = Decoder(dict[str, Any]).decode
@@ -45,6 +45,11 @@ class NameRule:
         """The client's names by those that the upstream got in their place; empty where all are allowed."""
         names = [tool.name for tool in request.tools or () if tool.raw is None]
         return {sent: name for name in names if (sent := self.sent(name)) != name}
+
+
+def short(max_length: int) -> NameRule:
+    """A rule that forbids nothing but length."""
+    return NameRule(first=r"\s\S", allowed=r"\s\S", max_length=max_length)
 
 
 class FixedIds:

@@ -10,7 +10,7 @@ from msgspec.json import Decoder
 
 from adapters.anthropic.model_traits import ModelTraits
 from adapters.anthropic.vocabulary import MESSAGES, TOKEN_COUNT
-from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.request import REQUIRED, ReasoningOptions, Request
 from adapters.json_fields import JsonObject
 
@@ -25,6 +25,10 @@ _EFFORT = Decoder(Literal["low", "medium", "high", "xhigh", "max"])
 _NO_EFFORT = "none"
 _BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 49152}
 _MIN_BUDGET = 1024
+_SELF = "adaptive"
+_MODES = ("disabled", "between_tools", _SELF)
+_USUAL = "standard"
+"""The Responses API's word for what every model does without being told."""
 
 
 def take_thinking(body: JsonObject, output_config: JsonObject | None) -> ReasoningOptions | None:
@@ -64,7 +68,7 @@ class Thinking:
 
     @property
     def is_on(self) -> bool:
-        return self.config is not None and self.config["type"] in ("adaptive", "enabled")
+        return self.config is not None and self.config["type"] in (_SELF, "enabled")
 
     @property
     def least_tokens(self) -> int:
@@ -79,19 +83,22 @@ def thinking_of(request: Request, traits: ModelTraits) -> Thinking:
     if options is None:
         return Thinking()
     effort = None if options.effort == _NO_EFFORT else options.effort
+    mode = None if options.mode == _USUAL else options.mode
+    if mode is not None and mode not in _MODES:
+        raise UnsupportedParameter(f"reasoning.mode: Anthropic has no mode {mode}", param="reasoning.mode")
     native = request.dialect == MESSAGES
     found = Thinking(effort=("low" if effort == "minimal" else effort))
-    if options.mode in ("disabled", "between_tools"):
-        found.config = {"type": options.mode}
+    if mode is not None and mode != _SELF:
+        found.config = {"type": mode}
     elif options.effort == _NO_EFFORT or options.budget_tokens == 0:
         found.config = {"type": "disabled"}
     elif options.budget_tokens is not None:
         found.config = {"type": "enabled", "budget_tokens": options.budget_tokens}
-    elif options.mode is not None:
-        found.config = {"type": options.mode}
+    elif mode is not None:
+        found.config = {"type": mode}
     elif effort is not None and not native:
         if traits.adaptive:
-            found.config = {"type": "adaptive"}
+            found.config = {"type": _SELF}
         else:
             found = Thinking({"type": "enabled", "budget_tokens": _budget(effort, request.max_tokens)})
     if found.config is not None and found.is_on:

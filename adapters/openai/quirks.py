@@ -13,9 +13,9 @@ class Quirks(Struct, frozen=True, kw_only=True):
     """`limit_field` is where the token limit of chat goes. `names` overrides wire names of fields, by canonical name
     (`{"repetition_penalty": "repeat_penalty"}`). `stream_options` False: the upstream refuses that field.
     `developer_role` False: it knows only `system`. `defaults` are raw body fields sent where the request has none.
-    `tool_names` and `call_ids` are what it allows these to be. `cache_field` is where it takes cache hints on parts.
-    `prefix` True: a last message of the assistant that is to be continued says so itself. `end_marks` are texts for the
-    end of a turn that it leaves in its answers.
+    `tool_names`, `call_ids` and `user_ids` are what it allows these to be (the last: names of users, keys of caches).
+    `cache_field` is where it takes cache hints on parts. `prefix` True: a last message of the assistant that is to be
+    continued says so itself. `end_marks` are texts for the end of a turn that it leaves in its answers.
     """
 
     limit_field: str = "max_tokens"
@@ -25,6 +25,7 @@ class Quirks(Struct, frozen=True, kw_only=True):
     defaults: Mapping[str, bytes] = {}
     tool_names: NameRule | None = None
     call_ids: Ids | None = None
+    user_ids: Ids | None = None
     cache_field: str | None = None
     prefix: bool = False
     end_marks: tuple[str, ...] = ()

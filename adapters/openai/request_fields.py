@@ -16,12 +16,14 @@ from adapters.canonical.request import (
 )
 from adapters.json_fields import JsonObject
 from adapters.openai.vocabulary import BOOL, NAME, SPELLINGS, FieldTable, TokenId
+from adapters.tool_names import Ids
 
 __all__ = [
     "add_extras",
     "build_request",
     "client_field",
     "field_values",
+    "shorten",
     "stop_and_bias",
     "stream_options",
     "take_model",
@@ -32,6 +34,7 @@ _STOP = Decoder(str | Annotated[list[str], Meta(max_length=64)])
 _Bias = Annotated[int, Meta(ge=-100, le=100)] | Annotated[float, Meta(ge=-100, le=100)]
 _LOGIT_BIAS = Decoder(dict[TokenId, _Bias])
 _SAMPLING_DEFAULT = Sampling()
+_USER_IDS = ("user", "safety_identifier", "prompt_cache_key")
 
 
 def take_model(body: JsonObject) -> str:
@@ -120,6 +123,14 @@ def field_values(request: Request, table: FieldTable) -> dict[str, Any]:
         if isinstance(value, bytes):
             found[wire] = orjson.Fragment(value)
     return found
+
+
+def shorten(body: dict[str, Any], ids: Ids) -> None:
+    """Writes names of users, and keys of caches, in a body as the upstream allows them: they only tell users apart."""
+    for name in _USER_IDS:
+        value = body.get(name)
+        if isinstance(value, str) and value:
+            body[name] = ids.sent(value)
 
 
 def client_field(name: str, table: FieldTable) -> str:

@@ -26,7 +26,7 @@ from adapters.openai.cache_fields import BREAKPOINT, CACHE_CONTROL
 from adapters.openai.quirks import Quirks
 from adapters.openai.rerank.upstream import RERANK_WORDS, TEI_RERANK_WORDS, RerankWords
 from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, COMPLETION_FIELDS, COMPLETIONS, CUSTOM, FUNCTION
-from adapters.tool_names import FixedIds, NameRule
+from adapters.tool_names import FixedIds, NameRule, short
 from providers.abilities import EXTRAS
 
 __all__ = ["OPENAI_COMPATIBLE", "VENDORS", "Vendor"]
@@ -91,7 +91,13 @@ _ENGINE = _SAMPLERS | frozenset(
 )
 _PLAIN = Quirks()
 _OPENAI_NAMES = NameRule(first="a-zA-Z0-9_-", allowed="a-zA-Z0-9_-", max_length=64)
-_OPENAI_QUIRKS = Quirks(limit_field="max_completion_tokens", tool_names=_OPENAI_NAMES, cache_field=BREAKPOINT)
+_OPENAI_QUIRKS = Quirks(
+    limit_field="max_completion_tokens",
+    tool_names=_OPENAI_NAMES,
+    call_ids=short(40),
+    user_ids=short(64),
+    cache_field=BREAKPOINT,
+)
 _END_MARKS = ("<|eot_id|>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>", "</s>", "<end_of_turn>")
 """Of the open models' templates: hosts that decode special tokens leave them at the end of answers."""
 _TEXT_PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, ToolCall, ToolResult, Document))
@@ -237,7 +243,7 @@ _ROWS = (
     Vendor(
         name="openrouter",
         base_url="https://openrouter.ai/api/v1",
-        quirks=Quirks(cache_field=CACHE_CONTROL),
+        quirks=Quirks(cache_field=CACHE_CONTROL, user_ids=short(128)),
         fields=(_OPENAI | _SAMPLERS) - {"suffix", "echo", "best_of"},
         parts=_ALL_PARTS,
         native_choices=False,

@@ -4,12 +4,13 @@ import json
 import re
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.canonical.messages import Message, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request, Tool, ToolChoice
-from adapters.tool_names import FixedIds, NameRule, renamed
+from adapters.tool_names import FixedIds, NameRule, renamed, short
 from tests.adapters.anthropic.exchange import chat as anthropic_chat
 from tests.adapters.gemini.exchange import chat
 
@@ -120,3 +121,14 @@ def test_anthropic_gets_names_that_it_allows_and_its_clients_their_own() -> None
     events, _ = exchange.read_body(json.dumps(body).encode())
     call = json.loads(exchange.answer(events))["choices"][0]["message"]["tool_calls"][0]
     assert call["function"]["name"] == "get.it"
+
+
+@pytest.mark.parametrize("name", ["a", "ann@example.test", "user äö\n", "x" * 64])
+def test_a_rule_of_length_alone_lets_anything_of_that_length_be(name: str) -> None:
+    assert short(64).sent(name) == name
+
+
+def test_what_is_too_long_is_shortened_to_a_name_of_its_own() -> None:
+    sent = {short(64).sent("x" * length) for length in (65, 66, 200)}
+    assert len(sent) == 3
+    assert {len(name) for name in sent} <= set(range(1, 65))

@@ -37,7 +37,7 @@ from adapters.openai.content import REASONING_DETAILS, message_object
 from adapters.openai.errors import error_from_object, parse_error
 from adapters.openai.logprobs import WireChatLogprobs, WireEntry, content_logprobs, parse_chat_logprobs
 from adapters.openai.quirks import Quirks
-from adapters.openai.request_fields import add_extras, field_values, stop_and_bias, stream_options
+from adapters.openai.request_fields import add_extras, field_values, shorten, stop_and_bias, stream_options
 from adapters.openai.response_format import format_fields
 from adapters.openai.tools import tool_choice_object, tool_object
 from adapters.openai.usage import WireUsage, parse_usage
@@ -128,6 +128,8 @@ class ChatUpstream:
             if quirks.stream_options:
                 body["stream_options"] = stream_options(request)
         body.update(field_values(request, self._fields))
+        if quirks.user_ids is not None:
+            shorten(body, quirks.user_ids)
         body.update(stop_and_bias(request))
         if request.max_tokens is not None:
             body[quirks.limit_field] = request.max_tokens

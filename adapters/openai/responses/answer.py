@@ -3,6 +3,7 @@
 A whole response is read like a stream in which every item ends as soon as it begins (law 1).
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -52,10 +53,12 @@ _KINDS = (
 
 
 class _Answer:
-    """The state of one answer (`adapters.sse_answer.SseAnswer`)."""
+    """The state of one answer (`adapters.sse_answer.SseAnswer`). `names` are the client's names of tools by those that
+    were sent."""
 
-    def __init__(self, request: Request, provider: str) -> None:
+    def __init__(self, request: Request, provider: str, names: Mapping[str, str]) -> None:
         self._provider = provider
+        self._names = names
         self._only_first_call = request.parallel_tool_calls is False
         self._started = False
         self._items: dict[int, OpenItem] = {}
@@ -134,7 +137,7 @@ class _Answer:
             case "reasoning":
                 item = OpenThought(self._next_part, self._provider)
             case "function_call" | "custom_tool_call":
-                item = call = OpenCall(self._next_part, self._count_call)
+                item = call = OpenCall(self._next_part, self._count_call, self._names)
                 call.start(found, raw, out)
             case _:
                 item = OpenHosted(self._next_part(), raw, out)
@@ -204,13 +207,13 @@ def _error_in(payload: bytes) -> Any:
     return inner if isinstance(inner, dict) else {name: found.get(name) for name in ("message", "code", "param")}
 
 
-def response_parser(request: Request, provider: str) -> SseAnswerParser:
+def response_parser(request: Request, provider: str, names: Mapping[str, str]) -> SseAnswerParser:
     """The parser of a streamed response."""
-    return SseAnswerParser(_Answer(request, provider), end=_DONE)
+    return SseAnswerParser(_Answer(request, provider, names), end=_DONE)
 
 
-def parse_whole_response(request: Request, provider: str, body: bytes) -> list[Event]:
+def parse_whole_response(request: Request, provider: str, body: bytes, names: Mapping[str, str]) -> list[Event]:
     """The events of a response that was not streamed."""
     out: list[Event] = []
-    _Answer(request, provider).read_whole(body, out)
+    _Answer(request, provider, names).read_whole(body, out)
     return out

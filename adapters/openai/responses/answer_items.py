@@ -3,7 +3,7 @@
 What a stream tells in pieces and again as a whole is told once; what it tells only as a whole is told then.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -188,11 +188,13 @@ class OpenThought:
 
 
 class OpenCall:
-    """A call of a function or a custom tool. `is_shown` tells, once it starts, whether the client gets it."""
+    """A call of a function or a custom tool. `is_shown` tells, once it starts, whether the client gets it; `names` are
+    the client's names of tools by those that were sent."""
 
-    def __init__(self, next_part: NextPart, is_shown: Callable[[], bool]) -> None:
+    def __init__(self, next_part: NextPart, is_shown: Callable[[], bool], names: Mapping[str, str]) -> None:
         self._next_part = next_part
         self._is_shown = is_shown
+        self._names = names
         self._started = False
         self._part: int | None = None
         self._told = _Told()
@@ -206,7 +208,7 @@ class OpenCall:
             return
         self._part = self._next_part()
         fields = rest_of(raw)
-        name = found.name
+        name = self._names.get(found.name, found.name)
         if found.namespace:
             name = full_name(found.namespace, name)
             fields["namespace"] = msgspec.json.encode(found.namespace)

@@ -12,13 +12,13 @@ import orjson
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from adapters.canonical.errors import GatewayError
+from adapters.canonical.errors import GatewayError, UnsupportedParameter
 from adapters.canonical.events import Event
 from adapters.canonical.messages import Message, Reasoning
 from adapters.canonical.request import Request
 from adapters.canonical.usage import Usage
 from adapters.openai.errors import parse_error
-from adapters.openai.request_fields import add_extras, field_values, stop_and_bias
+from adapters.openai.request_fields import add_extras, field_values, shorten, stop_and_bias
 from adapters.openai.response_format import format_fields, response_format_object
 from adapters.openai.responses.answer import parse_whole_response, response_parser
 from adapters.openai.responses.input_objects import input_objects, instructions_of
@@ -28,6 +28,7 @@ from adapters.openai.responses.wire import decode_response
 from adapters.openai.tools import tool_choice_object, tool_objects
 from adapters.openai.vocabulary import RESPONSES, RESPONSES_FIELDS
 from adapters.sse_answer import SseAnswerParser
+from adapters.tool_names import NameRule, renamed, short
 
 __all__ = ["ResponsesUpstream"]
 
@@ -49,6 +50,13 @@ _COMPACTED = frozenset(
     )
 )
 _OF_REASONING = ("effort", "summary", "context", "mode")
+_SELF = "adaptive"
+"""Anthropic's word for what models of this API do by themselves."""
+_FOREIGN_MODES = ("disabled", "between_tools")
+_CALL_IDS = short(64)
+_USER_IDS = short(64)
+_NAMES = NameRule(first="a-zA-Z0-9_-", allowed="a-zA-Z0-9_-", max_length=64)
+"""What these may be. A client of this API has its own word on names of tools."""
 
 
 class ResponsesUpstream:
@@ -83,6 +91,7 @@ class ResponsesUpstream:
         return tuple(map(bytes, found.output)), usage
 
     def _body(self, request: Request) -> dict[str, Any]:
+        request = renamed(request, None if request.dialect == RESPONSES else _NAMES, _CALL_IDS)
         messages = request.messages or ()
         body: dict[str, Any] = {"model": request.model, "store": False}
         instructions = instructions_of(messages)
@@ -95,6 +104,7 @@ class ResponsesUpstream:
             if request.include_obfuscation:
                 body["stream_options"] = {"include_obfuscation": True}
         body.update(field_values(request, RESPONSES_FIELDS))
+        shorten(body, _USER_IDS)
         body.update(stop_and_bias(request))
         _add_limits(body, request)
         if request.tools is not None:
@@ -109,10 +119,10 @@ class ResponsesUpstream:
         return body
 
     def stream_parser(self, request: Request) -> SseAnswerParser:
-        return response_parser(request, self._provider)
+        return response_parser(request, self._provider, _names(request))
 
     def parse_body(self, request: Request, body: bytes) -> list[Event]:
-        return parse_whole_response(request, self._provider, body)
+        return parse_whole_response(request, self._provider, body, _names(request))
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:
         return parse_error(status, body)
@@ -134,6 +144,11 @@ class ResponsesUpstream:
         return any(thought.encrypted is not None and thought.origin == self._provider for thought in thoughts)
 
 
+def _names(request: Request) -> Mapping[str, str]:
+    """The client's names of tools by those that were sent in their place."""
+    return {} if request.dialect == RESPONSES else _NAMES.originals(request)
+
+
 def _add_limits(body: dict[str, Any], request: Request) -> None:
     limits = {
         "max_output_tokens": request.max_tokens,
@@ -150,6 +165,11 @@ def _add_nested(body: dict[str, Any], request: Request) -> None:
     if request.reasoning is not None:
         values = {name: getattr(request.reasoning, name) for name in _OF_REASONING}
         reasoning = {name: value for name, value in values.items() if value is not None}
+        mode = request.reasoning.mode
+        if mode in _FOREIGN_MODES:
+            raise UnsupportedParameter(f"reasoning.mode: there is no mode {mode}", param="reasoning.mode")
+        if mode == _SELF:
+            del reasoning["mode"]
     text: dict[str, Any] = {}
     wanted = request.output_format
     if wanted is not None and wanted.field is not None and request.dialect == RESPONSES:

@@ -8,10 +8,13 @@ from typing import Any, get_type_hints
 
 import pytest
 from anthropic.types import message_count_tokens_params, message_create_params
+from msgspec.structs import replace
 
 from adapters.anthropic.front import MessagesFront
-from adapters.canonical.errors import InvalidRequest
-from adapters.canonical.request import set_fields
+from adapters.anthropic.upstream import MessagesUpstream
+from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.canonical.messages import USER, Message, Text
+from adapters.canonical.request import ReasoningOptions, Request, set_fields
 from gateway.routing.requirements import fit
 from providers.base import Capabilities
 from providers.remote.anthropic import AnthropicProvider
@@ -121,6 +124,14 @@ def test_every_form_of_thinking_reaches_anthropic(thinking: Any, effort: str | N
     sent = messages(**fields).sent()
     assert {name: sent[name] for name in fields} == fields
     assert set(sent) == {"model", "messages", "max_tokens", *fields}
+
+
+def test_a_mode_of_the_responses_api_is_the_usual_way_or_refused() -> None:
+    said = (Message(role=USER, parts=(Text(text="hi"),)),)
+    usual = Request(model="m", dialect="openai.responses", messages=said, reasoning=ReasoningOptions(mode="standard"))
+    assert "thinking" not in json.loads(MessagesUpstream("x").render_request(usual))
+    with pytest.raises(UnsupportedParameter, match=r"reasoning\.mode"):
+        MessagesUpstream("x").render_request(replace(usual, reasoning=ReasoningOptions(mode="pro")))
 
 
 @pytest.mark.parametrize("name", FORWARDED.keys() - HINTS.keys())

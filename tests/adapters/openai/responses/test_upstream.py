@@ -1,6 +1,7 @@
 """Towards a server of the Responses API: what becomes of a conversation, and what goes back to its maker alone."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from adapters.canonical.messages import (
     ToolResult,
     Video,
 )
-from adapters.canonical.request import Request
+from adapters.canonical.request import ReasoningOptions, Request
 from adapters.openai.responses.upstream import ResponsesUpstream
 from tests.adapters.openai.responses.exchange import PROVIDER, Exchange, responses, sse
 
@@ -273,3 +274,45 @@ def test_a_refusal_of_an_earlier_turn_is_played_back() -> None:
 def test_a_count_takes_what_the_prompt_is_made_of() -> None:
     counted = json.loads(UPSTREAM.render_count(responses(temperature=1, instructions="be", stream=True).request))
     assert set(counted) == {"model", "instructions", "input"}
+
+
+def test_names_and_ids_that_the_api_forbids_are_sent_as_it_allows_them_and_clients_see_their_own() -> None:
+    name, call_id, user = "mcp__files.read " + "x" * 60, "toolu_" + "0" * 80, "user_" + "u" * 150
+    chat = {
+        "model": "m",
+        "user": user,
+        "safety_identifier": user,
+        "prompt_cache_key": "short",
+        "tools": [{"type": "function", "function": {"name": name}}],
+        "messages": [
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "tool_calls": [{"id": call_id, "type": "function", "function": {"name": name}}]},
+            {"role": "tool", "tool_call_id": call_id, "content": "ok"},
+        ],
+    }
+    chat["messages"][1]["tool_calls"][0]["function"]["arguments"] = "{}"  # type: ignore[index]
+    exchange = Exchange(json.dumps(chat).encode())
+    sent = exchange.sent()
+    _, call, result = sent["input"]
+    assert call["name"] == sent["tools"][0]["name"]
+    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", call["name"])
+    assert call["call_id"] == result["call_id"]
+    assert len(call["call_id"]) <= 64
+    assert sent["user"] == sent["safety_identifier"]
+    assert len(sent["user"]) <= 64
+    assert sent["prompt_cache_key"] == "short"
+    item = {"id": "fc_1", "type": "function_call", "call_id": "c", "name": call["name"], "arguments": "{}"}
+    events, _ = exchange.read_body(json.dumps({"id": "r", "status": "completed", "output": [item]}).encode())
+    assert [event.name for event in events if isinstance(event, ToolCallStarted)] == [name]
+
+
+def thinking(mode: str) -> Request:
+    said = (Message(role="user", parts=(Text(text="hi"),)),)
+    return Request(model="m", dialect="anthropic.messages", messages=said, reasoning=ReasoningOptions(mode=mode))
+
+
+def test_a_mode_of_thinking_that_only_anthropic_knows_is_the_models_own_or_refused() -> None:
+    assert "reasoning" not in json.loads(UPSTREAM.render_request(thinking("adaptive")))
+    with pytest.raises(UnsupportedParameter, match=r"reasoning\.mode"):
+        UPSTREAM.render_request(thinking("between_tools"))
+    assert json.loads(UPSTREAM.render_request(thinking("pro")))["reasoning"] == {"mode": "pro"}
