@@ -5,7 +5,7 @@ Unmapped fields stay with the message or part that they came with, as raw JSON, 
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Annotated, Any, Literal, assert_never
+from typing import Annotated, Any, assert_never
 
 import orjson
 from msgspec import Meta, Raw, Struct
@@ -37,6 +37,7 @@ from adapters.canonical.messages import (
     told_parts,
 )
 from adapters.json_fields import JsonObject, decode_at
+from adapters.openai.plain_messages import plain_message, plain_messages
 from adapters.openai.signed_reasoning import parse_signed, placed
 from adapters.openai.vocabulary import CHAT, CUSTOM, FUNCTION, NAME, TEXT
 
@@ -62,23 +63,24 @@ _OBJECT = Decoder(dict[str, Raw])
 _CONTENT = Decoder(str | list[Raw])
 
 
-class _PlainMessage(Struct, forbid_unknown_fields=True):
-    """What nearly all messages are; its decoder does in one step what the general way does field by field."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[str, Meta(min_length=1)]
-
-
 _NOTHING = (None, b"null", b"[]", b'""')
 _ANNOTATIONS = Decoder(list[Raw])
-_PLAIN = Decoder(Annotated[list[_PlainMessage], Meta(min_length=1)])
+_ROWS = Decoder(Annotated[list[Raw], Meta(min_length=1)])
 
 
 def parse_messages(body: JsonObject) -> tuple[Message, ...]:
-    plain = body.take_if("messages", _PLAIN)
+    """Each goes the short way where it can."""
+    plain = plain_messages(body)
     if plain is not None:
-        return tuple([Message(role=found.role, parts=(Text(text=found.content),)) for found in plain])
-    return tuple([parse_message(row) for row in body.require_objects("messages")])
+        return plain
+    rows = body.take_if("messages", _ROWS)
+    if rows is None:
+        return tuple([parse_message(row) for row in body.require_objects("messages")])  # raises
+    return tuple([plain_message(raw) or _parse_row(raw, f"messages[{i}]") for i, raw in enumerate(rows)])
+
+
+def _parse_row(raw: Raw, path: str) -> Message:
+    return parse_message(JsonObject(decode_at(bytes(raw), _OBJECT, path), path))
 
 
 def parse_message(row: JsonObject) -> Message:
