@@ -49,8 +49,11 @@ class InProcessLimiter:
         taken: list[_Taken] = []
         for scope in demand.scopes:
             counts = self._counts.get(scope.name) or self._new(scope.name, second)
-            if second != counts.second or scope.budget is not None:
-                counts.advance(scope, second, now)
+            if second != counts.second:
+                counts.advance(second)
+            budget = scope.budget
+            if budget is not None and (now >= counts.period_end or budget.per != counts.per):
+                counts.begin_period(budget.per, now)
             taken.append((scope, counts, tokens_needed(scope, demand), counts.period_end))
         for scope, counts, tokens, period_end in taken:
             obstacle = counts.obstacle(scope, demand, tokens)
@@ -59,29 +62,18 @@ class InProcessLimiter:
                     period_end - now if obstacle is Obstacle.BUDGET else counts.wait_s(obstacle, scope, tokens, clock)
                 )
                 return Refusal(obstacle, scope, wait_s, _standing(taken))
+        place = second % WINDOW_S
         for scope, counts, tokens, _ in taken:
             counts.running += 1
             if scope.rpm is not None:
-                counts.requests.add(1)
+                counts.requests_of[place] += 1
+                counts.requests += 1
             if scope.tpm is not None:
-                counts.tokens.add(tokens)
+                counts.tokens_of[place] += tokens
+                counts.tokens += tokens
             if scope.budget is not None:
                 counts.spent += demand.nano_usd
-        return _Grant(self, taken, second, demand.nano_usd)
-
-    def settle(self, grant: "_Grant", tokens: int, nano_usd: int) -> None:
-        second = int(self._clock())
-        for scope, counts, reserved, period_end in grant.taken:
-            counts.running -= 1
-            if scope.tpm is not None:
-                counts.tokens.advance(second)
-                if tokens < reserved:
-                    counts.tokens.give_back(grant.second, reserved - tokens)
-                else:  # more than was reserved counts from now on
-                    counts.tokens.add(tokens - reserved)
-            if scope.budget is not None:
-                change = nano_usd - grant.nano_usd
-                counts.spent += change if counts.period_end == period_end else max(0, change)
+        return _Grant(self._clock, taken, second, demand.nano_usd)
 
     async def aclose(self) -> None:
         """Nothing is open."""
@@ -103,7 +95,9 @@ class InProcessLimiter:
             counts = self._counts.get(scope.name) or self._new(scope.name, second)
             if counts.is_loaded:
                 return
-            counts.advance(scope, second, now)
+            counts.advance(second)
+            if now >= counts.period_end or scope.budget.per != counts.per:
+                counts.begin_period(scope.budget.per, now)
             counts.spent += await spent_before(scope, period_at(scope.budget.per, now)[0])
             counts.is_loaded = True
 
@@ -126,110 +120,97 @@ class InProcessLimiter:
 
 
 class _Grant:
-    __slots__ = ("_limiter", "nano_usd", "second", "settled", "standing", "taken")
+    __slots__ = ("_clock", "_nano_usd", "_second", "_settled", "_taken", "standing")
 
-    def __init__(self, limiter: InProcessLimiter, taken: "list[_Taken]", second: int, nano_usd: int) -> None:
-        self._limiter = limiter
-        self.taken = taken
-        self.second = second
-        self.nano_usd = nano_usd
+    def __init__(self, clock: Callable[[], float], taken: "list[_Taken]", second: int, nano_usd: int) -> None:
+        self._clock = clock
+        self._taken = taken
+        self._second = second
+        self._nano_usd = nano_usd
+        self._settled = False
         self.standing = _standing(taken)
-        self.settled = False
 
     def settle(self, tokens: int, nano_usd: int) -> None:
-        if not self.settled:
-            self.settled = True
-            self._limiter.settle(self, tokens, nano_usd)
-
-
-class _Window:
-    """What was taken in each of the last seconds, and the sum of it. A second's amount is never below zero."""
-
-    __slots__ = ("_amounts", "_second", "total")
-
-    def __init__(self) -> None:
-        self._amounts = [0] * WINDOW_S  # a second's place is its rest by WINDOW_S
-        self._second = -1  # the newest one
-        self.total = 0
-
-    def advance(self, second: int) -> None:
-        """Leaves behind what counts no more."""
-        passed = second - self._second
-        if passed <= 0:
+        if self._settled:
             return
-        if passed >= WINDOW_S or not self.total:
-            self._amounts = [0] * WINDOW_S
-            self.total = 0
-        else:
-            for old in range(self._second + 1, second + 1):
-                place = old % WINDOW_S
-                self.total -= self._amounts[place]
-                self._amounts[place] = 0
-        self._second = second
-
-    def add(self, amount: int) -> None:
-        """In the newest second."""
-        self._amounts[self._second % WINDOW_S] += amount
-        self.total += amount
-
-    def give_back(self, taken: int, amount: int) -> None:
-        """Of what was taken in a second, if that counts still."""
-        if self._second - taken < WINDOW_S:
-            self._amounts[taken % WINDOW_S] -= amount
-            self.total -= amount
-
-    def wait_s(self, amount: int, limit: int, clock: float) -> float:
-        """Until so much can be taken again."""
-        total = self.total
-        for second in range(self._second - WINDOW_S + 1, self._second + 1):
-            part = self._amounts[second % WINDOW_S]
-            total -= part
-            if part and total + amount <= limit:
-                return second + WINDOW_S - clock
-        return 0.0
+        self._settled = True
+        second = int(self._clock())
+        for scope, counts, reserved, period_end in self._taken:
+            counts.running -= 1
+            if scope.tpm is not None:
+                if second != counts.second:
+                    counts.advance(second)
+                # What was not needed is given back where it was taken; what was more counts from now on.
+                at = self._second if tokens < reserved else counts.second
+                if counts.second - at < WINDOW_S:
+                    counts.tokens_of[at % WINDOW_S] += tokens - reserved
+                    counts.tokens += tokens - reserved
+            if scope.budget is not None:
+                change = nano_usd - self._nano_usd
+                if change > 0 or counts.period_end == period_end:  # a new period gets nothing back
+                    counts.spent += change
 
 
 class _Counts:
-    """Of one scope."""
+    """Of one scope: what was taken in each of the last seconds, and what runs and was spent.
 
-    __slots__ = ("_per", "is_loaded", "period_end", "requests", "running", "second", "spent", "tokens")
+    `requests_of[second % WINDOW_S]` is of that second, `requests` the sum of all; the same for tokens. Never below 0.
+    """
+
+    __slots__ = (
+        "is_loaded",
+        "per",
+        "period_end",
+        "requests",
+        "requests_of",
+        "running",
+        "second",
+        "spent",
+        "tokens",
+        "tokens_of",
+    )
 
     def __init__(self) -> None:
-        self.requests = _Window()
-        self.tokens = _Window()
+        self.second = -1  # the newest one
+        self.requests_of = [0] * WINDOW_S
+        self.requests = 0
+        self.tokens_of = [0] * WINDOW_S
+        self.tokens = 0
         self.running = 0
-        self.second = -1  # in which the windows were brought up to date
+        self.per: Period | None = None
         self.period_end = 0
         self.spent = 0  # in the period, reservations included
         self.is_loaded = False
         """Whether `spent` holds what was spent before this process began."""
-        self._per: Period | None = None
 
-    def advance(self, scope: Scope, second: int, now: float) -> None:
-        """Leaves behind what is over. A clock that goes back begins no period anew."""
-        if second != self.second:
-            self.second = second
-            self.requests.advance(second)
-            self.tokens.advance(second)
-        budget = scope.budget
-        if budget is not None and (now >= self.period_end or budget.per != self._per):
-            self._per = budget.per
-            self.period_end = period_at(budget.per, now)[1]
-            self.spent = 0
+    def advance(self, second: int) -> None:
+        """Leaves behind what counts no more."""
+        if self.requests or self.tokens:
+            for old in range(max(self.second, second - WINDOW_S) + 1, second + 1):
+                place = old % WINDOW_S
+                self.requests -= self.requests_of[place]
+                self.tokens -= self.tokens_of[place]
+                self.requests_of[place] = self.tokens_of[place] = 0
+        self.second = max(self.second, second)
+
+    def begin_period(self, per: Period, now: float) -> None:
+        """A clock that goes back begins none anew."""
+        self.per = per
+        self.period_end = period_at(per, now)[1]
+        self.spent = 0
 
     def is_idle(self, second: int, now: float) -> bool:
-        self.requests.advance(second)
-        self.tokens.advance(second)
-        return not (self.running or self.requests.total or self.tokens.total or (self.spent and now < self.period_end))
+        self.advance(second)
+        return not (self.running or self.requests or self.tokens or (self.spent and now < self.period_end))
 
     def obstacle(self, scope: Scope, demand: Demand, tokens: int) -> Obstacle | None:
         """What stands in the way."""
-        if scope.rpm is not None and self.requests.total >= scope.rpm:
+        if scope.rpm is not None and self.requests >= scope.rpm:
             return Obstacle.REQUESTS
         if scope.tpm is not None:
             if demand.prompt_tokens > scope.tpm:
                 return Obstacle.PROMPT
-            if self.tokens.total + tokens > scope.tpm:
+            if self.tokens + tokens > scope.tpm:
                 return Obstacle.TOKENS
         if scope.budget is not None and self.spent + demand.nano_usd > scope.budget.nano_usd:
             return Obstacle.BUDGET
@@ -240,10 +221,19 @@ class _Counts:
     def wait_s(self, obstacle: Obstacle, scope: Scope, tokens: int, clock: float) -> float | None:
         """Until it may be out of the way; None: never."""
         if obstacle is Obstacle.REQUESTS:
-            return self.requests.wait_s(1, scope.rpm or 0, clock)
+            return self._until(self.requests_of, self.requests + 1 - (scope.rpm or 0), clock)
         if obstacle is Obstacle.TOKENS:
-            return self.tokens.wait_s(tokens, scope.tpm or 0, clock)
+            return self._until(self.tokens_of, self.tokens + tokens - (scope.tpm or 0), clock)
         return BUSY_S if obstacle is Obstacle.PARALLEL else None
+
+    def _until(self, amounts: list[int], excess: int, clock: float) -> float:
+        """Seconds until the excess counts no more."""
+        for second in range(self.second - WINDOW_S + 1, self.second + 1):
+            part = amounts[second % WINDOW_S]
+            excess -= part
+            if part and excess <= 0:
+                return second + WINDOW_S - clock
+        return 0.0
 
 
 _Taken = tuple[Scope, _Counts, int, int]
@@ -251,26 +241,15 @@ _Taken = tuple[Scope, _Counts, int, int]
 
 
 def _standing(taken: "list[_Taken]") -> Standing:
-    if len(taken) == 1:
-        scope, counts, _, _ = taken[0]
-        rpm, tpm = scope.rpm, scope.tpm
-        return Standing(
-            rpm,
-            None if rpm is None else max(0, rpm - counts.requests.total),
-            tpm,
-            None if tpm is None else max(0, tpm - counts.tokens.total),
-        )
-    requests: tuple[int, int] | None = None
-    tokens: tuple[int, int] | None = None
+    """Of the scope where least is left."""
+    rpm = left_requests = tpm = left_tokens = None
     for scope, counts, _, _ in taken:
         if scope.rpm is not None:
-            left = max(0, scope.rpm - counts.requests.total)
-            if requests is None or left < requests[0]:
-                requests = left, scope.rpm
+            left = scope.rpm - counts.requests
+            if left_requests is None or left < left_requests:
+                rpm, left_requests = scope.rpm, left if left > 0 else 0
         if scope.tpm is not None:
-            left = max(0, scope.tpm - counts.tokens.total)
-            if tokens is None or left < tokens[0]:
-                tokens = left, scope.tpm
-    left_requests, least_rpm = requests or (None, None)
-    left_tokens, least_tpm = tokens or (None, None)
-    return Standing(least_rpm, left_requests, least_tpm, left_tokens)
+            left = scope.tpm - counts.tokens
+            if left_tokens is None or left < left_tokens:
+                tpm, left_tokens = scope.tpm, left if left > 0 else 0
+    return Standing(rpm, left_requests, tpm, left_tokens)

@@ -7,7 +7,9 @@ what was taken is free again at most one second late.
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from gateway.limits.scope import Demand, Scope
 
@@ -21,7 +23,7 @@ BUSY_S = 1.0
 """A request that would run beside too many others is told to come again after this."""
 
 
-class Standing(NamedTuple):
+class Standing(Struct, frozen=True, gc=False):
     """Limit and rest of the minute, of the scope where least is left; None where there is no limit."""
 
     limit_requests: int | None = None
@@ -77,4 +79,4 @@ class Limiter(Protocol):
 def tokens_needed(scope: Scope, demand: Demand) -> int:
     """What the demand takes of the scope's minute."""
     wanted = demand.prompt_tokens + demand.output_tokens
-    return wanted if scope.tpm is None else min(wanted, scope.tpm)
+    return wanted if scope.tpm is None or wanted <= scope.tpm else scope.tpm

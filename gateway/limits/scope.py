@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 __all__ = ["NANO", "Budget", "Demand", "Period", "Scope", "period_at"]
 
@@ -39,7 +41,7 @@ class Scope:
     budget: Budget | None = None
 
 
-class Demand(NamedTuple):
+class Demand(Struct, frozen=True):
     """What a request needs of each of its scopes. `output_tokens` is the most that it is expected to write."""
 
     scopes: Sequence[Scope]

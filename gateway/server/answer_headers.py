@@ -61,14 +61,13 @@ def answer_headers(request_id: str, progress: Progress | None, upstream_request_
 
 def add_limits(headers: dict[str, str], standing: Standing) -> None:
     """Adds what is left of the minute, as OpenAI's API tells it."""
-    limit, left, token_limit, tokens_left = standing
-    if limit is not None:
-        headers["x-ratelimit-limit-requests"] = str(limit)
-        headers["x-ratelimit-remaining-requests"] = str(left)
+    if standing.limit_requests is not None:
+        headers["x-ratelimit-limit-requests"] = str(standing.limit_requests)
+        headers["x-ratelimit-remaining-requests"] = str(standing.remaining_requests)
         headers["x-ratelimit-reset-requests"] = _WHOLE_MINUTE
-    if token_limit is not None:
-        headers["x-ratelimit-limit-tokens"] = str(token_limit)
-        headers["x-ratelimit-remaining-tokens"] = str(tokens_left)
+    if standing.limit_tokens is not None:
+        headers["x-ratelimit-limit-tokens"] = str(standing.limit_tokens)
+        headers["x-ratelimit-remaining-tokens"] = str(standing.remaining_tokens)
         headers["x-ratelimit-reset-tokens"] = _WHOLE_MINUTE
 
 

@@ -12,11 +12,10 @@ class Charge:
     `request` is what was asked (for estimates), None where it spends no tokens; `model` the public name of its model.
     """
 
-    __slots__ = ("_grant", "_settled", "cost_nano_usd", "model", "request", "tokens")
+    __slots__ = ("_grant", "cost_nano_usd", "model", "request", "tokens")
 
     def __init__(self, grant: Grant | None, model: str, request: object) -> None:
         self._grant = grant
-        self._settled = False
         self.model = model
         self.request = request
         self.tokens = 0
@@ -36,7 +35,5 @@ class Charge:
             self.cost_nano_usd = (self.cost_nano_usd or 0) + cost_nano_usd
 
     def settle(self) -> None:
-        if not self._settled:
-            self._settled = True
-            if self._grant is not None:
-                self._grant.settle(self.tokens, self.cost_nano_usd or 0)
+        if self._grant is not None:
+            self._grant.settle(self.tokens, self.cost_nano_usd or 0)

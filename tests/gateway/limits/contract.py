@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.limits.limiter import Grant, Limiter, Obstacle, Refusal
+from gateway.limits.limiter import Grant, Limiter, Obstacle, Refusal, Standing
 from gateway.limits.scope import NANO, Budget, Demand, Scope
 
 __all__ = ["NOON", "LimiterContract", "Time", "refused", "taken"]
@@ -160,7 +160,7 @@ class LimiterContract(ABC):
         scopes = (replace(KEY, rpm=10, tpm=50), Scope(name="model:m", label="m", rpm=5, tpm=1000))
         async with self.begun() as (limiter, _):
             standing = taken(await limiter.reserve(demand(*scopes, prompt=10))).standing
-            assert standing == (5, 4, 50, 40)
+            assert standing == Standing(5, 4, 50, 40)
 
     async def test_requests_that_come_together_get_no_more_than_the_limit(self) -> None:
         scope = replace(KEY, rpm=40, tpm=1000, parallel=7)
