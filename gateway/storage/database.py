@@ -34,7 +34,7 @@ _CONNECTIONS = 8
 _BUSY_MS = 10_000
 _PRAGMAS = (f"busy_timeout={_BUSY_MS}", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON")
 _LOOK_S = 1.0
-_MAX_SHARE = 0.7
+_MAX_SHARE = 0.5
 """A process that has written for so much of the last second leaves a gap."""
 _GAP_S = 0.11
 """SQLite looks every 0.1 s whether a file is free."""

@@ -41,7 +41,7 @@ async def test_one_writes_all_it_has_while_the_other_one_writes_without_a_break(
 
 
 def write_much(connection: Connection) -> None:
-    for _ in range(20):
+    for _ in range(400):
         connection.execute(insert(USAGE_GROUPS), [ROW])
 
 
