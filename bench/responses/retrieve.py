@@ -6,11 +6,12 @@ import random
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 import orjson
-from sqlalchemy import insert
+from sqlalchemy import Connection, insert
 
 from gateway.config import parse_config
 from gateway.server.app import Surroundings, build_app
@@ -36,11 +37,13 @@ async def fill(path: Path, count: int) -> None:
     """Writes responses straight into the tables."""
     database = await Database.open(FilePlace(path))
     for first in range(0, count, BATCH):
-        numbers = range(first, min(first + BATCH, count))
-        async with database.writing() as connection:
-            await connection.execute(insert(RESPONSES), [row_of(number) for number in numbers])
-            await connection.execute(insert(ITEMS), [row for number in numbers for row in items_of(number)])
+        await database.write(partial(write_rows, range(first, min(first + BATCH, count))))
     await database.aclose()
+
+
+def write_rows(numbers: range, connection: Connection) -> None:
+    connection.execute(insert(RESPONSES), [row_of(number) for number in numbers])
+    connection.execute(insert(ITEMS), [row for number in numbers for row in items_of(number)])
 
 
 def row_of(number: int) -> dict[str, object]:
