@@ -3,15 +3,16 @@
     <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json
     <|message|>{...}<|call|>                 or, in place of the call, ...<|channel|>final<|message|>...<|return|>
 
-Analysis is reasoning, a message to a declared function is a call, and what is on any other channel is text. A message
-to anybody else is text as it stands, its header too. Source: OpenAI's description of the format, 2025-08.
+Analysis is reasoning, a message to a declared function is a call (models forget `functions.`), and what is on any other
+channel is text. A message to anybody else is text as it stands, its header too. Source: OpenAI's description of the
+format, 2025-08.
 """
 
 import re
 from collections.abc import Callable, Collection
 from typing import Final
 
-from adapters.text.calls.book import NO_ARGUMENTS, CallBook, CallPiece, NotACall
+from adapters.text.calls.book import NO_ARGUMENTS, CallBook, CallPiece
 from adapters.text.growing_text import GrowingText, Waits
 from adapters.text.reasoning import ReasoningPiece
 
@@ -125,14 +126,12 @@ class HarmonyReader:
         book = self._book
         recipient = _RECIPIENT.search(header)
         channel = _NAMED_CHANNEL.search(header)
-        is_function = recipient is not None and recipient[1].startswith(_FUNCTIONS)
-        if recipient is not None and is_function:
-            try:
-                name = book.known(recipient[1].removeprefix(_FUNCTIONS))
-            except NotACall:
-                yield from self._content(self._give_text)
-                return
+        name = "" if recipient is None else recipient[1].removeprefix(_FUNCTIONS)
+        if book.is_known(name):
             yield from self._call(name)
+            return
+        if recipient is not None and recipient[1].startswith(_FUNCTIONS):
+            yield from self._content(self._give_text)
             return
         if channel is not None and channel[1] == HARMONY_REASONING:
             book.passed()

@@ -2,8 +2,8 @@
 
 Owns the forms in which models write calls, one row a format; the syntaxes are those of `adapters.text.calls`. Arguments
 are given out while they arrive: JSON as the model wrote it, anything else as the JSON that it stands for. Nothing is
-repaired. What turns out to be no call is text, and so is a call of a tool that nobody declared. Knows no models and no
-requests.
+repaired, but line breaks inside of JSON's strings are escaped, and brackets left over behind an object are left out.
+What turns out to be no call is text, and so is a call of a tool that nobody declared. Knows no models and no requests.
 
 Once a call is announced it stays one: if its arguments never end, or cannot be read, all that follows is arguments as
 it stands. What surrounds them (the marks, the line breaks next to them, the object's other keys) belongs to the form
@@ -56,7 +56,7 @@ class ToolFormat(NamedTuple):
     `leads`: characters with which an answer may also begin with a call, without `start`. `start` "": only there.
     `padding`, `arguments_key`: what models write between the marks and a JSON object, and what they call its arguments.
     `special`: the marks are special tokens, which servers leave out unless they are asked for them. `inner`: marks
-    between `start` and `end`.
+    between `start` and `end`. `bare`: what a call begins with where the model forgot `start`.
     """
 
     start: str
@@ -67,6 +67,7 @@ class ToolFormat(NamedTuple):
     arguments_key: str = "arguments"
     special: bool = False
     inner: tuple[str, ...] = ()
+    bare: str = ""
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -84,6 +85,8 @@ class ToolFormat(NamedTuple):
         return self.syntax is json_list
 
 
+_LEFT_OVER = WHITESPACE | frozenset("}])")
+"""What models write between the end of a call and the mark that closes it, brackets too many included."""
 _DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 _DEEPSEEK_CALL = ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>")
 _KIMI_CALL = ("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>")
@@ -140,8 +143,8 @@ TOOL_FORMATS: Mapping[str, ToolFormat] = {
         special=True,
         inner=("｜DSML｜",),
     ),
-    "qwen3_coder": ToolFormat("<tool_call>", "</tool_call>", _QWEN_TAGS),
-    "seed_oss": ToolFormat("<seed:tool_call>", "</seed:tool_call>", _QWEN_TAGS),
+    "qwen3_coder": ToolFormat("<tool_call>", "</tool_call>", _QWEN_TAGS, bare=_QWEN_TAGS.name_start),
+    "seed_oss": ToolFormat("<seed:tool_call>", "</seed:tool_call>", _QWEN_TAGS, bare=_QWEN_TAGS.name_start),
     "minimax_m2": ToolFormat(
         "<minimax:tool_call>",
         "</minimax:tool_call>",
@@ -229,21 +232,23 @@ class ToolCallParser:
         if form.leads and (character := (yield from text.skip(WHITESPACE))) and character in form.leads:
             yield from self._calls(0)
         text.at = book.given
+        marks = tuple(filter(None, (form.start, form.bare)))
         while not text.ended or text.at < text.end:
-            found = text.find(form.start) if form.start else None
-            if found is None:
+            places = [(place, mark) for mark in marks if (place := text.find(mark)) is not None]
+            if not places:
                 is_lost = self._must_call and text.is_cut
                 settled = text.before_begun if is_lost else text.settled
-                text.at = settled(form.start) if form.start else text.end
+                text.at = min(map(settled, marks), default=text.end)
                 book.text_up_to(text.at)
                 if not text.ended:
                     yield
                 elif is_lost:
                     book.withheld()
             else:
+                found, mark = min(places)
                 book.text_up_to(text.without_breaks(found))
-                text.at = found + len(form.start)
-                yield from self._calls(text.at)
+                text.at = found if mark == form.bare else found + len(mark)
+                yield from self._calls(found + len(mark))
 
     def _calls(self, behind_mark: int) -> Waits[None]:
         """The calls behind a mark, and the mark that closes them. Without any, all up to `behind_mark` is text."""
@@ -263,7 +268,7 @@ class ToolCallParser:
             return
         text.at = book.given
         if end:
-            yield from text.skip(WHITESPACE)
+            yield from text.skip(_LEFT_OVER)
             is_whole = yield from text.goes_on_with(end)
             if is_whole:
                 text.at += len(end)
@@ -274,3 +279,6 @@ class ToolCallParser:
         if is_whole:
             yield from text.skip(LINE_BREAKS)
             book.passed()
+        if not (yield from text.skip(WHITESPACE)):
+            book.passed()
+        text.at = book.given

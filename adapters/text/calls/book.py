@@ -5,6 +5,7 @@ Owns the order of what is given out: text, calls, arguments. Knows no syntax of 
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from adapters.text.growing_text import GrowingText, Waits
@@ -89,6 +90,7 @@ class CallBook:
         self._parallel = parallel
         self._streams = False
         """The text from `given` up to the cursor is arguments."""
+        self._controls: list[int] = []
         self._ids: set[str] = set()
         self._num_calls = 0
         self._pieces: list[CallPiece] = []
@@ -152,9 +154,12 @@ class CallBook:
             self._pieces.append(TextPiece(self.text.between(self.given, end), self.given))
             self.given = end
 
-    def streamed(self, moves: Waits[bool]) -> Waits[bool]:
-        """What `moves` moves the cursor over is arguments, given out as it comes. Gives what `moves` gives."""
-        self._streams = True
+    def streamed(self, moves: Waits[bool], controls: list[int] | None = None) -> Waits[bool]:
+        """What `moves` moves the cursor over is arguments, given out as it comes. Gives what `moves` gives.
+
+        controls: the places of characters that go out as JSON's escapes for them, from `moves`.
+        """
+        self._streams, self._controls = True, [] if controls is None else controls
         result = yield from moves
         self._give_streamed()
         self._streams = False
@@ -184,9 +189,15 @@ class CallBook:
         return True
 
     def _give_streamed(self) -> None:
-        if self.text.at > self.given:
-            self._give(CallArguments(self.text.between(self.given, self.text.at)))
-            self.passed()
+        written = [self.text.between(self.given, self.text.at)]
+        if self._controls:
+            ends = [*self._controls, self.text.at]
+            written = [self.text.between(self.given, ends[0])]
+            for place, end in pairwise(ends):
+                written += (escaped(self.text.between(place, place + 1)), self.text.between(place + 1, end))
+            self._controls.clear()
+        self.arguments("".join(written))
+        self.passed()
 
     def _give(self, piece: CallPiece) -> None:
         if self._parallel or self._num_calls == 1:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from adapters.text.calls.book import NO_ARGUMENTS, CallBook, NotACall
-from adapters.text.calls.json_text import decoded, over, over_mark, over_object, over_string, raw_value
+from adapters.text.calls.json_text import decoded, over, over_mark, over_string, raw_value, streamed_object
 from adapters.text.growing_text import WHITESPACE, Waits
 
 __all__ = ["json_list", "json_objects", "plain_json"]
@@ -93,7 +93,7 @@ def _call(book: CallBook, end: str) -> Waits[None]:
 def _stream_arguments(book: CallBook, name: str, end: str) -> Waits[None]:
     """The object at the cursor, given out as it comes. The closing mark ends it even where it is not closed."""
     book.announce(name)
-    is_whole = yield from book.streamed(over_object(book.text, end, is_bounded=False))
+    is_whole = yield from streamed_object(book, end)
     book.finish()
     if not is_whole:
         raise NotACall

@@ -4,10 +4,10 @@ from typing import Final
 
 import orjson
 
-from adapters.text.calls.book import NotACall
+from adapters.text.calls.book import CallBook, NotACall
 from adapters.text.growing_text import WHITESPACE, GrowingText, Waits
 
-__all__ = ["MAX_DEPTH", "decoded", "over", "over_mark", "over_object", "over_string", "raw_value"]
+__all__ = ["MAX_DEPTH", "decoded", "over", "over_mark", "over_string", "raw_value", "streamed_object"]
 
 MAX_DEPTH: Final = 128
 """Deepest nesting of a value that is held until it is whole; a deeper one makes no call. It bounds how often text is
@@ -37,7 +37,7 @@ def raw_value(text: GrowingText, first: str) -> Waits[str]:
     if first == '"':
         return (yield from over_string(text))
     if first in ("{", "["):
-        if not (yield from over_object(text, "", is_bounded=True)):
+        if not (yield from _over_object(text, "", is_bounded=True)):
             raise NotACall
     else:
         while (character := (yield from text.peek())) not in _SCALAR_ENDS:
@@ -57,12 +57,27 @@ def over_string(text: GrowingText) -> Waits[str]:
     return text.between(start, text.at)
 
 
-def over_object(text: GrowingText, end_mark: str, *, is_bounded: bool) -> Waits[bool]:
-    """Moves behind the object or array at the cursor; False where the text or `end_mark` comes first."""
+def streamed_object(book: CallBook, end_mark: str) -> Waits[bool]:
+    """The object at the cursor is arguments, given out as it comes; False where the text or `end_mark` comes first.
+
+    A line break or its like that a string holds as it is goes out escaped: JSON has no other place for it.
+    """
+    controls: list[int] = []
+    moves = _over_object(book.text, end_mark, is_bounded=False, controls=controls)
+    return (yield from book.streamed(moves, controls))
+
+
+def _over_object(
+    text: GrowingText, end_mark: str, *, is_bounded: bool, controls: list[int] | None = None
+) -> Waits[bool]:
+    """Moves behind the object or array at the cursor; False where the text or `end_mark` comes first.
+
+    controls: gets the places of characters that a string may hold only escaped, and holds as they are.
+    """
     depth = 0
     while character := (yield from text.peek()):
         if character == '"':
-            if not (yield from _rest_of_string(text)):
+            if not (yield from _rest_of_string(text, controls)):
                 return False
             continue
         if end_mark and character == end_mark[0] and (yield from text.goes_on_with(end_mark)):
@@ -88,10 +103,12 @@ def decoded(raw: str) -> str:
     return text
 
 
-def _rest_of_string(text: GrowingText) -> Waits[bool]:
+def _rest_of_string(text: GrowingText, controls: list[int] | None = None) -> Waits[bool]:
     """Moves from an opening quote behind the closing one; False where the text ends before it."""
     text.at += 1
     while character := (yield from text.peek()):
+        if character < " " and controls is not None:
+            controls.append(text.at)
         text.at += 1
         if character == '"':
             return True

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from adapters.text.calls.book import MAX_NAME, NO_ARGUMENTS, CallBook, NotACall
-from adapters.text.calls.json_text import over_mark, over_object
+from adapters.text.calls.json_text import over_mark, streamed_object
 from adapters.text.growing_text import WHITESPACE, GrowingText, Waits
 
 __all__ = ["NamedJson", "kimi_name", "mistral_name", "name_up_to", "plain_name"]
@@ -58,7 +58,7 @@ class NamedJson:
         book.announce(name, call_id)
         if (yield from text.skip(WHITESPACE)) == "{":
             book.passed()
-            is_whole = yield from book.streamed(over_object(text, self.behind or end, is_bounded=False))
+            is_whole = yield from streamed_object(book, self.behind or end)
         else:
             is_whole = yield from self._without_object(book, end)
         book.finish()

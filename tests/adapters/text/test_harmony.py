@@ -75,6 +75,7 @@ def seen(pieces: list[str], *, parallel: bool = True, is_cut: bool = False) -> S
         ),
         ("<|start|>assistant to=functions.g<|channel|>commentary json<|message|>{}<|call|>", [("g", "{}")]),
         (" to=functions.g<|channel|>commentary<|message|><|call|>", [("g", "{}")]),
+        (CALL.replace("functions.f", "f"), [("f", '{"a": 1}')]),
         (f"{CALL}<|start|>assistant{CALL}", [("f", '{"a": 1}')] * 2),
         (f"{ANALYSIS}never closed <|en", [("thought", "never closed <|en")]),
         (f"{ANALYSIS}a<|start|>assistant{FINAL}b", [("thought", "a"), ("text", "b")]),
