@@ -3,7 +3,7 @@
 from adapters.canonical.embedding import CLASSIFICATION, CLUSTERING, DOCUMENT, QUERY, EmbeddingRequest
 from adapters.canonical.errors import UnsupportedParameter
 
-__all__ = ["input_type"]
+__all__ = ["PURPOSES", "input_type"]
 
 _INPUT_TYPES = {
     QUERY: "search_query",
@@ -11,6 +11,7 @@ _INPUT_TYPES = {
     CLASSIFICATION: "classification",
     CLUSTERING: "clustering",
 }
+PURPOSES = {word: purpose for purpose, word in _INPUT_TYPES.items()}
 
 
 def input_type(request: EmbeddingRequest) -> str:

@@ -17,6 +17,7 @@ from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from adapters.canonical.usage import Usage
 
 __all__ = [
+    "COHERE_EXTRAS",
     "EXTRAS",
     "GEMINI_EXTRAS",
     "INPUT_TYPE",
@@ -43,7 +44,9 @@ OLLAMA_EXTRAS = "extras of ollama"
 """The same of a client of Ollama."""
 GEMINI_EXTRAS = "extras of gemini"
 """The same of a client of Gemini."""
-_OF_DIALECTS = {"ollama": OLLAMA_EXTRAS, "gemini": GEMINI_EXTRAS}
+COHERE_EXTRAS = "extras of cohere"
+"""The same of a client of Cohere's embeddings."""
+_OF_DIALECTS = {"ollama": OLLAMA_EXTRAS, "gemini": GEMINI_EXTRAS, "cohere": COHERE_EXTRAS}
 
 
 INPUT_TYPE = "input_type"

@@ -8,6 +8,7 @@ import orjson
 from msgspec import Struct
 from msgspec.json import Decoder
 
+from adapters.bedrock.invocation import told_usage
 from adapters.canonical.embedding import (
     EmbeddingRequest,
     EmbeddingResult,
@@ -16,12 +17,9 @@ from adapters.canonical.embedding import (
 )
 from adapters.canonical.usage import Usage
 from adapters.cohere_purposes import input_type
-from adapters.model_path import model_path
 from adapters.upstream_json import read_body
 
-__all__ = ["EmbeddingModel", "embedding_model", "embedding_path", "parse_embeddings", "render_embeddings"]
-
-_TOKENS_HEADER = "x-amzn-bedrock-input-token-count"
+__all__ = ["EmbeddingModel", "embedding_model", "parse_embeddings", "render_embeddings"]
 
 
 class EmbeddingModel(Struct, frozen=True):
@@ -59,10 +57,6 @@ def embedding_model(model: str) -> EmbeddingModel | None:
     return next((found for word, found in _MODELS.items() if word in model), None)
 
 
-def embedding_path(model: str) -> str:
-    return f"/model/{model_path(model)}/invoke"
-
-
 def render_embeddings(request: EmbeddingRequest, model: EmbeddingModel) -> bytes:
     """Raises InvalidRequest for token ids, UnsupportedParameter for a purpose that Cohere has no word for.
 
@@ -89,9 +83,6 @@ def parse_embeddings(request: EmbeddingRequest, body: bytes, headers: Mapping[st
     rows = found.embeddings.floats if isinstance(found.embeddings, _Floats) else found.embeddings
     if rows is None:
         rows = [] if found.embedding is None else [found.embedding]
-    told = headers.get(_TOKENS_HEADER, "")
     tokens = found.input_text_token_count
-    if tokens is None and told.isascii() and told.isdigit():
-        tokens = int(told[:12])
-    usage = None if tokens is None else Usage(prompt_tokens=tokens)
+    usage = told_usage(headers) if tokens is None else Usage(prompt_tokens=tokens)
     return EmbeddingResult(vectors=packed(rows, len(request.inputs)), usage=usage)

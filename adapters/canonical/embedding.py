@@ -40,10 +40,11 @@ class EmbeddingRequest(Struct, frozen=True, kw_only=True):
     """`inputs` are texts or token ids, or what the client's own dialect alone can read; `dimensions` None leaves the
     model's own size.
 
-    `purpose` is what the vectors are for, one of the words above. `titles` are those of the documents, one for each
-    input. `truncate_prompt_tokens`: longer inputs are cut at their end to so many tokens, where otherwise they are
-    refused; `cut_is_default`: the client said nothing of it, and its dialect cuts then. `base64` is how the client
-    wants its vectors written, which is no provider's business.
+    `purpose` is what the vectors are for, one of the words above; `purpose_is_required`: the client's dialect makes
+    everybody say it, so that it is left out, and listed, for a target that has no word for it. `titles` are those of
+    the documents, one for each input. `truncate_prompt_tokens`: longer inputs are cut at their end to so many tokens,
+    where otherwise they are refused; `cut_is_default`: the client said nothing of it, and its dialect cuts then.
+    `base64` is how the client wants its vectors written, which is no provider's business.
     """
 
     model: str
@@ -51,6 +52,7 @@ class EmbeddingRequest(Struct, frozen=True, kw_only=True):
     inputs: tuple[Prompt | Opaque, ...]
     dimensions: int | None = None
     purpose: str | None = None
+    purpose_is_required: bool = False
     titles: tuple[str | None, ...] | None = None
     truncate_prompt_tokens: int | None = None
     cut_is_default: bool = False

@@ -11,9 +11,12 @@ from adapters.canonical.embedding import (
     EmbeddingRequest,
     EmbeddingResult,
     packed,
+    text_in,
     texts_of,
 )
+from adapters.canonical.messages import Opaque
 from adapters.canonical.usage import Usage
+from adapters.cohere.vocabulary import EMBED, IMAGE
 from adapters.cohere_purposes import input_type
 from adapters.upstream_json import read_body
 
@@ -46,20 +49,41 @@ _decode = Decoder(_Body, strict=False).decode
 def render_embeddings(request: EmbeddingRequest) -> bytes:
     """Raises InvalidRequest for token ids, UnsupportedParameter for a purpose that Cohere has no word for.
 
-    Too long an input is an error unless the client lets it be cut: the API would cut it.
+    Too long an input is an error unless the client lets it be cut: the API would cut it. For a client of the API itself
+    that says nothing, it decides.
     """
     body: dict[str, Any] = {
         "model": request.model,
-        "texts": texts_of(request, "Cohere"),
+        **_inputs(request),
         "input_type": input_type(request),
         "embedding_types": ["float"],
-        "truncate": "NONE" if request.truncate_prompt_tokens is None else "END",
     }
+    is_own = request.dialect == EMBED
+    if not (is_own and request.cut_is_default):
+        body["truncate"] = "NONE" if request.truncate_prompt_tokens is None else "END"
     if request.truncate_prompt_tokens is not None and request.truncate_prompt_tokens > 0:
         body["max_tokens"] = request.truncate_prompt_tokens
     if request.dimensions is not None:
         body["output_dimension"] = request.dimensions
+    if is_own:
+        body.update({name: orjson.Fragment(raw) for name, raw in request.extras.items()})
     return orjson.dumps(body)
+
+
+def _inputs(request: EmbeddingRequest) -> dict[str, Any]:
+    """As texts, or as images, where all are such."""
+    kinds = {each.type if isinstance(each, Opaque) else "" for each in request.inputs}
+    if kinds == {""}:
+        return {"texts": texts_of(request, "Cohere")}
+    if kinds == {IMAGE}:
+        return {"images": [orjson.Fragment(each.raw) for each in request.inputs if isinstance(each, Opaque)]}
+    rows: list[Any] = []
+    for each in request.inputs:
+        if isinstance(each, Opaque):
+            rows.append(orjson.Fragment(each.raw))
+        else:
+            rows.append({"content": [{"type": "text", "text": text_in(each, "Cohere")}]})
+    return {"inputs": rows}
 
 
 def parse_embeddings(request: EmbeddingRequest, body: bytes) -> EmbeddingResult:

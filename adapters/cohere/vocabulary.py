@@ -1,10 +1,13 @@
-"""Cohere's words: the dialect's name, its finish reasons. Source: the reference of its chat API, v2 (2026-11)."""
+"""Cohere's words: the dialects' names, its finish reasons. Source: the reference of its API, v2 (2026-11)."""
 
 from adapters.canonical.stop_reason import StopReason
 
-__all__ = ["CHAT", "FINISH_REASONS"]
+__all__ = ["CHAT", "EMBED", "FINISH_REASONS", "IMAGE"]
 
 CHAT = "cohere.chat"
+EMBED = "cohere.embed"
+IMAGE = "image"
+"""What vectors of images are for, and the kind of an input that is one."""
 
 FINISH_REASONS = {
     "COMPLETE": StopReason.STOP,

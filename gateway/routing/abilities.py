@@ -152,6 +152,10 @@ async def _rerank(request: RerankRequest, target: Target, progress: Progress) ->
     return await provider.rerank(_fitted(request, fields, _RERANK_FIELDS, target, progress))
 
 
+def _had_to_be_said(request: EmbeddingRequest | RerankRequest, name: str) -> bool:
+    return name == "purpose" and isinstance(request, EmbeddingRequest) and request.purpose_is_required
+
+
 def _fitted(
     request: R,
     taken: frozenset[str],
@@ -169,7 +173,7 @@ def _fitted(
     if "purpose" in said and INPUT_TYPE in request.extras:  # which say the same: one of them goes out
         absent = [name for name in absent if name != "purpose"]
         unmapped = {name: raw for name, raw in unmapped.items() if name != INPUT_TYPE or "purpose" not in taken}
-    hints: list[str] = [spell(name) for name in absent if name in HINTS]
+    hints: list[str] = [spell(name) for name in absent if name in HINTS or _had_to_be_said(request, name)]
     hints += [name for name, raw in unmapped.items() if is_hint(request.dialect, name, raw)]
     dropped: list[str] = [name for name in (*map(spell, absent), *unmapped) if name not in hints]
     if dropped and not target.drops_unsupported:

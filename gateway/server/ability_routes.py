@@ -5,6 +5,7 @@ from functools import partial
 from typing import Protocol
 
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
+from adapters.cohere.embeddings_front import CohereEmbedFront
 from adapters.front import Front
 from adapters.openai.embeddings.front import EmbeddingsFront
 from adapters.openai.rerank.front import CohereRerankFront, RerankFront, ScoreFront
@@ -68,6 +69,7 @@ def ability_routes(
         "/v1/embeddings": embedding(EmbeddingsFront(), router, bodies, now=now, max_depth=max_depth),
         "/v1/rerank": rerank,
         "/rerank": rerank,
+        "/v2/embed": embedding(CohereEmbedFront(), router, bodies, now=now, max_depth=max_depth),
         "/v2/rerank": cohere,
         "/v1/score": score,
         "/score": score,

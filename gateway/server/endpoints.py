@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from adapters.anthropic.front import MessagesFront
 from adapters.front import Front
-from adapters.gemini.embeddings.front import BatchEmbedFront, EmbedFront
+from adapters.gemini.embeddings.front import BatchEmbedFront, EmbedFront, PredictFront
 from adapters.gemini.front import GenerateFront
 from adapters.ollama.front import OllamaChatFront, OllamaGenerateFront
 from adapters.openai.chat.front import ChatFront
@@ -33,6 +33,8 @@ _GEMINI = GenerateFront()
 _GEMINI_ARRAY, _GEMINI_SSE = GenerateFront(stream=True), GenerateFront(stream=True, sse=True)
 OLLAMA = OllamaChatFront()
 _GEMINI_MODELS = ("/v1beta/models", "/v1/models")
+_VERTEX_MODELS = ("/v1beta1/publishers/google/models", "/v1/publishers/google/models")
+"""Where clients of Vertex AI ask that have a key (express mode); those with a project name it in the path."""
 FRONTS: Mapping[str, Front] = {
     CHAT: ChatFront(),
     "/v1/completions": CompletionsFront(),
@@ -50,6 +52,7 @@ _COUNTS: Mapping[str, CountingFront] = {
 _EMBEDDINGS: Mapping[str, EmbeddingFront] = {
     **{f"{models}/*:embedContent": EmbedFront() for models in _GEMINI_MODELS},
     **{f"{models}/*:batchEmbedContents": BatchEmbedFront() for models in _GEMINI_MODELS},
+    **{f"{models}/*:predict": PredictFront() for models in (*_GEMINI_MODELS, *_VERTEX_MODELS)},
 }
 LISTS: Mapping[str, ListingFront | None] = {"/v1/models": None, "/v1beta/models": _GEMINI}
 BY_HEADER: Mapping[str, ListingFront] = {"anthropic-version": _MESSAGES, "x-goog-api-key": _GEMINI}

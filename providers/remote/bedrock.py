@@ -8,7 +8,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from adapters.bedrock.embeddings import embedding_model, embedding_path, parse_embeddings, render_embeddings
+from adapters.bedrock.embeddings import embedding_model, parse_embeddings, render_embeddings
+from adapters.bedrock.invocation import invocation_path
+from adapters.bedrock.rerank import is_of_cohere, parse_rerank, ranks, render_rerank
 from adapters.bedrock.upstream import ConverseUpstream
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
 from adapters.canonical.messages import (
@@ -25,7 +27,8 @@ from adapters.canonical.messages import (
     Video,
 )
 from adapters.canonical.request import Request
-from providers.abilities import lacks
+from adapters.canonical.rerank import RerankRequest, RerankResult
+from providers.abilities import EXTRAS, lacks
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
@@ -40,7 +43,7 @@ from providers.remote.fetched_media import FetchedMedia
 from providers.remote.forced_output import forced_output, needs_tool
 from providers.remote.http import HttpClient
 from providers.remote.model_list import KeptModels
-from providers.remote.question import post_question
+from providers.remote.question import Reply, post_question
 
 __all__ = ["BedrockProvider"]
 
@@ -83,7 +86,7 @@ _OF_OTHERS = _capabilities(frozenset())
 
 
 class BedrockProvider:
-    """One account in one region; satisfies `providers.base.Provider` and `providers.abilities.Embedder`.
+    """One account in one region; satisfies `providers.base.Provider`, and Embedder and Reranker of `abilities`.
 
     A key is a Bedrock API key, sent as a bearer.
     """
@@ -158,15 +161,27 @@ class BedrockProvider:
             raise lacks(request.model, "gives no embeddings")
 
         async def call(some: EmbeddingRequest) -> EmbeddingResult:
-            body = render_embeddings(some, known)
-            path = embedding_path(some.model)
-            reply = await post_question(
-                self._client, self._upstream, path, body, request_id=some.request_id, sign=self._sign
-            )
+            reply = await self._invoke(some, render_embeddings(some, known))
             found = parse_embeddings(some, reply.body, reply.headers)
             return replace(found, request_id=reply.headers.get(_REQUEST_ID))
 
         return await embed_in_batches(call, request, known.most)
+
+    def rerank_fields(self, model: str) -> frozenset[str]:
+        """See `providers.abilities.Reranker.rerank_fields`."""
+        return frozenset(("top_n", EXTRAS)) if is_of_cohere(model) else frozenset(("top_n",))
+
+    async def rerank(self, request: RerankRequest) -> RerankResult:
+        """POST /model/{model}/invoke."""
+        if not ranks(request.model):
+            raise lacks(request.model, "does not rank")
+        reply = await self._invoke(request, render_rerank(request))
+        found = parse_rerank(request, reply.body, reply.headers)
+        return replace(found, request_id=reply.headers.get(_REQUEST_ID))
+
+    async def _invoke(self, request: EmbeddingRequest | RerankRequest, body: bytes) -> Reply:
+        path, request_id = invocation_path(request.model), request.request_id
+        return await post_question(self._client, self._upstream, path, body, request_id=request_id, sign=self._sign)
 
     async def aclose(self) -> None:
         await self._client.aclose()

@@ -17,7 +17,7 @@ from adapters.canonical.rerank import RerankRequest, RerankResult
 from adapters.cohere.embeddings import EMBED_PATH, MAX_INPUTS, parse_embeddings, render_embeddings
 from adapters.cohere.rerank import RERANK_PATH, parse_rerank, render_rerank
 from adapters.cohere.upstream import CohereUpstream
-from providers.abilities import EXTRAS
+from providers.abilities import COHERE_EXTRAS, EXTRAS
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
@@ -36,7 +36,7 @@ _BASE_URL = "https://api.cohere.com/v2"
 _MODELS = f"{BESIDE_VERSION}v1/models?page_size=1000"
 _REQUEST_ID = "x-request-id"
 _CALLED = frozenset(("chat", "embed", "rerank"))
-_EMBEDDING_FIELDS = frozenset(("dimensions", "purpose", "truncate_prompt_tokens"))
+_EMBEDDING_FIELDS = frozenset(("dimensions", "purpose", "truncate_prompt_tokens", COHERE_EXTRAS))
 _RERANK_FIELDS = frozenset(("top_n", EXTRAS))
 _READY = Readiness(ReadinessState.READY)
 _NO_DEFAULTS = frozenset(("model", "messages", "stream"))

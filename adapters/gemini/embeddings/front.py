@@ -1,4 +1,4 @@
-"""Embeddings towards clients: embedContent for one content, batchEmbedContents for several.
+"""Embeddings towards clients: embedContent for one content, batchEmbedContents for several, and Vertex AI's predict.
 
 A content of one text is that text; any other is Gemini's own to read.
 """
@@ -17,9 +17,10 @@ from adapters.gemini.vocabulary import BOOL, TEXT, TOKEN_COUNT
 from adapters.gemini.wire_objects import in_camel_case, object_at, rest_of, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject, parse_object
 
-__all__ = ["BatchEmbedFront", "EmbedFront"]
+__all__ = ["BatchEmbedFront", "EmbedFront", "PredictFront"]
 
 _CONFIG = "embedContentConfig"
+_TASK = "task_type"
 _MAX_INPUTS = 2048
 
 
@@ -74,17 +75,57 @@ class BatchEmbedFront:
         return orjson.dumps({"embeddings": rows, **_usage(result)})
 
 
-def _request(rows: list[tuple[Prompt | Opaque, str | None, _Settings]], request_id: str) -> EmbeddingRequest:
-    settings = rows[0][2]
-    for i, (_, _, other) in enumerate(rows):
+class PredictFront:
+    """POST .../models/{model}:predict, as Vertex AI's text models are asked. The path names the model; all instances
+    are for the same purpose."""
+
+    id_prefix = ""
+
+    def client_field(self, name: str) -> str:
+        """The client's spelling of a canonical field."""
+        return _TASK if name == "purpose" else SPELLINGS.get(name, name)
+
+    def parse(self, body: bytes, *, max_depth: int, request_id: str) -> EmbeddingRequest:
+        """Raises InvalidRequest, naming the path."""
+        fields = parse_object(body, max_depth=max_depth)
+        rows = fields.require_objects("instances")
+        if len(rows) > _MAX_INPUTS:
+            raise InvalidRequest(f"instances: at most {_MAX_INPUTS} in one call", param="instances")
+        parameters = in_camel_case(fields.take_object("parameters") or JsonObject({}, "parameters"))
+        dimensions = parameters.take("outputDimensionality", TOKEN_COUNT)
+        cut = parameters.take("autoTruncate", BOOL)
+        parameters.refuse_rest()
+        settings = _Settings(None, dimensions, cut, rest_of(fields))
+        return _request([_instance(row, settings) for row in rows], request_id, rows="instances")
+
+    def render(self, request: EmbeddingRequest, result: EmbeddingResult, head: AnswerHead) -> bytes:
+        """Tokens are told of one text alone: of several it is only known what they have together."""
+        tokens = None if result.usage is None or len(result.vectors) > 1 else result.usage.prompt_tokens
+        told = {} if tokens is None else {"statistics": {"token_count": tokens}}
+        rows = [{"embeddings": {"values": numbers(vector), **told}} for vector in result.vectors]
+        return orjson.dumps({"predictions": rows})
+
+
+def _instance(row: JsonObject, settings: _Settings) -> tuple[Prompt | Opaque, str | None, _Settings]:
+    content = row.require("content", TEXT)
+    purpose, title = _purpose(row, _TASK), row.take("title", TEXT)
+    row.refuse_rest()
+    return content, title, settings._replace(purpose=purpose)
+
+
+def _request(
+    found: list[tuple[Prompt | Opaque, str | None, _Settings]], request_id: str, *, rows: str = "requests"
+) -> EmbeddingRequest:
+    settings = found[0][2]
+    for i, (_, _, other) in enumerate(found):
         if other != settings:
-            path = f"requests[{i}]"
-            raise InvalidRequest(f"{path}: expected the settings of requests[0] beside content and title", param=path)
-    titles = tuple([title for _, title, _ in rows])
+            path = f"{rows}[{i}]"
+            raise InvalidRequest(f"{path}: expected the settings of {rows}[0] beside content and title", param=path)
+    titles = tuple([title for _, title, _ in found])
     return EmbeddingRequest(
         model="",
         dialect=EMBED,
-        inputs=tuple([content for content, _, _ in rows]),
+        inputs=tuple([content for content, _, _ in found]),
         dimensions=settings.dimensions,
         purpose=settings.purpose,
         titles=titles if any(titles) else None,
@@ -103,20 +144,24 @@ def _one(fields: JsonObject) -> tuple[Prompt | Opaque, str | None, _Settings]:
         raise InvalidRequest(f"{fields.at('content')}: this field is required", param=fields.at("content"))
     content = _content(raw, fields.at("content"))
     config = take_object(fields, _CONFIG) or JsonObject({}, fields.at(_CONFIG))
-    word = config.take("taskType", TEXT) or fields.take("taskType", TEXT)
+    purpose = _purpose(config, "taskType") or _purpose(fields, "taskType")
     title = config.take("title", TEXT) or fields.take("title", TEXT)
     dimensions = config.take("outputDimensionality", TOKEN_COUNT) or fields.take("outputDimensionality", TOKEN_COUNT)
     cut = config.take("autoTruncate", BOOL)
     if cut is None:
         cut = fields.take("autoTruncate", BOOL)
     extras = {**rest_of(fields), **{f"{_CONFIG}.{name}": value for name, value in rest_of(config).items()}}
-    purpose = None
-    if word is not None and word != "TASK_TYPE_UNSPECIFIED":
-        purpose = PURPOSES.get(word)
-        if purpose is None:
-            path = fields.at("taskType")
-            raise InvalidRequest(f"{path}: expected one of {', '.join(PURPOSES)}", param=path)
     return content, title, _Settings(purpose, dimensions or None, cut, extras)
+
+
+def _purpose(fields: JsonObject, name: str) -> str | None:
+    word = fields.take(name, TEXT)
+    if word is None or word == "TASK_TYPE_UNSPECIFIED":
+        return None
+    purpose = PURPOSES.get(word)
+    if purpose is None:
+        raise InvalidRequest(f"{fields.at(name)}: expected one of {', '.join(PURPOSES)}", param=fields.at(name))
+    return purpose
 
 
 def _content(raw: bytes, path: str) -> Prompt | Opaque:

@@ -56,7 +56,7 @@ SDK_EMBED = {
     "priority",
 }  # fmt: skip
 NO_TEXTS = {"images", "inputs", "priority"}
-"""Of embeddings: pictures, which no front has as inputs, and a place in the queue."""
+"""Of embeddings: what a client of the same dialect alone can say."""
 SDK_RERANK = {"model", "query", "documents", "top_n", "max_tokens_per_doc", "relevant_spans", "priority"}
 EVENTS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "message-start": ({"delta": {"message": {"role": "assistant", "content": [], "tool_calls": []}}}, ["Started"]),

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import aiohttp
 import ollama
 import openai
 import pytest
@@ -117,8 +118,8 @@ async def through_openai(at: Stage, **more: Any) -> Found:
 
 
 @asynccontextmanager
-async def google(at: Stage) -> AsyncIterator[Any]:
-    sdk = genai.Client(api_key="k", http_options=types.HttpOptions(base_url=at.url))
+async def google(at: Stage, *, vertex: bool = False) -> AsyncIterator[Any]:
+    sdk = genai.Client(vertexai=vertex, api_key="k", http_options=types.HttpOptions(base_url=at.url))
     try:
         yield sdk.aio
     finally:
@@ -208,3 +209,95 @@ async def test_a_busy_vendor_is_googles_error_in_googles_form(vendor: Vendor) ->
         with pytest.raises(errors.ServerError) as caught:
             await through_gemini(at)
     assert (caught.value.code, caught.value.status) == (503, "UNAVAILABLE")
+
+
+@pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.kind)
+async def test_coheres_clients_get_every_vendors_vectors_and_hear_where_their_purpose_has_no_word(
+    vendor: Vendor,
+) -> None:
+    body = {"input_type": "search_query", "texts": ["a", "b"], "output_dimension": 2}
+    async with stage(vendor) as at, aiohttp.ClientSession() as session:
+        async with session.post(f"{at.url}/v2/embed", json={"model": at.model, **body}) as answer:
+            found = await answer.json()
+            assert answer.status == 200, found
+            assert answer.headers.get("x-gateway-dropped-params") == (None if vendor.query else "input_type")
+        sent = json.loads(at.upstream.requests[0].body)
+    assert found["embeddings"] == {"float": VECTORS}
+    assert found["texts"] == ["a", "b"]
+    assert found["meta"]["billed_units"] == {"input_tokens": 3}
+    expected = vendor.query or vendor.sent
+    if vendor.kind == "cohere":  # which decides itself, as for its own clients
+        expected = {name: value for name, value in expected.items() if name != "truncate"}
+    assert sent == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input_type": None}, "input_type"),
+        ({"input_type": "later"}, "input_type"),
+        ({"texts": None}, "texts"),
+        ({"texts": []}, "texts"),
+        ({"images": ["data:image/png;base64,AA=="]}, "images"),
+        ({"texts": None, "inputs": [{"content": "a"}]}, "inputs[0].content"),
+        ({"embedding_types": ["int8"]}, "embedding_types"),
+        ({"embedding_types": ["float", "base64"]}, "embedding_types"),
+        ({"truncate": "START"}, "truncate"),
+        ({"truncate": "NONE", "max_tokens": 3}, "max_tokens"),
+        ({"output_dimension": 0}, "output_dimension"),
+    ],
+)
+async def test_what_cohere_has_and_vectors_here_have_not_is_refused_by_name(fields: Any, param: str) -> None:
+    async with stage(VENDORS[3]) as at, aiohttp.ClientSession() as session:
+        body = {"model": at.model, "input_type": "search_query", "texts": ["a", "b"], **fields}
+        async with session.post(f"{at.url}/v2/embed", json=body) as answer:
+            assert (answer.status, (await answer.json())["error"]["param"]) == (400, param)
+        assert not at.upstream.requests
+
+
+async def test_coheres_pictures_reach_cohere_alone() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    one = said({"embeddings": {"float": [[0.5, -1.0]]}})
+    body = {"input_type": "search_document", "inputs": [{"content": [{"type": "text", "text": "a"}, picture]}]}
+    async with stage(VENDORS[3], one) as at, aiohttp.ClientSession() as session:
+        async with session.post(f"{at.url}/v2/embed", json={"model": at.model, **body}) as answer:
+            assert answer.status == 200
+        assert json.loads(at.upstream.requests[0].body)["inputs"] == body["inputs"]
+    async with (
+        stage(VENDORS[2], one) as at,
+        aiohttp.ClientSession() as session,
+        session.post(f"{at.url}/v2/embed", json={"model": at.model, **body}) as answer,
+    ):
+        assert (answer.status, (await answer.json())["error"]["param"]) == (400, "input")
+
+
+@pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.kind)
+async def test_clients_of_vertex_ai_get_every_vendors_vectors(vendor: Vendor) -> None:
+    config = types.EmbedContentConfig(output_dimensionality=2)
+    async with stage(vendor) as at, google(at, vertex=True) as sdk:
+        model = f"publishers/google/models/{at.model}"
+        found = await sdk.models.embed_content(model=model, contents=["a", "b"], config=config)
+        sent = json.loads(at.upstream.requests[0].body)
+    assert [row.values for row in found.embeddings] == VECTORS
+    assert sent == vendor.sent
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"instances": []}, "instances"),
+        ({"instances": [{"text": "a"}]}, "instances[0].content"),
+        ({"instances": [{"content": "a", "task_type": "LATER"}]}, "instances[0].task_type"),
+        ({"instances": [{"content": "a", "task_type": "CLUSTERING"}, {"content": "b"}]}, "instances[1]"),
+        ({"instances": [{"content": "a"}], "parameters": {"later": 1}}, "parameters.later"),
+    ],
+)
+async def test_instances_of_vertex_ai_that_can_not_be_read_are_refused_by_name(body: Any, path: str) -> None:
+    async with (
+        stage(VENDORS[0]) as at,
+        aiohttp.ClientSession() as session,
+        session.post(f"{at.url}/v1/models/{at.model}:predict", json=body) as answer,
+    ):
+        error = (await answer.json())["error"]
+    assert (answer.status, error["status"]) == (400, "INVALID_ARGUMENT")
+    assert error["message"].startswith(path)

@@ -18,9 +18,11 @@ from adapters.canonical.errors import BadUpstreamResponse, UnsupportedParameter,
 from adapters.canonical.events import Event
 from adapters.canonical.messages import Text
 from adapters.canonical.request import OutputFormat, Request, Tool
+from adapters.canonical.rerank import RerankRequest
 from adapters.canonical.result import fold
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
+from providers.abilities import EXTRAS, Reranker
 from providers.base import ProviderSettings
 from providers.registry import build
 from providers.remote.bedrock import BedrockProvider
@@ -281,6 +283,23 @@ async def test_a_model_that_gives_no_vectors_says_so() -> None:
     async with connected() as (_, provider):
         with pytest.raises(UnsupportedParameter, match="no embeddings"):
             await provider.embed(EmbeddingRequest(model="amazon.nova-pro-v1:0", dialect="d", inputs=("a",)))
+
+
+async def test_documents_are_ranked_by_the_models_that_rank() -> None:
+    headers = {"x-amzn-bedrock-input-token-count": "9", "x-amzn-requestid": "aws-3"}
+    rows = [{"index": 1, "relevance_score": 0.25}, {"index": 0, "relevance_score": 0.75}]
+    async with connected(Answer.json(json.dumps({"results": rows}).encode(), headers=headers)) as (upstream, provider):
+        assert isinstance(provider, Reranker)
+        assert provider.rerank_fields("cohere.rerank-v3-5:0") == {"top_n", EXTRAS}
+        assert provider.rerank_fields("amazon.rerank-v1:0") == {"top_n"}
+        asked = RerankRequest(model="amazon.rerank-v1:0", dialect="d", query="q", documents=("a", "b"), top_n=1)
+        found = await provider.rerank(asked)
+        assert upstream.requests[0].path == "/model/amazon.rerank-v1%3A0/invoke"
+        assert json.loads(upstream.requests[0].body) == {"query": "q", "documents": ["a", "b"], "top_n": 1}
+        assert [(each.index, each.score) for each in found.scores] == [(0, 0.75)]
+        assert (found.usage, found.request_id) == (Usage(prompt_tokens=9), "aws-3")
+        with pytest.raises(UnsupportedParameter, match="does not rank"):
+            await provider.rerank(replace(asked, model="amazon.nova-pro-v1:0"))
 
 
 def test_a_region_is_required() -> None:
