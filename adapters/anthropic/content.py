@@ -7,10 +7,11 @@ back only to this dialect.
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw
 from msgspec.json import Decoder
 
 from adapters.anthropic.citations import is_foreign
+from adapters.anthropic.plain_turns import plain_content, plain_turn, plain_turns
 from adapters.anthropic.vocabulary import BOOL, MESSAGES, NAME, OBJECT, RAW_LIST, SHORT_TEXT, TEXT
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import (
@@ -38,6 +39,7 @@ from adapters.origin_marks import unmarked
 __all__ = ["take_cache", "take_messages", "take_system"]
 
 _CONTENT = Decoder(str | list[Raw])
+_ROWS = Decoder(Annotated[list[Raw], Meta(min_length=1)])
 _ROLE = Decoder(Literal["user", "assistant", "system"])
 _NOTHING = (None, b"null")
 _NO_CONTENT: Mapping[str, tuple[bytes | None, ...]] = {
@@ -50,26 +52,22 @@ _TTL = Decoder(Literal["5m", "1h"])
 _EPHEMERAL = Decoder(Literal["ephemeral"])
 
 
-class _PlainMessage(Struct, forbid_unknown_fields=True):
-    """What many messages are; its decoder does in one step what the general way does field by field."""
-
-    role: Literal["user", "assistant"]
-    content: Annotated[str, Meta(min_length=1)]
-
-
-_PLAIN = Decoder(Annotated[list[_PlainMessage], Meta(min_length=1)])
-
-
 def take_messages(body: JsonObject) -> tuple[Message, ...]:
     """The turns. One that answers calls becomes a tool message for each answer, then what else the user said."""
-    plain = body.take_if("messages", _PLAIN)
-    if plain is not None:
-        return tuple([Message(role=found.role, parts=(Text(text=found.content),)) for found in plain])
-    return tuple([message for row in body.require_objects("messages") for message in _messages_in(row)])
+    turns = plain_turns(body)
+    if turns is not None:
+        return tuple(
+            [message for i, turn in enumerate(turns) for message in _turn(turn.role, turn.parts, f"messages[{i}]")]
+        )
+    rows = body.take_if("messages", _ROWS)
+    if rows is None:
+        body.require_objects("messages")  # raises
+    return tuple([message for i, raw in enumerate(rows or ()) for message in _messages_in(raw, f"messages[{i}]")])
 
 
 def take_system(body: JsonObject) -> tuple[Message, ...]:
-    parts = _content_of(body, "system")
+    plain = plain_content(body, "system")
+    parts = _content_of(body, "system") if plain is None else plain
     if not all(isinstance(part, Text) for part in parts):
         raise InvalidRequest("system: expected text blocks only", param="system")
     return (Message(role=SYSTEM, parts=parts),) if parts else ()
@@ -85,20 +83,27 @@ def take_cache(fields: JsonObject) -> CacheHint | None:
     return hint
 
 
-def _messages_in(row: JsonObject) -> list[Message]:
+def _messages_in(raw: Raw, path: str) -> list[Message]:
+    plain = plain_turn(raw)
+    if plain is not None:
+        return _turn(plain.role, plain.parts, path)
+    row = JsonObject(decode_at(bytes(raw), OBJECT, path), path)
     role = row.require("role", _ROLE)
     if row.peek_raw("content") in _NO_CONTENT[role]:
         raise InvalidRequest(f"{row.at('content')}: this field is required", param=row.at("content"))
     parts = _content_of(row, "content")
     extras = row.rest()
-    data = ProviderData(MESSAGES, extras) if extras else None
+    return _turn(role, parts, path, ProviderData(MESSAGES, extras) if extras else None)
+
+
+def _turn(role: str, parts: tuple[Part, ...], path: str, extras: ProviderData | None = None) -> list[Message]:
     if role == USER and any(isinstance(part, ToolResult) for part in parts):
-        return _answers(parts, data)
+        return _answers(parts, extras)
     if role == ASSISTANT:
-        _refuse(parts, (ToolResult,), row.path, role)
+        _refuse(parts, (ToolResult,), path, role)
     else:
-        _refuse(parts, (ToolCall, Reasoning), row.path, role)
-    return [Message(role=role, parts=parts, extras=data)]
+        _refuse(parts, (ToolCall, Reasoning), path, role)
+    return [Message(role=role, parts=parts, extras=extras)]
 
 
 def _answers(parts: tuple[Part, ...], extras: ProviderData | None) -> list[Message]:

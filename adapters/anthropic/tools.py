@@ -1,12 +1,13 @@
 """Anthropic's tools and tool choice, both ways. Schemas pass as raw JSON, never decoded and rebuilt (law 9)."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import orjson
-from msgspec import DecodeError, Raw
+from msgspec import DecodeError, Meta, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from adapters.anthropic.content import take_cache
+from adapters.anthropic.plain_turns import PlainCache
 from adapters.anthropic.vocabulary import BOOL, MESSAGES, NAME, OBJECT, RAW_LIST, RAW_OBJECT, TEXT
 from adapters.call_objects import NO_PARAMETERS, allowed_tools
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
@@ -22,10 +23,45 @@ _WORDS = {AUTO: "auto", REQUIRED: "any", NONE: "none"}
 _TYPED = Decoder(dict[str, Raw])
 
 
+class _PlainTool(Struct, forbid_unknown_fields=True):
+    """What nearly all tools are; its decoder does in one step what the general way does field by field."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    input_schema: Raw
+    description: str | None = None
+    strict: bool | None = None
+    cache_control: PlainCache | None = None
+    type: Literal["custom"] | None = None
+
+
+_decode_plain = Decoder(_PlainTool).decode
+
+
 def take_tools(body: JsonObject) -> tuple[Tool, ...] | None:
     """An empty list is no list."""
     raws = body.take("tools", RAW_LIST)
-    return tuple([_parse_tool(bytes(raw), f"tools[{i}]") for i, raw in enumerate(raws)]) if raws else None
+    return (
+        tuple([_plain_tool(raw) or _parse_tool(bytes(raw), f"tools[{i}]") for i, raw in enumerate(raws or ())]) or None
+    )
+
+
+def _plain_tool(raw: Raw) -> Tool | None:
+    """None: it has to be read the general way."""
+    try:
+        found = _decode_plain(raw)
+    except ValidationError:
+        return None
+    schema = bytes(found.input_schema)
+    if not schema.startswith(b"{"):
+        return None
+    return Tool(
+        kind="function",
+        name=found.name,
+        description=found.description,
+        parameters=schema,
+        strict=found.strict,
+        cache=None if found.cache_control is None else found.cache_control.hint,
+    )
 
 
 def _parse_tool(raw: bytes, path: str) -> Tool:
