@@ -1,7 +1,8 @@
 """One call of one target, as metrics, usage rows, spans and logs see it."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Protocol
 
 from adapters.canonical.errors import GatewayError
@@ -14,7 +15,7 @@ from gateway.routing.route import Target
 __all__ = ["Attempt", "AttemptKind", "AttemptObserver", "AttemptObservers", "Outcome"]
 
 
-class AttemptKind(Enum):
+class AttemptKind(StrEnum):
     FIRST = "first"
     AGAIN = "again"
     """The same target once more."""
@@ -25,7 +26,7 @@ class AttemptKind(Enum):
     """A copy, whose answer goes nowhere."""
 
 
-class Outcome(Enum):
+class Outcome(StrEnum):
     RUNNING = "running"
     ANSWERED = "answered"
     FAILED = "failed"
@@ -76,15 +77,18 @@ class AttemptObserver(Protocol):
 
 
 class AttemptObservers:
-    """Several as one."""
+    """Several as one: what each wants to hear of."""
 
-    def __init__(self, *observers: AttemptObserver) -> None:
-        self._observers = observers
+    def __init__(
+        self, *, began: Sequence[Callable[[Attempt], None]], ended: Sequence[Callable[[Attempt], None]]
+    ) -> None:
+        self._began = began
+        self._ended = ended
 
     def began(self, attempt: Attempt) -> None:
-        for observer in self._observers:
-            observer.began(attempt)
+        for hear in self._began:
+            hear(attempt)
 
     def ended(self, attempt: Attempt) -> None:
-        for observer in self._observers:
-            observer.ended(attempt)
+        for hear in self._ended:
+            hear(attempt)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, get_args
 
 from aiohttp import web
+from msgspec.structs import asdict
 
 from adapters.canonical.errors import InvalidRequest
 from gateway.limits.scope import NANO
@@ -64,7 +65,7 @@ class AdminUsage:
         await self._write_all()
         usage = (await self._stores()).usage
         rows = await usage.attempts(since=since, until=until, limit=limit, key=exchange.request.query.get("key"))
-        return answered(exchange, {"object": "list", "data": [_told(row._asdict()) for row in rows]})
+        return answered(exchange, {"object": "list", "data": [_told(asdict(row)) for row in rows]})
 
     async def _write_all(self) -> None:
         if self._ledger is not None:

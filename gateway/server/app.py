@@ -272,14 +272,17 @@ class _Parts:
         config, around = self.config, self.around
         rules = routing_rules(config)
         health = Health(rules.breaker, around.clock)
-        accounts = [self.accounts] if self.accounts is not None else []
+        accounts = [self.accounts.attempt_ended] if self.accounts is not None else []  # whose costs the others tell
+        observer = self.observed.observer
         return Router(
             build_names(config, self.providers, self.lists, health, clock=around.clock, random=around.random),
             rules,
             around.random,
             clock=around.clock,
             health=health,
-            observer=AttemptObservers(*accounts, AttemptLog(self.log), self.observed.observer),
+            observer=AttemptObservers(
+                began=[observer.began], ended=[*accounts, AttemptLog(self.log).attempt_ended, observer.ended]
+            ),
             fault=self.log.fault,
             guardrails=self.guardrails,
             cache=self.cache,

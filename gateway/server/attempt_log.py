@@ -9,24 +9,19 @@ _SEEN = (AttemptKind.FIRST, AttemptKind.AGAIN, AttemptKind.FAILOVER)
 
 
 class AttemptLog:
-    """Satisfies `gateway.routing.attempt.AttemptObserver`."""
-
     __slots__ = ("_log",)
 
     def __init__(self, log: Log) -> None:
         self._log = log
 
-    def began(self, attempt: Attempt) -> None:
-        """Says nothing."""
-
-    def ended(self, attempt: Attempt) -> None:
+    def attempt_ended(self, attempt: Attempt) -> None:
         if attempt.kind in _SEEN and (attempt.error is None or attempt.first_output is not None):
             return  # the request's own line tells how its answer ended
         log, progress = self._log, attempt.progress
         fields: dict[str, object] = {
             "request_id": progress.request_id,
-            "kind": attempt.kind.value,
-            "outcome": attempt.outcome.value,
+            "kind": attempt.kind,
+            "outcome": attempt.outcome,
             "provider": attempt.target.provider.name,
             "upstream_model": log.outside(attempt.target.model),
         }

@@ -8,7 +8,7 @@ import hmac
 import ipaddress
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -45,7 +45,7 @@ class KeyDoor:
         self._directory = directory
         self._passes_through = passes_through
         # Found by digest, so that the time of the search tells nothing about a secret.
-        self._keys = {sha256(secret.encode()).digest(): (secret.encode(), key) for secret, key in keys.items()}
+        self._keys = {_digest(secret.encode()): (secret.encode(), key) for secret, key in keys.items()}
 
     async def admit(self, headers: Mapping[str, str], query: str = "") -> ClientKey | None:
         """The client's key. `query` is percent-encoded. Raises AuthenticationFailed, and NotReady where a key can't be
@@ -56,8 +56,7 @@ class KeyDoor:
                 "no API key: send it as 'Authorization: Bearer KEY' or in the header x-api-key", code="missing_api_key"
             )
         data = shown.encode("utf-8", "surrogateescape")
-        digest = sha256(data)
-        found = self._keys.get(digest.digest())
+        found = self._keys.get(_digest(data))
         if found is not None and hmac.compare_digest(found[0], data):
             return found[1]
         if self._tokens is not None and _looks_signed(shown):
@@ -66,7 +65,7 @@ class KeyDoor:
         if key is not None:
             return key
         if self._passes_through and not self._is_of_ours(shown) and shown.isascii() and shown.isprintable():
-            return ClientKey(f"own:{digest.hexdigest()[:_OWN_ID]}", upstream_key=shown)
+            return ClientKey(f"own:{sha256(data).hexdigest()[:_OWN_ID]}", upstream_key=shown)
         raise AuthenticationFailed("the API key is not known")
 
     def _is_of_ours(self, shown: str) -> bool:
@@ -96,6 +95,10 @@ class LoopbackDoor:
 Door = KeyDoor | LoopbackDoor
 
 
+def _digest(secret: bytes) -> bytes:
+    return blake2b(secret).digest()
+
+
 def _looks_signed(secret: str) -> bool:
     """Whether it has the form of a signed token: a JSON object and two more parts, each in base64."""
     return secret.startswith("eyJ") and secret.count(".") == 2
@@ -105,8 +108,9 @@ def _shown_key(headers: Mapping[str, str]) -> str | None:
     authorization = headers.get("Authorization")
     if authorization is not None:
         scheme, _, value = authorization.partition(" ")
-        if scheme.lower() == "bearer" and value.strip():
-            return value.strip()
+        value = value.strip()
+        if value and (scheme == "Bearer" or scheme.lower() == "bearer"):
+            return value
     return headers.get("x-api-key") or headers.get("api-key") or headers.get("x-goog-api-key")
 
 

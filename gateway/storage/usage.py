@@ -4,7 +4,7 @@ Both are written in one transaction, so the sums are those of all rows that ever
 requests and kept short; questions about longer times, and what was spent of a budget, are answered from the sums.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -24,6 +24,7 @@ _HOUR_S = 3600
 _DAY_S = 86_400
 _DROP_EVERY_S = 60.0
 _GROUPS_AT_ONCE = 16
+_MOST = 10**15
 
 _SUMS = (
     "attempts",
@@ -143,10 +144,15 @@ def _sums(rows: Sequence[UsageRow]) -> list[dict[str, object]]:
             **dict(zip(_PLACES, place, strict=True)),
             "attempts": len(found),
             "failed": sum([row.status != "ok" for row in found]),
-            **{name: sum(filter(None, map(attrgetter(name), found))) for name in _SUMS[2:]},
+            **{name: _sum(map(attrgetter(name), found)) for name in _SUMS[2:]},
         }
         for place, found in sorted(places.items())
     ]
+
+
+def _sum(numbers: Iterable[int | None]) -> int:
+    """As a column can hold it for long, whatever an upstream said that it had used."""
+    return min(max(sum(filter(None, numbers)), 0), _MOST)
 
 
 def _drop_old(connection: Connection, now: float) -> None:

@@ -1,10 +1,8 @@
-"""The gateway's books: what each request may take, and what each attempt used and cost.
-
-Satisfies `gateway.routing.attempt.AttemptObserver`: it must see an attempt before whoever reads its cost.
-"""
+"""The gateway's books: what each request may take, and what each attempt used and cost."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from adapters.canonical.usage import Usage
 from gateway.keys.client_key import ClientKey, matches
@@ -25,7 +23,7 @@ _MAX_KNOWN = 10_000
 _NO_USAGE = Usage()
 
 
-class _Known(NamedTuple):
+class _Known(Struct, frozen=True):
     """What limits a key's requests for a model."""
 
     scopes: tuple[Scope, ...]
@@ -67,27 +65,26 @@ class Accounts:
         if request is None or not known.counts_tokens:
             demand = Demand(known.scopes)
         else:
-            prompt, output = prompt_tokens(request), output_tokens(request)
-            nano_usd = max([price.at_most(prompt, output) for price in known.prices], default=0)
+            prompt, output, nano_usd = prompt_tokens(request), output_tokens(request), 0
+            for price in known.prices:
+                nano_usd = max(nano_usd, price.at_most(prompt, output))
             demand = Demand(known.scopes, prompt, output, nano_usd)
         found = await self.limiter.reserve(demand)
         return found if isinstance(found, Refusal) else Charge(found, model, request)
 
-    def began(self, attempt: Attempt) -> None:
-        """Nothing is known yet."""
-
-    def ended(self, attempt: Attempt) -> None:
+    def attempt_ended(self, attempt: Attempt) -> None:
+        """Comes before whoever reads the attempt's cost. Called on the hot path."""
         if attempt.outcome is Outcome.LACKING:
             return
-        charge = attempt.progress.charge
-        usage = attempt.usage
+        charge, usage = attempt.progress.charge, attempt.usage
         if usage is None and charge is not None:
             attempt.estimate = usage = _estimate(attempt, charge)
-        price = self._prices.of(attempt.target.label)
-        if usage is not None and price is not None:
-            attempt.cost_nano_usd = cost_of(usage, price)
-        if charge is not None and attempt.kind is not AttemptKind.SHADOW:  # a copy is the operator's own
-            charge.add(usage, attempt.cost_nano_usd)
+        if usage is not None:
+            price = self._prices.of(attempt.target.label)
+            if price is not None:
+                attempt.cost_nano_usd = cost_of(usage, price)
+            if charge is not None and attempt.kind is not AttemptKind.SHADOW:  # a copy is the operator's own
+                charge.add(usage, attempt.cost_nano_usd)
         if self.ledger is not None:
             self.ledger.add(_row(attempt, charge, usage or _NO_USAGE, self._now()))
 
@@ -138,7 +135,7 @@ def _row(attempt: Attempt, charge: Charge | None, usage: Usage, now: float) -> U
     if attempt.error is not None:
         status = attempt.error.code or attempt.error.type
     else:
-        status = "ok" if attempt.outcome is Outcome.ANSWERED else attempt.outcome.value
+        status = "ok" if attempt.outcome is Outcome.ANSWERED else attempt.outcome
     ended = attempt.began if attempt.ended is None else attempt.ended
     first = attempt.first_output
     return UsageRow(
@@ -148,7 +145,7 @@ def _row(attempt: Attempt, charge: Charge | None, usage: Usage, now: float) -> U
         charge.model if charge is not None else progress.model or "",
         attempt.target.provider.name,
         attempt.target.model,
-        attempt.kind.value,
+        attempt.kind,
         status,
         usage.prompt_tokens,
         usage.completion_tokens,

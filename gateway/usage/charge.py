@@ -27,10 +27,9 @@ class Charge:
         """What is left of the client's limits; None where it has none."""
         return None if self._grant is None else self._grant.standing
 
-    def add(self, usage: Usage | None, cost_nano_usd: int | None) -> None:
+    def add(self, usage: Usage, cost_nano_usd: int | None) -> None:
         """What an attempt used."""
-        if usage is not None:
-            self.tokens += usage.total_tokens or 0
+        self.tokens += max(0, usage.total_tokens or 0)  # upstreams say all kinds of numbers
         if cost_nano_usd is not None:
             self.cost_nano_usd = (self.cost_nano_usd or 0) + cost_nano_usd
 

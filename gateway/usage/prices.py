@@ -18,6 +18,8 @@ __all__ = ["Price", "PriceBook", "PriceList", "PublishedPrices", "cost_of"]
 _MAX_KNOWN = 10_000
 """Names whose price is remembered; a client may make names up."""
 _PICO_PER_NANO = 1000
+_MOST = 10**15
+"""A million dollars: what an upstream says beyond it of one answer is no number to reckon with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,9 @@ class Price:
 
     def at_most(self, prompt_tokens: int, output_tokens: int) -> int:
         """Billionths of a dollar for so many tokens, whatever becomes of the cache."""
-        price = self.for_prompt(prompt_tokens)
-        return _nano(prompt_tokens * max(price.input, price.cache_write) + output_tokens * price.output)
+        price = self if self.long is None else self.for_prompt(prompt_tokens)
+        dearest = price.input if price.input > price.cache_write else price.cache_write
+        return -(-(prompt_tokens * dearest + output_tokens * price.output) // _PICO_PER_NANO)
 
 
 class PriceBook(Protocol):
@@ -113,23 +116,23 @@ def _published(kind: str | None, model: str) -> Price | None:
 
 
 def cost_of(usage: Usage, price: Price) -> int | None:
-    """Billionths of a dollar. Totals are inclusive, so cached and written tokens are taken out of the prompt's.
+    """Billionths of a dollar, rounded up, so that what costs anything is never free.
 
-    None: it holds sound, whose price is not known.
+    Totals are inclusive, so cached and written tokens are taken out of the prompt's. None: it holds sound, whose price
+    is not known.
     """
     if price.of_text and (usage.prompt_audio_tokens or usage.completion_audio_tokens):
         return None
     prompt = usage.prompt_tokens or 0
-    price = price.for_prompt(prompt)
-    cached = min(usage.cached_tokens or 0, prompt)
-    written = min(usage.cache_write_tokens or 0, prompt - cached)
-    pico = (
-        (prompt - cached - written) * price.input
-        + cached * price.cached
-        + written * price.cache_write
-        + (usage.completion_tokens or 0) * price.output
-    )
-    return _nano(pico)
+    if price.long is not None:
+        price = price.for_prompt(prompt)
+    pico = prompt * price.input + (usage.completion_tokens or 0) * price.output
+    if usage.cached_tokens or usage.cache_write_tokens:
+        cached = min(usage.cached_tokens or 0, prompt)
+        written = min(usage.cache_write_tokens or 0, prompt - cached)
+        pico += cached * (price.cached - price.input) + written * (price.cache_write - price.input)
+    nano = -(-pico // _PICO_PER_NANO)
+    return nano if 0 <= nano <= _MOST else min(max(nano, 0), _MOST)
 
 
 def _per_token(input_: float, output: float, cached: float | None, cache_write: float | None) -> Price:
@@ -138,8 +141,3 @@ def _per_token(input_: float, output: float, cached: float | None, cache_write: 
     cache_write = input_ if cache_write is None else cache_write
     pico = [round(usd * 1_000_000) for usd in (input_, output, cached, cache_write)]
     return Price(input=pico[0], output=pico[1], cached=pico[2], cache_write=pico[3])
-
-
-def _nano(pico: int) -> int:
-    """Rounded up, so that what costs anything is never free."""
-    return -(-pico // _PICO_PER_NANO)

@@ -1,6 +1,8 @@
 """What is kept of one attempt. Plain values; knows no database."""
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 __all__ = ["GroupedBy", "UsageRow"]
 
@@ -8,7 +10,7 @@ GroupedBy = Literal["key", "model", "provider", "upstream_model", "day"]
 """What sums can be asked for."""
 
 
-class UsageRow(NamedTuple):
+class UsageRow(Struct, frozen=True, array_like=True, gc=False):
     """`at` is Unix seconds, `status` `ok`, `cancelled` or an error's code. Missing tokens and costs are None, never 0.
 
     `key` is "" where no key is asked for. `model` is what the client asked for, by its public name.

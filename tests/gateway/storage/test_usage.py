@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from adapters.canonical.errors import Conflict, NotReady
@@ -80,6 +81,15 @@ async def test_rows_are_kept_with_their_sums_or_not_at_all(stores: Stores) -> No
     await rename("elsewhere", "usage_hours")
     await stores.usage.add([row()])
     assert await stores.usage.attempts(since=0, until=NOON + 1, limit=9, key=None) == [row()]
+
+
+async def test_numbers_that_no_upstream_can_mean_break_no_sums(stores: Stores) -> None:
+    wild = [msgspec.structs.replace(row(), prompt_tokens=2**53, completion_tokens=-(2**53))] * 2000
+    for _ in range(3):
+        await stores.usage.add(wild)
+    await stores.usage.add([row()])
+    (total,), _ = await stores.usage.totals([], since=0, until=int(NOON) + 1, limit=1, where={})
+    assert (total["attempts"], total["completion_tokens"]) == (6001, 2)
 
 
 async def test_rows_whose_writer_is_cancelled_are_written_once(stores: Stores) -> None:

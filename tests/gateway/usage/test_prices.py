@@ -53,6 +53,12 @@ def test_a_cost_lies_between_nothing_and_the_most_that_was_reserved(
         assert 0 <= cost <= price.at_most(prompt or 0, completion or 0)
 
 
+@pytest.mark.parametrize("tokens", [2**53, -(2**53)])
+def test_a_cost_stays_one_that_can_be_reckoned_with_whatever_an_upstream_says(tokens: int) -> None:
+    for usage in (Usage(prompt_tokens=tokens), Usage(prompt_tokens=5, cached_tokens=tokens, completion_tokens=tokens)):
+        assert 0 <= cost_usd(usage) <= 1_000_000
+
+
 def test_an_exact_name_goes_before_patterns_and_the_longest_pattern_first() -> None:
     rows = {"a/*": 1, "a/big-*": 2, "a/big-one": 3, "*": 4}
     prices = PriceList({name: PriceRow(input=usd, output=0) for name, usd in rows.items()})
