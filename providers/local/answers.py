@@ -23,7 +23,7 @@ from providers.local.grammar_text import Grammar
 from providers.local.image_input import ReadyImage
 from providers.local.local_model import LocalModel
 from providers.local.phases import EnginePhases
-from providers.local.prompt import ModelPrompt, echoed_text, model_prompt
+from providers.local.prompt import ModelPrompt, echoed_text, model_prompt, num_added
 from providers.local.request_images import RequestImages
 from providers.local.text_answer import TextAnswer, token_logprob
 from providers.local.text_formats import text_pipeline
@@ -187,9 +187,8 @@ def _echo(model: LocalModel, request: Request, prompt: tuple[int, ...], output: 
     scored = output.prompt_logprobs
     if request.prompts is None or scored is None or request.logprobs is None:
         return [TextDelta(0, 0, text)] if text else []
-    asked = request.prompts[0]
-    special = 1 if isinstance(asked, str) and prompt and prompt[0] == model.tokenizer.bos_id else 0
-    entries = list(_scores(model, request, scored[special:], request.logprobs))
+    added = num_added(model, request.prompts[0], prompt)
+    entries = list(_scores(model, request, scored[added:], request.logprobs))
     if entries:
         entries[0] = replace(entries[0], logprob=None, top=())  # what is shown first has nothing before it
     return [TextDelta(0, 0, text, tuple(entries))]

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from adapters.canonical.embedding import CUT_TO_WINDOW
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ASSISTANT, Message, text_of
-from adapters.canonical.request import Request
+from adapters.canonical.request import Prompt, Request
 from adapters.text.reasoning import ReasoningFormat
 from local_engine.generation import ImageInput
 from providers.local.call_grammar import begun_call
@@ -22,7 +22,7 @@ from providers.local.template_messages import render_prompt
 from providers.local.thinking import thinking_variables
 from providers.local.tools_as_text import tools_as_text
 
-__all__ = ["ModelPrompt", "echoed_text", "model_prompt"]
+__all__ = ["ModelPrompt", "echoed_text", "model_prompt", "num_added"]
 
 _TAIL: Final = 64
 """Tokens of a prompt in which a mark is looked for that it ends with."""
@@ -72,9 +72,17 @@ def echoed_text(model: LocalModel, request: Request, prompt: tuple[int, ...]) ->
     (asked,) = request.prompts or ("",)
     if isinstance(asked, str) and request.truncate_prompt_tokens is None:
         return asked
+    shown = prompt[num_added(model, asked, prompt) :]
+    return b"".join(map(model.tokenizer.token_bytes, shown)).decode(errors="replace")
+
+
+def num_added(model: LocalModel, asked: Prompt, prompt: tuple[int, ...]) -> int:
+    """How many tokens a prompt begins with that the client did not write: a BOS, or none."""
     tokenizer = model.tokenizer
-    shown = prompt[1:] if isinstance(asked, str) and prompt and prompt[0] == tokenizer.bos_id else prompt
-    return b"".join(map(tokenizer.token_bytes, shown)).decode(errors="replace")
+    if not isinstance(asked, str) or prompt[:1] != (tokenizer.bos_id,):
+        return 0
+    is_written = bool(tokenizer.bos_token) and asked.startswith(tokenizer.bos_token)
+    return 0 if is_written and prompt[1:2] != (tokenizer.bos_id,) else 1
 
 
 def _check_without_text(request: Request) -> None:

@@ -10,7 +10,7 @@ from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate
 from providers.local.engine_request import COMPLETION_MAX_TOKENS, gateway_error, sampling_params
 from providers.local.local_model import LocalModel
-from providers.local.prompt import model_prompt
+from providers.local.prompt import model_prompt, num_added
 from providers.local.settings import LocalModelSettings
 from providers.local.text_formats import text_formats
 from tests.scripted_engine import BOS_ID, EOS_ID, ScriptedEngine, Vocabulary
@@ -52,6 +52,23 @@ def test_without_either_the_apis_defaults_apply() -> None:
 
 def test_completions_default_to_sixteen_tokens() -> None:
     assert sampling_params(model(), completion()).max_tokens == COMPLETION_MAX_TOKENS == 16
+
+
+@pytest.mark.parametrize(
+    ("asked", "ids", "added"),
+    [
+        ("hi", (BOS_ID, 104, 105), 1),
+        ("<s>hi", (BOS_ID, 104, 105), 0),
+        ("<s>hi", (BOS_ID, BOS_ID, 104, 105), 1),
+        ("hi", (104, 105), 0),
+        ((BOS_ID, 104), (BOS_ID, 104), 0),
+        ("", (), 0),
+    ],
+)
+def test_an_echo_shows_every_token_that_the_client_wrote(
+    asked: str | tuple[int, ...], ids: tuple[int, ...], added: int
+) -> None:
+    assert num_added(model(), asked, ids) == added
 
 
 def test_a_default_leaves_room_for_the_prompt_and_what_was_asked_for_does_not() -> None:

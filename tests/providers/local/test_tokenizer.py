@@ -60,6 +60,13 @@ def test_a_folder_encodes_as_transformers_does(tmp_path: Path) -> None:
     assert (ours.bos_id, ours.bos_token, ours.eos_token, ours.eos_ids) == (0, "<s>", "</s>", frozenset({1}))
 
 
+def test_a_text_that_begins_with_the_models_mark_gets_no_second_one(tmp_path: Path) -> None:
+    ours = load_tokenizer(save(trained(), tmp_path, bos_token="<s>", eos_token={"content": "</s>"}))
+    once = ours.encode("hi", add_special_tokens=True)
+    assert ours.encode("<s>hi", add_special_tokens=True) == ours.encode("<s>hi", add_special_tokens=False) == once
+    assert ours.encode("a<s>hi", add_special_tokens=True).count(0) == 2
+
+
 def test_end_ids_of_the_generation_config_are_taken_too(tmp_path: Path) -> None:
     folder = save(trained(), tmp_path, eos_token="</s>")
     (folder / "config.json").write_text('{"eos_token_id": 7}')
