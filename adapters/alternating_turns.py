@@ -1,8 +1,9 @@
 """A conversation for an API in which the user and the model take turns: canonical messages -> turns of blocks.
 
 Turns of one role that follow each other are one, and one that says nothing is none. In a user's turn the results of
-tool calls come first, and they answer all calls of the turn before, each once. The name of a user stands before what it
-said (`ann: hi`). Instructions that lead stand apart; later ones are a user's text, marked as the system's.
+tool calls come first, and they answer all calls of the turn before, each once; no two calls share an id. The name of a
+user stands before what it said (`ann: hi`). Instructions that lead stand apart; later ones are a user's text, marked as
+the system's.
 
 Knows no wire words: how a part is written is the dialect's (`PartWriter`).
 """
@@ -12,6 +13,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from adapters.call_ids import with_own_ids
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import (
     ASSISTANT,
@@ -96,7 +98,7 @@ def alternating_turns(
     results and calls that do not belong together, naming the id, and where nothing is said at all.
     """
     turns: list[Turn] = []
-    for message in messages:
+    for message in with_own_ids(messages):
         role = _ROLES.get(message.role)
         if role is not None:
             _add(message, role, turns, writer)

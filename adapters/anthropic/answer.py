@@ -4,7 +4,7 @@ A finish is said when the message stops: the stop word may come with usage that 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import orjson
@@ -77,9 +77,13 @@ class _OpenBlock:
 
 class _Answer:
     """The state of one answer. The provider's name goes with what the model thought; `names` are the client's names of
-    tools by those that were sent. `new_id` mints ids for calls that come without one."""
+    tools by those that were sent. `new_id` mints ids for calls that come without one of their own, or with one of the
+    `earlier`."""
 
-    def __init__(self, provider: str, names: Mapping[str, str], new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, provider: str, names: Mapping[str, str], new_id: Callable[[], str], earlier: Container[str]
+    ) -> None:
+        self._earlier = earlier
         self._provider = provider
         self._names = names
         self._new_id = new_id
@@ -211,7 +215,7 @@ class _Answer:
         if not found.name:
             raise BadUpstreamResponse("the upstream sent a tool call without a name")
         call_id = found.id
-        if not call_id or call_id in self._ids:  # hosts that speak this dialect leave it out, or say it twice
+        if not call_id or call_id in self._ids or call_id in self._earlier:  # of hosts that speak this dialect
             call_id = self._new_id()
         self._ids.add(call_id)
         self._called = True
@@ -303,13 +307,17 @@ def _with_input(raw: bytes, joined: str) -> bytes:
     return orjson.dumps(fields)
 
 
-def stream_parser(provider: str, names: Mapping[str, str], new_id: Callable[[], str]) -> SseAnswerParser:
+def stream_parser(
+    provider: str, names: Mapping[str, str], new_id: Callable[[], str], earlier: Container[str]
+) -> SseAnswerParser:
     """The parser of a streamed answer."""
-    return SseAnswerParser(_Answer(provider, names, new_id), text_field=_TEXT_FIELD)
+    return SseAnswerParser(_Answer(provider, names, new_id, earlier), text_field=_TEXT_FIELD)
 
 
-def parse_whole(provider: str, body: bytes, names: Mapping[str, str], new_id: Callable[[], str]) -> list[Event]:
+def parse_whole(
+    provider: str, body: bytes, names: Mapping[str, str], new_id: Callable[[], str], earlier: Container[str]
+) -> list[Event]:
     """The events of a body that was not streamed."""
     out: list[Event] = []
-    _Answer(provider, names, new_id).read_whole(body, out)
+    _Answer(provider, names, new_id, earlier).read_whole(body, out)
     return out

@@ -1,7 +1,7 @@
 """Answers of /api/chat and /api/generate as events: a stream's lines, cut anywhere, and a whole body by the same state
 machine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import datetime
 from typing import Any
 
@@ -79,8 +79,9 @@ _KNOWN = frozenset(_Line.__struct_fields__)
 class _Answer:
     """The state of one answer."""
 
-    def __init__(self, new_id: Callable[[], str]) -> None:
+    def __init__(self, new_id: Callable[[], str], earlier: Container[str]) -> None:
         self._new_id = new_id
+        self._earlier = earlier
         self._ids: set[str] = set()
         self._parts = 0
         self._part = -1
@@ -132,7 +133,7 @@ class _Answer:
         if not call.function.name:
             raise BadUpstreamResponse("the upstream sent a tool call without a name")
         call_id = call.id
-        if not call_id or call_id in self._ids:
+        if not call_id or call_id in self._ids or call_id in self._earlier:
             call_id = self._new_id()
         self._ids.add(call_id)
         self._called = True
@@ -171,15 +172,16 @@ def _unix_seconds(created_at: str | None) -> int | None:
         return None
 
 
-def stream_parser(new_id: Callable[[], str]) -> SseAnswerParser:
-    """The parser of a streamed answer, whose frames are lines."""
-    return SseAnswerParser(_Answer(new_id), frames=LineDecoder())
+def stream_parser(new_id: Callable[[], str], earlier: Container[str]) -> SseAnswerParser:
+    """The parser of a streamed answer, whose frames are lines. A call gets a new id where it has none of its own, or
+    one of the `earlier`."""
+    return SseAnswerParser(_Answer(new_id, earlier), frames=LineDecoder())
 
 
-def parse_whole(body: bytes, new_id: Callable[[], str]) -> list[Event]:
+def parse_whole(body: bytes, new_id: Callable[[], str], earlier: Container[str]) -> list[Event]:
     """The events of a body that was not streamed."""
     out: list[Event] = []
-    answer = _Answer(new_id)
+    answer = _Answer(new_id, earlier)
     answer.feed(body, out)
     if not answer.complete:
         raise BadUpstreamResponse("the upstream's answer is not done")

@@ -55,6 +55,9 @@ def result(name: str) -> ToolResult:
     return ToolResult(call_id=name, parts=(Text(text="1"),))
 
 
+TURN: tuple[tuple[str, Part], ...] = ((ASSISTANT, call("x")), (TOOL, result("x")))
+
+
 def turns(*messages: Message, keeps_instructions: bool = False) -> list[tuple[str, list[Block]]]:
     found = alternating_turns(messages, Words(), keeps_instructions=keeps_instructions)
     return [(turn.role, turn.content) for turn in found]
@@ -72,6 +75,16 @@ def test_results_stand_before_what_the_user_said_with_them() -> None:
         said(USER, "q"), said(ASSISTANT, call("x"), call("y")), said(TOOL, result("y")), said(USER, "go", result("x"))
     )
     assert found[2] == (USER, [{"result": "y"}, {"result": "x"}, {"text": "go"}])
+
+
+def test_a_call_that_has_the_id_of_an_earlier_one_is_told_apart_from_it() -> None:
+    found = turns(said(USER, "q"), *[said(role, part) for _ in range(2) for role, part in TURN])
+    assert [blocks for _, blocks in found[1:]] == [
+        [{"call": "x"}],
+        [{"result": "x"}],
+        [{"call": "x_2"}],
+        [{"result": "x_2"}],
+    ]
 
 
 def test_a_users_name_stands_before_its_first_text_alone() -> None:

@@ -5,7 +5,7 @@ index, or the same id, for different calls; some begin arguments with an empty o
 are the same here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder
@@ -73,15 +73,23 @@ class _Call:
 
 
 class Calls:
-    """The calls of one choice. `new_id` mints an id where the upstream gives none; `only_first` drops later calls;
-    `names` are the client's names of tools by those that were sent, where they differ."""
+    """The calls of one choice. `new_id` mints an id where the upstream gives none, or one of the `earlier` calls';
+    `only_first` drops later calls; `names` are the client's names of tools by those that were sent, where they differ.
+    """
 
-    __slots__ = ("_by_index", "_choice", "_held", "_ids", "_names", "_new_id", "_only_first", "_order")
+    __slots__ = ("_by_index", "_choice", "_earlier", "_held", "_ids", "_names", "_new_id", "_only_first", "_order")
 
     def __init__(
-        self, choice: int, new_id: Callable[[], str], *, only_first: bool, names: Mapping[str, str] = _SAME_NAMES
+        self,
+        choice: int,
+        new_id: Callable[[], str],
+        *,
+        only_first: bool,
+        earlier: Container[str] = (),
+        names: Mapping[str, str] = _SAME_NAMES,
     ) -> None:
         self._names = names
+        self._earlier = earlier
         self._choice = choice
         self._new_id = new_id
         self._only_first = only_first
@@ -169,7 +177,7 @@ class Calls:
             if other.part is not None:
                 self._release(other, out)
         shown = call.id
-        if not shown or shown in self._ids:
+        if not shown or shown in self._ids or shown in self._earlier:
             shown = self._new_id()
         self._ids.add(shown)
         call.part = next_part()

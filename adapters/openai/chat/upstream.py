@@ -12,6 +12,7 @@ import orjson
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
+from adapters.call_ids import EarlierIds
 from adapters.canonical.citation import Citation
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import (
@@ -212,6 +213,7 @@ class _ChoiceReader:
         self.books = FinishBooks(request.num_choices)
         self._new_id = new_id
         self._only_first_call = request.parallel_tool_calls is False
+        self._earlier = EarlierIds(request.messages)
         self._choices: dict[int, _OpenChoice] = {}
         self._sources: tuple[Citation, ...] = ()
 
@@ -231,7 +233,9 @@ class _ChoiceReader:
         choice = self._choices.get(index)
         if choice is None:
             self.books.begin(index)
-            calls = Calls(index, self._new_id, only_first=self._only_first_call, names=self._names)
+            calls = Calls(
+                index, self._new_id, only_first=self._only_first_call, earlier=self._earlier, names=self._names
+            )
             choice = self._choices[index] = _OpenChoice(index, calls)
         if delta is not None:
             _feed_delta(choice, delta, found, out)

@@ -150,3 +150,17 @@ def test_counts_of_another_type_are_read_where_they_are_counts_and_never_cost_an
     assert used({"input_tokens": "3"}, {"output_tokens": 5.0}) == Usage(prompt_tokens=3, completion_tokens=5)
     assert used({"input_tokens": -3}, {"output_tokens": 5}) == Usage(completion_tokens=5)
     assert used({"input_tokens": []}, {"output_tokens": "many"}) is None
+
+
+def test_a_call_with_the_id_of_an_earlier_one_gets_another() -> None:
+    used_before = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}
+    said = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": [used_before]},
+        {"role": "user", "content": [result]},
+    ]
+    found, error = messages(stream=True, messages=said).read_stream(sse(START, *call(0), STOP, END))
+    assert error is None
+    (made,) = [part for part in fold(found).choices[0].parts if isinstance(part, ToolCall)]
+    assert made.id not in ("", "toolu_1")

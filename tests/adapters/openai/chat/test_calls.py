@@ -146,6 +146,14 @@ def test_an_id_that_two_calls_share_is_replaced() -> None:
     assert [one(call) for call in calls] == [("a", "f", "{}"), ("call_1", "g", "{}")]
 
 
+def test_an_id_of_an_earlier_call_of_the_conversation_is_replaced() -> None:
+    earlier = {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f"}}]}
+    said = [{"role": "user", "content": "hi"}, earlier, {"role": "tool", "tool_call_id": "a", "content": "ok"}]
+    said[1]["tool_calls"][0]["function"]["arguments"] = "{}"  # type: ignore[index]
+    calls, _ = read(fragment(0, "a", "f", "{}"), fragment(1, "b", "g", "{}"), messages=said)
+    assert [call.id for call in calls] == ["call_1", "b"]
+
+
 def test_a_gap_in_the_upstreams_indexes_is_closed() -> None:
     calls, events = read(fragment(3, "a", "f", "{}"), fragment(7, "b", "g", "{}"))
     assert [one(call) for call in calls] == [("a", "f", "{}"), ("b", "g", "{}")]
