@@ -28,6 +28,7 @@ from adapters.canonical.messages import (
 )
 from adapters.json_fields import JsonObject, decode_at
 from adapters.openai.responses.content import own_fields, parse_content, texts_in
+from adapters.openai.responses.plain_items import PlainCall, PlainMessage, PlainOutput, plain_item, texts
 from adapters.openai.responses.sealing import ClientSeal
 from adapters.openai.responses.vocabulary import (
     CUSTOM_CALL,
@@ -91,6 +92,19 @@ class InputReader:
 
     def add(self, raw: bytes, path: str) -> None:
         """One item. Raises InvalidRequest, naming the path."""
+        plain = plain_item(raw)
+        match plain:
+            case PlainMessage():
+                self._say(plain.role, texts(plain.content), path, phase=plain.phase)
+            case PlainCall():
+                self._call(plain.call_id, plain.name, plain.arguments, path)
+            case PlainOutput():
+                self._answer(plain.call_id, texts(plain.output), path)
+            case None:
+                self._add_item(raw, path)
+
+    def _add_item(self, raw: bytes, path: str) -> None:
+        """One that is read the general way."""
         item = JsonObject(decode_at(raw, _OBJECT, path), path)
         kind = item.take("type", TEXT) or (MESSAGE if "role" in item else "item_reference" if "id" in item else None)
         match kind:
@@ -131,15 +145,25 @@ class InputReader:
         parts = parse_content(item, "content")
         phase = item.take(_PHASE, TEXT)
         _forget(item)
-        extras = own_fields(item)
+        self._say(role, parts, item.path, phase=phase, extras=own_fields(item))
+
+    def _say(
+        self,
+        role: str,
+        parts: tuple[Part, ...],
+        path: str,
+        *,
+        phase: str | None = None,
+        extras: ProviderData | None = None,
+    ) -> None:
         if role != ASSISTANT:
-            self.add_message(Message(role=role, parts=parts, phase=phase, extras=extras), item.path)
+            self.add_message(Message(role=role, parts=parts, phase=phase, extras=extras), path)
             return
-        turn = self._open(item.path)
+        turn = self._open(path)
         if turn.has_message and not turn.has_call:
             thoughts = turn.take_trailing_thoughts()
             self.close()
-            turn = self._open(item.path)
+            turn = self._open(path)
             turn.parts += thoughts
         if turn.has_message and phase != turn.phase and phase is not None:
             own = ProviderData(RESPONSES, {_PHASE: orjson.dumps(phase)})
@@ -175,10 +199,21 @@ class InputReader:
             name = full_name(namespace, name)
             fields = {**(data.fields if data else {}), "namespace": orjson.dumps(namespace)}
             data = ProviderData(RESPONSES, fields)
-        turn = self._open(item.path)
+        self._call(call_id, name, arguments, item.path, kind=CUSTOM if custom else FUNCTION, data=data)
+
+    def _call(
+        self,
+        call_id: str,
+        name: str,
+        arguments: str,
+        path: str,
+        *,
+        kind: str = FUNCTION,
+        data: ProviderData | None = None,
+    ) -> None:
+        turn = self._open(path)
         turn.has_call = True
-        call_kind = CUSTOM if custom else FUNCTION
-        turn.parts.append(ToolCall(id=call_id, name=name, arguments=arguments, kind=call_kind, provider_data=data))
+        turn.parts.append(ToolCall(id=call_id, name=name, arguments=arguments, kind=kind, provider_data=data))
 
     def _add_result(self, item: JsonObject, kind: str) -> None:
         call_id = item.require("call_id", NAME)
@@ -189,8 +224,11 @@ class InputReader:
         data = own_fields(item)
         if kind == CUSTOM_OUTPUT:
             data = ProviderData(RESPONSES, {**(data.fields if data else {}), "type": orjson.dumps(kind)})
+        self._answer(call_id, parts, item.path, data)
+
+    def _answer(self, call_id: str, parts: tuple[Part, ...], path: str, data: ProviderData | None = None) -> None:
         result = ToolResult(call_id=call_id, parts=parts, provider_data=data)
-        self.add_message(Message(role=TOOL, parts=(result,)), item.path)
+        self.add_message(Message(role=TOOL, parts=(result,)), path)
 
     def _add_referenced(self, item: JsonObject) -> None:
         item_id = item.require("id", NAME)
