@@ -295,7 +295,7 @@ async def test_without_its_database_the_gateway_serves_what_needs_none_and_says_
         assert [event["sequence_number"] for event in events] == list(range(len(events)))
         reasons = {str(line["reason"]) for line in gateway.lines() if line["event"] == "storage_failed"}
         assert len(reasons) == 1
-        assert "Connect call failed" in reasons.pop()
+        assert "Connection refused" in reasons.pop()
         assert "secret" not in str(gateway.lines())
 
 
