@@ -196,16 +196,16 @@ def parse_object(body: bytes, *, max_depth: int) -> JsonObject:
 
 
 def _body_exceeds(body: bytes, fields: dict[str, Raw], max_depth: int) -> bool:
-    """The same as `nesting_exceeds` for a body of these fields. A long one is looked at piece by piece: most pieces
-    (messages, tools) are so small that counting their brackets is enough."""
-    if len(body) <= _SHORT_BYTES:
+    """The same as `nesting_exceeds` for a body of these fields. A long one is looked at piece by piece, where it has to
+    be: most pieces (messages, tools) are so small that counting their brackets is enough. Of the others (pictures) no
+    more than one is copied at a time."""
+    if len(body) <= _SHORT_BYTES or body.count(b"[") + body.count(b"{") <= max_depth:
         return nesting_exceeds(body, max_depth)
     for raw in fields.values():
-        value = bytes(raw)
-        if not value.startswith(b"["):
-            if nesting_exceeds(value, max_depth - 1):
+        if memoryview(raw)[:1] != b"[":
+            if nesting_exceeds(bytes(raw), max_depth - 1):
                 return True
-        elif max_depth < 2 or any(nesting_exceeds(bytes(element), max_depth - 2) for element in _LIST.decode(value)):
+        elif max_depth < 2 or any(nesting_exceeds(bytes(element), max_depth - 2) for element in _LIST.decode(raw)):
             return True
     return False
 
@@ -214,7 +214,7 @@ def _too_deep(max_depth: int) -> InvalidRequest:
     return InvalidRequest(f"the body is nested too deep; the limit is {max_depth}", code="nesting_too_deep")
 
 
-def decode_at(raw: bytes, decoder: Decoder[T], path: str) -> T:
+def decode_at(raw: bytes | Raw, decoder: Decoder[T], path: str) -> T:
     """The value of raw JSON that stands at `path` of a request."""
     try:
         return decoder.decode(raw)

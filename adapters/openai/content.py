@@ -80,7 +80,7 @@ def parse_messages(body: JsonObject) -> tuple[Message, ...]:
 
 
 def _parse_row(raw: Raw, path: str) -> Message:
-    return parse_message(JsonObject(decode_at(bytes(raw), _OBJECT, path), path))
+    return parse_message(JsonObject(decode_at(raw, _OBJECT, path), path))
 
 
 def parse_message(row: JsonObject) -> Message:
