@@ -202,7 +202,7 @@ def _body_exceeds(body: bytes, fields: dict[str, Raw], max_depth: int) -> bool:
     if len(body) <= _SHORT_BYTES or body.count(b"[") + body.count(b"{") <= max_depth:
         return nesting_exceeds(body, max_depth)
     for raw in fields.values():
-        if memoryview(raw)[:1] != b"[":
+        if bytes(memoryview(raw)[:1]) != b"[":
             if nesting_exceeds(bytes(raw), max_depth - 1):
                 return True
         elif max_depth < 2 or any(nesting_exceeds(bytes(element), max_depth - 2) for element in _LIST.decode(raw)):
