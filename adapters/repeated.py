@@ -10,11 +10,12 @@ from itertools import islice
 from msgspec import DecodeError
 from msgspec.json import Decoder
 
-from adapters.canonical.events import Event, TextDelta
+from adapters.canonical.events import Event, ReasoningDelta, TextDelta, ToolArgumentsDelta
 
 __all__ = ["Repetition"]
 
 _decode_text = Decoder(str).decode
+_Delta = TextDelta | ReasoningDelta | ToolArgumentsDelta
 _MAX_LESSONS = 8
 """So often a frame is learned without use, since some streams repeat none (n choices in turn)."""
 
@@ -22,12 +23,13 @@ _MAX_LESSONS = 8
 class Repetition:
     """Of one stream. `text_field` finds the text of a frame, its JSON string as group 1."""
 
-    __slots__ = ("_after", "_before", "_choice", "_known", "_lessons", "_part", "_text_field")
+    __slots__ = ("_after", "_before", "_choice", "_kind", "_lessons", "_part", "_text_field")
 
     def __init__(self, text_field: re.Pattern[bytes]) -> None:
         self._text_field = text_field
         self._lessons = _MAX_LESSONS
-        self._known = False
+        self._kind: type[_Delta] | None = None
+        """Of the events that the frames make; None: no frame is known."""
         self._before = b""
         """What stands before the string."""
         self._after = b""
@@ -36,37 +38,42 @@ class Repetition:
 
     def learn(self, payload: bytes, event: Event) -> None:
         """Takes a frame that led to this event alone for one that may come again."""
-        if type(event) is not TextDelta or event.logprobs or event.token_ids or not self._lessons:
+        if not self._lessons or not isinstance(event, _Delta):
             return
         self._lessons -= 1
+        kind = type(event)
         places = list(self._text_field.finditer(payload))
-        if len(places) == 1 and _decode_text(places[0][1]) == event.text:
+        if (
+            len(places) == 1
+            and _decode_text(places[0][1]) == event.text
+            and event == kind(event.choice, event.part, event.text)  # and says nothing but its text
+        ):
             start, end = places[0].span(1)
             self._before, self._after = payload[:start], payload[end - 1 :]
-            self._choice, self._part = event.choice, event.part
-            self._known = True
+            self._kind, self._choice, self._part = kind, event.choice, event.part
 
     def read(self, payloads: list[bytes], start: int, out: list[Event]) -> int:
         """Reads the frames from `start` on that are like the one that was learned; gives the place of the next other.
 
         That one may change what follows (a part ends, a choice is done): then nothing is known any more.
         """
-        if not self._known:
+        kind = self._kind
+        if kind is None:
             return start
         before, after = self._before, self._after
         first, last = len(before), 1 - len(after)
         place = start
         for payload in islice(payloads, start, None):
             if not (payload.startswith(before) and payload.endswith(after)):
-                self._known = False
+                self._kind = None
                 break
             try:
                 text = _decode_text(payload[first:last])
             except DecodeError:  # more than a string differs, or it is none: the whole frame tells what is wrong
-                self._known = False
+                self._kind = None
                 break
             if text:
-                out.append(TextDelta(self._choice, self._part, text))
+                out.append(kind(self._choice, self._part, text))
             place += 1
         if place > start:
             self._lessons = _MAX_LESSONS

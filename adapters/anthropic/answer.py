@@ -51,7 +51,10 @@ from adapters.upstream_json import UNREADABLE, unexpected_answer
 __all__ = ["parse_whole", "stream_parser"]
 
 _NULL = b"null"
-_TEXT_FIELD = re.compile(rb'"delta"\s*:\s*\{(?:\s*"type"\s*:\s*"text_delta"\s*,)?\s*"text"\s*:\s*("(?:[^"\\]|\\.)*")')
+_TEXT_FIELD = re.compile(
+    rb'"delta"\s*:\s*\{(?:\s*"type"\s*:\s*"\w+"\s*,)?'
+    rb'\s*"(?:text|thinking|partial_json)"\s*:\s*("(?:[^"\\]|\\.)*")'
+)
 """Of a block that is open; the text in the event that opens one would begin another part each time."""
 _EMPTY = (b"", b"{}", _NULL)
 

@@ -76,8 +76,9 @@ class _Answer(Struct, forbid_unknown_fields=True, tag_field="role", tag=ASSISTAN
             raise ValueError("says nothing")
 
 
-class _Result(_Said, tag=TOOL):
+class _Result(Struct, forbid_unknown_fields=True, tag_field="role", tag=TOOL):
     tool_call_id: _Name
+    content: _Content
 
 
 _Plain = _System | _Developer | _User | _Answer | _Result
@@ -102,13 +103,13 @@ def plain_message(raw: Raw) -> Message | None:
 
 def _message(found: _Plain) -> Message:
     parts = _parts(found.content)
-    if isinstance(found, _Answer):
-        if found.tool_calls:
-            parts += tuple([_call(call) for call in found.tool_calls])
-        return Message(role=ASSISTANT, parts=parts)
+    if isinstance(found, _Said):
+        return Message(role=_ROLES[type(found)], parts=parts)
     if isinstance(found, _Result):
         return Message(role=TOOL, parts=(ToolResult(call_id=found.tool_call_id, parts=parts),))
-    return Message(role=_ROLES[type(found)], parts=parts)
+    if found.tool_calls:
+        parts += tuple([_call(call) for call in found.tool_calls])
+    return Message(role=ASSISTANT, parts=parts)
 
 
 def _call(found: _Call) -> ToolCall:

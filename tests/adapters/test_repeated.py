@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from adapters.canonical.events import Event, TextDelta
+from adapters.canonical.events import Event, ReasoningDelta, RefusalDelta, TextDelta, ToolArgumentsDelta
 from adapters.repeated import Repetition
 
+Delta = TextDelta | ReasoningDelta | ToolArgumentsDelta
 FIELD = re.compile(rb'"text":("(?:[^"\\]|\\.)*")')
 
 
@@ -14,6 +15,29 @@ def learned() -> Repetition:
     repetition = Repetition(FIELD)
     repetition.learn(b'{"text":"a","n":0}', TextDelta(0, 3, "a"))
     return repetition
+
+
+@pytest.mark.parametrize("kind", [TextDelta, ReasoningDelta, ToolArgumentsDelta])
+def test_frames_of_text_of_thoughts_and_of_arguments_are_read(kind: type[Delta]) -> None:
+    repetition, out = Repetition(FIELD), list[Event]()
+    repetition.learn(b'{"text":"a"}', kind(1, 2, "a"))
+    assert repetition.read([b'{"text":"b"}'], 0, out) == 1
+    assert out == [kind(1, 2, "b")]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        RefusalDelta(0, 0, "a"),
+        TextDelta(0, 0, "a", token_ids=(1,)),
+        ReasoningDelta(0, 0, "a", summary=True),
+        ReasoningDelta(0, 0, "a", piece=1),
+    ],
+)
+def test_frames_that_say_more_than_their_text_are_not_learned(event: Event) -> None:
+    repetition = Repetition(FIELD)
+    repetition.learn(b'{"text":"a"}', event)
+    assert repetition.read([b'{"text":"a"}'], 0, []) == 0
 
 
 def test_frames_that_differ_in_their_text_alone_are_read() -> None:

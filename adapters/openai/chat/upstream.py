@@ -105,7 +105,7 @@ class _Chunk(WireChunk, forbid_unknown_fields=True):
 
 
 _CHUNK = Decoder(_Chunk)
-_TEXT_FIELD = re.compile(rb'"content"\s*:\s*("(?:[^"\\]|\\.)*")')
+_TEXT_FIELD = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 class ChatUpstream:
