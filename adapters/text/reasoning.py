@@ -61,12 +61,15 @@ class ReasoningPiece(NamedTuple):
 
 class ReasoningSplitter:
     """The same however the text is cut into feeds. `starts_inside`: the prompt ends with the opening mark.
+    `answer_mark`: a special token that is never thought ("": none), so that an answer begins with it even where the
+    reasoning was not closed before it.
 
     What could become a mark is held back, nothing else. Reasoning that is never closed is reasoning to the end.
     """
 
-    def __init__(self, form: ReasoningFormat, *, starts_inside: bool = False) -> None:
+    def __init__(self, form: ReasoningFormat, *, starts_inside: bool = False, answer_mark: str = "") -> None:
         self._form = form
+        self._closing = tuple(filter(None, (form.end, answer_mark)))
         self._starts_inside = starts_inside
         self._text = GrowingText()
         self._pieces: list[ReasoningPiece] = []
@@ -109,16 +112,19 @@ class ReasoningSplitter:
             return
         self.is_reasoning = True
         yield from self._skip_breaks()
-        while (found := text.find(form.end)) is None:
-            self._give(True, text.settled(form.end))
+        while not (places := [(place, mark) for mark in self._closing if (place := text.find(mark)) is not None]):
+            self._give(True, min(map(text.settled, self._closing)))
             text.at = self._given
             if text.ended:
                 return
             yield
+        found, mark = min(places)
         self._give(True, text.without_breaks(found))
-        text.at = found + len(form.end)
         self.is_reasoning = False
-        yield from self._skip_breaks()
+        self._given = found
+        if mark == form.end:
+            text.at = found + len(mark)
+            yield from self._skip_breaks()
         self._give(False, text.end)
         self._answers = True
 

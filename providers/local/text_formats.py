@@ -150,9 +150,10 @@ def text_pipeline(
             custom=custom_names(request),
         )
     reasoning = calls = None
-    if formats.reasoning is not None and separates:
-        reasoning = ReasoningSplitter(formats.reasoning, starts_inside=starts_inside)
     tools = _tools_read(formats, request)
+    if formats.reasoning is not None and separates:
+        mark = tools.start if tools is not None and tools.start in formats.special_marks else ""
+        reasoning = ReasoningSplitter(formats.reasoning, starts_inside=starts_inside, answer_mark=mark)
     if tools is not None:
         must_call = request.tool_choice is not None and request.tool_choice.mode == REQUIRED
         calls = ToolCallParser(tools, schemas.keys(), new_call_id, types=types, parallel=parallel, must_call=must_call)

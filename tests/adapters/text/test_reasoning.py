@@ -14,9 +14,11 @@ MARKED = st.lists(st.sampled_from(["<think>", "</think>", "<th", "</", "\n", " "
 CUTS = st.lists(st.integers(0, 40), max_size=10)
 
 
-def split(pieces: list[str], *, form: str = "think", starts_inside: bool = False) -> tuple[str, str]:
+def split(
+    pieces: list[str], *, form: str = "think", starts_inside: bool = False, answer_mark: str = ""
+) -> tuple[str, str]:
     """Reasoning and answer. Each piece must stand in the text where it says."""
-    splitter = ReasoningSplitter(REASONING_FORMATS[form], starts_inside=starts_inside)
+    splitter = ReasoningSplitter(REASONING_FORMATS[form], starts_inside=starts_inside, answer_mark=answer_mark)
     found: list[ReasoningPiece] = []
     for piece in pieces:
         found += splitter.feed(piece)
@@ -78,6 +80,21 @@ def test_a_text_is_split_alike_wherever_it_is_cut(text: str, reasoning: str, ans
 def test_an_answer_may_start_inside_the_reasoning(text: str, reasoning: str, answer: str) -> None:
     for pieces in all_cuts(text):
         assert split(pieces, starts_inside=True) == (reasoning, answer), pieces
+
+
+@pytest.mark.parametrize(
+    ("text", "reasoning", "answer"),
+    [
+        ("<think>plan\n\n<|call|>f\n", "plan", "<|call|>f\n"),
+        ("<think><|call|>f</think>", "", "<|call|>f</think>"),
+        ("<think>a</think>b<|call|>f", "a", "b<|call|>f"),
+        ("<think>a <|ca", "a <|ca", ""),
+        ("a<|call|>f", "", "a<|call|>f"),
+    ],
+)
+def test_a_mark_that_is_never_thought_ends_reasoning_that_was_left_open(text: str, reasoning: str, answer: str) -> None:
+    for pieces in all_cuts(text):
+        assert split(pieces, answer_mark="<|call|>") == (reasoning, answer), pieces
 
 
 @pytest.mark.parametrize("form", [name for name, row in REASONING_FORMATS.items() if not row.channels])

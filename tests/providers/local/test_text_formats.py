@@ -2,6 +2,7 @@
 
 import pytest
 
+from adapters.canonical.events import ReasoningDelta
 from adapters.canonical.messages import USER, Message, Text
 from adapters.canonical.request import Request, Tool, ToolChoice
 from adapters.text.reasoning import REASONING_FORMATS
@@ -112,6 +113,17 @@ def test_special_tokens_are_shown_only_where_they_are_marks_that_are_read() -> N
     assert shown_special_ids(formats, asked()) == reasoning
     assert shown_special_ids(formats, asked(tools=TOOLS, tool_choice=ToolChoice(mode="none"))) == reasoning
     assert shown_special_ids(formats, asked(messages=None, prompts=("hi",))) == frozenset()
+
+
+@pytest.mark.parametrize("is_special", [True, False])
+def test_a_mark_of_calls_ends_open_reasoning_only_where_no_text_can_be_it(is_special: bool) -> None:
+    marks = {"[TOOL_CALLS]": 5} if is_special else {}
+    formats = TextFormats(REASONING_FORMATS["mistral"], TOOL_FORMATS["mistral"], marks)
+    pipeline = text_pipeline(formats, asked(tools=TOOLS), starts_inside=False, new_call_id=lambda: "c")
+    assert pipeline is not None
+    found = [*pipeline.feed('[THINK]so I call [TOOL_CALLS][{"name": "f", "arguments": {}}]'), *pipeline.flush()]
+    assert pipeline.num_calls == int(is_special)
+    assert any(isinstance(event, ReasoningDelta) for event, _, _ in found)
 
 
 def test_an_answer_meets_a_parser_only_where_there_is_something_to_read() -> None:
