@@ -24,6 +24,7 @@ from adapters.canonical.events import (
     ToolCallStarted,
 )
 from adapters.origin_marks import marked
+from adapters.thought_text import ThoughtText
 
 __all__ = ["TEXT_TAIL", "BlockEvent", "Blocks", "is_object"]
 
@@ -60,7 +61,7 @@ def is_object(text: str) -> bool:
 class Blocks:
     """Writes frames to a list. `kind` and `part` are those of the open block, "" and None where there is none."""
 
-    __slots__ = ("_held", "_index", "_input", "called", "kind", "part", "refused", "text_head")
+    __slots__ = ("_held", "_index", "_input", "_thought", "called", "kind", "part", "refused", "text_head")
 
     def __init__(self) -> None:
         self.kind = ""
@@ -71,6 +72,7 @@ class Blocks:
         """Whether the model refused in words."""
         self.text_head = b""
         """What stands before the JSON text of the open text block's next delta; TEXT_TAIL follows."""
+        self._thought = ThoughtText()
         self._index = -1
         self._input: list[str] = []
         self._held: list[BlockEvent] = []
@@ -110,7 +112,7 @@ class Blocks:
             case ReasoningDelta():
                 if event.text:
                     self._open_thinking(event.part, out)
-                    self._delta("thinking_delta", {"thinking": event.text}, out)
+                    self._delta("thinking_delta", {"thinking": self._thought.of(event)}, out)
             case ReasoningFinished():
                 self._end_thought(event, out)
             case ToolCallStarted():

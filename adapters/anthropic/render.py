@@ -51,6 +51,7 @@ from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from adapters.front import AnswerHead
 from adapters.origin_marks import marked
+from adapters.thought_text import thought_text
 
 __all__ = ["MessagesStreamRenderer", "render_messages_result"]
 
@@ -208,7 +209,7 @@ def _block(part: Part) -> Any:
         case Refusal():
             return {"type": "text", "text": part.text} if part.text else None
         case Reasoning():
-            thought = part.text or "".join(part.summary)
+            thought = thought_text(part)
             if not thought and part.signature is None:
                 return None
             signature = "" if part.signature is None else marked(part.signature, part.origin)

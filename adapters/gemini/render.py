@@ -55,6 +55,7 @@ from adapters.gemini.parts import PartWriter, WirePart
 from adapters.gemini.usage import usage_object
 from adapters.gemini.vocabulary import GEMINI, finish_word
 from adapters.sse import on_one_line
+from adapters.thought_text import ThoughtText, thought_text
 
 __all__ = ["GenerateStreamRenderer", "render_generate_result"]
 
@@ -92,6 +93,7 @@ class GenerateStreamRenderer:
         self._usage: Usage | None = None
         self._usage_fields: dict[str, bytes] = {}
         self._opened = False
+        self._thought = ThoughtText()
 
     def feed(self, events: Sequence[Event]) -> bytes:
         out: list[bytes] = []
@@ -140,7 +142,9 @@ class GenerateStreamRenderer:
                     self._write(event.choice, [{"text": event.text}], out)
             case ReasoningDelta():
                 if event.text:
-                    self._write(event.choice, self._candidate(event.choice).writer.thought(event.text), out)
+                    self._write(
+                        event.choice, self._candidate(event.choice).writer.thought(self._thought.of(event)), out
+                    )
             case ReasoningFinished():
                 writer = self._candidate(event.choice).writer
                 parts = writer.thought("", event.signature, event.encrypted, event.origin, event.provider_data)
@@ -262,8 +266,7 @@ def _wire_parts(part: Part, writer: PartWriter) -> Sequence[WirePart]:
         case Text() | Refusal():
             return [writer.text(part.text)] if part.text else []
         case Reasoning():
-            text = part.text or "".join(part.summary)
-            return writer.thought(text, part.signature, part.encrypted, part.origin, part.provider_data)
+            return writer.thought(thought_text(part), part.signature, part.encrypted, part.origin, part.provider_data)
         case ToolCall():
             return [writer.call(part.id, part.name, part.arguments)]
         case Image() | Video():

@@ -31,6 +31,7 @@ from adapters.canonical.request import Request
 from adapters.inline_media import resolved
 from adapters.minted_ids import is_minted
 from adapters.ollama.vocabulary import CHAT
+from adapters.thought_text import thought_text
 
 __all__ = ["image_data", "message_objects"]
 
@@ -65,7 +66,7 @@ def _message(message: Message, role: str, provider: str) -> dict[str, Any]:
                 calls.append(_call(part))
             case Reasoning():
                 if part.origin in (None, provider):
-                    thoughts.append(part.text or "".join(part.summary))
+                    thoughts.append(thought_text(part))
             case _:
                 _sort(part, texts, images)
     text = ("" if role == ASSISTANT else "\n").join(texts)

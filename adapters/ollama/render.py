@@ -40,6 +40,7 @@ from adapters.ollama.answer import OWN_FIELDS
 from adapters.ollama.errors import render_error
 from adapters.ollama.logprobs import logprobs_list
 from adapters.ollama.vocabulary import GENERATE, done_word, timestamp
+from adapters.thought_text import ThoughtText, thought_text
 
 __all__ = ["OllamaStreamRenderer", "render_ollama_result"]
 
@@ -59,6 +60,7 @@ class OllamaStreamRenderer:
         self._head = opening + where
         self._tail = (b"" if self._generates else b"}") + b',"done":false}\n'
         self._calls: dict[int, tuple[ToolCallStarted, list[str]]] = {}
+        self._thought = ThoughtText()
         self._told = 0
         self._fields: dict[str, bytes] = {}
         self._usage: Usage | None = None
@@ -97,7 +99,7 @@ class OllamaStreamRenderer:
                     self._line(_said(self._generates, event.text), out)
             case ReasoningDelta():
                 if event.text:
-                    self._line(_said(self._generates, "", thinking=event.text), out)
+                    self._line(_said(self._generates, "", thinking=self._thought.of(event)), out)
             case ToolCallStarted():
                 self._calls[event.part] = (event, [])
             case ToolArgumentsDelta():
@@ -155,7 +157,7 @@ def render_ollama_result(request: Request, result: Result, head: AnswerHead) -> 
 
 
 def _thought(parts: tuple[Part, ...]) -> str:
-    return "".join([part.text or "".join(part.summary) for part in parts if isinstance(part, Reasoning)])
+    return "".join([thought_text(part) for part in parts if isinstance(part, Reasoning)])
 
 
 def _envelope(head: AnswerHead) -> dict[str, Any]:

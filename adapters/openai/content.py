@@ -40,6 +40,7 @@ from adapters.json_fields import JsonObject, decode_at
 from adapters.openai.plain_messages import plain_message, plain_messages
 from adapters.openai.signed_reasoning import parse_signed, placed
 from adapters.openai.vocabulary import CHAT, CUSTOM, FUNCTION, NAME, TEXT
+from adapters.thought_text import thought_text
 
 __all__ = [
     "REASONING_DETAILS",
@@ -296,7 +297,7 @@ def message_object(message: Message) -> list[dict[str, Any]]:
 
 
 def _add_reasoning(found: dict[str, Any], thought: list[Reasoning]) -> None:
-    text = "".join([part.text or "".join(part.summary) for part in thought])
+    text = "".join(map(thought_text, thought))
     if text:
         found["reasoning_content"] = text
     own = [part.provider_data for part in thought if part.provider_data and part.provider_data.origin == CHAT]

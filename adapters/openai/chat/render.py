@@ -27,11 +27,23 @@ from adapters.canonical.events import (
     ToolCallStarted,
     UsageReported,
 )
-from adapters.canonical.messages import Audio, Part, ProviderData, Reasoning, Refusal, Text, ToolCall, joined_data
+from adapters.canonical.messages import (
+    Audio,
+    Image,
+    MediaSource,
+    Part,
+    ProviderData,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    joined_data,
+)
 from adapters.canonical.request import Request
 from adapters.canonical.result import Choice, Result
 from adapters.front import AnswerHead
 from adapters.openai.annotations import chat_annotation
+from adapters.openai.chat.images import IMAGES, MadeImages, image_objects
 from adapters.openai.content import REASONING_DETAILS, reasoning_details
 from adapters.openai.finish import finish_fields, finish_word
 from adapters.openai.frames import Frames
@@ -40,6 +52,7 @@ from adapters.openai.prompt_report import prompt_fields
 from adapters.openai.signed_reasoning import signed_details, signed_object
 from adapters.openai.usage import usage_object
 from adapters.openai.vocabulary import CHAT, CUSTOM
+from adapters.thought_text import ThoughtText, thought_text
 
 __all__ = ["ChatStreamRenderer", "render_chat_result"]
 
@@ -53,6 +66,7 @@ class _OpenChoice:
         "annotations",
         "calls",
         "cited",
+        "images",
         "index",
         "length",
         "pending",
@@ -79,6 +93,7 @@ class _OpenChoice:
         """Where the text of each part begins in the content."""
         self.thought: dict[int, list[str]] = {}  # by part, until it is signed
         self.signed = 0
+        self.images = MadeImages()
         self.text_head = b""
         self.text_tail = b""
 
@@ -96,6 +111,7 @@ class ChatStreamRenderer:
         )
         self._choices: dict[int, _OpenChoice] = {}
         self._early_fields: dict[int, dict[str, bytes]] = {}
+        self._thought = ThoughtText()
 
     def feed(self, events: Sequence[Event]) -> bytes:
         out: list[bytes] = []
@@ -136,7 +152,7 @@ class ChatStreamRenderer:
                 ids = {"token_ids": event.token_ids} if event.token_ids else None
                 choice = self._choice(event.choice, out)
                 choice.thought.setdefault(event.part, []).append(event.text)
-                out.append(self._chunk(choice, {"reasoning_content": event.text}, logprobs, ids))
+                out.append(self._chunk(choice, {"reasoning_content": self._thought.of(event)}, logprobs, ids))
             case ReasoningFinished():
                 details = reasoning_details(event.provider_data)
                 if details is not None:
@@ -151,6 +167,8 @@ class ChatStreamRenderer:
                 index, kind = self._choice(event.choice, out).calls[event.part]
                 inner = {"input": event.text} if kind == CUSTOM else {"arguments": event.text}
                 self._delta(event.choice, {"tool_calls": [{"index": index, kind: inner}]}, out)
+            case MediaDelta() if event.media == "image":
+                self._choice(event.choice, out).images.add(event.part, event.format, event.data)
             case MediaDelta():
                 audio = {"id": event.id, "data": event.data, "transcript": event.transcript}
                 known: dict[str, Any] = {name: value for name, value in audio.items() if value}
@@ -252,6 +270,8 @@ class ChatStreamRenderer:
         annotations = choice.annotations + _annotations(choice.cited, choice.starts, choice.length)
         if annotations:
             out.append(self._chunk(choice, {"annotations": annotations}))
+        if images := choice.images.objects():
+            out.append(self._chunk(choice, {IMAGES: images}))
         out.append(self._chunk(choice, {}, None, {"finish_reason": word, **finish_fields(event)}))
 
     def _report(self, event: ProviderReported, out: list[bytes]) -> None:
@@ -339,6 +359,7 @@ def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
     refusals: list[str] = []
     reasoning: list[Reasoning] = []
     calls: list[dict[str, Any]] = []
+    images: list[MediaSource] = []
     for number, part in enumerate(parts):
         match part:
             case Text():
@@ -362,6 +383,8 @@ def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
                     "transcript": part.transcript or "",
                     "expires_at": part.expires_at or 0,
                 }
+            case Image():
+                images.append(part.source)
             case _:
                 pass  # the other kinds have no word in this dialect
     if texts:
@@ -369,7 +392,7 @@ def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
     if refusals:
         message["refusal"] = "".join(refusals)
     if reasoning:
-        message["reasoning_content"] = "".join([part.text or "".join(part.summary) for part in reasoning])
+        message["reasoning_content"] = "".join(map(thought_text, reasoning))
         details = reasoning_details(reduce(joined_data, [part.provider_data for part in reasoning]))
         found = details if details is not None else signed_details(parts)
         if found:
@@ -377,6 +400,8 @@ def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
     annotations += _annotations(cited, starts, length)
     if annotations:
         message["annotations"] = annotations
+    if images:
+        message[IMAGES] = image_objects(images)
     if calls:
         message["tool_calls"] = calls
     return message

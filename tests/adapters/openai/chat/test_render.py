@@ -360,3 +360,21 @@ def test_frames_are_json_whatever_the_batches_and_join_to_the_body(events: list[
         own = [found for chunk in chunks_of(out) for found in chunk["choices"] if found["index"] == choice["index"]]
         for name in ("content", "reasoning_content", "refusal"):
             assert "".join(one["delta"].get(name) or "" for one in own) == (choice["message"].get(name) or "")
+
+
+def test_images_that_the_model_made_are_in_the_message_streamed_and_whole() -> None:
+    made: list[Event] = [
+        Started(),
+        TextDelta(0, 0, "here"),
+        MediaDelta(0, 1, "image", data="AA", format="image/webp"),
+        MediaDelta(0, 1, "image", data="BB"),
+        MediaDelta(0, 2, "image", data="CC"),
+        STOP,
+    ]
+    urls = ["data:image/webp;base64,AABB", "data:image/png;base64,CC"]
+    images = [{"type": "image_url", "index": i, "image_url": {"url": url}} for i, url in enumerate(urls)]
+    message = json.loads(chat().answer(made))["choices"][0]["message"]
+    assert (message["content"], message["images"]) == ("here", images)
+    choices = [chunk["choices"][0] for chunk in chunks_of(chat(stream=True).stream(made))]
+    assert [choice["delta"]["images"] for choice in choices if "images" in choice["delta"]] == [images]
+    assert choices[-1]["finish_reason"] == "stop"
