@@ -54,8 +54,12 @@ class EventLog:
         self.number = number + 1
         self.out.append(ResponseEvent(number, name, b"%b%d,%b" % (_event_head(name), number, rest)))
 
+    def say_delta(self, name: str, place: bytes, text: str) -> None:
+        """A piece of text. `place` says whose it is, as fields."""
+        self.say_raw(name, b'%b,"delta":%b}' % (place, orjson.dumps(text)))
+
     def say_text(self, place: bytes, text: str) -> None:
-        """A piece of text, which nearly all events are. `place` says whose it is, as fields."""
+        """A piece of a message's text, which nearly all events are."""
         number = self.number
         self.number = number + 1
         data = _TEXT_DELTA % (number, place, orjson.dumps(text))
@@ -76,6 +80,13 @@ class Unheard(EventLog):
         pass
 
     def say_raw(self, name: str, rest: bytes) -> None:
+        pass
+
+    def say_delta(self, name: str, place: bytes, text: str) -> None:
+        """A piece of text. `place` says whose it is, as fields."""
+        self.say_raw(name, b'%b,"delta":%b}' % (place, orjson.dumps(text)))
+
+    def say_delta(self, name: str, place: bytes, text: str) -> None:
         pass
 
     def say_text(self, place: bytes, text: str) -> None:

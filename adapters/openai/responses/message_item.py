@@ -73,7 +73,7 @@ class MessageItem:
 
     def add_refusal(self, log: EventLog, text: str) -> None:
         self._content().pieces.append(text)
-        log.say_raw("response.refusal.delta", b'%b,"delta":%b}' % (self._part_place, orjson.dumps(text)))
+        log.say_delta("response.refusal.delta", self._part_place, text)
 
     def annotate(self, log: EventLog, annotation: bytes) -> None:
         content = self._content()

@@ -67,9 +67,11 @@ class ThoughtItem:
         self._seal = seal
         self._shows_seal = shows_seal
         self._text: list[str] = []
+        self._text_place = orjson.dumps({**self._place.fields, "content_index": 0})[1:-1]
         self._summary: list[list[str]] = []
         self._piece: int | None = None
         """The open piece of the summary, the last one of the list, as its provider counts."""
+        self._piece_place = b""
         self._proof = ReasoningFinished(0, 0)
         self._sealed: str | None = None
 
@@ -83,6 +85,9 @@ class ThoughtItem:
             part = {"type": "reasoning_text", "text": ""}
             log.say("response.content_part.added", {**self._place.fields, "content_index": 0, "part": part})
         self._text.append(text)
+        if not logprobs and not token_ids:
+            log.say_delta(self._form.reasoning_delta, self._text_place, text)
+            return
         told: dict[str, Any] = {**self._place.fields, "content_index": 0, "delta": text}
         if logprobs:
             told["logprobs"] = logprob_objects(logprobs)
@@ -95,10 +100,11 @@ class ThoughtItem:
             self._end_piece(log)
             self._piece = piece
             self._summary.append([])
+            self._piece_place = orjson.dumps(self._at_summary())[1:-1]
             part = {"type": "summary_text", "text": ""}
             log.say("response.reasoning_summary_part.added", {**self._at_summary(), "part": part})
         self._summary[-1].append(text)
-        log.say("response.reasoning_summary_text.delta", {**self._at_summary(), "delta": text})
+        log.say_delta("response.reasoning_summary_text.delta", self._piece_place, text)
 
     def _at_summary(self) -> dict[str, Any]:
         return {**self._place.fields, "summary_index": len(self._summary) - 1}
@@ -177,14 +183,15 @@ class CallItem:
         custom = call["type"] == CUSTOM_CALL
         self._field = "input" if custom else "arguments"
         self._event = "response.custom_tool_call_input" if custom else "response.function_call_arguments"
-        self._delta_head = orjson.dumps(self._place.fields)[1:-1] + b',"delta":'
+        self._delta_event = f"{self._event}.delta"
+        self._delta_place = orjson.dumps(self._place.fields)[1:-1]
 
     def add(self, log: EventLog) -> None:
         log.begin_item(self)
 
     def add_arguments(self, log: EventLog, text: str) -> None:
         self._pieces.append(text)
-        log.say_raw(f"{self._event}.delta", self._delta_head + orjson.dumps(text) + b"}")
+        log.say_delta(self._delta_event, self._delta_place, text)
 
     def finish(self, log: EventLog, status: str) -> None:
         log.say(f"{self._event}.done", {**self._place.fields, self._field: "".join(self._pieces)})
