@@ -59,7 +59,7 @@ class EventLog:
         self.say_raw(name, b'%b,"delta":%b}' % (place, orjson.dumps(text)))
 
     def say_text(self, place: bytes, text: str) -> None:
-        """A piece of a message's text, which nearly all events are."""
+        """A piece of a message's text, which nearly all events are. `place` says whose it is, as fields."""
         number = self.number
         self.number = number + 1
         data = _TEXT_DELTA % (number, place, orjson.dumps(text))
@@ -81,10 +81,6 @@ class Unheard(EventLog):
 
     def say_raw(self, name: str, rest: bytes) -> None:
         pass
-
-    def say_delta(self, name: str, place: bytes, text: str) -> None:
-        """A piece of text. `place` says whose it is, as fields."""
-        self.say_raw(name, b'%b,"delta":%b}' % (place, orjson.dumps(text)))
 
     def say_delta(self, name: str, place: bytes, text: str) -> None:
         pass
