@@ -237,6 +237,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """Fields that the client's own renderer says again in the answer, raw JSON by name; no target reads them."""
     message_paths: tuple[str, ...] | None = None
     """Where each message stands in the client's body; None: at its own number in one list."""
+    tool_paths: tuple[str, ...] | None = None
+    """The same of the tools, where the gateway put functions in the place of a declaration."""
     fetched: dict[str, MediaSource] = {}
     """What stands at addresses that it names, as far as a target needed the bytes; shared by all forms that the request
     takes on its way, so that another try fetches nothing again."""
@@ -263,6 +265,7 @@ _ENVELOPE = frozenset(
         "headers",
         "mirrored",
         "message_paths",
+        "tool_paths",
         "open_ended",
         "fetched",
         "encrypted_reasoning",

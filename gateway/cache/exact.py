@@ -84,6 +84,7 @@ class ExactCache:
             request_id=None,
             session_id=None,
             message_paths=None,
+            tool_paths=None,
             mirrored={},
         )
         steering = [progress.headers.get(name) for name in self._headers]

@@ -322,7 +322,7 @@ def _fit_tools(
 ) -> Request:
     kept: list[Tool] = []
     for index, tool in enumerate(tools):
-        path = f"{spell('tools')}[{index}]"
+        path = f"{spell('tools')}[{index}]" if request.tool_paths is None else request.tool_paths[index]
         if tool.kind not in capabilities.tool_kinds:
             dropped.append(path)
             continue
@@ -342,6 +342,7 @@ def _fit_tools(
         kept.append(fitted)
     if kept == list(tools):
         return request
+    request = replace(request, tool_paths=None)  # all that was to be said of them was said
     if not kept:
         return replace(request, tools=None, tool_choice=None)
     choice = request.tool_choice

@@ -36,20 +36,16 @@ class BoundTool:
 
 def bind_tools(
     request: Request, sources: Mapping[int, Source], lists: Mapping[int, Listing], shown: Collection[str]
-) -> tuple[Mapping[str, BoundTool], Sequence[Tool]]:
-    """The bound tools by name, and the request's tools with their functions in place of the declarations. `shown` are
-    kinds of which the client wants to see what came of a call.
+) -> tuple[Mapping[str, BoundTool], Mapping[int, Sequence[Tool]]]:
+    """The bound tools by name, and the functions that stand in the place of each declaration. `shown` are kinds of
+    which the client wants to see what came of a call.
 
     Raises UnsupportedParameter for what a declaration says that none of its tools takes.
     """
     names = _names(request, lists)
     bound: dict[str, BoundTool] = {}
-    tools: list[Tool] = []
-    for number, tool in enumerate(request.tools or ()):
-        if number not in sources:
-            tools.append(tool)
-            continue
-        source = sources[number]
+    functions: dict[int, list[Tool]] = {number: [] for number in sources}
+    for number, source in sources.items():
         fixed = _fixed(source, lists[number].tools)
         for found in lists[number].tools:
             name = names[number, found.name]
@@ -64,7 +60,7 @@ def bind_tools(
                 fixed=own,
                 shows=source.kind in shown,
             )
-            tools.append(
+            functions[number].append(
                 Tool(
                     kind="function",
                     name=name,
@@ -72,7 +68,7 @@ def bind_tools(
                     parameters=_without(found.schema, own),
                 )
             )
-    return bound, tools
+    return bound, functions
 
 
 def _names(request: Request, lists: Mapping[int, Listing]) -> Mapping[tuple[int, str], str]:

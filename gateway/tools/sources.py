@@ -121,8 +121,8 @@ def with_setting(error: UnsupportedParameter, asked: Request, servers: ToolServe
     """The error about `asked`, with the setting that lets the gateway itself call a server which a request names."""
     if servers.takes_from_requests:
         return error
-    for number, tool in enumerate(asked.tools or ()):
-        path = f"tools[{number}]"
+    tools = asked.tools or ()
+    for path, tool in zip(asked.tool_paths or [f"tools[{number}]" for number in range(len(tools))], tools, strict=True):
         if error.param == path and tool.kind == MCP and tool.raw is not None and read_mcp_tool(tool.raw, path).url:
             why = "the gateway calls servers that a request names only with 'tools: {from_request: true}' in run.yaml"
             return UnsupportedParameter(f"{error.message}; {why}", param=path)

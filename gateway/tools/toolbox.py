@@ -76,13 +76,20 @@ def _filled(
         if source.kind != MCP_CALL and not lists[number].tools:
             why = lists[number].error or "its server has no such tool"
             raise UpstreamUnreachable(f"{source.path}: {source.kind}: {why}", param=source.path)
-    bound, tools = bind_tools(request, sources, lists, _shown(request))
+    bound, functions = bind_tools(request, sources, lists, _shown(request))
+    placed = [
+        (f"tools[{number}]", each)
+        for number, tool in enumerate(request.tools or ())
+        for each in functions.get(number, (tool,))
+    ]
+    tools = [tool for _, tool in placed]
     choice, permitted = bound_choice(request.tool_choice, bound)
     has_hosted = any(tool.raw is not None for tool in tools)
     extras = {name: raw for name, raw in request.extras.items() if name != _INCLUDE or has_hosted}
     changed = replace(
         request,
         tools=tuple(tools) or None,
+        tool_paths=tuple([path for path, _ in placed]) or None,
         tool_choice=choice if tools else None,
         parallel_tool_calls=request.parallel_tool_calls if tools else None,
         max_tool_calls=request.max_tool_calls if has_hosted else None,

@@ -109,6 +109,13 @@ async def test_a_server_of_the_request_is_called_only_where_run_yaml_allows_it(u
         assert error["param"] == "tools[0]"
         assert "only with 'tools: {from_request: true}' in run.yaml" in str(error["message"])
     async with (
+        running(provider, extra=tools(url)) as gateway,
+        gateway.post(body(tools=[SMALL, tool, {**tool, "server_label": "too"}]), "/v1/responses") as answer,
+    ):
+        error = await error_of(answer)
+        assert error["param"] == "tools[1]"  # by the client's number, whatever functions stand before it now
+        assert str(error["message"]).startswith("tools[1], tools[2]: not supported by the model 'fake/m'; the gateway")
+    async with (
         running(provider, extra=reach) as gateway,
         gateway.post(body(tools=[{**tool, "server_url": None, "connector_id": "c"}]), "/v1/responses") as answer,
     ):
