@@ -26,7 +26,7 @@ from adapters.canonical.events import (
 from adapters.origin_marks import marked
 from adapters.thought_text import ThoughtText
 
-__all__ = ["TEXT_TAIL", "BlockEvent", "Blocks", "is_object"]
+__all__ = ["DELTA_TAIL", "BlockEvent", "Blocks", "is_object"]
 
 BlockEvent = (
     TextDelta
@@ -45,8 +45,14 @@ _OBJECT = Decoder(dict[str, Raw])
 _TEXT = "text"
 _THINKING = "thinking"
 _CALL = "tool_use"
-TEXT_TAIL = b"}}\n\n"
-"""What stands after the JSON text of a delta of text."""
+_DELTA_HEAD = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b":'
+_DELTAS = {
+    _TEXT: b'text_delta","text',
+    _THINKING: b'thinking_delta","thinking',
+    _CALL: b'input_json_delta","partial_json',
+}
+DELTA_TAIL = b"}}\n\n"
+"""What stands after the JSON text of a delta."""
 
 
 def is_object(text: str) -> bool:
@@ -61,7 +67,7 @@ def is_object(text: str) -> bool:
 class Blocks:
     """Writes frames to a list. `kind` and `part` are those of the open block, "" and None where there is none."""
 
-    __slots__ = ("_held", "_index", "_input", "_thought", "called", "kind", "part", "refused", "text_head")
+    __slots__ = ("_held", "_index", "_input", "_thought", "called", "delta_head", "kind", "part", "refused")
 
     def __init__(self) -> None:
         self.kind = ""
@@ -70,8 +76,8 @@ class Blocks:
         """Whether a tool was called."""
         self.refused = False
         """Whether the model refused in words."""
-        self.text_head = b""
-        """What stands before the JSON text of the open text block's next delta; TEXT_TAIL follows."""
+        self.delta_head = b""
+        """What stands before the JSON text of the open block's next delta; DELTA_TAIL follows."""
         self._thought = ThoughtText()
         self._index = -1
         self._input: list[str] = []
@@ -102,7 +108,7 @@ class Blocks:
                 if event.text:
                     self.refused |= type(event) is RefusalDelta
                     self._open_text(event.part, out)
-                    out += (self.text_head, orjson.dumps(event.text), TEXT_TAIL)
+                    out += (self.delta_head, orjson.dumps(event.text), DELTA_TAIL)
             case AnnotationAdded():
                 if event.origin == MESSAGES:
                     self._cite(event.part, orjson.Fragment(event.annotation), out)
@@ -112,7 +118,7 @@ class Blocks:
             case ReasoningDelta():
                 if event.text:
                     self._open_thinking(event.part, out)
-                    self._delta("thinking_delta", {"thinking": self._thought.of(event)}, out)
+                    out += (self.delta_head, orjson.dumps(self._thought.of(event)), DELTA_TAIL)
             case ReasoningFinished():
                 self._end_thought(event, out)
             case ToolCallStarted():
@@ -122,7 +128,7 @@ class Blocks:
             case ToolArgumentsDelta():
                 if event.part == self.part:  # a call that made room has its whole object
                     self._input.append(event.text)
-                    self._delta("input_json_delta", {"partial_json": event.text}, out)
+                    out += (self.delta_head, orjson.dumps(event.text), DELTA_TAIL)
             case ToolCallFinished():
                 if event.part == self.part:
                     self._close(out)
@@ -144,10 +150,6 @@ class Blocks:
     def _open_text(self, part: int, out: list[bytes]) -> None:
         if self.part != part or self.kind != _TEXT:
             self._open(part, _TEXT, {"type": "text", "text": ""}, out)
-            self.text_head = (
-                b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
-                b'"delta":{"type":"text_delta","text":' % self._index
-            )
 
     def _cite(self, part: int, citation: Any, out: list[bytes]) -> None:
         self._open_text(part, out)
@@ -161,6 +163,7 @@ class Blocks:
         self._close(out)
         self._index += 1
         self.part, self.kind = part, kind
+        self.delta_head = _DELTA_HEAD % (self._index, _DELTAS.get(kind, b""))
         out.append(frame("content_block_start", {"index": self._index, "content_block": block}))
 
     def _delta(self, kind: str, fields: dict[str, Any], out: list[bytes]) -> None:

@@ -6,7 +6,7 @@ from typing import Any, assert_never
 import orjson
 from msgspec.structs import replace
 
-from adapters.anthropic.blocks import TEXT_TAIL, Blocks, is_object
+from adapters.anthropic.blocks import DELTA_TAIL, Blocks, is_object
 from adapters.anthropic.citations import citation_objects
 from adapters.anthropic.errors import error_frame
 from adapters.anthropic.usage import usage_object
@@ -78,7 +78,7 @@ class MessagesStreamRenderer:
         for event in events:
             if type(event) is TextDelta and event.part == blocks.part and blocks.kind == "text":
                 if event.text:
-                    out += (blocks.text_head, orjson.dumps(event.text), TEXT_TAIL)
+                    out += (blocks.delta_head, orjson.dumps(event.text), DELTA_TAIL)
             else:
                 self._feed_other(event, out)
         return b"".join(out)

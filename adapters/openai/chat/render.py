@@ -57,6 +57,8 @@ from adapters.thought_text import ThoughtText, thought_text
 __all__ = ["ChatStreamRenderer", "render_chat_result"]
 
 _DELTA = "delta."
+_PLAIN_TAIL = b'},"logprobs":null,"finish_reason":null}]'
+"""What stands after a delta that is all of its chunk."""
 
 
 class _OpenChoice:
@@ -139,7 +141,7 @@ class ChatStreamRenderer:
         """A text that begins its part, or whose chunk says more."""
         choice.starts.setdefault(event.part, choice.length)
         choice.length += len(event.text)
-        if event.logprobs or event.token_ids or choice.pending or self._frames.once:
+        if event.logprobs or event.token_ids or self._has_more(choice):
             out.append(self._token_chunk(choice, event))
         elif event.text:
             out += (choice.text_head, orjson.dumps(event.text), choice.text_tail)
@@ -148,11 +150,15 @@ class ChatStreamRenderer:
     def _feed_other(self, event: Event, out: list[bytes]) -> None:
         match event:
             case ReasoningDelta():
-                logprobs = chat_logprobs_object((), (), event.logprobs)
-                ids = {"token_ids": event.token_ids} if event.token_ids else None
                 choice = self._choice(event.choice, out)
                 choice.thought.setdefault(event.part, []).append(event.text)
-                out.append(self._chunk(choice, {"reasoning_content": self._thought.of(event)}, logprobs, ids))
+                thought = self._thought.of(event)
+                if event.logprobs or event.token_ids or self._has_more(choice):
+                    logprobs = chat_logprobs_object((), (), event.logprobs)
+                    ids = {"token_ids": event.token_ids} if event.token_ids else None
+                    out.append(self._chunk(choice, {"reasoning_content": thought}, logprobs, ids))
+                else:
+                    self._plain_delta(choice, b'"reasoning_content":', thought, b"", out)
             case ReasoningFinished():
                 details = reasoning_details(event.provider_data)
                 if details is not None:
@@ -164,9 +170,7 @@ class ChatStreamRenderer:
             case ToolCallStarted():
                 self._start_call(event, out)
             case ToolArgumentsDelta():
-                index, kind = self._choice(event.choice, out).calls[event.part]
-                inner = {"input": event.text} if kind == CUSTOM else {"arguments": event.text}
-                self._delta(event.choice, {"tool_calls": [{"index": index, kind: inner}]}, out)
+                self._add_arguments(event, out)
             case MediaDelta() if event.media == "image":
                 self._choice(event.choice, out).images.add(event.part, event.format, event.data)
             case MediaDelta():
@@ -192,6 +196,26 @@ class ChatStreamRenderer:
             case _:
                 assert_never(event)
 
+    def _add_arguments(self, event: ToolArgumentsDelta, out: list[bytes]) -> None:
+        choice = self._choice(event.choice, out)
+        index, kind = choice.calls[event.part]
+        field = "input" if kind == CUSTOM else "arguments"
+        if self._has_more(choice):
+            out.append(self._chunk(choice, {"tool_calls": [{"index": index, kind: {field: event.text}}]}))
+        else:
+            head = b'"tool_calls":[{"index":%d,"%b":{"%b":' % (index, kind.encode(), field.encode())
+            self._plain_delta(choice, head, event.text, b"}}]", out)
+
+    def _has_more(self, choice: _OpenChoice) -> bool:
+        """Whether the next chunk of the choice says more than its delta."""
+        return bool(choice.pending or self._frames.once)
+
+    def _plain_delta(self, choice: _OpenChoice, before: bytes, text: str, after: bytes, out: list[bytes]) -> None:
+        """A chunk of nothing but a delta, which is ready but for its text."""
+        frames = self._frames
+        head = b'%b,"choices":[{"index":%d,"delta":{%b' % (frames.head, choice.index, before)
+        out += (head, orjson.dumps(text), after, _PLAIN_TAIL, frames.tail)
+
     def _choice(self, index: int, out: list[bytes]) -> _OpenChoice:
         return self._choices.get(index) or self._open(index, out, content=None)
 
@@ -215,7 +239,7 @@ class ChatStreamRenderer:
     def _build_text(self, choice: _OpenChoice) -> None:
         frames = self._frames
         choice.text_head = b'%b,"choices":[{"index":%d,"delta":{"content":' % (frames.head, choice.index)
-        choice.text_tail = b'},"logprobs":null,"finish_reason":null}]' + frames.tail
+        choice.text_tail = _PLAIN_TAIL + frames.tail
 
     def _chunk(
         self, choice: _OpenChoice, delta: dict[str, Any], logprobs: Any = None, finish: dict[str, Any] | None = None
