@@ -6,23 +6,52 @@ dialect and no JSON. Every exception that leaves is a GatewayError.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from types import TracebackType
-from typing import Self
-
-import aiohttp
+from typing import Protocol, Self
 
 from adapters.canonical.errors import BadUpstreamResponse
 from providers.base import Limits
-from providers.remote.failure import FOREIGN, broken_answer
-from providers.remote.pooled_post import PooledAnswer
+from providers.remote.failure import broken_answer
 
-__all__ = ["MAX_BODY_BYTES", "MAX_ERROR_BYTES", "Answer"]
+__all__ = ["MAX_BODY_BYTES", "MAX_ERROR_BYTES", "Answer", "Source"]
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """Of a whole answer, decompressed."""
 MAX_ERROR_BYTES = 64 * 1024
 _ERROR_BODY_S = 5.0
+
+
+class Source(Protocol):
+    """Where an answer comes from, and how much of it is there. What came before a failure can still be taken."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Looked up in lower case."""
+    ended: bool
+    """Nothing more comes: this was all, or there is a failure."""
+    failure: Exception | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ended well and was taken whole."""
+        ...
+
+    def take(self) -> bytes:
+        """What came since the last time; empty where that is nothing, now or at its end."""
+        ...
+
+    def arrive(self) -> Awaitable[None]:
+        """Done once there is more to take, or the end."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Ends it with this error, and its connection."""
+        ...
+
+    def close(self) -> None:
+        """Closes the connection at once unless the answer has ended. May be called again."""
+        ...
 
 
 class Answer:
@@ -33,39 +62,29 @@ class Answer:
     """
 
     __slots__ = (
-        "_content",
         "_due",
-        "_failure",
         "_first_deadline",
         "_gap_s",
         "_limits",
         "_loop",
         "_provider",
-        "_response",
+        "_source",
         "_timer",
         "headers",
         "status",
     )
 
-    def __init__(
-        self,
-        provider: str,
-        response: PooledAnswer | aiohttp.ClientResponse,
-        deadline: float | None,
-        limits: Limits,
-    ) -> None:
-        self.status = response.status
-        self.headers: Mapping[str, str] = response.headers
+    def __init__(self, provider: str, source: Source, deadline: float | None, limits: Limits) -> None:
+        self.status = source.status
+        self.headers = source.headers
         self._provider = provider
-        self._response = response
-        self._content = response.content
+        self._source = source
         self._limits = limits
         self._gap_s = limits.gap_s
         self._first_deadline = deadline
         self._loop = asyncio.get_running_loop()
         self._due: float | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._failure: Exception | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -82,23 +101,20 @@ class Answer:
 
     async def read(self) -> bytes:
         """What has arrived since the last read, at least one byte; empty at the end of the body."""
-        if self._failure is not None:
-            raise broken_answer(self._provider, self._failure) from self._failure
-        content = self._content
-        if not content.is_eof():
+        source = self._source
+        while not (data := source.take()):
+            if source.ended:
+                if source.failure is not None:
+                    raise broken_answer(self._provider, source.failure) from source.failure
+                break
             self._due = self._loop.time() + self._gap_s if self._first_deadline is None else self._first_deadline
             if self._timer is None:
                 self._timer = self._loop.call_at(self._due, self._check_silence)
-        try:
-            return await content.readany()
-        except FOREIGN as error:
-            self._failure = error
-            arrived = self._left_in_buffer()
-            if arrived:
-                return arrived
-            raise broken_answer(self._provider, error) from error
-        finally:
-            self._due = None
+            try:
+                await source.arrive()
+            finally:
+                self._due = None
+        return data
 
     def started(self, gap_s: float | None = None) -> None:
         """From here on silence is measured by the gap limit (or by a shorter one)."""
@@ -116,41 +132,39 @@ class Answer:
         elif now < self._due:
             self._timer = self._loop.call_at(self._due, self._check_silence)
         else:
-            self._content.set_exception(TimeoutError())
-
-    def _left_in_buffer(self) -> bytes:
-        """Bytes that came before the connection broke; aiohttp raises its exception ahead of them."""
-        self._content.set_exception(None)  # type: ignore[arg-type]
-        return self._content.read_nowait()
+            self._source.fail(TimeoutError())
 
     async def body(self, limit_bytes: int = MAX_BODY_BYTES) -> bytes:
         """The whole body, before the deadline of the call. Raises BadUpstreamResponse when it is larger."""
-        content = self._content
-        if content.is_eof() and content.exception() is None and self._failure is None:
-            whole = content.read_nowait()  # came with its head, as most bodies do
-            if len(whole) <= limit_bytes:
-                return whole
-            raise self._too_large(limit_bytes)
-        pieces: list[bytes] = []
-        size = 0
+        whole = self._source.take()
+        if self._source.finished:  # it came with its head, as most bodies do
+            if len(whole) > limit_bytes:
+                raise self._too_large(limit_bytes)
+            return whole
+        pieces = [whole]
+        size = len(whole)
         while piece := await self.read():
             size += len(piece)
             if size > limit_bytes:
                 raise self._too_large(limit_bytes)
             pieces.append(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return b"".join(pieces)
 
     def _too_large(self, limit_bytes: int) -> BadUpstreamResponse:
         return BadUpstreamResponse(f"{self._provider}: the answer is larger than {limit_bytes} bytes")
 
     async def error_body(self) -> bytes:
         """What can be had of an error's body: the status counts, so a cut or slow body is no second failure."""
-        pieces: list[bytes] = []
+        source = self._source
+        pieces = [source.take()]
         try:
             async with asyncio.timeout(_ERROR_BODY_S):
-                while sum(map(len, pieces)) < MAX_ERROR_BYTES and (piece := await self._content.readany()):
-                    pieces.append(piece)
-        except FOREIGN:
+                while not source.finished and sum(map(len, pieces)) < MAX_ERROR_BYTES:
+                    await source.arrive()
+                    pieces.append(source.take())
+                    if not pieces[-1] and source.ended:
+                        break
+        except TimeoutError:
             pass  # the part that came is still worth reading
         finally:
             self.close()
@@ -161,4 +175,4 @@ class Answer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._response.close()
+        self._source.close()

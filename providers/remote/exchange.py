@@ -54,9 +54,10 @@ async def exchange(
             raise await failure_of(client.provider, upstream, answer)
         request_id = answer.headers.get(request_id_header)
         limits = _limits_in(answer.headers)
+        content_type = answer.content_type
         try:
-            if not (request.stream and _may_be_stream(answer.content_type)):
-                batch = await _whole(client.provider, upstream, request, answer)
+            if not (request.stream and _may_be_stream(content_type)):
+                batch = await _whole(client.provider, upstream, request, answer, content_type)
                 _note_head(batch, request_id, limits)
                 yield batch
                 return
@@ -93,9 +94,8 @@ async def exchange(
             raise
 
 
-async def _whole(provider: str, upstream: Upstream, request: Request, answer: Answer) -> list[Event]:
+async def _whole(provider: str, upstream: Upstream, request: Request, answer: Answer, content_type: str) -> list[Event]:
     """The events of a body that did not stream, or that is not what was asked for and still an answer."""
-    content_type = answer.content_type
     if not is_readable(content_type):
         raise wrong_content(provider, answer.status, content_type, await answer.error_body())
     body = await answer.body()

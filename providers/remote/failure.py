@@ -6,6 +6,8 @@ provider as run.yaml does and holds no URL, no key and no markup.
 
 import os
 import re
+import socket
+import ssl
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -22,6 +24,8 @@ from adapters.canonical.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from providers.remote.connection import NotHttp
+from providers.remote.inflater import Undecodable
 
 __all__ = [
     "FOREIGN",
@@ -31,36 +35,50 @@ __all__ = [
     "error_page",
     "excerpt_of",
     "no_answer",
+    "no_connection",
     "retry_after_s",
     "wrong_content",
 ]
 
-FOREIGN = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)
-"""What a call may raise; RuntimeError is aiohttp's for a connection that was closed."""
+FOREIGN = (NotHttp, aiohttp.ClientError, OSError, TimeoutError, RuntimeError)
+"""What a call may raise; RuntimeError is aiohttp's and uvloop's for a connection that was closed."""
 MAX_RETRY_AFTER_S = 86_400.0
 _EXCERPT_CHARS = 120
 _MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,40}/[a-z0-9.+-]{1,60}")
 _TAGS = re.compile(r"(?is)<(script|style|head)\b.*?(</\1\s*>|\Z)|<!--.*?(-->|\Z)|<[^>]*(>|\Z)")
 
 
+def no_connection(provider: str, error: Exception) -> UpstreamError:
+    """The error for an exception before there was a connection."""
+    match error:
+        case TimeoutError():
+            return UpstreamUnreachable(f"{provider}: no connection within the connect limit")
+        case socket.gaierror():
+            return UpstreamUnreachable(f"{provider}: its host name does not resolve")
+        case ssl.SSLError():
+            return UpstreamUnreachable(f"{provider}: TLS failed, {error.reason or type(error).__name__}")
+        case _:
+            return UpstreamUnreachable(f"{provider}: no connection, {_kind(error)}")
+
+
 def no_answer(provider: str, error: Exception) -> UpstreamError:
     """The error for an exception before the status line came."""
     match error:
         case aiohttp.ConnectionTimeoutError():
-            return UpstreamUnreachable(f"{provider}: no connection within the connect limit")
-        case TimeoutError():
-            return UpstreamTimeout(f"{provider}: no answer within the limit for its beginning")
+            return no_connection(provider, TimeoutError())
         case aiohttp.ClientConnectorDNSError():
             return UpstreamUnreachable(f"{provider}: its host name does not resolve")
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
-            return UpstreamUnreachable(f"{provider}: TLS failed, {_kind(error)}")
+            return UpstreamUnreachable(f"{provider}: TLS failed, {type(error).__name__}")
         case aiohttp.ClientProxyConnectionError():
             return UpstreamUnreachable(f"{provider}: the configured proxy can't be reached")
         case aiohttp.ClientHttpProxyError():
             return UpstreamUnreachable(f"{provider}: the configured proxy refused the connection")
         case aiohttp.ClientConnectorError():
-            return UpstreamUnreachable(f"{provider}: no connection, {_kind(error)}")
-        case aiohttp.ClientResponseError():
+            return no_connection(provider, error.os_error)
+        case TimeoutError():
+            return UpstreamTimeout(f"{provider}: no answer within the limit for its beginning")
+        case NotHttp() | aiohttp.ClientResponseError():
             return BadUpstreamResponse(f"{provider}: the answer is not HTTP")
         case aiohttp.ClientConnectionError() | OSError():
             return UpstreamUnreachable(f"{provider}: the connection broke before an answer came")
@@ -72,14 +90,14 @@ def broken_answer(provider: str, error: Exception) -> UpstreamError:
     """The error for an exception while the answer's body was read."""
     if isinstance(error, TimeoutError):
         return UpstreamTimeout(f"{provider}: it fell silent before its answer was whole")
-    if isinstance(error.__cause__, aiohttp.http_exceptions.ContentEncodingError):
+    if isinstance(error, Undecodable) or isinstance(error.__cause__, aiohttp.http_exceptions.ContentEncodingError):
         return BadUpstreamResponse(f"{provider}: the answer can't be decompressed")
     return StreamTruncated(f"{provider}: the connection broke in the middle of the answer")
 
 
 def _kind(error: Exception) -> str:
     """What the operating system calls it (`Connection refused`); the exception's own text holds the address."""
-    number = error.os_error.errno if isinstance(error, aiohttp.ClientConnectorError) else None
+    number = error.errno if isinstance(error, OSError) else None
     return os.strerror(number) if number is not None and number > 0 else type(error).__name__
 
 

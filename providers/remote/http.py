@@ -1,64 +1,35 @@
-"""One provider's HTTP: the connection pool, the headers that leave, and the limits until an answer's head is there.
+"""One provider's HTTP: its connections, the heads that leave, and the limits until an answer's head is there.
 
 Knows no dialect, no JSON and no vendor. Every exception that leaves is a GatewayError. What comes after the head is the
 Answer's.
 """
 
 import asyncio
-import re
-import ssl
-from collections.abc import AsyncIterable, Coroutine, Mapping
-from io import BytesIO
-from typing import TypeAlias
+from collections.abc import AsyncIterable, Mapping
 
-import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from adapters.canonical.errors import UpstreamAuth, UpstreamError
+from adapters.canonical.errors import UpstreamError
 from providers.base import Limits, ProviderSettings
-from providers.client_key import CLIENT_KEY, KeyHeader
+from providers.client_key import KeyHeader
 from providers.remote.answer import Answer
-from providers.remote.connector import Connector
-from providers.remote.failure import FOREIGN, no_answer
-from providers.remote.pooled_post import MAX_SMALL_BYTES, PooledAnswer, PooledPost
+from providers.remote.failure import FOREIGN, no_answer, no_connection
+from providers.remote.origin import Origin
+from providers.remote.pool import Pool
+from providers.remote.request_head import RequestHeads, rendered
+from providers.remote.session import Session
 from providers.remote.shared_limit import SharedLimit
-from providers.trace_context import TRACE
+from providers.remote.tls import ResumingContext, trusting
 
 __all__ = ["BESIDE_VERSION", "HttpClient"]
 
 BESIDE_VERSION = "/../"
 """How a path begins that lies beside the last folder of the base URL (its version), not below it."""
-_KEEP_ALIVE_S = 30.0
-_READ_BUFFER_BYTES = 64 * 1024  # two of these wait in memory for a slow reader, then the socket is paused
-_ONE_WRITE_BYTES = 1 << 20
-_MAX_KEPT_PATHS = 64
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
-_OURS = frozenset(
-    # Of the framing and the content: whoever sets these from outside breaks the request.
-    (
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "cookie",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "x-request-id",
-    )
-)
-
-
-_Call: TypeAlias = Coroutine[None, None, PooledAnswer | aiohttp.ClientResponse]
 
 
 class HttpClient:
-    """The pool of one provider. Opens no socket before the first call; belongs to the event loop of that call."""
+    """Calls of one provider. Opens no socket before the first one; belongs to the event loop of that call."""
 
     def __init__(
         self,
@@ -73,28 +44,29 @@ class HttpClient:
 
         Raises ValueError on settings that can't work.
         """
-        self._key_header = key_header
-        self._asks_for_no_key = key_header is not None and not auth
         self.provider = settings.name
         self.limits: Limits = settings.limits
-        self._base = _checked_base(settings.name, base_url)
-        self._posts: dict[str, PooledPost] = {}
-        self._headers = _outgoing_headers(settings, auth, URL(base_url).host_port_subcomponent or "")
-        self._post_headers = CIMultiDict(self._headers, **{"content-type": "application/json"})
-        self._stream_headers = CIMultiDict(self._post_headers)
-        self._stream_headers["accept"] = "text/event-stream"
-        self._stream_headers["accept-encoding"] = "identity"  # a compressor in between would hold tokens back
-        self._ssl = _trusting(settings) if settings.ca_file is not None else True
+        url = _checked_base(settings.name, base_url)
+        self._host = url.raw_host or ""
+        self._port = url.port or 0
+        self._site = str(url.origin())
+        self._base_path = url.raw_path.rstrip("/")
+        self._heads = RequestHeads(settings, auth, url.host_port_subcomponent or "", key_header)
+        self._tls = _trusting(settings) if url.scheme == "https" or settings.ca_file is not None else None
         self._proxy = _checked_proxy(settings)
         self._max_connections = settings.max_connections
+        self._session = Session(self.limits, max_connections=self._max_connections, tls=self._tls, proxy=self._proxy)
+        self._pool: Pool | None = None
+        self._first_token = SharedLimit(self.limits.first_token_s)
         self._whole = SharedLimit(self.limits.whole_s)
-        self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
     async def get(self, path: str, headers: Mapping[str, str] | None = None) -> Answer:
         """The answer to a GET. Its body counts against the first-token limit."""
-        call = self._request("GET", path, CIMultiDict(self._headers, **(headers or {})), None)
-        return await self._answer(call, self.limits.first_token_s)
+        sent = self._heads.of_get(headers)
+        if self._proxy is not None:
+            return await self._by_session("GET", path, sent, None, limit_s=self.limits.first_token_s)
+        return await self._ask(rendered("GET", self._target(path), sent), b"", stream=True)
 
     async def post(
         self,
@@ -108,19 +80,13 @@ class HttpClient:
         """The answer to a JSON body, as soon as its head came. `stream`: server-sent events are wanted, the first of
         them within the first-token limit; what comes whole begins within `whole_s`, and has the gap limit from there.
         """
-        sent = (self._stream_headers if stream else self._post_headers).copy()
-        if headers is not None:
-            sent.update(headers)
-        self._put_call(sent, request_id)
-        sent["content-length"] = str(len(body))
-        call: _Call
-        if len(body) <= MAX_SMALL_BYTES and self._proxy is None:
-            call = self._pooled_post(path).send(sent, body)
-        else:
-            call = self._request("POST", path, sent, body)
+        if self._proxy is None:
+            head = self._heads.post(self._target(path), len(body), request_id, headers, stream=stream)
+            return await self._ask(head, body, stream=stream)
+        sent = self._heads.of_post(len(body), request_id, headers, stream=stream)
         if stream:
-            return await self._answer(call, self.limits.first_token_s)
-        return await self._answer(self._whole.hold(call), None)
+            return await self._by_session("POST", path, sent, body, limit_s=self.limits.first_token_s)
+        return await self._by_session("POST", path, sent, body, head_s=self.limits.whole_s)
 
     async def forward(
         self,
@@ -136,106 +102,83 @@ class HttpClient:
 
         `length`: of the body, None sends it in chunks. The total limit alone holds until the head.
         """
-        sent = self._headers.copy()
-        sent.update(headers)
-        self._put_call(sent, request_id)
-        sent["accept-encoding"] = "identity"  # the length of an answer is passed on with it
+        sent = self._heads.of_forwarded(headers, request_id)
         if length is not None:
             sent["content-length"] = str(length)
-        return await self._answer(self._request(method, path, sent, body), None)
+        return await self._by_session(method, path, sent, body)
 
-    def _put_call(self, sent: CIMultiDict[str], request_id: str | None) -> None:
-        """Adds what belongs to this call: the client's own key, the request's id, the trace.
-
-        Raises UpstreamAuth where the call would be made in the gateway's name for a client that has its own key.
-        """
-        own = CLIENT_KEY.get()
-        if own is not None:
-            if own.provider == self.provider and self._key_header is not None:
-                name, prefix = self._key_header
-                sent[name] = prefix + own.secret
-            elif not self._asks_for_no_key:
-                raise UpstreamAuth(f"{self.provider}: it is not asked in the name of a client with a key of its own")
-        if request_id is not None and _is_header_value(request_id):
-            sent["x-request-id"] = request_id
-        for name, value in TRACE.get():
-            sent[name] = value
-
-    async def _answer(self, call: _Call, limit_s: float | None) -> Answer:
-        deadline = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
+    async def _ask(self, head: bytes, body: bytes, *, stream: bool) -> Answer:
+        pool = self._pool or self._open_pool()
+        connection = pool.idle()
+        if connection is None:
+            try:
+                connection = await pool.connect()
+            except FOREIGN as error:
+                raise no_connection(self.provider, error) from error
+        answer = connection.send(head, body)
+        limit = self._first_token if stream else self._whole
+        deadline = limit.watch(answer.head)
         try:
-            if deadline is None:
-                response = await call
-            else:
-                async with asyncio.timeout_at(deadline):
-                    response = await call
+            await answer.head
+        except FOREIGN as error:
+            answer.close()
+            raise no_answer(self.provider, error) from error
+        except BaseException:
+            answer.close()
+            raise
+        finally:
+            limit.forget(answer.head)
+        return Answer(self.provider, answer, deadline if stream else None, self.limits)
+
+    async def _by_session(
+        self,
+        method: str,
+        path: str,
+        headers: CIMultiDict[str],
+        body: bytes | AsyncIterable[bytes] | None,
+        *,
+        limit_s: float | None = None,
+        head_s: float | None = None,
+    ) -> Answer:
+        """`limit_s` bounds the time until the answer has begun, `head_s` until its head came."""
+        self._check_open()
+        deadline = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
+        url = URL(self._site + self._target(path), encoded=True)
+        try:
+            async with asyncio.timeout(limit_s if head_s is None else head_s):
+                answer = await self._session.call(method, url, headers, body)
         except FOREIGN as error:
             raise no_answer(self.provider, error) from error
-        return Answer(self.provider, response, deadline, self.limits)
+        return Answer(self.provider, answer, deadline, self.limits)
 
-    def _pooled_post(self, path: str) -> PooledPost:
-        post = self._posts.get(path)
-        if post is None:
-            post = PooledPost(
-                self._open_session(),
-                self._url(path),
-                connect_s=self.limits.connect_s,
-                read_bufsize=_READ_BUFFER_BYTES,
-            )
-            if len(self._posts) < _MAX_KEPT_PATHS:  # some dialects put the model's name into the path
-                self._posts[path] = post
-        return post
-
-    async def _request(
-        self, method: str, path: str, headers: CIMultiDict[str], body: bytes | AsyncIterable[bytes] | None
-    ) -> aiohttp.ClientResponse:
-        data: bytes | BytesIO | AsyncIterable[bytes] | None = body
-        if isinstance(body, bytes) and len(body) > _ONE_WRITE_BYTES:
-            data = BytesIO(body)  # in pieces, as the peer reads
-        return await self._open_session().request(
-            method, self._url(path), data=data, headers=headers, proxy=self._proxy, allow_redirects=False
-        )
-
-    def _url(self, path: str) -> URL:
-        base = self._base
+    def _target(self, path: str) -> str:
+        """What stands in a request's first line."""
         if path.startswith(BESIDE_VERSION):
-            base, path = base.rpartition("/")[0], path[len(BESIDE_VERSION) - 1 :]
-        return URL(base + path, encoded=True)
+            return self._base_path.rpartition("/")[0] + path[len(BESIDE_VERSION) - 1 :]
+        return self._base_path + path
 
-    def _open_session(self) -> aiohttp.ClientSession:
-        session = self._session
-        if session is None:
-            if self._closed:
-                raise UpstreamError(f"{self.provider}: the provider is closed")
-            session = self._session = aiohttp.ClientSession(
-                connector=Connector(
-                    limit=self._max_connections,
-                    keepalive_timeout=_KEEP_ALIVE_S,
-                    ttl_dns_cache=60,
-                    ssl=self._ssl,
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect_s),
-                read_bufsize=_READ_BUFFER_BYTES,
-                trust_env=False,
-            )
-        return session
+    def _open_pool(self) -> Pool:
+        self._check_open()
+        origin = Origin(self._host, self._port, self._tls)
+        self._pool = Pool(origin, max_connections=self._max_connections, connect_s=self.limits.connect_s)
+        return self._pool
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UpstreamError(f"{self.provider}: the provider is closed")
 
     async def aclose(self) -> None:
         """Closes every connection, also those in use. May be called again."""
         self._closed = True
-        self._posts.clear()
+        self._first_token.close()
         self._whole.close()
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.aclose()
+        await self._session.aclose()
 
 
-def _is_header_value(text: str) -> bool:
-    return len(text) <= 512 and text.isascii() and text.isprintable()
-
-
-def _checked_base(provider: str, base_url: str) -> str:
+def _checked_base(provider: str, base_url: str) -> URL:
     try:
         url = URL(base_url)
     except ValueError as error:
@@ -244,7 +187,7 @@ def _checked_base(provider: str, base_url: str) -> str:
         raise ValueError(f"providers.{provider}.base_url: must start with http:// or https:// and name a host")
     if url.user is not None or url.query_string or url.fragment:
         raise ValueError(f"providers.{provider}.base_url: no user, query or fragment is allowed here")
-    return str(url).rstrip("/")
+    return url
 
 
 def _checked_proxy(settings: ProviderSettings) -> URL | None:
@@ -260,28 +203,10 @@ def _checked_proxy(settings: ProviderSettings) -> URL | None:
     return proxy
 
 
-def _trusting(settings: ProviderSettings) -> ssl.SSLContext:
-    """A context that trusts the configured authorities and no others."""
+def _trusting(settings: ProviderSettings) -> ResumingContext:
     try:
-        return ssl.create_default_context(cafile=settings.ca_file)
+        return trusting(settings.ca_file)
     except OSError as error:  # ssl.SSLError is one
         raise ValueError(
             f"providers.{settings.name}.ca_file: {settings.ca_file} holds no readable certificate"
         ) from error
-
-
-def _outgoing_headers(settings: ProviderSettings, auth: Mapping[str, str], host: str) -> CIMultiDict[str]:
-    """Everything that every request carries; what is not built here does not leave."""
-    headers = CIMultiDict({"host": host, "accept": "application/json", "accept-encoding": "gzip, deflate"})
-    headers["user-agent"] = settings.user_agent
-    for name, value in auth.items():
-        if not _HEADER_VALUE.fullmatch(value):
-            raise ValueError(f"providers.{settings.name}.api_key: it holds characters that no header can carry")
-        headers[name] = value
-    for name, value in settings.headers.items():
-        if name.lower() in _OURS:
-            raise ValueError(f"providers.{settings.name}.headers: {name} is set by the gateway itself")
-        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-            raise ValueError(f"providers.{settings.name}.headers: {name!r} or its value is no HTTP header")
-        headers[name] = value
-    return headers

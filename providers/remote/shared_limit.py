@@ -4,46 +4,34 @@
 """
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TypeVar
 
 __all__ = ["SharedLimit"]
 
-T = TypeVar("T")
-
 
 class SharedLimit:
-    """Waits end in the order in which they began, so the one timer looks at the oldest that is left. A task waits for
-    one thing at a time."""
+    """Waits end in the order in which they began, so the one timer looks at the oldest that is left."""
 
-    __slots__ = ("_due", "_late", "_limit_s", "_timer")
+    __slots__ = ("_due", "_limit_s", "_timer")
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
-        self._due: dict[asyncio.Task[object], float] = {}
-        self._late: set[asyncio.Task[object]] = set()
+        self._due: dict[asyncio.Future[None], float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def hold(self, work: Coroutine[None, None, T]) -> T:
-        """What the work gives. Raises TimeoutError, and cancels the work, where that takes too long."""
-        loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
-        assert task is not None
-        self._due[task] = at = loop.time() + self._limit_s
+    def watch(self, wait: asyncio.Future[None]) -> float:
+        """Fails it with TimeoutError when its time is over, which this gives, by the loop's clock. `forget` it then."""
+        loop = wait.get_loop()
+        self._due[wait] = at = loop.time() + self._limit_s
         if self._timer is None:
             self._timer = loop.call_at(at, self._expire)
-        try:
-            return await work
-        except asyncio.CancelledError:
-            if task in self._late and task.uncancel() == 0:  # else somebody else cancelled it as well
-                raise TimeoutError from None
-            raise
-        finally:
-            self._due.pop(task, None)
-            self._late.discard(task)
+        return at
+
+    def forget(self, wait: asyncio.Future[None]) -> None:
+        self._due.pop(wait, None)
 
     def close(self) -> None:
-        """Nothing waits any more."""
+        """Nothing is watched any more."""
+        self._due.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -53,10 +41,10 @@ class SharedLimit:
         loop = asyncio.get_running_loop()
         now = loop.time()
         while self._due:
-            task, at = next(iter(self._due.items()))
+            wait, at = next(iter(self._due.items()))
             if at > now:
                 self._timer = loop.call_at(at, self._expire)
                 return
-            del self._due[task]
-            self._late.add(task)
-            task.cancel()
+            del self._due[wait]
+            if not wait.done():
+                wait.set_exception(TimeoutError())

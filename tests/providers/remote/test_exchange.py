@@ -25,6 +25,7 @@ from providers.remote.http import HttpClient
 from tests.mock_upstream import Answer
 from tests.providers.remote.calls import BODY, STREAM, call, collect, connected, failure, settings, text_of
 from tests.providers.remote.tiny_dialect import chunk
+from tests.providers.remote.wire_server import asked, client_of, serving
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -217,6 +218,28 @@ class TestBrokenConnections:
         async with connected(*answers) as (_, client):
             for _ in answers:
                 assert text_of(await collect(call(client))) == "hello"
+
+    async def test_a_whole_answer_cut_at_any_byte_or_at_all_of_them_gives_the_same_events(self) -> None:
+        chunks = b"".join([b"%x\r\n%b\r\n" % (len(piece), piece) for piece in STREAM.pieces])
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        whole = head + chunks + b"0\r\n\r\n"
+        cuts: list[list[bytes]] = [[whole[:cut], whole[cut:]] for cut in range(1, len(whole))]
+        cuts.append([bytes((byte,)) for byte in whole])
+        asks = iter(cuts)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while await asked(reader):
+                for piece in next(asks):
+                    writer.write(piece)
+                    for _ in range(4):
+                        await asyncio.sleep(0)
+
+        async with serving(serve) as base_url, client_of(base_url) as client:
+            for _ in cuts:
+                events = await collect(call(client))
+                assert text_of(events) == "hello"
+                assert isinstance(events[0], Started)
+                assert isinstance(events[-1], ChoiceFinished)
 
     async def test_a_body_shorter_than_its_length_is_truncated(self) -> None:
         answer = Answer(

@@ -204,7 +204,7 @@ class TestHeaders:
         assert error.message == "tiny: the configured proxy can't be reached"
 
 
-async def test_many_paths_are_answered_and_only_some_are_kept() -> None:
+async def test_many_paths_are_answered_over_one_connection() -> None:
     async with connected(STREAM) as (upstream, client):
         for number in range(200):
             with await client.post(f"/models/{number}", b"{}", stream=True) as answer:
@@ -213,7 +213,6 @@ async def test_many_paths_are_answered_and_only_some_are_kept() -> None:
                     pass
         assert upstream.requests[-1].path == "/v1/models/199"
         assert upstream.connections == 1
-        assert len(client._posts) <= 64
 
 
 class TestSettings:

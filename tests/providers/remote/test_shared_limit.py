@@ -1,4 +1,4 @@
-"""A limit that many waits share: it ends the late one and no other, and leaves cancellations alone."""
+"""A limit that many waits share: it ends the late one and no other."""
 
 import asyncio
 
@@ -7,50 +7,49 @@ import pytest
 from providers.remote.shared_limit import SharedLimit
 
 
-async def forever() -> None:
-    await asyncio.Event().wait()
+def wait() -> "asyncio.Future[None]":
+    return asyncio.get_running_loop().create_future()
 
 
-async def test_what_is_in_time_is_given_as_it_comes() -> None:
-    async def work() -> int:
-        return 7
-
-    assert await SharedLimit(5).hold(work()) == 7
+async def test_what_is_in_time_is_left_alone() -> None:
+    limit, done = SharedLimit(0.02), wait()
+    limit.watch(done)
+    limit.forget(done)
+    late = wait()
+    limit.watch(late)
+    with pytest.raises(TimeoutError):
+        await late
+    assert not done.done()
 
 
 async def test_the_late_one_ends_and_the_others_wait_on() -> None:
-    limit = SharedLimit(0.1)
-    first = asyncio.ensure_future(limit.hold(forever()))
+    limit, first, second = SharedLimit(0.1), wait(), wait()
+    began = asyncio.get_running_loop().time()
+    assert limit.watch(first) == pytest.approx(began + 0.1, abs=0.05)
     await asyncio.sleep(0.05)
-    gate = asyncio.Event()
-
-    async def until_set() -> str:
-        await gate.wait()
-        return "in time"
-
-    second = asyncio.ensure_future(limit.hold(until_set()))
+    limit.watch(second)
     with pytest.raises(TimeoutError):
         await first
     assert not second.done()
-    gate.set()
-    assert await second == "in time"
+    with pytest.raises(TimeoutError):
+        await second
 
 
-async def test_a_cancellation_from_outside_stays_one() -> None:
-    limit = SharedLimit(5)
-    task = asyncio.ensure_future(limit.hold(forever()))
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+async def test_a_wait_that_was_cancelled_is_no_failure_of_others() -> None:
+    limit, first, second = SharedLimit(0.02), wait(), wait()
+    limit.watch(first)
+    limit.watch(second)
+    first.cancel()
+    with pytest.raises(TimeoutError):
+        await second
+    assert first.cancelled()
+
+
+async def test_nothing_ends_after_it_was_closed_until_it_is_used_again() -> None:
+    limit, first, second = SharedLimit(0.02), wait(), wait()
+    limit.watch(first)
     limit.close()
-
-
-async def test_a_task_may_wait_again_after_it_was_late() -> None:
-    limit = SharedLimit(0.02)
-    for _ in range(2):
-        with pytest.raises(TimeoutError):
-            await limit.hold(forever())
-    current = asyncio.current_task()
-    assert current is not None
-    assert current.cancelling() == 0
+    limit.watch(second)
+    with pytest.raises(TimeoutError):
+        await second
+    assert not first.done()

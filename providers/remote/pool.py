@@ -1,0 +1,143 @@
+"""The connections to one provider: at most so many at once, kept for a while, the one used last first.
+
+Knows no HTTP beyond Connection, and no words of failure. Who waits for a connection gets one in turn.
+"""
+
+import asyncio
+from collections import deque
+
+from providers.remote.connection import Connection
+from providers.remote.origin import Origin
+
+__all__ = ["Pool"]
+
+_Turn = asyncio.Future[Connection | None]
+
+
+class Pool:
+    """Belongs to one event loop. `connect_s` bounds the whole wait for a connection."""
+
+    def __init__(self, origin: Origin, *, max_connections: int, connect_s: float, keep_alive_s: float = 30.0) -> None:
+        self._origin = origin
+        self._connect_s = connect_s
+        self._keep_alive_s = keep_alive_s
+        self._free = max_connections
+        self._idle: dict[Connection, float] = {}
+        self._open: dict[Connection, asyncio.Future[None]] = {}
+        self._waiting: deque[_Turn] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def idle(self) -> Connection | None:
+        """One that is there and waits for a request."""
+        if not self._idle:
+            return None
+        connection, since = self._idle.popitem()
+        if self._loop.time() - since < self._keep_alive_s:
+            return connection
+        self._idle[connection] = since
+        self._close_old()
+        return None
+
+    async def connect(self) -> Connection:
+        """One that is there, or a new one. Raises TimeoutError, and OSError as `Origin.open` does."""
+        async with asyncio.timeout(self._connect_s):
+            while True:
+                if self._closed:
+                    raise ConnectionError("the pool is closed")
+                connection = self.idle()
+                if connection is not None:
+                    return connection
+                if self._free > 0:
+                    self._free -= 1
+                elif (given := await self._turn()) is not None:
+                    if given.usable:
+                        return given
+                    continue  # it ended on the way
+                return await self._dial()
+
+    async def _turn(self) -> Connection | None:
+        """A connection that was given back, or None: there is room for a new one."""
+        turn: _Turn = self._loop.create_future()
+        self._waiting.append(turn)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.cancelled() or turn.exception() is not None:
+                if turn in self._waiting:
+                    self._waiting.remove(turn)
+            elif (given := turn.result()) is None:
+                self._make_room()
+            elif given.usable:
+                self.release(given)
+            raise
+
+    async def _dial(self) -> Connection:
+        """A new connection in the room that was made for it."""
+        connection = Connection(self, self._loop)
+        try:
+            await self._origin.open(lambda: connection)
+            if self._closed:
+                raise ConnectionError("the pool is closed")
+        except BaseException:
+            connection.abort()  # which makes the room again
+            raise
+        return connection
+
+    def made(self, connection: Connection) -> None:
+        self._open[connection] = self._loop.create_future()
+
+    def release(self, connection: Connection) -> None:
+        if self._origin.is_secured:
+            self._origin.keep_session(connection.transport)
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(connection)
+                return
+        self._idle[connection] = self._loop.time()
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(self._keep_alive_s, self._close_old)
+
+    def dropped(self, connection: Connection) -> None:
+        self._idle.pop(connection, None)
+        self._make_room()
+
+    def gone(self, connection: Connection) -> None:
+        self._open.pop(connection).set_result(None)
+
+    def _make_room(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+    def _close_old(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        now = self._loop.time()
+        for connection, since in list(self._idle.items()):  # the oldest first
+            if now - since < self._keep_alive_s:
+                self._sweep = self._loop.call_at(since + self._keep_alive_s, self._close_old)
+                return
+            connection.close()
+
+    async def aclose(self) -> None:
+        """Ends every connection, also those in use, and every wait. Returns when their sockets are closed."""
+        self._closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(ConnectionError("the pool is closed"))
+        gone = list(self._open.values())
+        for connection in list(self._open):
+            connection.abort()
+        if gone:
+            await asyncio.wait(gone)
