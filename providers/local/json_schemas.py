@@ -36,31 +36,77 @@ _SINGLE: Final = (
 _COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _LOWEST: Final = ("minimum", "exclusiveMinimum")
 _HIGHEST: Final = ("maximum", "exclusiveMaximum")
+_OF_OTHERS: Final = frozenset(
+    ("additionalProperties", "patternProperties", "unevaluatedProperties", "minProperties", "propertyNames")
+)
+"""Keywords that speak of properties without naming them."""
+_JOINING: Final = frozenset(("allOf", "anyOf", "oneOf", "$ref", "$dynamicRef", "if", "dependentSchemas"))
+"""Keywords with which a schema has more to say of the same value."""
 _REACH: Final = 2**63 - 1024
 """The compiler fails on bounds beyond: the next number of 64 bits that a float holds exactly is 2**63."""
 
 
 def for_compiler(schema: Any) -> Any:
-    """The same schema as the compiler reads it: patterns in its own syntax, counts that are whole (3.0) as such, what
-    nothing satisfies as false. Bounds that allow more than its numbers reach become those, so an answer fits as well.
+    """A schema for the compiler whose answers all satisfy this one.
+
+    It is the same, with patterns in the compiler's own syntax, counts that are whole (3.0) as such, and what nothing
+    satisfies as false; but bounds which allow more than the compiler's numbers reach become those, and objects have the
+    properties that they name and no others, unless they say something of others: models go on and on with their own.
+    Where schemas of objects are joined to one, none can say what the whole has, so all stay open.
     """
-    if not isinstance(schema, dict):
-        return schema
-    if schema.get("not") == {} or schema.get("not") is True:
+    return _Writer(closes=isinstance(schema, dict) and not _joins_objects(schema)).schema(schema)
+
+
+class _Writer:
+    """`closes`: objects have no properties but those that they name."""
+
+    def __init__(self, *, closes: bool) -> None:
+        self._closes = closes
+
+    def schema(self, schema: Any) -> Any:
+        if not isinstance(schema, dict):
+            return schema
+        if schema.get("not") == {} or schema.get("not") is True:
+            return False
+        found = {keyword: self._value(keyword, value, schema) for keyword, value in schema.items()}
+        if self._closes and _names_all(schema):
+            found["additionalProperties"] = False
+        return found
+
+    def _value(self, keyword: str, value: Any, schema: Mapping[str, Any]) -> Any:
+        match value:
+            case dict() if keyword in _MAPS:
+                as_name = as_rust if keyword == "patternProperties" else str
+                return {as_name(name): self.schema(inner) for name, inner in value.items()}
+            case list() if keyword in _LISTS:
+                return [self.schema(inner) for inner in value]
+            case dict() if keyword in _SINGLE:
+                return self.schema(value)
+            case _:
+                return _for_compiler(keyword, value, schema)
+
+
+def _names_all(schema: Mapping[str, Any]) -> bool:
+    """Whether an object's schema names properties, those that it requires too, and says nothing of others."""
+    named, required = schema.get("properties"), schema.get("required", [])
+    if not named or not isinstance(named, dict) or not isinstance(required, list):
         return False
-    return {keyword: _for_compiler(keyword, value, schema) for keyword, value in schema.items()}
+    return not _OF_OTHERS & schema.keys() and all(isinstance(name, str) and name in named for name in required)
+
+
+def _joins_objects(schema: Mapping[str, Any]) -> bool:
+    """Whether several schemas may say something of one object: more than one has to hold, or no more than one."""
+    for one in (schema, *(inner for _, inner in subschemas(schema))):
+        if isinstance(one, dict):
+            lists = [one[keyword] for keyword in ("allOf", "oneOf") if isinstance(one.get(keyword), list)]
+            if any(len(each) > 1 for each in lists) or ("properties" in one and _JOINING & one.keys()):
+                return True
+    return False
 
 
 def _for_compiler(keyword: str, value: Any, schema: Mapping[str, Any]) -> Any:
-    """The value of one keyword."""
+    """The value of one keyword that holds no schemas."""
     match value:
-        case dict() if keyword in _MAPS:
-            as_name = as_rust if keyword == "patternProperties" else str
-            return {as_name(name): for_compiler(inner) for name, inner in value.items()}
-        case list() if keyword in _LISTS:
-            return [for_compiler(inner) for inner in value]
-        case dict() if keyword in _SINGLE:
-            return for_compiler(value)
         case str() if keyword == "pattern":
             return as_rust(value)
         case float() if keyword in _COUNTS and value.is_integer():

@@ -60,11 +60,52 @@ async def test_what_nothing_satisfies_may_stand_wherever_something_else_does(not
     assert error.param == "guided_json"
 
 
+NUMBER = {"type": "integer"}
+
+
+def of(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, **({} if required is None else {"required": required})}
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        (of(a=NUMBER, b=NUMBER), ["{}", '{"b": 1}', '{"a": 1, "b": 2}'], ['{"c": 1}', '{"a": 1, "c": 1}']),
+        (of(["p"], p=of(["a"], a=NUMBER)), ['{"p": {"a": 1}}'], ['{"p": {"a": 1, "b": 1}}', '{"p": {"a": 1}, "b": 1}']),
+        ({"anyOf": [of(["a"], a=NUMBER), of(["b"], b=NUMBER)]}, ['{"a": 1}', '{"b": 1}'], ['{"a": 1, "b": 1}']),
+        ({"$defs": {"n": of(["v"], v=NUMBER, n={"$ref": "#/$defs/n"})}, "$ref": "#/$defs/n"},
+         ['{"v": 1, "n": {"v": 2}}'], ['{"v": 1, "w": 1}']),
+        # What says something of others, or is joined with more of the same object, stays open.
+        ({**of(["a"], a=NUMBER), "additionalProperties": True}, ['{"a": 1, "c": 2}'], ['{"c": 2}']),
+        (of(["a", "z"], a=NUMBER), ['{"a": 1, "z": 2}', '{"a": 1, "z": "x", "c": 3}'], ['{"a": 1}']),
+        (of(), ["{}", '{"c": 1}'], ["1"]),
+        ({"type": "object"}, ["{}", '{"c": 1}'], ["1"]),
+        ({"allOf": [of(["a"], a=NUMBER), of(["b"], b=NUMBER)]}, ['{"a": 1, "b": 2}'], ['{"a": 1}']),
+        ({**of(["a"], a=NUMBER), "anyOf": [of(["b"], b=NUMBER), of(["c"], c=NUMBER)]},
+         ['{"a": 1, "b": 2}', '{"a": 1, "c": 2}'], ['{"a": 1}']),
+        ({"$defs": {"a": of(["a"], a=NUMBER)}, "$ref": "#/$defs/a", **of(["b"], b=NUMBER)},
+         ['{"a": 1, "b": 2}'], ['{"a": 1}']),
+    ],
+)  # fmt: skip
+async def test_objects_have_the_properties_that_they_name_and_no_others(
+    schema: Any, right: list[str], wrong: list[str]
+) -> None:
+    found = await follows(of_schema(schema), *right, *wrong)
+    assert found == [True] * len(right) + [False] * len(wrong)
+
+
+async def test_of_one_of_several_objects_no_other_may_hold_by_being_open() -> None:
+    # {"a": 1, "b": 2} would be an answer if both were closed; it satisfies both as they are.
+    error = await refusal(of_schema({"oneOf": [of(["a"], a=NUMBER, b=NUMBER), of(["b"], b=NUMBER)]}))
+    assert "oneOf" in str(error)
+
+
 def test_values_and_names_are_no_keywords() -> None:
     schema = {
         "type": "object",
         "properties": {"pattern": {"const": "[a"}, "not": {"enum": [{"not": {}}, {"maximum": 1e300}]}},
         "required": ["not"],
+        "additionalProperties": {"const": {"type": "object", "properties": {"a": {}}}},
         "default": {"maxLength": 1.0},
         "exclusiveMinimum": True,
     }
