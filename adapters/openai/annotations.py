@@ -7,7 +7,7 @@ responses    {"type": "url_citation", "url", "title", "start_index", "end_index"
 Some vendors list their sources beside the choices: `citations` (addresses) and `search_results`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 
 from adapters.canonical.citation import Citation
 
-__all__ = ["SOURCE_FIELDS", "chat_annotation", "flat", "listed_sources", "parse_annotation", "responses_annotation"]
+__all__ = ["SOURCE_FIELDS", "chat_annotations", "flat", "listed_sources", "parse_annotation", "responses_annotation"]
 
 SOURCE_FIELDS = ("search_results", "citations")
 _CITATION = "url_citation"
@@ -80,7 +80,18 @@ def listed_sources(fields: Mapping[str, bytes]) -> tuple[Citation, ...]:
     return tuple(found.values())
 
 
-def chat_annotation(citation: Citation, start: int, end: int) -> dict[str, Any] | None:
+def chat_annotations(cited: Sequence[tuple[int, Citation]], starts: Mapping[int, int], length: int) -> list[Any]:
+    """Citations of parts that begin at `starts` of a content of this length."""
+    found = []
+    for part, citation in cited:
+        start = starts.get(part, length)
+        behind = [other for other in starts.values() if other > start]
+        first, last = citation.span(min(behind, default=length) - start)
+        found.append(_chat_annotation(citation, start + first, start + last))
+    return [annotation for annotation in found if annotation is not None]
+
+
+def _chat_annotation(citation: Citation, start: int, end: int) -> dict[str, Any] | None:
     """At this place of the message's content. None: chat has a word for addresses alone."""
     if not citation.url:
         return None

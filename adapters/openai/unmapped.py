@@ -1,4 +1,4 @@
-"""Answers with fields that we do not map: told apart, so that a client of the same dialect still gets them.
+"""Fields of answers that we do not map: told apart, and placed again for a client of the same dialect.
 
 The typed decoder of a chunk forbids unknown fields, which costs nothing while there are none; only a chunk that has
 some comes here and is read again, slowly.
@@ -8,14 +8,18 @@ from functools import cache
 from typing import Any
 
 import msgspec
+import orjson
 from msgspec import Raw
 from msgspec.json import Decoder
 
+from adapters.canonical.messages import ProviderData
+from adapters.openai.vocabulary import CHAT
 from adapters.upstream_json import UNREADABLE, unexpected_answer
 
-__all__ = ["decode_known"]
+__all__ = ["decode_known", "place_data", "place_fields"]
 
 _encode = msgspec.json.Encoder().encode
+_DELTA = "delta."
 _OBJECT = Decoder(dict[str, Raw])
 _OBJECTS = Decoder(list[dict[str, Raw]] | None)
 
@@ -49,6 +53,19 @@ def _lenient(chunk_type: Any) -> Decoder[Any]:
     return Decoder(chunk_type, strict=False)
 
 
+def place_fields(fields: Any, body: dict[str, Any], delta: dict[str, Any]) -> None:
+    """Unmapped fields of a choice; `delta.` in a name says that it stood inside the delta (or message)."""
+    for name, raw in fields.items():
+        inner = name.removeprefix(_DELTA)
+        (body if inner == name else delta).setdefault(inner, orjson.Fragment(raw))
+
+
+def place_data(data: ProviderData | None, call: dict[str, Any]) -> None:
+    """Opaque fields of a call, when they are of this dialect."""
+    if data is not None and data.origin == CHAT:
+        place_fields(data.fields, call, call)
+
+
 def _split_choice(choice: dict[str, Raw], choice_type: Any) -> dict[str, bytes]:
     """Takes the fields out that a choice, or its delta or message, does not have."""
     fields = _split(choice, choice_type)
@@ -59,7 +76,7 @@ def _split_choice(choice: dict[str, Raw], choice_type: Any) -> dict[str, bytes]:
         inner = _OBJECT.decode(raw)
         found = _split(inner, _member(choice_type, name))
         if found:
-            fields.update({f"delta.{key}": value for key, value in found.items()})
+            fields.update({_DELTA + key: value for key, value in found.items()})
             choice[name] = Raw(_encode(inner))
     return fields
 

@@ -5,7 +5,8 @@ from adapters.canonical.request import Request
 from adapters.canonical.result import Result
 from adapters.front import AnswerHead
 from adapters.openai.chat.parse import parse_chat
-from adapters.openai.chat.render import ChatStreamRenderer, render_chat_result
+from adapters.openai.chat.render import ChatStreamRenderer
+from adapters.openai.chat.result import render_chat_result
 from adapters.openai.errors import render_error
 from adapters.openai.request_fields import client_field
 from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, KEEPALIVE

@@ -1,7 +1,6 @@
-"""Chat completions to the client: events as chunks, a result as one object."""
+"""A streamed chat completion to the client: events as chunks."""
 
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Sequence
 from typing import Any, assert_never
 
 import orjson
@@ -27,36 +26,23 @@ from adapters.canonical.events import (
     ToolCallStarted,
     UsageReported,
 )
-from adapters.canonical.messages import (
-    Audio,
-    Image,
-    MediaSource,
-    Part,
-    ProviderData,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolCall,
-    joined_data,
-)
+from adapters.canonical.messages import Reasoning
 from adapters.canonical.request import Request
-from adapters.canonical.result import Choice, Result
 from adapters.front import AnswerHead
-from adapters.openai.annotations import chat_annotation
-from adapters.openai.chat.images import IMAGES, MadeImages, image_objects
+from adapters.openai.annotations import chat_annotations
+from adapters.openai.chat.images import IMAGES, MadeImages
 from adapters.openai.content import REASONING_DETAILS, reasoning_details
 from adapters.openai.finish import finish_fields, finish_word
 from adapters.openai.frames import Frames
 from adapters.openai.logprobs import chat_logprobs_object
 from adapters.openai.prompt_report import prompt_fields
-from adapters.openai.signed_reasoning import signed_details, signed_object
-from adapters.openai.usage import usage_object
+from adapters.openai.signed_reasoning import signed_object
+from adapters.openai.unmapped import place_data, place_fields
 from adapters.openai.vocabulary import CHAT, CUSTOM
-from adapters.thought_text import ThoughtText, thought_text
+from adapters.thought_text import ThoughtText
 
-__all__ = ["ChatStreamRenderer", "render_chat_result"]
+__all__ = ["ChatStreamRenderer"]
 
-_DELTA = "delta."
 _PLAIN_TAIL = b'},"logprobs":null,"finish_reason":null}]'
 """What stands after a delta that is all of its chunk."""
 
@@ -248,7 +234,7 @@ class ChatStreamRenderer:
         if finish is not None:
             body.update(finish)
         if choice.pending:
-            _place(choice.pending, body, delta)
+            place_fields(choice.pending, body, delta)
             choice.pending = {}
         return self._frames.chunk(body)
 
@@ -285,13 +271,13 @@ class ChatStreamRenderer:
         choice.calls[event.part] = (index, kind)
         inner = {"name": event.name, "input" if kind == CUSTOM else "arguments": ""}
         call: dict[str, Any] = {"index": index, "id": event.id, "type": kind, kind: inner}
-        _place_data(event.provider_data, call)
+        place_data(event.provider_data, call)
         out.append(self._chunk(choice, {"tool_calls": [call]}))
 
     def _finish_choice(self, event: ChoiceFinished, out: list[bytes]) -> None:
         choice = self._choice(event.choice, out)
         word = finish_word(self._request, event)
-        annotations = choice.annotations + _annotations(choice.cited, choice.starts, choice.length)
+        annotations = choice.annotations + chat_annotations(choice.cited, choice.starts, choice.length)
         if annotations:
             out.append(self._chunk(choice, {"annotations": annotations}))
         if images := choice.images.objects():
@@ -313,127 +299,3 @@ class ChatStreamRenderer:
             choice.plain_part = -1
         else:
             self._early_fields.setdefault(event.choice, {}).update(event.fields)
-
-
-def _annotations(cited: Sequence[tuple[int, Citation]], starts: Mapping[int, int], length: int) -> list[Any]:
-    """Citations of parts that begin at `starts` of a content of this length."""
-    found = []
-    for part, citation in cited:
-        start = starts.get(part, length)
-        behind = [other for other in starts.values() if other > start]
-        first, last = citation.span(min(behind, default=length) - start)
-        found.append(chat_annotation(citation, start + first, start + last))
-    return [annotation for annotation in found if annotation is not None]
-
-
-def _place(fields: Any, body: dict[str, Any], delta: dict[str, Any]) -> None:
-    """Unmapped fields of a choice; `delta.` in a name says that it stood inside the delta (or message)."""
-    for name, raw in fields.items():
-        inner = name.removeprefix(_DELTA)
-        (body if inner == name else delta).setdefault(inner, orjson.Fragment(raw))
-
-
-def _place_data(data: ProviderData | None, call: dict[str, Any]) -> None:
-    """Opaque fields of a call, when they are of this dialect."""
-    if data is not None and data.origin == CHAT:
-        _place(data.fields, call, call)
-
-
-def render_chat_result(request: Request, result: Result, head: AnswerHead) -> bytes:
-    fields = result.provider_fields if result.provider_origin == CHAT else {}
-    body: dict[str, Any] = {
-        "id": head.id,
-        "object": "chat.completion",
-        "created": head.created,
-        "model": head.model,
-        "choices": [_choice_object(request, choice, result.provider_origin) for choice in result.choices],
-        "usage": None if result.usage is None else usage_object(result.usage),
-    }
-    for prompt in result.prompts:
-        body.update({name: orjson.Fragment(raw) for name, raw in prompt_fields(prompt).items()})
-    for name, raw in fields.items():
-        body.setdefault(name, orjson.Fragment(raw))
-    return orjson.dumps(body)
-
-
-def _choice_object(request: Request, choice: Choice, origin: str | None) -> dict[str, Any]:
-    message = _message_object(choice.parts)
-    logprobs = chat_logprobs_object(choice.logprobs, choice.refusal_logprobs, choice.reasoning_logprobs)
-    body: dict[str, Any] = {
-        "index": choice.index,
-        "message": message,
-        "logprobs": logprobs,
-        "finish_reason": finish_word(request, choice.finish),
-        **finish_fields(choice.finish),
-    }
-    if choice.token_ids:
-        body["token_ids"] = choice.token_ids
-    if origin == CHAT:
-        _place(choice.provider_fields, body, message)
-    return body
-
-
-def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
-    texts: list[str] = []
-    annotations: list[Any] = []
-    cited: list[tuple[int, Citation]] = []
-    starts: dict[int, int] = {}
-    length = 0
-    refusals: list[str] = []
-    reasoning: list[Reasoning] = []
-    calls: list[dict[str, Any]] = []
-    images: list[MediaSource] = []
-    for number, part in enumerate(parts):
-        match part:
-            case Text():
-                texts.append(part.text)
-                starts[number] = length
-                length += len(part.text)
-                if part.annotated_by == CHAT:
-                    annotations += [orjson.Fragment(raw) for raw in part.annotations]
-                else:
-                    cited += [(number, citation) for citation in part.citations]
-            case Refusal():
-                refusals.append(part.text)
-            case Reasoning():
-                reasoning.append(part)
-            case ToolCall():
-                calls.append(_call_object(part))
-            case Audio():
-                message["audio"] = {
-                    "id": part.id or "",
-                    "data": part.source.data or "",
-                    "transcript": part.transcript or "",
-                    "expires_at": part.expires_at or 0,
-                }
-            case Image():
-                images.append(part.source)
-            case _:
-                pass  # the other kinds have no word in this dialect
-    if texts:
-        message["content"] = "".join(texts)
-    if refusals:
-        message["refusal"] = "".join(refusals)
-    if reasoning:
-        message["reasoning_content"] = "".join(map(thought_text, reasoning))
-        details = reasoning_details(reduce(joined_data, [part.provider_data for part in reasoning]))
-        found = details if details is not None else signed_details(parts)
-        if found:
-            message[REASONING_DETAILS] = found
-    annotations += _annotations(cited, starts, length)
-    if annotations:
-        message["annotations"] = annotations
-    if images:
-        message[IMAGES] = image_objects(images)
-    if calls:
-        message["tool_calls"] = calls
-    return message
-
-
-def _call_object(part: ToolCall) -> dict[str, Any]:
-    kind = CUSTOM if part.kind == CUSTOM else "function"
-    inner = {"name": part.name, "input" if kind == CUSTOM else "arguments": part.arguments}
-    call: dict[str, Any] = {"id": part.id, "type": kind, kind: inner}
-    _place_data(part.provider_data, call)
-    return call
