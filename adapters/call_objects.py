@@ -1,6 +1,6 @@
 """What upstream dialects share about tools: arguments as an object, and which tools a choice leaves."""
 
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from msgspec import DecodeError, Raw
@@ -10,7 +10,7 @@ from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import ToolCall
 from adapters.canonical.request import Request, Tool
 
-__all__ = ["NO_PARAMETERS", "allowed_names", "allowed_tools", "arguments_object", "arguments_text"]
+__all__ = ["INPUT_MEMBER", "NO_PARAMETERS", "allowed_names", "allowed_tools", "arguments_object", "arguments_text"]
 
 NO_PARAMETERS = b'{"type":"object","properties":{}}'
 """The schema of a tool that declares none."""
@@ -18,10 +18,16 @@ _OBJECT = Decoder(dict[str, Raw])
 _REFERENCE = Decoder(dict[str, Any])
 _decode_text = Decoder(str).decode
 _NOTHING = (b"", b"null")
+_CUSTOM = "custom"
+INPUT_MEMBER: Final = "input"
+"""Where a model that knows functions alone writes the input of a custom tool: the name of an object's one member."""
 
 
 def arguments_object(call: ToolCall) -> orjson.Fragment:
-    """The arguments as the text that they came in; nothing is an empty object. Raises InvalidRequest for any other."""
+    """The arguments as the text that they came in; nothing is an empty object. The input of a custom tool, which is any
+    text, is the one member of an object. Raises InvalidRequest for any other."""
+    if call.kind == _CUSTOM:
+        return orjson.Fragment(orjson.dumps({INPUT_MEMBER: call.arguments}))
     text = call.arguments.strip() or "{}"
     try:
         _OBJECT.decode(text)

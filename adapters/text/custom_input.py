@@ -8,10 +8,9 @@ import json
 import re
 from typing import Final
 
-__all__ = ["INPUT_MEMBER", "InputReader"]
+from adapters.call_objects import INPUT_MEMBER
 
-INPUT_MEMBER: Final = "input"
-"""Of the object, the name of its one member."""
+__all__ = ["InputReader"]
 
 _HEAD: Final = re.compile(rf'\s*\{{\s*"{INPUT_MEMBER}"\s*:\s*"')
 _BEGINNINGS: Final = re.compile(

@@ -47,6 +47,15 @@ from adapters.openai.response_format import FORMAT_TYPES
 from gateway.routing.route import Target
 from gateway.routing.schema_limits import unenforced, without_unenforced
 from providers.base import Capabilities
+from providers.custom_tools import (
+    CUSTOM,
+    FUNCTION,
+    as_function,
+    custom_names,
+    grammar_of,
+    grammar_place,
+    with_function_calls,
+)
 
 __all__ = ["Fitted", "Spelling", "fit", "fit_target", "in_client_words"]
 
@@ -321,9 +330,14 @@ def _fit_tools(
     hints: list[str],
 ) -> Request:
     kept: list[Tool] = []
+    kinds = capabilities.tool_kinds
     for index, tool in enumerate(tools):
         path = f"{spell('tools')}[{index}]" if request.tool_paths is None else request.tool_paths[index]
-        if tool.kind not in capabilities.tool_kinds:
+        if tool.kind == CUSTOM and CUSTOM not in kinds and FUNCTION in kinds:
+            if grammar_of(tool) is not None:  # told to the model, but not held to
+                dropped.append(f"{path}.{grammar_place(request.dialect)}")
+            tool = replace(as_function(tool), grammar=None)
+        if tool.kind not in kinds:
             dropped.append(path)
             continue
         foreign = _foreign(tool.extras, capabilities)
@@ -343,12 +357,23 @@ def _fit_tools(
     if kept == list(tools):
         return request
     request = replace(request, tool_paths=None)  # all that was to be said of them was said
+    if CUSTOM not in kinds and custom_names(request):
+        request = _without_custom(request)
     if not kept:
         return replace(request, tools=None, tool_choice=None)
     choice = request.tool_choice
     if choice is not None and choice.name is not None and not any(tool.name == choice.name for tool in kept):
         return replace(request, tools=tuple(kept), tool_choice=None)
     return replace(request, tools=tuple(kept))
+
+
+def _without_custom(request: Request) -> Request:
+    """The request with functions in place of custom tools, but for their declarations."""
+    choice = request.tool_choice
+    if choice is not None and choice.kind == CUSTOM:
+        choice = replace(choice, kind=FUNCTION)
+    messages = None if request.messages is None else with_function_calls(request.messages)
+    return replace(request, messages=messages, tool_choice=choice)
 
 
 def _fit_format(

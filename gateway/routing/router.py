@@ -33,6 +33,7 @@ from gateway.routing.thoughts import KeptThoughts
 from gateway.routing.truncation import shortened
 from providers.base import Batch
 from providers.client_key import mean_for
+from providers.custom_tools import custom_calls, custom_names
 
 __all__ = ["Progress", "Router", "RoutingRules"]
 
@@ -311,7 +312,10 @@ class Router:
             attempts.pass_over(target, error)
             return None
         guard = FinishGuard(fitted.request.num_choices, fitted.request.tools)
-        call = Call(attempts.begin(target, kind), target.provider.stream(fitted.request), guard, fitted.dropped)
+        batches = target.provider.stream(fitted.request)
+        if custom := custom_names(request):
+            batches = custom_calls(batches, custom)
+        call = Call(attempts.begin(target, kind), batches, guard, fitted.dropped)
         attempts.progress.dropped, attempts.progress.guard = fitted.dropped, guard
         return call
 

@@ -9,13 +9,13 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from adapters.call_objects import INPUT_MEMBER
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.text.calls.gemma import GemmaCalls
 from adapters.text.calls.json_objects import json_list, plain_json
 from adapters.text.calls.named_json import NamedJson, kimi_name
 from adapters.text.calls.pythonic import Pythonic
 from adapters.text.calls.tagged import Tagged
-from adapters.text.custom_input import INPUT_MEMBER
 from adapters.text.tool_calls import ToolFormat
 from providers.local.custom_tools import InputGrammar
 from providers.local.grammar_text import GrammarWriter, literal

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, assert_never
 
+from adapters.call_objects import INPUT_MEMBER
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.messages import (
     DEVELOPER,
@@ -28,7 +29,6 @@ from adapters.canonical.messages import (
     ToolResult,
     Video,
 )
-from adapters.text.custom_input import INPUT_MEMBER
 from providers.local.chat_template import ChatTemplate
 
 __all__ = [

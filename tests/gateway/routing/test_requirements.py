@@ -18,6 +18,7 @@ from adapters.canonical.messages import (
     ProviderData,
     Reasoning,
     Text,
+    ToolCall,
     ToolResult,
 )
 from adapters.canonical.request import (
@@ -34,6 +35,7 @@ from adapters.canonical.request import (
 )
 from gateway.routing.requirements import Fitted, fit
 from providers.base import Capabilities
+from providers.custom_tools import with_function_calls
 
 NOTHING = Capabilities(fields=frozenset())
 EVERYTHING = Capabilities(fields=EXPRESSIBLE_FIELDS)
@@ -207,7 +209,7 @@ def test_thoughts_of_earlier_turns_go_only_to_targets_that_take_thoughts() -> No
 
 
 def test_a_kind_of_tool_that_the_target_lacks_is_named_by_its_place() -> None:
-    tools = (Tool(kind="function", name="f"), Tool(kind="custom", name="c"))
+    tools = (Tool(kind="function", name="f"), Tool(kind="hosted", name="c"))
     with pytest.raises(UnsupportedParameter) as caught:
         fitted(request(tools=tools), EVERYTHING)
     assert caught.value.param == "their_tools[1]"
@@ -216,8 +218,36 @@ def test_a_kind_of_tool_that_the_target_lacks_is_named_by_its_place() -> None:
     assert found.dropped == ("their_tools[1]",)
 
 
+def test_a_custom_tool_is_a_function_where_the_target_knows_no_other() -> None:
+    call = ToolCall(id="a", name="c", arguments="text", kind="custom")
+    said = (*USER, Message(role="assistant", parts=(call,)))
+    choice = ToolChoice(mode="required", name="c", kind="custom")
+    asked = request(messages=said, tools=(Tool(kind="custom", name="c"),), tool_choice=choice)
+    found = fitted(asked, EVERYTHING)
+    assert found.dropped == ()
+    assert [(tool.kind, tool.name) for tool in found.request.tools or ()] == [("function", "c")]
+    assert found.request.tool_choice == ToolChoice(mode="required", name="c")
+    assert found.request.messages == with_function_calls(said)
+    assert found.request.messages != said
+    knows = replace(EVERYTHING, tool_kinds=frozenset(("custom",)))
+    assert fitted(asked, knows).request == asked
+
+
+def test_a_grammar_that_the_target_does_not_hold_an_input_to_is_named_by_its_place() -> None:
+    grammar = b'{"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: /x/"}}'
+    asked = request(tools=(Tool(kind="custom", name="c", grammar=grammar),))
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(asked, EVERYTHING)
+    assert caught.value.param == "their_tools[0].format"
+    found = fitted(asked, EVERYTHING, drop=True)
+    assert found.dropped == ("their_tools[0].format",)
+    (tool,) = found.request.tools or ()
+    assert (tool.kind, tool.grammar) == ("function", None)
+    assert b"start: /x/" in (tool.parameters or b"")
+
+
 def test_a_tool_choice_does_not_outlive_the_last_tool() -> None:
-    asked = request(tools=(Tool(kind="custom", name="c"),), tool_choice=ToolChoice(mode="required"))
+    asked = request(tools=(Tool(kind="hosted", name="c"),), tool_choice=ToolChoice(mode="required"))
     found = fitted(asked, EVERYTHING, drop=True)
     assert (found.request.tools, found.request.tool_choice) == (None, None)
 

@@ -20,9 +20,18 @@ from adapters.canonical.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from adapters.canonical.events import ChoiceFinished, Event, Started, TextDelta, UsageReported
+from adapters.canonical.events import (
+    ChoiceFinished,
+    Event,
+    Started,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    UsageReported,
+)
 from adapters.canonical.messages import Message, Text
-from adapters.canonical.request import LoraAdapter, Request, Sampling
+from adapters.canonical.request import LoraAdapter, Request, Sampling, Tool
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from gateway.routing.defaults import Defaults, DefaultsError
@@ -76,6 +85,21 @@ async def events_of(router: Router, asked: Request | None = None, progress: Prog
         async for batch in batches:
             events += batch
     return events
+
+
+async def test_a_custom_tool_that_a_target_called_as_a_function_is_called_as_what_it_is() -> None:
+    called: Batch = [
+        ToolCallStarted(0, 0, "c", "patch"),
+        ToolArgumentsDelta(0, 0, '{"input": "text"}'),
+        ToolCallFinished(0, 0),
+    ]
+    target = scripted("a", [[Started(id="1")], called, [FINISH]])
+    found = await events_of(router_for(target), request(tools=(Tool(kind="custom", name="patch"),)))
+    assert found[1:4] == [
+        ToolCallStarted(0, 0, "c", "patch", "custom"),
+        ToolArgumentsDelta(0, 0, "text"),
+        ToolCallFinished(0, 0),
+    ]
 
 
 async def test_the_first_batch_brings_the_first_output_and_one_start() -> None:
