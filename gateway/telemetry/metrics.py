@@ -74,7 +74,7 @@ class Metrics:
                 target = (target[0], OTHER)
             series = self._attempts.setdefault(target, AttemptSeries())
         error = attempt.error
-        ending = (attempt.kind.value, attempt.outcome.value, "" if error is None else type(error).__name__)
+        ending = (attempt.kind, attempt.outcome, "" if error is None else type(error).__name__)
         series.ended[ending] = series.ended.get(ending, 0) + 1
         if attempt.guard is not None:
             series.undeclared_calls += attempt.guard.undeclared_calls
@@ -101,6 +101,9 @@ def _count_tokens(series: RequestSeries, usage: Usage) -> None:
         series.prompt.observe(usage.prompt_tokens)
     if usage.completion_tokens is not None:
         series.completion.observe(usage.completion_tokens)
-    series.cached_tokens += usage.cached_tokens or 0
-    series.cache_write_tokens += usage.cache_write_tokens or 0
-    series.reasoning_tokens += usage.reasoning_tokens or 0
+    if usage.cached_tokens:
+        series.cached_tokens += usage.cached_tokens
+    if usage.cache_write_tokens:
+        series.cache_write_tokens += usage.cache_write_tokens
+    if usage.reasoning_tokens:
+        series.reasoning_tokens += usage.reasoning_tokens

@@ -6,8 +6,7 @@ the log, never a request.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -32,8 +31,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
 from gateway.telemetry import names
-from gateway.telemetry.names import Name
-from gateway.telemetry.series import Gauge, Histogram, Snapshot
+from gateway.telemetry.families import Family, families
+from gateway.telemetry.series import Snapshot
 from gateway.telemetry.spans import Span, Spans
 from gateway.version import VERSION
 
@@ -52,7 +51,6 @@ _CUMULATIVE = AggregationTemporality.CUMULATIVE
 _GRPC_PORT = 4317
 """Where collectors listen for gRPC (OTLP specification 1.8, read 2026-11)."""
 Protocol = Literal["auto", "grpc", "http"]
-_Labels = tuple[tuple[str, str | int], ...]
 
 
 class Otlp:
@@ -178,94 +176,19 @@ def readable_span(span: Span) -> ReadableSpan:
 
 def metrics_data(snapshot: Snapshot, *, began: float, now: float) -> MetricsData:
     """A snapshot as the SDK's data; times are Unix seconds."""
-    made = _Made(_ns(began), _ns(now))
-    metrics = [*made.requests(snapshot), *made.attempts(snapshot), *made.gauges(snapshot.gauges)]
+    times = _ns(began), _ns(now)
+    metrics = [_metric(family, *times) for family in families(snapshot)]
     return MetricsData([ResourceMetrics(_RESOURCE, [ScopeMetrics(_SCOPE, metrics, "")], "")])
 
 
-class _Made:
-    """Metrics whose points all have the same times."""
-
-    def __init__(self, began_ns: int, now_ns: int) -> None:
-        self._began_ns = began_ns
-        self._now_ns = now_ns
-
-    def requests(self, snapshot: Snapshot) -> Iterator[Metric]:
-        rows = [
-            ((names.ROUTE, route), (names.MODEL, model), (names.PROVIDER, provider), (names.KEY, key))
-            for route, model, provider, key in snapshot.requests
-        ]
-        series = list(zip(rows, snapshot.requests.values(), strict=True))
-        yield self._sum(
-            names.REQUESTS,
-            [
-                ((*row, (names.STATUS, status), (names.ERROR, error)), count)
-                for row, one in series
-                for (status, error), count in one.ended.items()
-            ],
-        )
-        yield self._histogram(names.REQUEST_DURATION, [(row, one.duration) for row, one in series])
-        yield self._histogram(names.QUEUE, [(row, one.queue) for row, one in series])
-        yield self._histogram(names.TIME_TO_FIRST_TOKEN, [(row, one.ttft) for row, one in series])
-        yield self._histogram(names.TIME_PER_OUTPUT_TOKEN, [(row, one.tpot) for row, one in series])
-        usage = [((*row, (names.TOKEN_TYPE, "input")), one.prompt) for row, one in series]
-        usage += [((*row, (names.TOKEN_TYPE, "output")), one.completion) for row, one in series]
-        yield self._histogram(names.TOKEN_USAGE, usage)
-        tokens: list[tuple[_Labels, float]] = []
-        for row, one in series:
-            for kind, total in (
-                ("cached", one.cached_tokens),
-                ("cache_write", one.cache_write_tokens),
-                ("reasoning", one.reasoning_tokens),
-            ):
-                if total:
-                    tokens.append(((*row, (names.TOKEN_TYPE, kind)), total))
-        yield self._sum(names.TOKENS, tokens)
-        yield self._sum(names.COST, [(row, one.cost_usd) for row, one in series if one.cost_usd])
-        yield self._sum(
-            names.CACHE_LOOKUPS,
-            [((*row, (names.RESULT, result)), count) for row, one in series for result, count in one.cache.items()],
-        )
-
-    def attempts(self, snapshot: Snapshot) -> Iterator[Metric]:
-        series = [
-            (((names.PROVIDER, provider), (names.UPSTREAM_MODEL, model)), one)
-            for (provider, model), one in snapshot.attempts.items()
-        ]
-        yield self._sum(
-            names.ATTEMPTS,
-            [
-                ((*row, (names.KIND, kind), (names.OUTCOME, outcome), (names.ERROR, error)), count)
-                for row, one in series
-                for (kind, outcome, error), count in one.ended.items()
-            ],
-        )
-        yield self._histogram(names.ATTEMPT_DURATION, [(row, one.duration) for row, one in series])
-        undeclared = [(row, one.undeclared_calls) for row, one in series if one.undeclared_calls]
-        yield self._sum(names.UNDECLARED_CALLS, undeclared)
-
-    def gauges(self, gauges: Iterable[Gauge]) -> Iterator[Metric]:
-        for _, same in groupby(sorted(gauges, key=lambda gauge: gauge.name), key=lambda gauge: gauge.name):
-            rows = list(same)
-            name = Name(rows[0].name, rows[0].unit, rows[0].help)
-            points: list[tuple[_Labels, float]] = [(gauge.labels, gauge.value) for gauge in rows]
-            if rows[0].counter:
-                yield self._sum(name, points)
-            else:
-                yield Metric(name.name, name.help, name.unit, GaugeData(self._points(points)))
-
-    def _sum(self, name: Name, points: Sequence[tuple[_Labels, float]]) -> Metric:
-        return Metric(name.name, name.help, name.unit, Sum(self._points(points), _CUMULATIVE, True))
-
-    def _points(self, points: Sequence[tuple[_Labels, float]]) -> list[NumberDataPoint]:
-        return [NumberDataPoint(dict(labels), self._began_ns, self._now_ns, value) for labels, value in points]
-
-    def _histogram(self, name: Name, rows: Sequence[tuple[_Labels, Histogram]]) -> Metric:
-        points = [
+def _metric(family: Family, began_ns: int, now_ns: int) -> Metric:
+    data: Sum | GaugeData | HistogramData
+    if family.kind == "histogram":
+        spread = [
             HistogramDataPoint(
-                dict(labels),
-                self._began_ns,
-                self._now_ns,
+                dict(zip(family.labels, values, strict=True)),
+                began_ns,
+                now_ns,
                 histogram.count,
                 histogram.sum,
                 tuple(histogram.counts),
@@ -273,10 +196,16 @@ class _Made:
                 float("nan"),
                 float("nan"),
             )
-            for labels, histogram in rows
-            if histogram.count
+            for values, histogram in family.histograms
         ]
-        return Metric(name.name, name.help, name.unit, HistogramData(points, _CUMULATIVE))
+        data = HistogramData(spread, _CUMULATIVE)
+    else:
+        points = [
+            NumberDataPoint(dict(zip(family.labels, values, strict=True)), began_ns, now_ns, number)
+            for values, number in family.numbers
+        ]
+        data = Sum(points, _CUMULATIVE, True) if family.kind == "counter" else GaugeData(points)
+    return Metric(family.name.name, family.name.help, family.name.unit, data)
 
 
 def _ns(seconds: float) -> int:
