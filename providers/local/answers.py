@@ -4,7 +4,8 @@ Knows no fan-out over prompts and no loading. Raises the engine's errors, which 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace as with_fields
 
@@ -15,6 +16,10 @@ from adapters.canonical.errors import InternalError, NotReady
 from adapters.canonical.events import Event, PromptReported, ProviderReported, Started, TextDelta, UsageReported
 from adapters.canonical.request import Request
 from adapters.canonical.usage import TokenLogprob, Usage
+from adapters.ollama.answer import OWN_FIELDS
+from adapters.ollama.durations import duration_fields
+from adapters.ollama.vocabulary import CHAT as OLLAMA_CHAT
+from adapters.ollama.vocabulary import GENERATE as OLLAMA_GENERATE
 from local_engine.generation import GenerationRequest, StepOutput, TokenOutput
 from providers.base import Batch
 from providers.local.constraint import constraint
@@ -41,6 +46,7 @@ async def answer_one(
     model: LocalModel, request: Request, images: RequestImages, new_call_id: Callable[[], str]
 ) -> AsyncGenerator[Batch, None]:
     """One choice, from prompt to events. Raises the engine's errors and InvalidRequest."""
+    clock = _Clock()
     prompt, asked = await _prepare(model, request, images)
     text = _text_answer(model, request, prompt, new_call_id)
     async with aclosing(_outputs(model, asked)) as outputs:
@@ -48,10 +54,11 @@ async def answer_one(
         async for output in outputs:
             batch: Batch = []
             if first:
+                clock.saw(output)
                 batch = [*await _head(model, request, prompt.ids, output), *_echo(model, request, prompt.ids, output)]
             first = False
             events = text.feed(output)
-            batch += _with_pace(request, events, text, output) if text.finished else events
+            batch += _with_reports(request, events, text, output, clock) if text.finished else events
             if text.finished or request.continuous_usage:
                 batch.append(UsageReported(_usage(model, prompt, output, [text])))
             if batch:
@@ -194,13 +201,38 @@ def _echo(model: LocalModel, request: Request, prompt: tuple[int, ...], output: 
     return [TextDelta(0, 0, text, tuple(entries))]
 
 
-def _with_pace(request: Request, events: list[Event], text: TextAnswer, output: StepOutput) -> list[Event]:
-    """The last events with how many tokens a step gave, where tokens were guessed (TensorRT-LLM's field)."""
-    if not (output.accepted_draft_tokens or output.rejected_draft_tokens):
-        return events
-    steps = max(text.completion_tokens - output.accepted_draft_tokens, 1)
-    told = {"avg_decoded_tokens_per_iter": orjson.dumps(round(text.completion_tokens / steps, 3))}
-    return [*events[:-1], ProviderReported(told, request.dialect, 0), events[-1]]
+class _Clock:
+    """When an answer began and its first output came, in nanoseconds of the engine's clock."""
+
+    def __init__(self) -> None:
+        self._asked = self._began = self._answered = time.monotonic_ns()
+
+    def saw(self, output: StepOutput) -> None:
+        """The first output is there."""
+        self._answered = time.monotonic_ns()
+        if output.began_s is not None:
+            self._began = int(output.began_s * 1e9)
+
+    def durations(self) -> Mapping[str, bytes]:
+        now = time.monotonic_ns()
+        return duration_fields(
+            total_ns=now - self._asked, prompt_ns=self._answered - self._began, answer_ns=now - self._answered
+        )
+
+
+def _with_reports(
+    request: Request, events: list[Event], text: TextAnswer, output: StepOutput, clock: _Clock
+) -> list[Event]:
+    """The last events with how many tokens a step gave, where tokens were guessed (TensorRT-LLM's field), and with what
+    time it took, for clients that are told so."""
+    reports: list[Event] = []
+    if output.accepted_draft_tokens or output.rejected_draft_tokens:
+        steps = max(text.completion_tokens - output.accepted_draft_tokens, 1)
+        told = {"avg_decoded_tokens_per_iter": orjson.dumps(round(text.completion_tokens / steps, 3))}
+        reports.append(ProviderReported(told, request.dialect, 0))
+    if request.dialect in (OLLAMA_CHAT, OLLAMA_GENERATE):
+        reports.append(ProviderReported(clock.durations(), OWN_FIELDS))
+    return [*events[:-1], *reports, events[-1]]
 
 
 def _usage(model: LocalModel, prompt: ModelPrompt, output: StepOutput, texts: Sequence[TextAnswer]) -> Usage:

@@ -9,9 +9,17 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest, NotReady
-from adapters.canonical.events import ChoiceFinished, Event, PromptReported, TextDelta, UsageReported
+from adapters.canonical.events import (
+    ChoiceFinished,
+    Event,
+    PromptReported,
+    ProviderReported,
+    TextDelta,
+    UsageReported,
+)
 from adapters.canonical.messages import USER, Message, Text
 from adapters.canonical.request import Request, Sampling
 from adapters.canonical.result import Folder
@@ -225,3 +233,21 @@ async def test_a_model_that_never_thinks_is_known_by_its_files(tmp_path: Path) -
         assert provider.capabilities("m").thinks  # nobody knows yet
         await texts(provider, completion("a", max_tokens=1))
         assert not provider.capabilities("m").thinks
+
+
+@pytest.mark.parametrize(
+    ("dialect", "told"), [("ollama.chat", True), ("ollama.generate", True), ("openai.chat", False)]
+)
+async def test_ollamas_clients_are_told_what_time_an_answer_took(dialect: str, told: bool, tmp_path: Path) -> None:
+    async with serving(tmp_path) as provider:
+        request = Request(model="m", dialect=dialect, messages=(Message(role=USER, parts=(Text(text="hi"),)),))
+        events = await events_of(provider, replace(request, max_tokens=4))
+    reports = [event for event in events if isinstance(event, ProviderReported)]
+    assert bool(reports) == told
+    if told:
+        (report,) = reports
+        took = {name: int(raw) for name, raw in report.fields.items()}
+        assert set(took) == {"total_duration", "load_duration", "prompt_eval_duration", "eval_duration"}
+        assert min(took.values()) >= 1
+        assert took["total_duration"] >= took["prompt_eval_duration"] + took["eval_duration"]
+        assert events.index(report) < next(i for i, event in enumerate(events) if isinstance(event, ChoiceFinished))
