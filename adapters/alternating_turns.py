@@ -52,6 +52,8 @@ class Turn:
 
     @property
     def content(self) -> list[Block]:
+        if not self.results:
+            return self.blocks
         return [block for blocks in self.results.values() for block in blocks] + self.blocks
 
 

@@ -30,7 +30,7 @@ _WRITTEN = (TextDelta, ReasoningDelta, ToolArgumentsDelta, RefusalDelta)
 
 
 class FinishGuard:
-    """Sees every batch of one try. Costs one type comparison and one sum an event until the first finish."""
+    """Sees every batch of one try. Costs one look at the type and one sum an event."""
 
     __slots__ = ("_broken", "_finished", "_num_choices", "_tools", "undeclared_calls", "usage", "written_chars")
 
@@ -55,7 +55,7 @@ class FinishGuard:
         """Raises BadUpstreamResponse on a second finish, or on output after the finish."""
         finished = self._finished
         for event in batch:
-            if type(event) is TextDelta and not finished:
+            if isinstance(event, _WRITTEN) and event.choice not in finished:
                 self.written_chars += len(event.text)
             elif type(event) is ChoiceFinished:
                 if event.choice in finished:
@@ -67,8 +67,6 @@ class FinishGuard:
             elif finished and not isinstance(event, _FREE) and event.choice in finished:
                 self._broken = True
                 raise BadUpstreamResponse(f"the upstream went on with choice {event.choice} after its finish")
-            elif isinstance(event, _WRITTEN):
-                self.written_chars += len(event.text)
             elif type(event) is ToolCallStarted and event.kind in _OWN_KINDS:
                 self.undeclared_calls += all(tool.name != event.name for tool in self._tools or ())
 
