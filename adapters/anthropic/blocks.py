@@ -104,6 +104,14 @@ class Blocks:
 
     def _write(self, event: BlockEvent, out: list[bytes]) -> None:
         match event:
+            case ToolArgumentsDelta():
+                if event.part == self.part:  # a call that made room has its whole object
+                    self._input.append(event.text)
+                    out += (self.delta_head, orjson.dumps(event.text), DELTA_TAIL)
+            case ReasoningDelta():
+                if event.text:
+                    self._open_thinking(event.part, out)
+                    out += (self.delta_head, orjson.dumps(self._thought.of(event)), DELTA_TAIL)
             case TextDelta() | RefusalDelta():
                 if event.text:
                     self.refused |= type(event) is RefusalDelta
@@ -115,20 +123,12 @@ class Blocks:
                 else:
                     for citation in citation_objects(event.citations):
                         self._cite(event.part, citation, out)
-            case ReasoningDelta():
-                if event.text:
-                    self._open_thinking(event.part, out)
-                    out += (self.delta_head, orjson.dumps(self._thought.of(event)), DELTA_TAIL)
             case ReasoningFinished():
                 self._end_thought(event, out)
             case ToolCallStarted():
                 self.called = True
                 self._open(event.part, _CALL, call_object(event), out)
                 self._input = []
-            case ToolArgumentsDelta():
-                if event.part == self.part:  # a call that made room has its whole object
-                    self._input.append(event.text)
-                    out += (self.delta_head, orjson.dumps(event.text), DELTA_TAIL)
             case ToolCallFinished():
                 if event.part == self.part:
                     self._close(out)

@@ -109,13 +109,13 @@ class MessagesStreamRenderer:
     def _feed_other(self, event: Event, out: list[bytes]) -> None:
         match event:
             case (
-                TextDelta()
+                ToolArgumentsDelta()
+                | ReasoningDelta()
+                | TextDelta()
                 | RefusalDelta()
                 | AnnotationAdded()
-                | ReasoningDelta()
                 | ReasoningFinished()
                 | ToolCallStarted()
-                | ToolArgumentsDelta()
                 | ToolCallFinished()
                 | HostedToolEvent()
             ):

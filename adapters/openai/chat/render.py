@@ -135,6 +135,8 @@ class ChatStreamRenderer:
 
     def _feed_other(self, event: Event, out: list[bytes]) -> None:
         match event:
+            case ToolArgumentsDelta():
+                self._add_arguments(event, out)
             case ReasoningDelta():
                 choice = self._choice(event.choice, out)
                 choice.thought.setdefault(event.part, []).append(event.text)
@@ -155,8 +157,6 @@ class ChatStreamRenderer:
                 self._delta(event.choice, {"refusal": event.text}, out, chat_logprobs_object((), event.logprobs))
             case ToolCallStarted():
                 self._start_call(event, out)
-            case ToolArgumentsDelta():
-                self._add_arguments(event, out)
             case MediaDelta() if event.media == "image":
                 self._choice(event.choice, out).images.add(event.part, event.format, event.data)
             case MediaDelta():

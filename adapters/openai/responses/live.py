@@ -20,6 +20,7 @@ from adapters.canonical.events import (
     ReasoningDelta,
     Started,
     TextDelta,
+    ToolArgumentsDelta,
     UsageReported,
 )
 from adapters.canonical.messages import ASSISTANT, Message
@@ -114,6 +115,8 @@ class LiveResponse:
             if type(event) is TextDelta or type(event) is ReasoningDelta:
                 if event.token_ids:
                     self._token_ids += event.token_ids
+                feed(event)
+            elif type(event) is ToolArgumentsDelta:
                 feed(event)
             else:
                 self._feed_other(event)

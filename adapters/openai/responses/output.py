@@ -116,6 +116,12 @@ class Output:
 
     def _feed_other(self, event: OutputEvent) -> None:
         match event:
+            case ToolArgumentsDelta():
+                if event.text:
+                    self._calls[event.part].add_arguments(self._log, event.text)
+            case ReasoningDelta():
+                if event.text or event.logprobs or event.token_ids:
+                    self._think(event)
             case TextDelta():
                 if event.text or event.logprobs or event.token_ids:
                     message = self._content("output_text", event.part)
@@ -128,18 +134,12 @@ class Output:
                     self._reported[event.part] = event.provider_data
             case AnnotationAdded():
                 self._annotate(event)
-            case ReasoningDelta():
-                if event.text or event.logprobs or event.token_ids:
-                    self._think(event)
             case ReasoningFinished():
                 if event.signature or event.encrypted or event.provider_data:
                     self._open_thought(event.part).prove(event)
             case ToolCallStarted():
                 self._calls[event.part] = call = self._new_call(event)
                 self._begin(call)
-            case ToolArgumentsDelta():
-                if event.text:
-                    self._calls[event.part].add_arguments(self._log, event.text)
             case ToolCallFinished():
                 self._ended = self._calls.pop(event.part, None)
             case HostedToolEvent():
