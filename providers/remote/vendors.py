@@ -97,6 +97,7 @@ _OPENAI_QUIRKS = Quirks(
     call_ids=short(40),
     user_ids=short(64),
     cache_field=BREAKPOINT,
+    tool_media=False,
 )
 _END_MARKS = ("<|eot_id|>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>", "</s>", "<end_of_turn>")
 """Of the open models' templates: hosts that decode special tokens leave them at the end of answers."""

@@ -40,6 +40,7 @@ from adapters.openai.logprobs import WireChatLogprobs, WireEntry, content_logpro
 from adapters.openai.quirks import Quirks
 from adapters.openai.request_fields import add_extras, field_values, shorten, stop_and_bias, stream_options
 from adapters.openai.response_format import format_fields
+from adapters.openai.tool_media import with_media_behind_results
 from adapters.openai.tools import tool_choice_object, tool_object
 from adapters.openai.usage import WireUsage, parse_usage
 from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, TokenId
@@ -121,6 +122,8 @@ class ChatUpstream:
     def render_request(self, request: Request) -> bytes:
         quirks = self._quirks
         request = renamed(request, quirks.tool_names, quirks.call_ids)
+        if not quirks.tool_media:
+            request = with_media_behind_results(request)
         if quirks.cache_field is not None:
             request = with_cache_fields(request, quirks.cache_field)
         body: dict[str, Any] = {"model": request.model, "messages": self._messages(request)}
