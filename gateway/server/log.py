@@ -1,6 +1,7 @@
 """Log lines on stderr, as JSON or as text: one a request, and one for what goes wrong. Never a prompt, never an answer.
 
-Lines are written together, a few times a second. Values that came from outside are redacted by value.
+Lines are made and written together, a few times a second: one by one each would find the processor busy with other
+code, and take twice as long. Values that came from outside are redacted by value.
 """
 
 import asyncio
@@ -36,23 +37,23 @@ class Log:
         self._out = out
         self._render = _json_line if form == "json" else _text_line
         self._now = now
-        self._outside = lru_cache(maxsize=1024)(lambda text: redact(text[:_MAX_READ])[:_MAX_TEXT])
-        self._pending: list[bytes] = []
+        self._outside = lru_cache(maxsize=1024)(lambda text: _encodable(redact(text[:_MAX_READ])[:_MAX_TEXT]))
+        self._pending: list[tuple[float, str, Mapping[str, object]]] = []
         self._lost = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def outside(self, text: str) -> str:
-        """A text that a client chose, short and without secrets."""
+        """A text that a client chose, short, without secrets, and such that JSON can hold it."""
         return self._outside(text)
 
     def write(self, event: str, fields: Mapping[str, object]) -> None:
-        """Adds a line."""
+        """Adds a line. The fields are the log's from now on."""
         if self._out is None:
             return
         if len(self._pending) >= _MAX_PENDING:
             self._lost += 1
             return
-        self._pending.append(self._render(self._now(), event, fields))
+        self._pending.append((self._now(), event, fields))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_FLUSH_S, self.flush)
 
@@ -65,11 +66,11 @@ class Log:
             self._timer.cancel()
             self._timer = None
         if self._lost:
-            self._pending.append(self._render(self._now(), "log_lines_lost", {"count": self._lost}))
+            self._pending.append((self._now(), "log_lines_lost", {"count": self._lost}))
             self._lost = 0
-        lines, self._pending = self._pending, []
-        if lines and self._out is not None:
-            self._out.write(b"".join(lines))
+        pending, self._pending = self._pending, []
+        if pending and self._out is not None:
+            self._out.write(b"".join([self._render(*line) for line in pending]))
             self._out.flush()
 
 
@@ -81,6 +82,11 @@ def _text_line(time_s: float, event: str, fields: Mapping[str, object]) -> bytes
     stamp = datetime.fromtimestamp(time_s, UTC).strftime("%H:%M:%S")
     values = " ".join(f"{name}={_word(value)}" for name, value in fields.items())
     return f"{stamp} {event} {values}\n".encode("utf-8", "backslashreplace")
+
+
+def _encodable(text: str) -> str:
+    """Bytes of a path or header that are no UTF-8 come as lone surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _word(value: object) -> str:
