@@ -12,7 +12,7 @@ from gateway.limits.scope import Demand, Scope
 from gateway.routing.attempt import Attempt, AttemptKind, Outcome
 from gateway.routing.names import Names
 from gateway.usage.charge import Charge
-from gateway.usage.estimate import estimated_usage, output_tokens, prompt_tokens
+from gateway.usage.estimate import estimated_usage, output_tokens, prompt_tokens, with_prompt
 from gateway.usage.ledger import Ledger
 from gateway.usage.prices import Price, PriceBook, cost_of
 from gateway.usage.row import UsageRow
@@ -79,6 +79,8 @@ class Accounts:
         charge, usage = attempt.progress.charge, attempt.usage
         if usage is None and charge is not None:
             attempt.estimate = usage = _estimate(attempt, charge)
+        elif usage is not None and charge is not None and usage.prompt_tokens is None:
+            usage = with_prompt(usage, charge.request)
         if usage is not None:
             price = self._prices.of(attempt.target.label)
             if price is not None:

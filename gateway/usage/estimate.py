@@ -6,6 +6,8 @@ other scripts have about two. A text's own flag tells the one from the other wit
 
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from adapters.canonical.embedding import EmbeddingRequest
 from adapters.canonical.events import Event, UsageReported
 from adapters.canonical.messages import (
@@ -34,6 +36,7 @@ __all__ = [
     "prompt_tokens",
     "text_tokens",
     "unreported_usage",
+    "with_prompt",
 ]
 
 DEFAULT_OUTPUT_TOKENS = 512
@@ -86,9 +89,20 @@ def estimated_usage(request: object, written_chars: int) -> Usage:
 def unreported_usage(request: Request, progress: Progress) -> list[Event]:
     """What a good answer used, as its last event, where its upstream did not say; nothing where it did."""
     guard = progress.guard
-    if guard is None or guard.usage is not None:
+    if guard is None:
         return []
-    return [UsageReported(estimated_usage(request, guard.written_chars))]
+    told = guard.usage
+    if told is None:
+        return [UsageReported(estimated_usage(request, guard.written_chars))]
+    whole = with_prompt(told, request)
+    return [] if whole is told else [UsageReported(whole)]
+
+
+def with_prompt(told: Usage, request: object) -> Usage:
+    """What an upstream reported, with the prompt where it left that out: Ollama counts no prompt that it had cached."""
+    if told.prompt_tokens is not None or not told.completion_tokens:
+        return told
+    return replace(told, prompt_tokens=prompt_tokens(request), estimated=True)
 
 
 def _generation_tokens(request: Request) -> int:

@@ -4,7 +4,8 @@ from adapters.canonical.embedding import EmbeddingRequest
 from adapters.canonical.messages import Image, MediaSource, Message, Text, ToolResult
 from adapters.canonical.request import Request, Tool
 from adapters.canonical.rerank import RerankRequest
-from gateway.usage.estimate import DEFAULT_OUTPUT_TOKENS, output_tokens, prompt_tokens
+from adapters.canonical.usage import Usage
+from gateway.usage.estimate import DEFAULT_OUTPUT_TOKENS, output_tokens, prompt_tokens, with_prompt
 
 
 def asked(*parts: object, **fields: object) -> Request:
@@ -41,3 +42,12 @@ def test_a_prompt_is_guessed_from_the_length_of_what_is_in_it(request_: object, 
 )
 def test_an_answer_is_guessed_from_what_the_request_allows(fields: dict[str, object], tokens: int) -> None:
     assert output_tokens(asked(Text(text="a"), **fields)) == tokens
+
+
+def test_a_prompt_that_an_upstream_did_not_count_is_guessed_beside_what_it_did_count() -> None:
+    request = asked(Text(text="a" * 400))
+    assert with_prompt(Usage(completion_tokens=5), request) == Usage(
+        prompt_tokens=104, completion_tokens=5, estimated=True
+    )
+    for told in (Usage(prompt_tokens=3), Usage(prompt_tokens=0, completion_tokens=5), Usage(completion_tokens=0)):
+        assert with_prompt(told, request) is told
