@@ -45,7 +45,7 @@ class KeyDoor:
         self._directory = directory
         self._passes_through = passes_through
         # Found by digest, so that the time of the search tells nothing about a secret.
-        self._keys = {_digest(secret.encode()): (secret.encode(), key) for secret, key in keys.items()}
+        self._keys = {blake2b(secret.encode()).digest(): (secret.encode(), key) for secret, key in keys.items()}
 
     async def admit(self, headers: Mapping[str, str], query: str = "") -> ClientKey | None:
         """The client's key. `query` is percent-encoded. Raises AuthenticationFailed, and NotReady where a key can't be
@@ -56,7 +56,7 @@ class KeyDoor:
                 "no API key: send it as 'Authorization: Bearer KEY' or in the header x-api-key", code="missing_api_key"
             )
         data = shown.encode("utf-8", "surrogateescape")
-        found = self._keys.get(_digest(data))
+        found = self._keys.get(blake2b(data).digest())
         if found is not None and hmac.compare_digest(found[0], data):
             return found[1]
         if self._tokens is not None and _looks_signed(shown):
@@ -93,10 +93,6 @@ class LoopbackDoor:
 
 
 Door = KeyDoor | LoopbackDoor
-
-
-def _digest(secret: bytes) -> bytes:
-    return blake2b(secret).digest()
 
 
 def _looks_signed(secret: str) -> bool:

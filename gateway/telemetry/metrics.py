@@ -62,7 +62,16 @@ class Metrics:
             if per_token is not None:
                 series.tpot.observe(per_token)
         if usage is not None:
-            _count_tokens(series, usage)
+            if usage.prompt_tokens is not None:
+                series.prompt.observe(usage.prompt_tokens)
+            if usage.completion_tokens is not None:
+                series.completion.observe(usage.completion_tokens)
+            if usage.cached_tokens:
+                series.cached_tokens += usage.cached_tokens
+            if usage.cache_write_tokens:
+                series.cache_write_tokens += usage.cache_write_tokens
+            if usage.reasoning_tokens:
+                series.reasoning_tokens += usage.reasoning_tokens
         if exchange.cost_usd is not None:
             series.cost_usd += exchange.cost_usd
 
@@ -94,16 +103,3 @@ def time_per_token(exchange: Exchange, usage: Usage | None) -> float | None:
         return None
     after_first = (usage.completion_tokens or 0) - 1
     return (exchange.ended - exchange.first_output) / after_first if after_first > 0 else None
-
-
-def _count_tokens(series: RequestSeries, usage: Usage) -> None:
-    if usage.prompt_tokens is not None:
-        series.prompt.observe(usage.prompt_tokens)
-    if usage.completion_tokens is not None:
-        series.completion.observe(usage.completion_tokens)
-    if usage.cached_tokens:
-        series.cached_tokens += usage.cached_tokens
-    if usage.cache_write_tokens:
-        series.cache_write_tokens += usage.cache_write_tokens
-    if usage.reasoning_tokens:
-        series.reasoning_tokens += usage.reasoning_tokens

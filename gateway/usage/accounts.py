@@ -67,7 +67,9 @@ class Accounts:
         else:
             prompt, output, nano_usd = prompt_tokens(request), output_tokens(request), 0
             for price in known.prices:
-                nano_usd = max(nano_usd, price.at_most(prompt, output))
+                most = price.at_most(prompt, output)
+                if most > nano_usd:
+                    nano_usd = most
             demand = Demand(known.scopes, prompt, output, nano_usd)
         found = await self.limiter.reserve(demand)
         return found if isinstance(found, Refusal) else Charge(found, model, request)

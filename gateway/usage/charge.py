@@ -12,24 +12,23 @@ class Charge:
     `request` is what was asked (for estimates), None where it spends no tokens; `model` the public name of its model.
     """
 
-    __slots__ = ("_grant", "cost_nano_usd", "model", "request", "tokens")
+    __slots__ = ("_grant", "cost_nano_usd", "model", "request", "standing", "tokens")
 
     def __init__(self, grant: Grant | None, model: str, request: object) -> None:
         self._grant = grant
+        self.standing: Standing | None = None if grant is None else grant.standing
+        """What is left of the client's limits; None where it has none."""
         self.model = model
         self.request = request
         self.tokens = 0
         self.cost_nano_usd: int | None = None
         """None: no price is known."""
 
-    @property
-    def standing(self) -> Standing | None:
-        """What is left of the client's limits; None where it has none."""
-        return None if self._grant is None else self._grant.standing
-
     def add(self, usage: Usage, cost_nano_usd: int | None) -> None:
         """What an attempt used."""
-        self.tokens += max(0, usage.total_tokens or 0)  # upstreams say all kinds of numbers
+        tokens = usage.total_tokens
+        if tokens is not None and tokens > 0:  # upstreams say all kinds of numbers
+            self.tokens += tokens
         if cost_nano_usd is not None:
             self.cost_nano_usd = (self.cost_nano_usd or 0) + cost_nano_usd
 

@@ -54,17 +54,22 @@ def text_tokens(text: str) -> int:
 
 def prompt_tokens(request: object) -> int:
     """Of a request of any kind; 0 for one that reads no text."""
-    if isinstance(request, Request):
-        return _generation_tokens(request)
-    match request:
-        case EmbeddingRequest():
-            return _prompts_tokens(request.inputs)
-        case RerankRequest():
-            return text_tokens(request.query) + sum(map(text_tokens, request.documents))
-        case ScoreRequest():
-            return sum(map(text_tokens, (*request.queries, *request.documents)))
-        case _:
-            return 0
+    if not isinstance(request, Request):
+        return _input_tokens(request)
+    total = 0 if request.prompts is None else _prompts_tokens(request.prompts)
+    for message in request.messages or ():
+        total += _MESSAGE_TOKENS
+        for part in message.parts:
+            if type(part) is Text:  # as nearly all are; a call for each would cost more than the sum
+                text = part.text
+                total += -(-len(text) // (_ASCII_CHARS if text.isascii() else _OTHER_CHARS))
+            else:
+                total += _part_tokens(part)
+    for tool in request.tools or ():
+        total += (
+            _MESSAGE_TOKENS + (len(tool.description or "") + len(tool.parameters or tool.raw or b"")) // _ASCII_CHARS
+        )
+    return total
 
 
 def output_tokens(request: object) -> int:
@@ -105,28 +110,24 @@ def with_prompt(told: Usage, request: object) -> Usage:
     return replace(told, prompt_tokens=prompt_tokens(request), estimated=True)
 
 
-def _generation_tokens(request: Request) -> int:
-    total = 0 if request.prompts is None else _prompts_tokens(request.prompts)
-    for message in request.messages or ():
-        total += _MESSAGE_TOKENS
-        for part in message.parts:
-            if type(part) is Text:  # as nearly all are; a call for each would cost more than the sum
-                text = part.text
-                total += -(-len(text) // (_ASCII_CHARS if text.isascii() else _OTHER_CHARS))
-            else:
-                total += _part_tokens(part)
-    for tool in request.tools or ():
-        total += (
-            _MESSAGE_TOKENS + (len(tool.description or "") + len(tool.parameters or tool.raw or b"")) // _ASCII_CHARS
-        )
-    return total
+def _input_tokens(request: object) -> int:
+    """Of what is no generation."""
+    match request:
+        case EmbeddingRequest():
+            return _prompts_tokens(request.inputs)
+        case RerankRequest():
+            return text_tokens(request.query) + sum(map(text_tokens, request.documents))
+        case ScoreRequest():
+            return sum(map(text_tokens, (*request.queries, *request.documents)))
+        case _:
+            return 0
 
 
 def _prompts_tokens(prompts: tuple[Prompt | Opaque, ...]) -> int:
-    return sum(map(_input_tokens, prompts))
+    return sum(map(_tokens_of, prompts))
 
 
-def _input_tokens(prompt: Prompt | Opaque) -> int:
+def _tokens_of(prompt: Prompt | Opaque) -> int:
     if isinstance(prompt, Opaque):
         return _part_tokens(prompt)
     return text_tokens(prompt) if isinstance(prompt, str) else len(prompt)
