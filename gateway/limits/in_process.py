@@ -39,11 +39,6 @@ class InProcessLimiter:
 
     async def reserve(self, demand: Demand) -> Grant | Refusal:
         """See `Limiter`. Raises NotReady where too many scopes are at work, or it can't be told what was spent."""
-        for scope in demand.scopes:
-            if scope.budget is not None and self._spent_before is not None:
-                counts = self._counts.get(scope.name)
-                if counts is None or not counts.is_loaded:
-                    await self._load(scope, self._spent_before)
         clock, now = self._clock(), self._now()
         second = int(clock)
         taken: list[_Taken] = []
@@ -52,8 +47,12 @@ class InProcessLimiter:
             if second != counts.second:
                 counts.advance(second)
             budget = scope.budget
-            if budget is not None and (now >= counts.period_end or budget.per != counts.per):
-                counts.begin_period(budget.per, now)
+            if budget is not None:
+                if not counts.is_loaded and self._spent_before is not None:
+                    await self._load(scope, self._spent_before)
+                    return await self.reserve(demand)  # time has passed
+                if now >= counts.period_end or budget.per != counts.per:
+                    counts.begin_period(budget.per, now)
             taken.append((scope, counts, tokens_needed(scope, demand), counts.period_end))
         for scope, counts, tokens, period_end in taken:
             obstacle = counts.obstacle(scope, demand, tokens)
