@@ -23,6 +23,7 @@ from providers.local.local_model import LocalModel
 
 __all__ = [
     "COMPLETION_MAX_TOKENS",
+    "MAX_STOP_CHARACTERS",
     "ends_at_stop",
     "gateway_error",
     "sampling_params",
@@ -32,6 +33,8 @@ T = TypeVar("T")
 
 COMPLETION_MAX_TOKENS: Final = 16
 """What OpenAI's legacy completions default to; chat goes on to the end of the window."""
+MAX_STOP_CHARACTERS: Final = 8192
+"""Of all stop strings of a request: an answer is matched with a table of as many rows, which a client may not grow."""
 _CLIENTS_WORDS: Final = {"beam_search": "use_beam_search", "context_logits": "return_context_logits"}
 """Where the engine calls a parameter otherwise than clients do."""
 
@@ -52,6 +55,9 @@ def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int =
         max_tokens = max(min(COMPLETION_MAX_TOKENS, room), sampling.min_tokens or 0, 1)
     elif max_tokens is not None and request.open_ended:
         max_tokens = min(max_tokens, max(room, 1))
+    length = sum(map(len, sampling.stop or ()))
+    if length > MAX_STOP_CHARACTERS:
+        raise engine_errors.InvalidInput("stop", f"has {length} characters, at most {MAX_STOP_CHARACTERS} are taken")
     top_p = _first(sampling.top_p, defaults.top_p, 1.0)
     top_k = max(0, _first(sampling.top_k, defaults.top_k, 0))
     echoed = request.logprobs if request.echo and request.prompts is not None else None

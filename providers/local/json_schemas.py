@@ -87,9 +87,9 @@ class _Writer:
 
 
 def _names_all(schema: Mapping[str, Any]) -> bool:
-    """Whether an object's schema names properties, those that it requires too, and says nothing of others."""
+    """Whether an object's schema names its properties, all that it requires or none, and says nothing of others."""
     named, required = schema.get("properties"), schema.get("required", [])
-    if not named or not isinstance(named, dict) or not isinstance(required, list):
+    if not isinstance(named, dict) or not isinstance(required, list):
         return False
     return not _OF_OTHERS & schema.keys() and all(isinstance(name, str) and name in named for name in required)
 

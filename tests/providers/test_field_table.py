@@ -26,6 +26,7 @@ from adapters.openai.responses.upstream import ResponsesUpstream
 from adapters.upstream import Upstream
 from gateway.routing.requirements import fit
 from providers.base import Capabilities, ProviderSettings
+from providers.local.provider import LocalProvider
 from providers.registry import build
 from providers.remote.aws import EventStreamFrames
 from providers.remote.vendors import VENDORS
@@ -144,6 +145,10 @@ def _untaken(part: type[Part]) -> str:
     return "left out" if part is Reasoning else "-"
 
 
+def named(fields: list[str]) -> str:
+    return ", ".join(f"`{field}`" for field in fields)
+
+
 def citation_table() -> list[str]:
     lines = [f"| source | {' | '.join(BODIES)} |", f"|---|{'---|' * len(BODIES)}"]
     for name, citation in CITATIONS.items():
@@ -159,7 +164,10 @@ def cited(front: str, citation: Citation | None) -> object:
 
 
 def document() -> str:
-    everywhere = [field for field in FIELDS if all(becomes(target, field) == "-" for target in TARGETS)]
+    nowhere = [field for field in FIELDS if all(becomes(target, field) == "-" for target in TARGETS)]
+    local = LocalProvider(ProviderSettings(name="local", type="local", options={"models": {"m": {"source": "x"}}}))
+    local_alone = [field for field in nowhere if field in local.capabilities("m").fields]
+    unknown = [field for field in nowhere if field not in local_alone]
     forwards = [
         f"| {target} | {', '.join(f'`{dialect}`' for dialect in sorted(capabilities_of(target).forwards)) or '-'} |"
         for target in TARGETS
@@ -187,7 +195,7 @@ def document() -> str:
         "",
         *table(CHAT_VENDORS),
         "",
-        f"Only the local engine takes {', '.join(f'`{field}`' for field in everywhere)}." if everywhere else "",
+        f"Only the local engine takes {named(local_alone)}, and nobody {named(unknown)}.",
         "",
         "## Parts of messages",
         "",

@@ -8,7 +8,7 @@ from adapters.canonical.request import ReasoningOptions, Request, Sampling, Temp
 from local_engine import errors as engine_errors
 from local_engine.sampling import SamplingDefaults
 from providers.local.chat_template import ChatTemplate
-from providers.local.engine_request import COMPLETION_MAX_TOKENS, gateway_error, sampling_params
+from providers.local.engine_request import COMPLETION_MAX_TOKENS, MAX_STOP_CHARACTERS, gateway_error, sampling_params
 from providers.local.local_model import LocalModel
 from providers.local.prompt import model_prompt, num_added
 from providers.local.settings import LocalModelSettings
@@ -52,6 +52,14 @@ def test_without_either_the_apis_defaults_apply() -> None:
 
 def test_completions_default_to_sixteen_tokens() -> None:
     assert sampling_params(model(), completion()).max_tokens == COMPLETION_MAX_TOKENS == 16
+
+
+def test_stop_strings_are_bounded_all_together() -> None:
+    half = "x" * (MAX_STOP_CHARACTERS // 2)
+    sampling_params(model(), chat(sampling=Sampling(stop=(half, half))))
+    with pytest.raises(engine_errors.InvalidInput, match="stop") as caught:
+        sampling_params(model(), chat(sampling=Sampling(stop=(half, half, "x"))))
+    assert caught.value.param == "stop"
 
 
 @pytest.mark.parametrize(
