@@ -60,6 +60,7 @@ class _OpenChoice:
         "pending",
         "plain_part",
         "signed",
+        "speaks",
         "starts",
         "text_head",
         "text_tail",
@@ -81,6 +82,8 @@ class _OpenChoice:
         """Where the text of each part begins in the content."""
         self.thought: dict[int, list[str]] = {}  # by part, until it is signed
         self.signed = 0
+        self.speaks = False
+        """In another way than by text or calls: a refusal, or media."""
         self.images = MadeImages()
         self.text_head = b""
         self.text_tail = b""
@@ -154,12 +157,16 @@ class ChatStreamRenderer:
                 elif event.origin is not None:
                     self._sign(event, out)
             case RefusalDelta():
+                self._choice(event.choice, out).speaks = True
                 self._delta(event.choice, {"refusal": event.text}, out, chat_logprobs_object((), event.logprobs))
             case ToolCallStarted():
                 self._start_call(event, out)
             case MediaDelta() if event.media == "image":
-                self._choice(event.choice, out).images.add(event.part, event.format, event.data)
+                choice = self._choice(event.choice, out)
+                choice.speaks = True
+                choice.images.add(event.part, event.format, event.data)
             case MediaDelta():
+                self._choice(event.choice, out).speaks = True
                 audio = {"id": event.id, "data": event.data, "transcript": event.transcript}
                 known: dict[str, Any] = {name: value for name, value in audio.items() if value}
                 if event.expires_at is not None:
@@ -282,7 +289,9 @@ class ChatStreamRenderer:
             out.append(self._chunk(choice, {"annotations": annotations}))
         if images := choice.images.objects():
             out.append(self._chunk(choice, {IMAGES: images}))
-        out.append(self._chunk(choice, {}, None, {"finish_reason": word, **finish_fields(event)}))
+        is_silent = not (choice.starts or choice.calls or choice.speaks)
+        delta = {"content": ""} if is_silent else {}  # an answer of nothing is an empty text
+        out.append(self._chunk(choice, delta, None, {"finish_reason": word, **finish_fields(event)}))
 
     def _report(self, event: ProviderReported, out: list[bytes]) -> None:
         if event.origin != CHAT:

@@ -108,8 +108,8 @@ def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
                 images.append(part.source)
             case _:
                 pass  # the other kinds have no word in this dialect
-    if texts:
-        message["content"] = "".join(texts)
+    if texts or not (refusals or calls or images or "audio" in message):
+        message["content"] = "".join(texts)  # an answer of nothing is an empty text
     if refusals:
         message["refusal"] = "".join(refusals)
     if reasoning:
