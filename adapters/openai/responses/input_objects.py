@@ -96,14 +96,18 @@ def _phase(part: Part, message: Message) -> Any:
 
 
 def _add_message(message: Message, said: list[Part], found: list[Any]) -> None:
+    """One plain text is a string: what a model said as a list of parts, but without the id that it had, is refused by
+    servers that check the types of OpenAI's SDK."""
     output = message.role == ASSISTANT
     only = said[0] if len(said) == 1 else None
     if message.name is not None and message.role == USER:
         said = _named(message.name, said)
         only = None
     content: Any
-    if not output and (not said or (isinstance(only, Text) and only.provider_data is None)):
-        content = "" if not isinstance(only, Text) else only.text
+    if isinstance(only, Text) and not (_has_more(only, message) if output else only.provider_data is not None):
+        content = only.text
+    elif not output and not said:
+        content = ""
     else:
         content = content_objects(said, output=output)
         for part in content:
@@ -114,6 +118,12 @@ def _add_message(message: Message, said: list[Part], found: list[Any]) -> None:
         item["phase"] = orjson.Fragment(phase)
     add_own_fields(item, message.extras)
     found.append(item)
+
+
+def _has_more(text: Text, message: Message) -> bool:
+    """Whether what a model said is more than its text, and the phase that stands beside it."""
+    fields = () if text.provider_data is None else text.provider_data.fields.keys() - {"phase"}
+    return bool(fields or text.annotations or text.citations or message.extras)
 
 
 def _named(name: str, said: list[Part]) -> list[Part]:

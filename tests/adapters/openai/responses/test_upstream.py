@@ -77,11 +77,7 @@ def test_a_conversation_becomes_items() -> None:
             "id": "rs_1",
             "encrypted_content": "BLOB==",
         },
-        {
-            "type": "message",
-            "role": "assistant",
-            "content": [{"type": "output_text", "text": "Let me.", "annotations": []}],
-        },
+        {"type": "message", "role": "assistant", "content": "Let me."},
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
         {"type": "custom_tool_call", "call_id": "d", "name": "sql", "input": "select 1"},
         {"type": "function_call_output", "call_id": "c", "output": "15"},
@@ -186,7 +182,7 @@ def test_what_the_upstream_made_goes_round_through_a_responses_client() -> None:
     follow_up = responses(input=[{"role": "user", "content": "hi"}, *answer["output"]], **asked)
     sent = follow_up.sent()["input"]
     assert sent[1] == {"type": "reasoning", "summary": [], "id": "rs_1", "encrypted_content": "BLOB==", "later": 1}
-    assert (sent[2]["phase"], sent[2]["content"][0]["text"]) == ("commentary", "Looking.")
+    assert (sent[2]["phase"], sent[2]["content"]) == ("commentary", "Looking.")
     assert {name: sent[3][name] for name in ("type", "call_id", "name", "namespace", "arguments")} == {
         name: call[name] for name in ("type", "call_id", "name", "namespace", "arguments")
     }
@@ -201,7 +197,16 @@ def test_two_phases_of_one_turn_stay_apart() -> None:
     ]
     sent = responses(input=items).sent()["input"]
     assert [item.get("phase") for item in sent] == ["commentary", None, "final_answer"]
-    assert all("phase" not in part for item in sent if "content" in item for part in item["content"])
+    assert [item.get("content") for item in sent] == ["a", None, "b"]
+
+
+def test_what_a_model_said_is_a_string_where_it_is_text_alone() -> None:
+    assert items_of(Text(text="a"), role="assistant")[0]["content"] == "a"
+    note = b'{"type":"url_citation","url":"http://x","title":"X","start_index":0,"end_index":1}'
+    cited = Text(text="a", annotations=(note,), annotated_by="openai.responses")
+    for parts in ((Text(text="a"), Text(text="b")), (cited,)):
+        content = items_of(*parts, role="assistant")[0]["content"]
+        assert [part["type"] for part in content] == ["output_text"] * len(parts)
 
 
 def test_a_foreign_blob_goes_on_untouched() -> None:
