@@ -289,7 +289,7 @@ def test_parts_that_chat_spells_otherwise_are_translated() -> None:
     with pytest.raises(UnsupportedParameter, match="Document"):
         sent_of(Document(text="d", citations=True), role=USER)
     thoughts = sent_of(Reasoning(text="a"), Reasoning(summary=("b", "c")), Text(text="x"))
-    assert thoughts == {"role": "assistant", "reasoning_content": "abc", "content": "x"}
+    assert thoughts == {"role": "assistant", "reasoning_content": "ab\n\nc", "content": "x"}
 
 
 def test_details_of_several_reasoning_parts_join() -> None:
