@@ -28,6 +28,7 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.messages import Reasoning
 from adapters.canonical.request import Request
+from adapters.canonical.stop_reason import StopReason
 from adapters.front import AnswerHead
 from adapters.openai.annotations import chat_annotations
 from adapters.openai.chat.images import IMAGES, MadeImages
@@ -290,7 +291,8 @@ class ChatStreamRenderer:
         if images := choice.images.objects():
             out.append(self._chunk(choice, {IMAGES: images}))
         is_silent = not (choice.starts or choice.calls or choice.speaks)
-        delta = {"content": ""} if is_silent else {}  # an answer of nothing is an empty text
+        is_blocked = event.reason is StopReason.CONTENT_FILTER
+        delta = {"content": ""} if is_silent and not is_blocked else {}  # an answer of nothing is an empty text
         out.append(self._chunk(choice, delta, None, {"finish_reason": word, **finish_fields(event)}))
 
     def _report(self, event: ProviderReported, out: list[bytes]) -> None:

@@ -107,6 +107,8 @@ def test_content_is_null_where_something_else_than_text_comes_first() -> None:  
         ([*CALLS, STOP], None),
         ([ReasoningDelta(0, 0, "r"), *CALLS, STOP], None),
         ([RefusalDelta(0, 0, "n"), STOP], None),
+        ([ChoiceFinished(0, StopReason.CONTENT_FILTER)], None),
+        ([ChoiceFinished(0, StopReason.LENGTH)], ""),
     ],
 )
 def test_an_answer_of_nothing_is_an_empty_text(events: list[Event], content: str | None) -> None:
