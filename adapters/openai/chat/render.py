@@ -28,7 +28,6 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.messages import Reasoning
 from adapters.canonical.request import Request
-from adapters.canonical.stop_reason import StopReason
 from adapters.front import AnswerHead
 from adapters.openai.annotations import chat_annotations
 from adapters.openai.chat.images import IMAGES, MadeImages
@@ -61,7 +60,6 @@ class _OpenChoice:
         "pending",
         "plain_part",
         "signed",
-        "speaks",
         "starts",
         "text_head",
         "text_tail",
@@ -83,8 +81,6 @@ class _OpenChoice:
         """Where the text of each part begins in the content."""
         self.thought: dict[int, list[str]] = {}  # by part, until it is signed
         self.signed = 0
-        self.speaks = False
-        """In another way than by text or calls: a refusal, or media."""
         self.images = MadeImages()
         self.text_head = b""
         self.text_tail = b""
@@ -158,16 +154,12 @@ class ChatStreamRenderer:
                 elif event.origin is not None:
                     self._sign(event, out)
             case RefusalDelta():
-                self._choice(event.choice, out).speaks = True
                 self._delta(event.choice, {"refusal": event.text}, out, chat_logprobs_object((), event.logprobs))
             case ToolCallStarted():
                 self._start_call(event, out)
             case MediaDelta() if event.media == "image":
-                choice = self._choice(event.choice, out)
-                choice.speaks = True
-                choice.images.add(event.part, event.format, event.data)
+                self._choice(event.choice, out).images.add(event.part, event.format, event.data)
             case MediaDelta():
-                self._choice(event.choice, out).speaks = True
                 audio = {"id": event.id, "data": event.data, "transcript": event.transcript}
                 known: dict[str, Any] = {name: value for name, value in audio.items() if value}
                 if event.expires_at is not None:
@@ -290,10 +282,7 @@ class ChatStreamRenderer:
             out.append(self._chunk(choice, {"annotations": annotations}))
         if images := choice.images.objects():
             out.append(self._chunk(choice, {IMAGES: images}))
-        is_silent = not (choice.starts or choice.calls or choice.speaks)
-        is_blocked = event.reason is StopReason.CONTENT_FILTER
-        delta = {"content": ""} if is_silent and not is_blocked else {}  # an answer of nothing is an empty text
-        out.append(self._chunk(choice, delta, None, {"finish_reason": word, **finish_fields(event)}))
+        out.append(self._chunk(choice, {}, None, {"finish_reason": word, **finish_fields(event)}))
 
     def _report(self, event: ProviderReported, out: list[bytes]) -> None:
         if event.origin != CHAT:

@@ -20,7 +20,6 @@ from adapters.canonical.messages import (
 )
 from adapters.canonical.request import Request
 from adapters.canonical.result import Choice, Result
-from adapters.canonical.stop_reason import StopReason
 from adapters.front import AnswerHead
 from adapters.openai.annotations import chat_annotations
 from adapters.openai.chat.images import IMAGES, image_objects
@@ -55,7 +54,7 @@ def render_chat_result(request: Request, result: Result, head: AnswerHead) -> by
 
 
 def _choice_object(request: Request, choice: Choice, origin: str | None) -> dict[str, Any]:
-    message = _message_object(choice.parts, is_blocked=choice.finish.reason is StopReason.CONTENT_FILTER)
+    message = _message_object(choice.parts)
     logprobs = chat_logprobs_object(choice.logprobs, choice.refusal_logprobs, choice.reasoning_logprobs)
     body: dict[str, Any] = {
         "index": choice.index,
@@ -71,8 +70,7 @@ def _choice_object(request: Request, choice: Choice, origin: str | None) -> dict
     return body
 
 
-def _message_object(parts: Sequence[Part], *, is_blocked: bool) -> dict[str, Any]:
-    """`is_blocked`: a filter took the answer; otherwise one of nothing is an empty text."""
+def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
     texts: list[str] = []
     annotations: list[Any] = []
@@ -110,7 +108,7 @@ def _message_object(parts: Sequence[Part], *, is_blocked: bool) -> dict[str, Any
                 images.append(part.source)
             case _:
                 pass  # the other kinds have no word in this dialect
-    if texts or not (refusals or calls or images or "audio" in message or is_blocked):
+    if texts:
         message["content"] = "".join(texts)
     if refusals:
         message["refusal"] = "".join(refusals)

@@ -98,25 +98,6 @@ def test_content_is_null_where_something_else_than_text_comes_first() -> None:  
         assert choices([first])[0]["delta"] == {"role": "assistant", "content": None}
 
 
-@pytest.mark.parametrize(
-    ("events", "content"),
-    [
-        ([STOP], ""),
-        ([ReasoningDelta(0, 0, "r"), STOP], ""),
-        ([TextDelta(0, 0, ""), STOP], ""),
-        ([*CALLS, STOP], None),
-        ([ReasoningDelta(0, 0, "r"), *CALLS, STOP], None),
-        ([RefusalDelta(0, 0, "n"), STOP], None),
-        ([ChoiceFinished(0, StopReason.CONTENT_FILTER)], None),
-        ([ChoiceFinished(0, StopReason.LENGTH)], ""),
-    ],
-)
-def test_an_answer_of_nothing_is_an_empty_text(events: list[Event], content: str | None) -> None:
-    said = [choice["delta"]["content"] for choice in choices(events) if choice["delta"].get("content") is not None]
-    assert ("".join(said) if said else None) == content
-    assert body(events)["choices"][0]["message"]["content"] == content
-
-
 def test_nothing_is_sent_before_the_upstream_yields() -> None:  # 2, 17
     renderer = chat(stream=True).renderer()
     assert renderer.feed([]) == b""
