@@ -120,6 +120,8 @@ class MessagesUpstream:
             value = getattr(sampling, name)
             if value is not None:
                 body[name] = value
+        if request.dialect != MESSAGES and "temperature" in body and "top_p" in body:
+            _leave_one(body)
         if sampling.stop:
             body["stop_sequences"] = sampling.stop
         user = request.safety_identifier if request.safety_identifier is not None else request.user
@@ -142,6 +144,15 @@ class MessagesUpstream:
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:
         return parse_error(status, body)
+
+
+def _leave_one(body: dict[str, Any]) -> None:
+    """Models from 4.1 on refuse temperature and top_p beside each other: one that says nothing is left out, as many
+    clients always send both."""
+    for name in ("top_p", "temperature"):
+        if body[name] == 1:
+            del body[name]
+            return
 
 
 def _names(request: Request) -> Mapping[str, str]:

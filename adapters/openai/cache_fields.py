@@ -7,17 +7,41 @@ own. A client may have written either: a server gets the one that it knows, as t
 from collections.abc import Mapping
 
 import orjson
+from msgspec import Struct
+from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from adapters.canonical.messages import DEVELOPER, SYSTEM, CacheHint, Part, ProviderData, Text
 from adapters.canonical.request import Request
+from adapters.json_fields import JsonObject, decode_at
 from adapters.openai.vocabulary import CHAT
 
-__all__ = ["BREAKPOINT", "CACHE_CONTROL", "with_cache_fields"]
+__all__ = ["BREAKPOINT", "CACHE_CONTROL", "cache_hint", "with_cache_fields"]
 
 BREAKPOINT = "prompt_cache_breakpoint"
 CACHE_CONTROL = "cache_control"
 _MAX_HINTS = 4
+
+
+class _Breakpoint(Struct):
+    ttl: str | None = None
+
+
+_BREAKPOINT = Decoder(_Breakpoint)
+
+
+def cache_hint(holder: JsonObject) -> CacheHint | None:
+    """What `prompt_cache_breakpoint` (OpenAI) or `cache_control` (as many chat clients say it) of a part, a message or
+    a tool tells other dialects.
+
+    The field stays where it is. A time that only OpenAI knows counts as an hour.
+    """
+    for name in (BREAKPOINT, CACHE_CONTROL):
+        raw = holder.peek_raw(name)
+        if raw is not None and raw != b"null":
+            ttl = decode_at(raw, _BREAKPOINT, holder.at(name)).ttl
+            return CacheHint(ttl=ttl if ttl in (None, "5m") else "1h")
+    return None
 
 
 def with_cache_fields(request: Request, field: str) -> Request:

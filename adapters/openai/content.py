@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Annotated, Any, assert_never
 
 import orjson
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
@@ -17,7 +17,6 @@ from adapters.canonical.messages import (
     ASSISTANT,
     TOOL,
     Audio,
-    CacheHint,
     Document,
     File,
     Image,
@@ -37,6 +36,7 @@ from adapters.canonical.messages import (
     told_parts,
 )
 from adapters.json_fields import JsonObject, decode_at
+from adapters.openai.cache_fields import cache_hint
 from adapters.openai.plain_messages import plain_message, plain_messages
 from adapters.openai.signed_reasoning import parse_signed, placed
 from adapters.openai.vocabulary import CHAT, CUSTOM, FUNCTION, NAME, TEXT
@@ -44,7 +44,6 @@ from adapters.thought_text import thought_text
 
 __all__ = [
     "REASONING_DETAILS",
-    "cache_hint",
     "data_url",
     "message_object",
     "parse_message",
@@ -55,11 +54,6 @@ __all__ = [
 REASONING_DETAILS = "reasoning_details"
 
 
-class _Breakpoint(Struct):
-    ttl: str | None = None
-
-
-_BREAKPOINT = Decoder(_Breakpoint)
 _OBJECT = Decoder(dict[str, Raw])
 _CONTENT = Decoder(str | list[Raw])
 
@@ -106,6 +100,11 @@ def parse_message(row: JsonObject) -> Message:
         _parse_assistant(row, parts)
         if signed:
             placed(parts, signed)
+    cache = cache_hint(row)
+    if (
+        cache is not None and parts and not isinstance(parts[-1], Opaque)
+    ):  # of the message, which ends with its last part
+        parts[-1] = replace(parts[-1], cache=cache)
     extras = row.rest()
     return Message(role=role, parts=tuple(parts), name=name, extras=ProviderData(CHAT, extras) if extras else None)
 
@@ -212,19 +211,6 @@ def _parse_part(raw: bytes, path: str) -> Part:
             return File(source=source, filename=name, cache=cache, provider_data=_rest(part, file))
         case _:
             return Opaque(type=kind, raw=raw, origin=CHAT)
-
-
-def cache_hint(part: JsonObject) -> CacheHint | None:
-    """What `prompt_cache_breakpoint` (OpenAI) or `cache_control` (as many chat clients say it) tells other dialects.
-
-    The field stays with the part. A time that only OpenAI knows counts as an hour.
-    """
-    for name in ("prompt_cache_breakpoint", "cache_control"):
-        raw = part.peek_raw(name)
-        if raw is not None and raw != b"null":
-            ttl = decode_at(raw, _BREAKPOINT, part.at(name)).ttl
-            return CacheHint(ttl=ttl if ttl in (None, "5m") else "1h")
-    return None
 
 
 def _inner(part: JsonObject, kind: str) -> JsonObject:

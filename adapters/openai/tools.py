@@ -14,6 +14,7 @@ from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import AUTO, NONE, REQUIRED, Namespace, Tool, ToolChoice
 from adapters.json_fields import JsonObject, decode_at
+from adapters.openai.cache_fields import cache_hint
 from adapters.openai.vocabulary import BOOL, CHAT, CUSTOM, FUNCTION, NAME, RAW_OBJECT, RESPONSES, TEXT
 
 __all__ = [
@@ -127,6 +128,7 @@ def _parse_tool(tool: JsonObject, kind: str, raw: bytes, dialect: str, namespace
         strict=strict,
         grammar=grammar,
         namespace=namespace,
+        cache=cache_hint(tool) or cache_hint(body),
         extras=_rest(tool, body, dialect),
     )
 

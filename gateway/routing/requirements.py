@@ -43,6 +43,7 @@ from adapters.field_names import FIELD_NAMES
 from adapters.hints import HINTS, is_hint
 from adapters.nearest_name import nearest
 from adapters.openai.aliases import resolved
+from adapters.openai.cache_fields import BREAKPOINT, CACHE_CONTROL
 from adapters.openai.response_format import FORMAT_TYPES
 from gateway.routing.route import Target
 from gateway.routing.schema_limits import unenforced, without_unenforced
@@ -107,6 +108,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
 _VALUES = {path.removeprefix("sampling."): (attrgetter(path), neutral) for path, neutral in _NEUTRAL.items()}
 _SAMPLING = frozenset(field.name for field in struct_fields(Sampling))
 _FORMAT_KINDS = frozenset((*FORMAT_TYPES, "choice"))
+_CACHE_FIELDS = (BREAKPOINT, CACHE_CONTROL)
 _SHOWN = 40
 """Characters of a client's word in a message."""
 _FORMS = ("messages", "prompts")  # compared by Capabilities.messages and .prompts
@@ -413,5 +415,7 @@ def _fit_message_extras(
 
 
 def _foreign(data: ProviderData | None, capabilities: Capabilities) -> Mapping[str, bytes]:
-    """The unmapped fields of a dialect that the target does not speak."""
-    return {} if data is None or data.origin in capabilities.forwards else data.fields
+    """The unmapped fields of a dialect that the target does not speak, without hints for caches, which were read."""
+    if data is None or data.origin in capabilities.forwards:
+        return {}
+    return {name: raw for name, raw in data.fields.items() if name.rpartition(".")[2] not in _CACHE_FIELDS}

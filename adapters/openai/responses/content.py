@@ -29,7 +29,8 @@ from adapters.canonical.messages import (
     plain_parts,
 )
 from adapters.json_fields import JsonObject
-from adapters.openai.content import cache_hint, data_url
+from adapters.openai.cache_fields import cache_hint
+from adapters.openai.content import data_url
 from adapters.openai.vocabulary import RAW_LIST, RESPONSES, TEXT
 
 __all__ = ["add_own_fields", "content_objects", "own_fields", "parse_content", "texts_in"]

@@ -280,3 +280,41 @@ def test_cache_hints_of_chat_parts_are_breakpoints(field: dict[str, Any], outgoi
 def test_the_same_request_gives_the_same_bytes() -> None:
     exchange = chat(messages=[user("x"), calls("a"), result("a")], tools=[TOOL])
     assert exchange.upstream.render_request(exchange.request) == exchange.upstream.render_request(exchange.request)
+
+
+def test_cache_hints_of_messages_and_of_tools_are_hints_as_those_of_parts_are() -> None:
+    hint = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    marked = {**hint, "type": "text"}
+    found = chat(
+        messages=[{"role": "system", "content": "be", **hint}, user("hi", **hint), calls("a"), result("a") | hint],
+        tools=[
+            {**TOOL, **hint},
+            {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}, **hint}},
+        ],
+    ).sent()
+    assert found["system"] == [{**marked, "text": "be"}]
+    assert [tool["cache_control"] for tool in found["tools"]] == [hint["cache_control"]] * 2
+    last = found["messages"][-1]["content"][0]
+    assert (last["type"], last["cache_control"]) == ("tool_result", hint["cache_control"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        ({"temperature": 0.5, "top_p": 1}, {"temperature": 0.5}),
+        ({"temperature": 1, "top_p": 0.9}, {"top_p": 0.9}),
+        ({"temperature": 1, "top_p": 1}, {"temperature": 1}),
+        ({"temperature": 0.5, "top_p": 0.9}, {"temperature": 0.5, "top_p": 0.9}),
+        ({"top_p": 1}, {"top_p": 1}),
+    ],
+)
+def test_of_two_ways_to_sample_one_that_says_nothing_is_left_out(
+    asked: dict[str, float], kept: dict[str, float]
+) -> None:
+    found = chat(**asked).sent()
+    assert {name: found[name] for name in ("temperature", "top_p") if name in found} == kept
+
+
+def test_a_client_of_the_dialect_has_its_own_word_on_sampling() -> None:
+    found = messages(temperature=0.5, top_p=1).sent()
+    assert (found["temperature"], found["top_p"]) == (0.5, 1)

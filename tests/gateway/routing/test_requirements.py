@@ -246,6 +246,20 @@ def test_a_grammar_that_the_target_does_not_hold_an_input_to_is_named_by_its_pla
     assert b"start: /x/" in (tool.parameters or b"")
 
 
+def test_a_cache_hint_of_chat_that_was_read_is_no_field_that_a_target_lacks() -> None:
+    hints = ProviderData("openai.chat", {"cache_control": b"{}", "function.cache_control": b"{}"})
+    asked = request(
+        dialect="openai.chat",
+        messages=(msgspec.structs.replace(USER[0], extras=hints),),
+        tools=(Tool(kind="function", name="f", extras=hints),),
+    )
+    assert fitted(asked, EVERYTHING) == Fitted(asked)
+    odd = ProviderData("openai.chat", {"cache_control": b"{}", "odd": b"1"})
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(request(tools=(Tool(kind="function", name="f", extras=odd),)), EVERYTHING)
+    assert caught.value.param == "their_tools[0].odd"
+
+
 def test_a_tool_choice_does_not_outlive_the_last_tool() -> None:
     asked = request(tools=(Tool(kind="hosted", name="c"),), tool_choice=ToolChoice(mode="required"))
     found = fitted(asked, EVERYTHING, drop=True)
