@@ -20,7 +20,7 @@ from adapters.canonical.abilities import EMBED, GENERATE, RANK
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
 from adapters.canonical.errors import InvalidRequest, ModelNotFound
 from adapters.canonical.messages import Image, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
-from adapters.canonical.request import Request
+from adapters.canonical.request import Request, without_fields
 from adapters.canonical.rerank import RerankRequest, RerankResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from local_engine.encoding import EncoderStats
@@ -77,6 +77,8 @@ _CAPABILITIES = Capabilities(
     output_formats=FORMAT_KINDS,
     schema_lacks=SCHEMA_LACKS,
 )
+_ANY_SEED = -1
+"""What clients of local servers send for no seed at all."""
 _IMAGE_WORKERS = 2
 """Images that are decoded at once, which bounds the memory for it."""
 _NO_GENERATION = Capabilities(fields=frozenset(), parts=frozenset(), messages=False)
@@ -233,6 +235,8 @@ class LocalProvider:
         return [measure for name, found in stats if found is not None for measure in measures(name, found)]
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
+        if request.sampling.seed == _ANY_SEED:
+            request = without_fields(request, ("seed",))
         answer = partial(self._answer, self._images(request))
         if asks_for_best(request):
             return fan_out_prompts(answer, request)

@@ -251,3 +251,15 @@ async def test_ollamas_clients_are_told_what_time_an_answer_took(dialect: str, t
         assert min(took.values()) >= 1
         assert took["total_duration"] >= took["prompt_eval_duration"] + took["eval_duration"]
         assert events.index(report) < next(i for i, event in enumerate(events) if isinstance(event, ChoiceFinished))
+
+
+async def test_a_seed_of_minus_one_is_none(tmp_path: Path) -> None:
+    async with serving(tmp_path) as provider:
+
+        async def drawn(seed: int | None) -> tuple[str, ...]:
+            request = completion("a", n=2, sampling=Sampling(seed=seed, temperature=2.0))
+            return tuple(await texts(provider, request))
+
+        assert await drawn(7) == await drawn(7)
+        assert len({await drawn(-1) for _ in range(4)}) > 1
+        assert len({await drawn(None) for _ in range(4)}) > 1
