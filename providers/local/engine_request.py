@@ -4,7 +4,7 @@ The request's own values go first, then the model's recommendations, then the AP
 translated here, in one table.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from adapters.canonical.errors import (
@@ -20,6 +20,7 @@ from adapters.canonical.request import Request
 from local_engine import errors as engine_errors
 from local_engine.sampling import SamplingParams
 from providers.local.local_model import LocalModel
+from providers.local.tokenizer import Tokenizer
 
 __all__ = [
     "COMPLETION_MAX_TOKENS",
@@ -27,6 +28,7 @@ __all__ = [
     "ends_at_stop",
     "gateway_error",
     "sampling_params",
+    "stop_marks",
 ]
 
 T = TypeVar("T")
@@ -78,7 +80,11 @@ def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int =
         allowed_token_ids=sampling.allowed_token_ids,
         bad_words=_bad_words(model, sampling.bad_words or ()),
         seed=sampling.seed,
-        stop_token_ids=(*(sampling.stop_token_ids or ()), *(() if sampling.ignore_eos else model.formats.ends)),
+        stop_token_ids=(
+            *(sampling.stop_token_ids or ()),
+            *stop_marks(model.tokenizer, request),
+            *(() if sampling.ignore_eos else model.formats.ends),
+        ),
         ignore_eos=sampling.ignore_eos or False,
         logprobs=request.logprobs,
         logprob_token_ids=request.logprob_token_ids or (),
@@ -90,6 +96,17 @@ def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int =
         length_penalty=_first(sampling.length_penalty, None, 1.0),
         early_stopping=sampling.early_stopping or False,
     )
+
+
+def stop_marks(tokenizer: Tokenizer, request: Request) -> Mapping[int, str]:
+    """The stop strings of the request that are special tokens: an answer's text leaves these out, so none is found in
+    it."""
+    found: dict[int, str] = {}
+    for stop in request.sampling.stop or ():
+        ids = tokenizer.encode(stop, add_special_tokens=False)
+        if len(ids) == 1 and tokenizer.is_special(ids[0]):
+            found[ids[0]] = stop
+    return found
 
 
 def _bad_words(model: LocalModel, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:

@@ -20,6 +20,7 @@ from adapters.text.pipeline import HiddenReasoning, Passage, TextPipeline
 from adapters.text.stop_strings import StopStrings
 from local_engine.generation import StepOutput, TokenOutput
 from providers.local.detokenizer import Detokenizer
+from providers.local.engine_request import stop_marks
 from providers.local.local_model import LocalModel
 from providers.local.text_formats import shown_special_ids
 from providers.local.tokenizer import Tokenizer
@@ -48,6 +49,8 @@ class TextAnswer:
             skip_special_tokens=sampling.skip_special_tokens is not False,
             shown=frozenset() if pipeline is None else shown_special_ids(model.formats, request),
         )
+        self._marks = stop_marks(model.tokenizer, request)
+        self._includes_stop = bool(sampling.include_stop)
         self._stops = StopStrings(sampling.stop or (), include=bool(sampling.include_stop))
         self._min_tokens = sampling.min_tokens or 0
         self._logprobs = request.logprobs is not None
@@ -88,6 +91,9 @@ class TextAnswer:
         if output.finish == "length":
             return self._end(text, StopReason.LENGTH, "length", None)
         end = output.stop_token_id
+        if end is not None and end in self._marks:
+            mark = self._marks[end]
+            return self._end(text + mark if self._includes_stop else text, StopReason.STOP, "stop", mark)
         return self._end(text, StopReason.STOP, "stop", None if end in self._ends else end)
 
     def _end(self, text: str, reason: StopReason, raw: str, stop: str | int | None) -> list[Event]:

@@ -12,9 +12,10 @@ from adapters.canonical.request import Request, Sampling
 from adapters.canonical.stop_reason import StopReason
 from local_engine.generation import FinishReason, StepOutput, TokenOutput
 from local_engine.sampling import SamplingDefaults
+from providers.local.engine_request import sampling_params
 from providers.local.local_model import LocalModel
 from providers.local.text_answer import TextAnswer, token_logprob
-from tests.scripted_engine import EOS_ID, ScriptedEngine, Vocabulary
+from tests.scripted_engine import BOS_ID, EOS_ID, ScriptedEngine, Vocabulary
 
 VOCABULARY = Vocabulary()
 MODEL = LocalModel(
@@ -74,6 +75,17 @@ def test_a_plain_end_token_is_stop_without_a_stop_reason() -> None:
 def test_a_stop_token_of_the_request_is_told() -> None:
     events, _ = play(asked(), output([b"a"], "stop", 97))
     assert finish_of(events).stop == 97
+
+
+@pytest.mark.parametrize(("include", "text"), [(False, "a"), (True, "a<s>")])
+def test_a_stop_string_that_is_a_special_token_ends_the_answer_though_no_text_shows_it(
+    include: bool, text: str
+) -> None:
+    request = asked(stop=("<s>", "x"), include_stop=include)
+    assert BOS_ID in sampling_params(MODEL, request).stop_token_ids
+    events, _ = play(request, output([b"a"], "stop", BOS_ID))
+    assert text_of(events) == text
+    assert (finish_of(events).reason, finish_of(events).stop) == (StopReason.STOP, "<s>")
 
 
 def test_a_cut_is_length_and_releases_what_was_held() -> None:
