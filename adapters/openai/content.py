@@ -58,6 +58,9 @@ _OBJECT = Decoder(dict[str, Raw])
 _CONTENT = Decoder(str | list[Raw])
 
 
+_IMAGES = "images"
+_INSTEAD = frozenset(("refusal", "audio", _IMAGES))
+"""What an answer without text may say."""
 _NOTHING = (None, b"null", b"[]", b'""')
 _ANNOTATIONS = Decoder(list[Raw])
 _ROWS = Decoder(Annotated[list[Raw], Meta(min_length=1)])
@@ -125,7 +128,7 @@ def _take_content(row: JsonObject, role: str, *, thought: bool) -> str | list[Ra
 
 
 def _says_more(row: JsonObject) -> bool:
-    return any(row.peek_raw(name) not in _NOTHING for name in ("tool_calls", "refusal", "audio"))
+    return any(row.peek_raw(name) not in _NOTHING for name in ("tool_calls", "refusal", "audio", _IMAGES))
 
 
 def _parse_reasoning(row: JsonObject, parts: list[Part]) -> list[tuple[int, Reasoning]] | None:
@@ -153,9 +156,19 @@ def _parse_assistant(row: JsonObject, parts: list[Part]) -> None:
     audio = row.take_object("audio")
     if audio is not None:
         parts.append(Audio(source=MediaSource(), id=audio.require("id", NAME), provider_data=_rest(audio, audio)))
+    _parse_images(row, parts)
     for call in row.take_objects("tool_calls") or ():
         parts.append(_parse_call(call))
     _parse_annotations(row, parts)
+
+
+def _parse_images(row: JsonObject, parts: list[Part]) -> None:
+    """Images that the model made, as its message told of them; each stays as it came for servers of this dialect."""
+    for raw in row.take(_IMAGES, _ANNOTATIONS) or ():
+        image = _parse_part(bytes(raw), row.at(_IMAGES))
+        if not isinstance(image, Image):
+            raise InvalidRequest(f"{row.at(_IMAGES)}: expected parts of the type image_url", param=row.at(_IMAGES))
+        parts.append(replace(image, provider_data=ProviderData(CHAT, {_IMAGES: bytes(raw)})))
 
 
 def _parse_annotations(row: JsonObject, parts: list[Part]) -> None:
@@ -257,6 +270,8 @@ def message_object(message: Message) -> list[dict[str, Any]]:
                 calls.append(_call_object(part))
             case Reasoning():
                 thought.append(part)
+            case Image() if part.provider_data is not None and _IMAGES in part.provider_data.fields:
+                found.setdefault(_IMAGES, []).append(orjson.Fragment(part.provider_data.fields[_IMAGES]))
             case Audio() if part.id is not None:
                 found["audio"] = {"id": part.id}
                 _add_fields(found, part.provider_data)
@@ -269,7 +284,7 @@ def message_object(message: Message) -> list[dict[str, Any]]:
         if isinstance(last, Refusal) and last.provider_data is None:
             found["refusal"] = last.text
             content.pop()
-    nothing = None if calls or "refusal" in found or "audio" in found else ""
+    nothing = None if calls or found.keys() & _INSTEAD else ""
     found["content"] = _content(content, empty=nothing)
     if message.name is not None:
         found["name"] = message.name

@@ -130,6 +130,23 @@ def test_an_answer_that_a_client_dumps_and_plays_back_is_taken() -> None:
     assert chat(messages=[dumped]).sent()["messages"] == [{"role": "assistant", "content": "a"}]
 
 
+@pytest.mark.parametrize("content", ["here", None])
+def test_images_that_a_model_made_come_back_as_images_and_to_their_own_dialect_as_they_were(content: Any) -> None:
+    urls = ["data:image/png;base64,iVBORw0KGgo=", "https://x/a.png"]
+    images = [{"type": "image_url", "index": i, "image_url": {"url": url}} for i, url in enumerate(urls)]
+    said = {"role": "assistant", "content": content, "images": images}
+    exchange = chat(messages=[{"role": "user", "content": "hi"}, said])
+    parts = (exchange.request.messages or ())[1].parts
+    assert [part.source.url for part in parts if isinstance(part, Image)] == urls
+    assert exchange.sent()["messages"][1] == said
+
+
+def test_what_is_no_image_is_refused_among_them() -> None:
+    for odd in ({"type": "text", "text": "x"}, {"type": "image_url"}):
+        with pytest.raises(InvalidRequest, match=r"^messages\[0\]\.images"):
+            chat(messages=[{"role": "assistant", "content": "x", "images": [odd]}])
+
+
 def test_both_spellings_of_reasoning_are_read() -> None:
     for name in ("reasoning", "reasoning_content"):
         message = {"role": "assistant", "content": "a", name: "thought"}
