@@ -6,8 +6,10 @@
     │   ├── ContextOverflow           prompt (and answer) do not fit the model's window
     │   ├── ContentRefused            an upstream's filter refused the prompt
     │   ├── BodyTooLarge 413
+    │   ├── TargetTooLong 414         the path and query of the request
     │   ├── WrongMediaType 415
-    │   └── Unprocessable 422
+    │   ├── Unprocessable 422
+    │   └── HeadTooLarge 431          the headers of the request
     ├── AuthenticationFailed 401      the client's own key
     ├── PermissionDenied 403
     ├── NotFound 404
@@ -47,6 +49,7 @@ __all__ = [
     "ContentRefused",
     "ContextOverflow",
     "GatewayError",
+    "HeadTooLarge",
     "InsufficientQuota",
     "InternalError",
     "InvalidRequest",
@@ -58,6 +61,7 @@ __all__ = [
     "QueueFull",
     "RateLimited",
     "StreamTruncated",
+    "TargetTooLong",
     "Unprocessable",
     "UnsupportedParameter",
     "UpstreamAuth",
@@ -145,6 +149,16 @@ class ContentRefused(InvalidRequest):
 class BodyTooLarge(InvalidRequest):
     status = 413
     default_code = "body_too_large"
+
+
+class TargetTooLong(InvalidRequest):
+    status = 414
+    default_code = "target_too_long"
+
+
+class HeadTooLarge(InvalidRequest):
+    status = 431
+    default_code = "head_too_large"
 
 
 class WrongMediaType(InvalidRequest):

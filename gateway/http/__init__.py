@@ -1,0 +1,11 @@
+"""The HTTP/1.1 server: bytes of a socket to requests, and answers to bytes. Knows nothing of what is asked or answered.
+
+server.py      counts connections, and ends them in order
+connection.py  one connection: its requests in turn, its timers, how it ends
+reader.py      bytes -> requests, by llhttp; what is no request is refused here
+request.py     a request, as it came
+body.py        its body, as it arrives; unpacking.py undoes its coding
+answer.py      a whole answer, in one write
+stream.py      an answer that is sent piece by piece
+websocket.py   a connection that became a WebSocket
+"""

@@ -1,0 +1,141 @@
+"""A request's body as it arrives. What nobody reads is held up to a bound; then the client has to wait."""
+
+import asyncio
+from collections.abc import Callable
+
+from gateway.http.unpacking import Unpacker
+
+__all__ = ["Body", "BrokenBody"]
+
+_MOST_HELD = 1 << 18
+"""So many bytes wait here at most, and what one read of the socket brought."""
+_PIECE_COST = 64
+"""What holding a piece takes beside its bytes."""
+
+
+class BrokenBody(Exception):
+    """It does not match its length, its chunks or its coding."""
+
+
+class Body:
+    """`throttle` is told True when too much waits here, and False when it was taken.
+
+    `coding` is how the client packed it: `read` undoes it. What nobody reads is not unpacked.
+    """
+
+    __slots__ = (
+        "_coding",
+        "_fault",
+        "_held",
+        "_pieces",
+        "_throttle",
+        "_throttled",
+        "_unpacker",
+        "_waiter",
+        "has_ended",
+        "is_awaited",
+        "is_discarded",
+    )
+
+    def __init__(self, throttle: Callable[[bool], None], coding: str | None = None) -> None:
+        self.has_ended = False
+        """The last byte has arrived. More may wait to be read."""
+        self.is_awaited = False
+        """The client sends it once it is told to (`Expect: 100-continue`)."""
+        self.is_discarded = False
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self._throttle = throttle
+        self._throttled = False
+        self._coding = coding
+        self._unpacker: Unpacker | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._fault: Exception | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """All of it can be taken now."""
+        return self.has_ended and self._coding is None and self._fault is None
+
+    @property
+    def is_broken(self) -> bool:
+        """The rest of it will not come, nor any other request."""
+        return self._fault is not None
+
+    def take(self) -> bytes:
+        """All that has arrived, as it was sent."""
+        pieces = self._pieces
+        if not pieces:
+            return b""
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._pieces = []
+        self._held = 0
+        if self._throttled:
+            self._throttled = False
+            self._throttle(False)
+        return data
+
+    async def read(self) -> bytes:
+        """The next bytes, once there are some; empty at the end. Raises BrokenBody."""
+        if self._coding is not None:
+            return await self._unpacked(self._coding)
+        await self._arrival()
+        return self.take()
+
+    def feed(self, piece: bytes) -> None:
+        if self.is_discarded:
+            return
+        self._pieces.append(piece)
+        self._held += len(piece) + _PIECE_COST
+        if self._held > _MOST_HELD and not self._throttled:
+            self._throttled = True
+            self._throttle(True)
+        self._wake()
+
+    def end(self) -> None:
+        self.has_ended = True
+        if self._waiter is not None:
+            self._wake()
+
+    def fail(self, fault: Exception) -> None:
+        """The rest will not come; whoever reads on is told this."""
+        self._fault = fault
+        self._wake()
+
+    def discard(self) -> None:
+        """Nobody will read it."""
+        self.is_discarded = True
+        self.take()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _arrival(self) -> None:
+        while not self._pieces and not self.has_ended:
+            if self._fault is not None:
+                raise self._fault
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+    async def _unpacked(self, coding: str) -> bytes:
+        try:
+            unpacker = self._unpacker = self._unpacker or Unpacker(coding)
+            while True:
+                packed = b""
+                if not unpacker.has_more:
+                    await self._arrival()
+                    packed = self.take()
+                    if not packed:
+                        unpacker.end()
+                        return b""
+                found = unpacker.step(packed)
+                if found:
+                    return found
+        except (ConnectionError, BrokenBody):
+            raise
+        except Exception as error:  # each library has its own
+            raise BrokenBody(f"it is no {coding}") from error

@@ -1,0 +1,51 @@
+"""A protocol factory for `loop.create_server` and its kin: knows its connections, and ends them in order."""
+
+import asyncio
+
+from gateway.http.connection import Connection, Serves
+
+__all__ = ["Connections"]
+
+_HEAD_S = 15.0
+
+
+class Connections:
+    """A client that leaves cancels its request. Satisfies `gateway.http.connection.Host`."""
+
+    def __init__(self, service: Serves, *, head_s: float = _HEAD_S) -> None:
+        self.service = service
+        self.head_s = head_s
+        self.connections: set[Connection] = set()
+        """Those that are open."""
+        self._none_left: asyncio.Event | None = None
+
+    def __call__(self) -> Connection:
+        return Connection(self)
+
+    def opened(self, connection: Connection) -> None:
+        self.connections.add(connection)
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if self._none_left is not None and not self.connections:
+            self._none_left.set()
+
+    async def shutdown(self, seconds: float) -> None:
+        """Closes idle connections, and the others after their answers, at most so long; then the rest at once."""
+        for connection in list(self.connections):
+            connection.stop()
+        if not self.connections:
+            return
+        self._none_left = asyncio.Event()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._none_left.wait()
+        except TimeoutError:
+            left = list(self.connections)
+            tasks = [connection.task for connection in left if connection.task is not None]
+            for connection in left:
+                connection.abort()
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks, timeout=seconds)
