@@ -228,6 +228,8 @@ class Connection(asyncio.Protocol):
                 reply = service.fail(fault)
                 reply.closes = True
             if type(reply) is Answer:
+                if request.is_answered:
+                    raise ConnectionAbortedError("an answer has begun to go out")
                 body = request.body
                 closes = reply.closes or self._is_stopping or body.is_awaited or body.is_broken
                 self.write(render_answer(reply, request.method, connection_line(request, closes)))

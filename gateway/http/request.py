@@ -83,7 +83,18 @@ class Query:
 class Request:
     """`headers` have lower-case names, and several of one name are joined with ", ". `target` is as it was sent."""
 
-    __slots__ = ("body", "headers", "is_1_0", "keeps_alive", "method", "path", "query_string", "target", "wire")
+    __slots__ = (
+        "body",
+        "headers",
+        "is_1_0",
+        "is_answered",
+        "keeps_alive",
+        "method",
+        "path",
+        "query_string",
+        "target",
+        "wire",
+    )
 
     def __init__(
         self, method: str, target: str, headers: dict[str, str], body: Body, wire: Wire, *, is_1_0: bool = False
@@ -95,6 +106,8 @@ class Request:
         self.wire = wire
         self.is_1_0 = is_1_0
         """HTTP/1.0, which knows no chunks."""
+        self.is_answered = False
+        """An answer has begun to go out, so there is room for no other one."""
         self.keeps_alive = not is_1_0
         """The client may send another request on this connection."""
         path, _, query = target.partition("?")

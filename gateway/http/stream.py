@@ -15,11 +15,12 @@ class Stream:
     (HTTP/1.0) the connection ends with it.
     """
 
-    __slots__ = ("_chunked", "_head", "_left", "_silent", "_wire", "closes", "ended")
+    __slots__ = ("_chunked", "_head", "_left", "_request", "_silent", "_wire", "closes", "ended")
 
     def __init__(
         self, request: Request, *, status: int = 200, headers: Mapping[str, str], closes: bool = False
     ) -> None:
+        self._request = request
         self._wire = request.wire
         self._silent = has_no_body(request.method, status)
         length = headers.get("Content-Length")
@@ -48,6 +49,7 @@ class Stream:
             data = self._counted(piece)
         if self._head:
             data, self._head = self._head + data, b""
+            self._request.is_answered = True
         if data:
             self._wire.write(data)
 
@@ -59,6 +61,7 @@ class Stream:
             data = self._counted(piece)
         if self._head:
             data, self._head = self._head + data, b""
+            self._request.is_answered = True
         if data:
             self._wire.write(data)
         if self._left:

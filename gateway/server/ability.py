@@ -6,7 +6,6 @@ What is asked, and in which words, is passed in; keys, sizes, errors and headers
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
-from aiohttp import web
 from msgspec.structs import replace
 
 from adapters.canonical.embedding import EmbeddingRequest
@@ -16,13 +15,13 @@ from adapters.front import AnswerHead, Front
 from gateway.guardrails.ability_texts import HasTexts
 from gateway.guardrails.guardrail import Subject
 from gateway.guardrails.guardrails import Guardrails
+from gateway.http.answer import Answer, Reply
 from gateway.routing.names import Names
 from gateway.routing.router import Progress
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
 from gateway.server.reservation import reserve
-from gateway.server.whole_answer import WholeAnswer
 
 __all__ = ["Ability", "AbilityFront", "Asks"]
 
@@ -73,7 +72,7 @@ class Ability(Generic[Q, A]):
         self._now = now
         self._max_depth = max_depth
 
-    async def serve(self, exchange: Exchange) -> web.StreamResponse:
+    async def serve(self, exchange: Exchange) -> Reply:
         body = await self._bodies.read(exchange.request)
         exchange.held_bytes = len(body)
         request = self._words.parse(body, max_depth=self._max_depth, request_id=exchange.request_id)
@@ -91,4 +90,4 @@ class Ability(Generic[Q, A]):
         result = await self._ask(request, progress)
         exchange.upstream_request_id = progress.upstream_request_id
         exchange.status = 200
-        return WholeAnswer(body=self._words.render(request, result, head), headers=exchange.headers())
+        return Answer(body=self._words.render(request, result, head), headers=exchange.headers())

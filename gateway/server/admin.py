@@ -7,9 +7,8 @@ gateway with keys asks for one with `admin: true`; one without keys serves this 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
-from aiohttp import web
-
 from adapters.canonical.errors import PermissionDenied
+from gateway.http.answer import Answer, Reply
 from gateway.server.exchange import Exchange
 from gateway.server.routes import Handler, Route
 
@@ -32,15 +31,15 @@ def reload_table(reload: Callable[[], Awaitable[None]] | None) -> AdminTable:
     if reload is None:
         return {}
 
-    async def serve(exchange: Exchange) -> web.StreamResponse:
+    async def serve(exchange: Exchange) -> Reply:
         await reload()
         exchange.status = 200
-        return web.Response(body=b'{"status":"reloaded"}', headers=exchange.headers())
+        return Answer(body=b'{"status":"reloaded"}', headers=exchange.headers())
 
     return {"/admin/reload": {"POST": serve}}
 
 
-async def _for_admins(handler: Handler, exchange: Exchange) -> web.StreamResponse:
+async def _for_admins(handler: Handler, exchange: Exchange) -> Reply:
     if exchange.key is not None and not exchange.key.admin:
         raise PermissionDenied(
             "the admin routes need a key with admin: true, and this one has not", code="not_an_admin"

@@ -1,15 +1,14 @@
 """POST, GET and DELETE of /admin/keys: keys that are made while the gateway runs."""
 
 import orjson
-from aiohttp import web
 
 from adapters.canonical.errors import InvalidRequest
+from gateway.http.answer import Answer, Reply
 from gateway.keys.key_administration import KeyAdministration
 from gateway.keys.stored import described, parse_new_key
 from gateway.server.admin import AdminTable
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
-from gateway.server.whole_answer import WholeAnswer
 
 __all__ = ["AdminKeys", "query_limit"]
 
@@ -28,18 +27,18 @@ class AdminKeys:
             f"{_PATH}/*": {"DELETE": self._revoke},
         }
 
-    async def _create(self, exchange: Exchange) -> web.StreamResponse:
+    async def _create(self, exchange: Exchange) -> Reply:
         body = await self._bodies.read(exchange.request)
         exchange.held_bytes = len(body)
         secret, key = await self._keys().create(parse_new_key(body))
         return answered(exchange, {**described(key), "secret": secret}, status=201)
 
-    async def _list(self, exchange: Exchange) -> web.StreamResponse:
+    async def _list(self, exchange: Exchange) -> Reply:
         query = exchange.request.query
         found, has_more = await self._keys().list(query.get("after"), query_limit(exchange, _MAX_LISTED))
         return answered(exchange, {"object": "list", "data": [described(key) for key in found], "has_more": has_more})
 
-    async def _revoke(self, exchange: Exchange) -> web.StreamResponse:
+    async def _revoke(self, exchange: Exchange) -> Reply:
         return answered(exchange, described(await self._keys().revoke(exchange.path_model or "")))
 
     def _keys(self) -> KeyAdministration:
@@ -48,10 +47,10 @@ class AdminKeys:
         return self._administration
 
 
-def answered(exchange: Exchange, value: object, *, status: int = 200) -> WholeAnswer:
+def answered(exchange: Exchange, value: object, *, status: int = 200) -> Answer:
     """A JSON answer of an admin route."""
     exchange.status = status
-    return WholeAnswer(status=status, body=orjson.dumps(value), headers=exchange.headers())
+    return Answer(status=status, body=orjson.dumps(value), headers=exchange.headers())
 
 
 def query_limit(exchange: Exchange, most: int) -> int:

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, get_args
 
-from aiohttp import web
 from msgspec.structs import asdict
 
 from adapters.canonical.errors import InvalidRequest
+from gateway.http.answer import Reply
 from gateway.limits.scope import NANO
 from gateway.server.admin import AdminTable
 from gateway.server.admin_keys import answered, query_limit
@@ -45,21 +45,21 @@ class AdminUsage:
             "/admin/usage/attempts": {"GET": self._attempts},
         }
 
-    async def _totals(self, exchange: Exchange) -> web.StreamResponse:
+    async def _totals(self, exchange: Exchange) -> Reply:
         query = exchange.request.query
         since, until = self._span(exchange)
         words = [word for word in query.get("group", "").split(",") if word]
         groups = [group for group in _GROUPS if group in words]
         if len(groups) != len(words):
             raise InvalidRequest(f"group: expected some of {', '.join(_GROUPS)}, with commas between", param="group")
-        where = {name: query[name] for name in _FILTERS if name in query}
+        where = {name: value for name in _FILTERS if (value := query.get(name)) is not None}
         limit = query_limit(exchange, _MAX_GROUPS)
         await self._write_all()
         usage = (await self._stores()).usage
         rows, has_more = await usage.totals(groups, since=int(since), until=int(until), limit=limit, where=where)
         return answered(exchange, {"object": "list", "data": [_told(row) for row in rows], "has_more": has_more})
 
-    async def _attempts(self, exchange: Exchange) -> web.StreamResponse:
+    async def _attempts(self, exchange: Exchange) -> Reply:
         since, until = self._span(exchange)
         limit = query_limit(exchange, _MAX_ATTEMPTS)
         await self._write_all()

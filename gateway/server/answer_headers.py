@@ -5,9 +5,8 @@ import re
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from aiohttp import web
-
 from adapters.canonical.errors import GatewayError, NotReady
+from gateway.http.request import Request
 from gateway.limits.limiter import Standing
 from gateway.routing.router import Progress
 
@@ -28,15 +27,15 @@ _WHOLE_MINUTE = "1m1s"
 """After this, without another request, nothing of the minute is taken any more."""
 
 
-def client_request_id(request: web.BaseRequest) -> str | None:
+def client_request_id(request: Request) -> str | None:
     """The client's X-Request-Id, where it is short and printable."""
-    value = request.headers.get("X-Request-Id")
+    value = request.headers.get("x-request-id")
     return value if value is not None and _SANE_ID.fullmatch(value) else None
 
 
-def forwarded_headers(request: web.BaseRequest, names: Sequence[str]) -> dict[str, str]:
-    """The headers of these names that are printable and not endless; several of one name are joined."""
-    found = {name: ",".join(request.headers.getall(name, ())) for name in names}
+def forwarded_headers(request: Request, names: Sequence[str]) -> dict[str, str]:
+    """The headers of these names (in lower case) that are printable and not endless."""
+    found = {name: request.headers.get(name) for name in names}
     return {name: value for name, value in found.items() if value and len(value) <= _MAX_VALUE and _is_plain(value)}
 
 

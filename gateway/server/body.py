@@ -8,18 +8,17 @@ import asyncio
 from collections.abc import AsyncGenerator
 from types import TracebackType
 
-from aiohttp import hdrs, web
-from aiohttp.http_exceptions import HttpProcessingError
-
 from adapters.canonical.errors import BodyTooLarge, InvalidRequest, NotReady, WrongMediaType
+from gateway.http.body import BrokenBody
+from gateway.http.request import Request
+from gateway.http.unpacking import CODINGS
 
 __all__ = ["BodyReader", "HeldBytes"]
 
 _IDLE_S = 30.0
 """The longest silence inside a body."""
 _TOTAL_S = 600.0
-_PACKINGS = frozenset(("gzip", "deflate", "br", "zstd", "identity"))
-"""What aiohttp unpacks; whatever else stands there it passes on as it came."""
+_PACKINGS = CODINGS | {"identity"}
 
 
 class HeldBytes:
@@ -58,15 +57,13 @@ class BodyReader:
         self._any_type = any_type
         self.held = held
 
-    async def read(self, request: web.BaseRequest) -> bytes:
+    async def read(self, request: Request) -> bytes:
         """Raises WrongMediaType, BodyTooLarge, NotReady, or InvalidRequest for a body that is broken or too slow."""
         if not self._any_type:
-            _check_type(request.headers.get(hdrs.CONTENT_TYPE, ""))
-        await self._check_head(request)
-        content = request.content
-        if content.is_eof():  # the whole body came with the headers, as small ones do
-            with _READABLE:
-                body = content.read_nowait(-1)
+            _check_type(request.headers.get("content-type", ""))
+        self._check_head(request)
+        if request.body.is_here:  # it came with the headers, as small ones do
+            body = request.body.take()
             if len(body) > self._max_bytes:
                 raise self._too_large()
             self.held.take(len(body))
@@ -83,31 +80,35 @@ class BodyReader:
             raise
         return b"".join(pieces)
 
-    async def pieces(self, request: web.BaseRequest) -> AsyncGenerator[bytes, None]:
+    async def pieces(self, request: Request) -> AsyncGenerator[bytes, None]:
         """A body of any type as it arrives, which nobody holds. Raises what `read` raises but for types."""
-        await self._check_head(request)
+        self._check_head(request)
         async for piece in self._arriving(request):
             yield piece
 
-    async def _check_head(self, request: web.BaseRequest) -> None:
+    def _check_head(self, request: Request) -> None:
+        headers = request.headers
         length = request.content_length
         if length is not None and length > self._max_bytes:
             raise self._too_large()
-        packing = request.headers.get(hdrs.CONTENT_ENCODING)
+        packing = headers.get("content-encoding")
         if packing is not None and packing.lower() not in _PACKINGS:
             raise WrongMediaType("Content-Encoding: expected gzip, deflate, br or zstd, or none")
-        if hdrs.EXPECT in request.headers:
-            await _expect(request)
+        expected = headers.get("expect")
+        if expected is not None:
+            if expected.lower() != "100-continue":
+                raise InvalidRequest("Expect: only 100-continue is known")
+            request.say_continue()
 
-    async def _arriving(self, request: web.BaseRequest) -> AsyncGenerator[bytes, None]:
+    async def _arriving(self, request: Request) -> AsyncGenerator[bytes, None]:
         size = 0
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _TOTAL_S
-        is_packed = hdrs.CONTENT_ENCODING in request.headers
+        is_packed = "content-encoding" in request.headers
         while True:
             with _READABLE:
                 async with asyncio.timeout_at(min(deadline, loop.time() + _IDLE_S)):
-                    piece = await request.content.readany()
+                    piece = await request.body.read()
             if not piece:
                 return
             size += len(piece)
@@ -129,10 +130,8 @@ class _Readable:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, web.RequestPayloadError):
+        if isinstance(error, BrokenBody):
             raise InvalidRequest("the body is broken: it does not match its encoding or its length") from error
-        if isinstance(error, HttpProcessingError):
-            raise InvalidRequest("the body is broken: it does not match its encoding") from error
         if isinstance(error, TimeoutError):
             raise InvalidRequest("the body did not arrive in time", code="body_timeout") from error
 
@@ -149,12 +148,3 @@ def _check_type(content_type: str) -> None:
     ):
         told = "none" if not media_type else media_type[:100]
         raise WrongMediaType(f"expected the content type application/json, got {told}")
-
-
-async def _expect(request: web.BaseRequest) -> None:
-    """Tells a client that waits before it sends its body to go on."""
-    if request.headers[hdrs.EXPECT].lower() != "100-continue":
-        raise InvalidRequest("Expect: only 100-continue is known")
-    if not request.content.is_eof():
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # the answer itself has not begun

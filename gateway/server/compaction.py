@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-from aiohttp import web
-
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.openai.responses.compaction import (
     COMPACTION_PREFIX,
@@ -14,6 +12,7 @@ from adapters.openai.responses.compaction import (
 )
 from adapters.openai.responses.front import ResponsesFront
 from adapters.openai.responses.parse import read_body
+from gateway.http.answer import Reply
 from gateway.responses.prepared import Preparation, Prepared
 from gateway.routing.abilities import compact
 from gateway.routing.counting import TokenCounts
@@ -49,7 +48,7 @@ class Compaction:
         self._preparation = preparation
         self._max_depth = max_depth
 
-    async def count(self, exchange: Exchange) -> web.StreamResponse:
+    async def count(self, exchange: Exchange) -> Reply:
         """How many tokens the input has for the model."""
         prepared = await self._prepare(exchange, spends=False)
         progress = exchange.begin_routing()
@@ -57,7 +56,7 @@ class Compaction:
         tokens = await self._counts.count(request, progress, prepared.front.client_field)
         return answered(exchange, token_count_object(tokens))
 
-    async def compact(self, exchange: Exchange) -> web.StreamResponse:
+    async def compact(self, exchange: Exchange) -> Reply:
         """The input made short: by the upstream's own compaction where every target of the model has one, else by the
         model."""
         prepared = await self._prepare(exchange, spends=True)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import orjson
-from aiohttp import web
 
 from adapters.canonical.errors import MethodNotAllowed, NotFound
 from adapters.openai.responses.conversation import (
@@ -16,6 +15,7 @@ from adapters.openai.responses.conversation import (
 from adapters.openai.responses.front import ResponsesFront
 from adapters.openai.responses.item_list import listed_items
 from adapters.openai.responses.kept import referenced_ids, resolved_items, shown_item
+from gateway.http.answer import Reply
 from gateway.responses.prepared import kept_items
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
@@ -56,8 +56,8 @@ class Conversations:
     def route_below(self) -> Route:
         return Route({"GET": self._below, "POST": self._below, "DELETE": self._below})
 
-    async def _create(self, exchange: Exchange) -> web.StreamResponse:
-        has_body = exchange.request.can_read_body
+    async def _create(self, exchange: Exchange) -> Reply:
+        has_body = exchange.request.has_body
         raws, metadata = read_new_conversation(
             await self._body(exchange) if has_body else b"", max_depth=self._max_depth
         )
@@ -71,7 +71,7 @@ class Conversations:
         await (await self._storage.stores()).conversations.add(conversation, items)
         return answered(exchange, _object(conversation))
 
-    async def _below(self, exchange: Exchange) -> web.StreamResponse:
+    async def _below(self, exchange: Exchange) -> Reply:
         """Finds what the rest of the path names."""
         conversation_id, *rest = (exchange.path_model or "").split("/")
         conversation = await self._find(exchange, conversation_id)
@@ -95,38 +95,36 @@ class Conversations:
                 return await self._delete_item(exchange, conversation, item_id)
             case ["items"] | ["items", _], method:
                 raise MethodNotAllowed(f"{method} is not allowed here")
-        raise NotFound(f"there is no {exchange.request.path[:200]}", code="unknown_url")
+        raise NotFound(f"there is no {exchange.request.decoded_path[:200]}", code="unknown_url")
 
-    async def _update(self, exchange: Exchange, conversation: KeptConversation) -> web.StreamResponse:
+    async def _update(self, exchange: Exchange, conversation: KeptConversation) -> Reply:
         metadata = orjson.dumps(read_changes(await self._body(exchange), max_depth=self._max_depth))
         stores = await self._storage.stores()
         await stores.conversations.set_metadata(conversation.owner, conversation.id, metadata)
         return answered(exchange, conversation_object(conversation.id, conversation.created, metadata))
 
-    async def _delete(self, exchange: Exchange, conversation: KeptConversation) -> web.StreamResponse:
+    async def _delete(self, exchange: Exchange, conversation: KeptConversation) -> Reply:
         stores = await self._storage.stores()
         if not await stores.conversations.delete(conversation.owner, conversation.id):
             raise _missing(conversation.id)
         gone = {"id": conversation.id, "object": "conversation.deleted", "deleted": True}
         return answered(exchange, orjson.dumps(gone))
 
-    async def _append(self, exchange: Exchange, conversation: KeptConversation) -> web.StreamResponse:
+    async def _append(self, exchange: Exchange, conversation: KeptConversation) -> Reply:
         raws = read_items(await self._body(exchange), max_depth=self._max_depth)
         include = included_in(exchange.request)
         items = await self._items(exchange, raws)
         await (await self._storage.stores()).conversations.append(conversation.id, items)
         return answered(exchange, list_of_items(PageOf(items, has_more=False), include))
 
-    async def _show_item(self, exchange: Exchange, conversation: KeptConversation, item_id: str) -> web.StreamResponse:
+    async def _show_item(self, exchange: Exchange, conversation: KeptConversation, item_id: str) -> Reply:
         include = included_in(exchange.request)
         found = await (await self._storage.stores()).conversations.find_item(conversation.id, item_id)
         if found is None:
             raise _missing_item(item_id)
         return answered(exchange, shown_item(found, include))
 
-    async def _delete_item(
-        self, exchange: Exchange, conversation: KeptConversation, item_id: str
-    ) -> web.StreamResponse:
+    async def _delete_item(self, exchange: Exchange, conversation: KeptConversation, item_id: str) -> Reply:
         if not await (await self._storage.stores()).conversations.delete_item(conversation.id, item_id):
             raise _missing_item(item_id)
         return answered(exchange, _object(conversation))

@@ -5,7 +5,8 @@ Cookies play no part: a page shows its key as a header, as every client does.
 
 from collections.abc import Sequence
 
-from aiohttp import hdrs, web
+from gateway.http.answer import Answer
+from gateway.http.request import Request
 
 __all__ = ["Cors"]
 
@@ -39,23 +40,23 @@ class Cors:
     def allows(self, origin: str | None) -> bool:
         return origin is not None and (self._any or origin.lower() in self._origins)
 
-    def preflight(self, request: web.BaseRequest) -> web.Response | None:
+    def preflight(self, request: Request) -> Answer | None:
         """The answer to a browser that asks whether a page may send a request; None: this is no such question."""
-        if request.method != hdrs.METH_OPTIONS or hdrs.ACCESS_CONTROL_REQUEST_METHOD not in request.headers:
+        if request.method != "OPTIONS" or "access-control-request-method" not in request.headers:
             return None
-        origin = request.headers.get(hdrs.ORIGIN)
+        origin = request.headers.get("origin")
         if not self.allows(origin):
-            return web.Response(status=403, headers={"Server": "gateway", "Vary": "Origin"})
+            return Answer(status=403, headers={"Server": "gateway", "Vary": "Origin"})
         headers = {
             **self.headers(origin),
             "Server": "gateway",
             "Access-Control-Allow-Methods": _METHODS,
             "Access-Control-Max-Age": _MAX_AGE_S,
         }
-        asked = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS)
+        asked = request.headers.get("access-control-request-headers")
         if asked is not None:
             headers["Access-Control-Allow-Headers"] = asked
-        return web.Response(status=204, headers=headers)
+        return Answer(status=204, headers=headers)
 
     def headers(self, origin: str | None) -> dict[str, str]:
         """What is said beside an answer to a page of this origin."""

@@ -81,11 +81,11 @@ class LoopbackDoor:
 
     async def admit(self, headers: Mapping[str, str], query: str = "") -> ClientKey | None:
         """None: there are no keys. Raises PermissionDenied."""
-        if not _is_local_host(headers.get("Host", "")):
+        if not _is_local_host(headers.get("host", "")):
             raise PermissionDenied("without keys only requests to a loopback host name are served", code="foreign_host")
-        origin = headers.get("Origin")
+        origin = headers.get("origin")
         if origin is None:
-            if headers.get("Sec-Fetch-Site") == "cross-site":
+            if headers.get("sec-fetch-site") == "cross-site":
                 raise PermissionDenied("requests from web pages are not served", code="foreign_origin")
         elif not _is_local_origin(origin) and not self._allows(origin):
             raise PermissionDenied("requests from web pages are not served", code="foreign_origin")
@@ -101,7 +101,7 @@ def _looks_signed(secret: str) -> bool:
 
 
 def _shown_key(headers: Mapping[str, str]) -> str | None:
-    authorization = headers.get("Authorization")
+    authorization = headers.get("authorization")
     if authorization is not None:
         scheme, _, value = authorization.partition(" ")
         value = value.strip()

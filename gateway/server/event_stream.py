@@ -3,12 +3,11 @@
 import asyncio
 from collections.abc import Callable, Mapping
 
-from aiohttp import HttpVersion11, web
+from gateway.http.request import Request
+from gateway.http.stream import Stream
 
 __all__ = ["STALLED_S", "EventStream"]
 
-_DRAIN_EVERY = 1 << 16
-"""So many bytes may be written before the client's pace is asked for."""
 STALLED_S = 60.0
 """A client that takes nothing for so long is cut off."""
 
@@ -22,7 +21,6 @@ class EventStream:
 
     __slots__ = (
         "_beat_task",
-        "_chunked",
         "_frame",
         "_headers",
         "_keepalive_s",
@@ -30,15 +28,14 @@ class EventStream:
         "_request",
         "_timer",
         "_touched",
-        "_undrained",
         "_writing",
-        "response",
+        "stream",
     )
 
     def __init__(
-        self, request: web.BaseRequest, headers: Callable[[], Mapping[str, str]], *, keepalive_s: float, frame: bytes
+        self, request: Request, headers: Callable[[], Mapping[str, str]], *, keepalive_s: float, frame: bytes
     ) -> None:
-        self.response: web.StreamResponse | None = None
+        self.stream: Stream | None = None
         """None while nothing was sent."""
         self._request = request
         self._headers = headers
@@ -47,8 +44,6 @@ class EventStream:
         self._loop = asyncio.get_running_loop()
         self._touched = self._loop.time()
         self._writing = False
-        self._chunked = False
-        self._undrained = 0
         self._beat_task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(keepalive_s, self._beat)
 
@@ -69,50 +64,44 @@ class EventStream:
         if self._beat_task is not None:
             await self._beat_task
             self._beat_task = None
-        response = self.response or await self._open()
-        self._writing = True
+        stream = self.stream or self._open()
         self._touched = self._loop.time()
-        transport = self._request.transport
-        if self._chunked and transport is not None and not transport.is_closing():
-            # aiohttp's own way to these bytes has two more coroutines and costs 2 us more (2026-11).
-            transport.write(b"%x\r\n%b\r\n" % (len(frames), frames))
-            self._undrained += len(frames)
-            if self._undrained > _DRAIN_EVERY:
-                self._undrained = 0
-                await self._request.writer.drain()
-        else:
-            await response.write(frames)
-        self._writing = False
+        stream.write(frames)
+        if stream.is_full:
+            self._writing = True
+            await stream.drained()
+            self._writing = False
 
-    async def end(self, frames: bytes) -> web.StreamResponse:
+    async def end(self, frames: bytes) -> Stream:
         """The last frames, and the end of the body."""
         if self._beat_task is not None:
             await self._beat_task
             self._beat_task = None
-        response = self.response or await self._open()
-        self._writing = True
+        stream = self.stream or self._open()
         self._touched = self._loop.time()
-        await response.write_eof(frames)
-        self._writing = False
-        return response
+        stream.end(frames)
+        if stream.is_full:
+            self._writing = True
+            await stream.drained()
+            self._writing = False
+        return stream
 
-    async def _open(self) -> web.StreamResponse:
-        self.response = response = web.StreamResponse(headers=self._headers())
-        await response.prepare(self._request)
-        self._chunked = self._request.version >= HttpVersion11
-        return response
+    def _open(self) -> Stream:
+        self.stream = stream = Stream(self._request, headers=self._headers())
+        return stream
 
     async def _send_beat(self) -> None:
-        response = self.response or await self._open()
+        stream = self.stream or self._open()
         self._touched = self._loop.time()
-        await response.write(self._frame)
+        stream.write(self._frame)
+        await stream.drained()
 
     def _beat(self) -> None:
         """The timer: sends a frame after silence, and cuts off a client that stopped reading."""
         silence_s = self._loop.time() - self._touched
         if self._writing or (self._beat_task is not None and not self._beat_task.done()):
-            if silence_s >= STALLED_S and self._request.transport is not None:
-                self._request.transport.abort()
+            if silence_s >= STALLED_S:
+                self._request.wire.abort()
         elif silence_s >= self._keepalive_s:
             self._beat_task = self._loop.create_task(self._send_beat())
             silence_s = 0.0

@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-from aiohttp import web
-
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import Started
 from adapters.canonical.request import Request
 from adapters.front import Front, StreamRenderer
+from gateway.http.request import Request as HttpRequest
 from gateway.keys.client_key import ClientKey
 from gateway.limits.limiter import Standing
 from gateway.limits.scope import NANO
@@ -75,7 +74,7 @@ class Exchange:
 
     def __init__(
         self,
-        request: web.BaseRequest,
+        request: HttpRequest,
         task: "asyncio.Task[object] | None",
         *,
         token: str,

@@ -14,7 +14,6 @@ from functools import partial
 from urllib.parse import urlencode
 
 import orjson
-from aiohttp import hdrs, web
 from msgspec.structs import replace
 
 from adapters.answer_addresses import check_addresses
@@ -25,6 +24,8 @@ from gateway.guardrails.chain import FilterChain
 from gateway.guardrails.forwarded_answer import filtered_json, filtered_transcript, whole
 from gateway.guardrails.guardrail import Subject
 from gateway.guardrails.guardrails import Guardrails
+from gateway.http.answer import Reply
+from gateway.http.stream import Stream
 from gateway.routing.route import Target
 from gateway.routing.router import Router
 from gateway.server.answer_headers import forwarded_headers
@@ -83,7 +84,7 @@ class Forwarding:
         self._max_depth = max_depth
         self._total_s = total_s
 
-    async def serve(self, exchange: Exchange) -> web.StreamResponse:
+    async def serve(self, exchange: Exchange) -> Reply:
         """Any of the paths of `forwarded_routes`."""
         request = exchange.request
         path, endpoint, is_inside = _upstream_path(exchange)
@@ -91,7 +92,7 @@ class Forwarding:
         if request.method != "POST" or is_inside:
             return await self._pass_on(exchange, path, None, None)
         guardrails = self._router.guardrails if endpoint not in _STORES else None
-        kind = request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "multipart/form-data":
             has_texts = guardrails is not None and bool(guardrails.inputs)
             with Upload(request, self._bodies, has_texts=has_texts) as upload:
@@ -113,7 +114,7 @@ class Forwarding:
         model: str | None,
         body: Body | None,
         guardrails: Guardrails | None = None,
-    ) -> web.StreamResponse:
+    ) -> Reply:
         """`guardrails` look at its texts; None: there are none, or it is no matter of theirs."""
         subject = Subject(model or "", exchange.request_id, exchange.key.id if exchange.key else None)
 
@@ -139,27 +140,25 @@ class Forwarding:
             new_filters = partial(guardrails.output_filters, subject)
         return await self._send(exchange, _checked(answer, path.partition("?")[0], new_filters))
 
-    async def _send(self, exchange: Exchange, answer: ForwardAnswer) -> web.StreamResponse:
+    async def _send(self, exchange: Exchange, answer: ForwardAnswer) -> Reply:
         async with aclosing(answer.body) as pieces:
             first = await anext(pieces, b"")  # what breaks before it is an error with its own status
             exchange.status = answer.status
-            response = web.StreamResponse(status=answer.status, headers=_answer_headers(exchange, answer))
-            await response.prepare(exchange.request)
+            stream = Stream(exchange.request, status=answer.status, headers=_answer_headers(exchange, answer))
             try:
                 async with asyncio.timeout(self._total_s):
-                    await _write(response, first)
+                    await _write(stream, first)
                     async for piece in pieces:
-                        await _write(response, piece)
+                        await _write(stream, piece)
             except (GatewayError, TimeoutError) as error:
                 # The head is out: only a connection that breaks tells the client that this is not all.
                 exchange.error = (
                     error if isinstance(error, GatewayError) else UpstreamTimeout("the answer was not complete in time")
                 )
-                if exchange.request.transport is not None:
-                    exchange.request.transport.abort()
-                return response
-        await response.write_eof()
-        return response
+                exchange.request.wire.abort()
+                return stream
+        stream.end()
+        return stream
 
     async def _call(self, exchange: Exchange, target: Target, path: str, body: Body | None) -> ForwardAnswer:
         provider = target.provider
@@ -218,7 +217,7 @@ def _upstream_path(exchange: Exchange) -> tuple[str, str, bool]:
 
     Raises InvalidRequest.
     """
-    path, _, _ = exchange.request.raw_path.partition("?")
+    path, _, _ = exchange.request.target.partition("?")
     path = path.removeprefix(_VERSION)
     query = [(name, value) for name, value in exchange.request.query.items() if name in _QUERY]
     endpoint = next((store for store in _STORES if path.startswith(f"{store}/")), path)
@@ -306,7 +305,9 @@ def _answer_headers(exchange: Exchange, answer: ForwardAnswer) -> dict[str, str]
     return headers
 
 
-async def _write(response: web.StreamResponse, piece: bytes) -> None:
+async def _write(stream: Stream, piece: bytes) -> None:
     """Raises TimeoutError for a client that takes nothing."""
-    async with asyncio.timeout(STALLED_S):
-        await response.write(piece)
+    stream.write(piece)
+    if stream.is_full:
+        async with asyncio.timeout(STALLED_S):
+            await stream.drained()

@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Protocol
 
-from aiohttp import web
 from msgspec.structs import replace
 
 from adapters.canonical.errors import ModelNotFound, PermissionDenied
 from adapters.canonical.request import Request
 from adapters.canonical.result import Folder, Result
 from adapters.front import AnswerHead, Front
+from gateway.http.answer import Answer, Reply
 from gateway.routing.names import Names
 from gateway.routing.requirements import Spelling
 from gateway.routing.router import Progress, Router
@@ -23,7 +23,6 @@ from gateway.server.body import BodyReader
 from gateway.server.event_stream import EventStream
 from gateway.server.exchange import Exchange
 from gateway.server.reservation import reserve
-from gateway.server.whole_answer import WholeAnswer
 from gateway.usage.estimate import unreported_usage
 from providers.base import Batch
 
@@ -39,15 +38,13 @@ class AnswerSource(Protocol):
 class AnswerKeeper(Protocol):
     """Answers requests that want their answer to be kept."""
 
-    async def answer(
-        self, exchange: Exchange, front: Front, request: Request, head: AnswerHead
-    ) -> web.StreamResponse: ...
+    async def answer(self, exchange: Exchange, front: Front, request: Request, head: AnswerHead) -> Reply: ...
 
 
 class Preloads(Protocol):
     """Answers bodies that ask nothing, so that no provider is called for them."""
 
-    async def answer(self, exchange: Exchange, body: bytes) -> web.StreamResponse | None:
+    async def answer(self, exchange: Exchange, body: bytes) -> Reply | None:
         """None for a body that asks something."""
         ...
 
@@ -78,7 +75,7 @@ class Generation:
         self._max_depth = max_depth
         self._keepalive_s = keepalive_s
 
-    async def serve(self, exchange: Exchange) -> web.StreamResponse:
+    async def serve(self, exchange: Exchange) -> Reply:
         front = self.front if self._for_client is None else self._for_client(exchange)
         body = await self._bodies.read(exchange.request)
         exchange.held_bytes = len(body)
@@ -103,12 +100,12 @@ class Generation:
             return await self._stream(exchange, front, request, head)
         return await self._answer(exchange, front, request, head)
 
-    async def _answer(self, exchange: Exchange, front: Front, request: Request, head: AnswerHead) -> web.Response:
+    async def _answer(self, exchange: Exchange, front: Front, request: Request, head: AnswerHead) -> Answer:
         result = await whole_result(exchange, self._router, front, request)
         exchange.status = 200
-        return WholeAnswer(body=front.render_result(request, result, head), headers=exchange.headers())
+        return Answer(body=front.render_result(request, result, head), headers=exchange.headers())
 
-    async def _stream(self, exchange: Exchange, front: Front, request: Request, head: AnswerHead) -> web.StreamResponse:
+    async def _stream(self, exchange: Exchange, front: Front, request: Request, head: AnswerHead) -> Reply:
         exchange.renderer = front.renderer(request, head)
         return await streamed(exchange, self._router, front, request, keepalive_s=self._keepalive_s)
 
@@ -136,7 +133,7 @@ async def whole_result(exchange: Exchange, source: AnswerSource, front: Front, r
 
 async def streamed(
     exchange: Exchange, source: AnswerSource, front: Front, request: Request, *, keepalive_s: float
-) -> web.StreamResponse:
+) -> Reply:
     """The answer as the frames of `exchange.renderer`, sent as they come."""
     assert exchange.progress is not None
     renderer = exchange.renderer

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import orjson
-from aiohttp import web
 from msgspec.structs import replace
 
 from adapters.canonical.errors import GatewayError, MethodNotAllowed, NotFound
@@ -18,6 +17,7 @@ from adapters.canonical.result import Folder, Result
 from adapters.front import AnswerHead, Front, StreamRenderer
 from adapters.openai.chat.kept import chat_with_metadata, metadata_of, said_before
 from adapters.openai.responses.conversation import read_changes
+from gateway.http.answer import Answer, Reply
 from gateway.routing.router import Router
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
@@ -25,7 +25,6 @@ from gateway.server.generation import streamed, whole_result
 from gateway.server.lists import answered, list_body, page_in
 from gateway.server.response_create import owner_of
 from gateway.server.routes import Handler, Route
-from gateway.server.whole_answer import WholeAnswer
 from gateway.storage.records import KeptChat, KeptItem
 from gateway.storage.storage import Storage
 
@@ -51,7 +50,7 @@ class KeptChats:
             f"{path}/*": Route({"GET": self._get, "POST": self._update, "DELETE": self._delete}, front),
         }
 
-    async def answer(self, exchange: Exchange, front: Front, request: Request, head: AnswerHead) -> web.StreamResponse:
+    async def answer(self, exchange: Exchange, front: Front, request: Request, head: AnswerHead) -> Reply:
         """The answer to a request that wants to be kept."""
         metadata = metadata_of(request)
         messages = [KeptItem(*said) for said in said_before(request, head.id)]
@@ -73,7 +72,7 @@ class KeptChats:
         if not request.stream:
             body = await keep(await whole_result(exchange, self._router, front, request))
             exchange.status = 200
-            return WholeAnswer(body=body, headers=exchange.headers())
+            return Answer(body=body, headers=exchange.headers())
         exchange.renderer = renderer = _Folding(front.renderer(request, head))
 
         async def settle() -> None:
@@ -83,7 +82,7 @@ class KeptChats:
         exchange.settle = settle
         return await streamed(exchange, self._router, front, request, keepalive_s=self._keepalive_s)
 
-    async def _list(self, exchange: Exchange) -> web.StreamResponse:
+    async def _list(self, exchange: Exchange) -> Reply:
         page = page_in(exchange.request, order="asc")
         metadata = {}
         for name, value in exchange.request.query.items():
@@ -95,7 +94,7 @@ class KeptChats:
         shown = [chat_with_metadata(chat.body, chat.metadata) for chat in chats]
         return answered(exchange, list_body(shown, [chat.id for chat in chats], has_more=has_more))
 
-    async def _get(self, exchange: Exchange) -> web.StreamResponse:
+    async def _get(self, exchange: Exchange) -> Reply:
         chat, rest = await self._find(exchange, ("", "messages"))
         if not rest:
             return answered(exchange, chat_with_metadata(chat.body, chat.metadata))
@@ -104,7 +103,7 @@ class KeptChats:
         raws, ids = [item.raw for item in found.items], [item.id for item in found.items]
         return answered(exchange, list_body(raws, ids, has_more=found.has_more))
 
-    async def _update(self, exchange: Exchange) -> web.StreamResponse:
+    async def _update(self, exchange: Exchange) -> Reply:
         chat, _ = await self._find(exchange, ("",))
         body = await self._bodies.read(exchange.request)
         exchange.held_bytes = len(body)
@@ -112,7 +111,7 @@ class KeptChats:
         await (await self._storage.stores()).chats.set_metadata(chat.id, metadata)
         return answered(exchange, chat_with_metadata(chat.body, metadata))
 
-    async def _delete(self, exchange: Exchange) -> web.StreamResponse:
+    async def _delete(self, exchange: Exchange) -> Reply:
         chat, _ = await self._find(exchange, ("",))
         if not await (await self._storage.stores()).chats.delete(chat.owner, chat.id):
             raise _missing(chat.id)
@@ -123,7 +122,7 @@ class KeptChats:
         """The completion that the path names, and what stands behind it there."""
         chat_id, _, rest = (exchange.path_model or "").partition("/")
         if rest not in ("", "messages"):
-            raise NotFound(f"there is no {exchange.request.path[:200]}", code="unknown_url")
+            raise NotFound(f"there is no {exchange.request.decoded_path[:200]}", code="unknown_url")
         if rest not in allowed:
             raise MethodNotAllowed(f"{exchange.request.method} is not allowed here, expected GET")
         found = await (await self._storage.stores()).chats.find(owner_of(exchange), chat_id)

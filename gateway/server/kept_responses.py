@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 import orjson
-from aiohttp import web
 
 from adapters.canonical.errors import InvalidRequest, MethodNotAllowed, NotFound
 from adapters.openai.responses.front import ResponsesFront
 from adapters.openai.responses.kept import with_output
 from adapters.openai.responses.vocabulary import ENCRYPTED
+from gateway.http.answer import Reply
+from gateway.http.request import Request
 from gateway.responses.background import Background
 from gateway.server.exchange import Exchange
 from gateway.server.lists import answered, included_in, list_of_items, page_in
@@ -34,7 +35,7 @@ class KeptResponses:
         """For everything below the path."""
         return Route({"GET": self._get, "POST": self._post, "DELETE": self._delete}, self.front)
 
-    async def _get(self, exchange: Exchange) -> web.StreamResponse:
+    async def _get(self, exchange: Exchange) -> Reply:
         response_id, _, rest = (exchange.path_model or "").partition("/")
         if rest == "input_items":
             return await self._input_items(exchange, response_id)
@@ -50,7 +51,7 @@ class KeptResponses:
             body = with_output(body, [item.raw for item in made]) if made else body
         return answered(exchange, body)
 
-    async def _post(self, exchange: Exchange) -> web.StreamResponse:
+    async def _post(self, exchange: Exchange) -> Reply:
         response_id, _, rest = (exchange.path_model or "").partition("/")
         if rest != "cancel":
             raise _unknown(exchange, rest, ("", "input_items"), "GET")
@@ -62,7 +63,7 @@ class KeptResponses:
             found = await self._find(exchange, response_id)
         return answered(exchange, found.body)
 
-    async def _delete(self, exchange: Exchange) -> web.StreamResponse:
+    async def _delete(self, exchange: Exchange) -> Reply:
         response_id, _, rest = (exchange.path_model or "").partition("/")
         if rest:
             raise _unknown(exchange, rest, ("input_items",), "GET")
@@ -73,7 +74,7 @@ class KeptResponses:
             raise _missing(response_id)
         return answered(exchange, orjson.dumps({"id": response_id, "object": "response", "deleted": True}))
 
-    async def _input_items(self, exchange: Exchange, response_id: str) -> web.StreamResponse:
+    async def _input_items(self, exchange: Exchange, response_id: str) -> Reply:
         page = page_in(exchange.request)
         include = included_in(exchange.request)
         stores = await self._storage.stores()
@@ -82,7 +83,7 @@ class KeptResponses:
             raise _missing(response_id)
         return answered(exchange, list_of_items(found, include))
 
-    async def _resume(self, exchange: Exchange, response_id: str) -> web.StreamResponse:
+    async def _resume(self, exchange: Exchange, response_id: str) -> Reply:
         after = _number(exchange.request, "starting_after")
         found = await self._find(exchange, response_id)
         if not found.background:
@@ -111,17 +112,17 @@ def _unknown(exchange: Exchange, rest: str, others: Sequence[str], method: str) 
     """`others` are what this path has for `method`."""
     if rest in others:
         return MethodNotAllowed(f"{exchange.request.method} is not allowed here, expected {method}")
-    return NotFound(f"there is no {exchange.request.path[:200]}", code="unknown_url")
+    return NotFound(f"there is no {exchange.request.decoded_path[:200]}", code="unknown_url")
 
 
-def _flag(request: web.BaseRequest, name: str) -> bool:
+def _flag(request: Request, name: str) -> bool:
     value = request.query.get(name, "false").lower()
     if value not in (*_TRUE, *_FALSE):
         raise InvalidRequest(f"{name}: expected true or false", param=name)
     return value in _TRUE
 
 
-def _number(request: web.BaseRequest, name: str) -> int:
+def _number(request: Request, name: str) -> int:
     """-1 where the client gives none."""
     value = request.query.get(name)
     if value is None:

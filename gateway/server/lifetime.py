@@ -9,11 +9,11 @@ from gateway.cache.exact import ExactCache
 from gateway.config import Config, Redactor
 from gateway.fetching.guarded import GuardedFetcher
 from gateway.guardrails.guardrails import Guardrails
+from gateway.http.server import Connections
 from gateway.keys.key_administration import KeyAdministration
 from gateway.routing.names import ModelLists
 from gateway.routing.router import Router
 from gateway.server.catalogue import Catalogue
-from gateway.server.connections import Connections
 from gateway.server.inheritance import Inheritance, unchanged_providers
 from gateway.server.log import Log
 from gateway.server.observed import Observed
@@ -27,7 +27,7 @@ from providers.base import Provider
 __all__ = ["App"]
 
 _CLOSE_S = 1.0
-"""What connections get to end after the drain; aiohttp takes 0 for no limit."""
+"""What connections get to end after the drain."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -124,7 +124,6 @@ class App:
 
     async def aclose(self, unless_used_by: "App | None" = None) -> None:
         """Closes connections and providers, but those of another app. Requests that still run fail."""
-        self.connections.pre_shutdown()  # closes the idle ones
         await self.connections.shutdown(_CLOSE_S)
         await self.stateful.stop()
         if self.accounts is not None:

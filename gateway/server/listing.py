@@ -2,14 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
-
 from adapters.front import Front, ModelListForm
+from gateway.http.answer import Answer, Reply
 from gateway.keys.client_key import ClientKey
 from gateway.server.body import BodyReader
 from gateway.server.catalogue import Catalogue
 from gateway.server.exchange import Exchange
-from gateway.server.whole_answer import WholeAnswer
 
 __all__ = ["Constant", "Listing", "NamedInBody"]
 
@@ -27,7 +25,7 @@ class Listing:
         self._form = form
         self._lists = lists
 
-    async def serve(self, exchange: Exchange) -> web.StreamResponse:
+    async def serve(self, exchange: Exchange) -> Reply:
         return _answered(exchange, await self._lists(exchange.key, self._form))
 
 
@@ -48,7 +46,7 @@ class NamedInBody:
         self._catalogue = catalogue
         self._bodies = bodies
 
-    async def serve(self, exchange: Exchange) -> web.StreamResponse:
+    async def serve(self, exchange: Exchange) -> Reply:
         body = await self._bodies.read(exchange.request)
         exchange.held_bytes = len(body)
         name = self._parse(body)
@@ -63,13 +61,13 @@ class Constant:
         self._body = body
         self._content_type = content_type
 
-    async def serve(self, exchange: Exchange) -> web.StreamResponse:
+    async def serve(self, exchange: Exchange) -> Reply:
         return _answered(exchange, self._body, self._content_type)
 
 
-def _answered(exchange: Exchange, body: bytes, content_type: str | None = None) -> web.StreamResponse:
+def _answered(exchange: Exchange, body: bytes, content_type: str | None = None) -> Reply:
     exchange.status = 200
     headers = exchange.headers()
     if content_type is not None:
         headers["Content-Type"] = content_type
-    return WholeAnswer(body=body, headers=headers)
+    return Answer(body=body, headers=headers)

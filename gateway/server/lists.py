@@ -3,13 +3,13 @@
 from collections.abc import Collection, Sequence
 
 import orjson
-from aiohttp import web
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.openai.responses.kept import shown_item
 from adapters.openai.responses.vocabulary import INCLUDE
+from gateway.http.answer import Answer, Reply
+from gateway.http.request import Request
 from gateway.server.exchange import Exchange
-from gateway.server.whole_answer import WholeAnswer
 from gateway.storage.records import Page, PageOf
 
 __all__ = ["answered", "included_in", "list_body", "list_of_items", "page_in"]
@@ -18,7 +18,7 @@ _MOST = 100
 _ORDERS = {"desc": True, "asc": False}
 
 
-def page_in(request: web.BaseRequest, *, order: str = "desc") -> Page:
+def page_in(request: Request, *, order: str = "desc") -> Page:
     """`order` is the one where the client names none. Raises InvalidRequest, naming the parameter."""
     query = request.query
     limit = query.get("limit", "20")
@@ -49,15 +49,15 @@ def list_of_items(page: PageOf, include: Collection[str]) -> bytes:
     return list_body(shown, [item.id for item in page.items], has_more=page.has_more)
 
 
-def included_in(request: web.BaseRequest) -> Collection[str]:
+def included_in(request: Request) -> Collection[str]:
     """Raises InvalidRequest for a value that is none."""
-    found = [*request.query.getall("include", ()), *request.query.getall("include[]", ())]
+    found = [*request.query.all("include"), *request.query.all("include[]")]
     for value in found:
         if value not in INCLUDE:
             raise InvalidRequest(f"include: expected one of {', '.join(sorted(INCLUDE))}", param="include")
     return found
 
 
-def answered(exchange: Exchange, body: bytes) -> web.StreamResponse:
+def answered(exchange: Exchange, body: bytes) -> Reply:
     exchange.status = 200
-    return WholeAnswer(body=body, headers=exchange.headers())
+    return Answer(body=body, headers=exchange.headers())

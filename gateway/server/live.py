@@ -7,10 +7,10 @@ The old one is closed when its last request has ended.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from aiohttp import web
-
-from adapters.canonical.errors import Conflict, InvalidRequest
+from adapters.canonical.errors import Conflict, GatewayError, InvalidRequest
 from gateway.config import Config, ConfigError
+from gateway.http.answer import Answer, Reply
+from gateway.http.request import Request
 from gateway.server.inheritance import Inheritance
 from gateway.server.lifetime import App
 from gateway.server.service import Service
@@ -27,11 +27,14 @@ class _Current:
     def __init__(self, service: Callable[[], Service]) -> None:
         self._service = service
 
-    def handle(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+    def handle(self, request: Request) -> Awaitable[Reply]:
         return self._service().handle(request)
 
-    def refuse(self, request: web.BaseRequest, status: int, fault: BaseException | None) -> web.StreamResponse:
-        return self._service().refuse(request, status, fault)
+    def refuse(self, error: GatewayError) -> Answer:
+        return self._service().refuse(error)
+
+    def fail(self, fault: BaseException) -> Answer:
+        return self._service().fail(fault)
 
 
 class Live:

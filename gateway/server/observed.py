@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from aiohttp import web
-
 from gateway.config.sections.telemetry import Telemetry as Section
+from gateway.http.answer import Answer, Reply
 from gateway.server.admin import AdminTable
 from gateway.server.exchange import Exchange
 from gateway.server.log import Log
@@ -73,7 +72,7 @@ class Observed:
         if self._otlp is not None:
             await self._otlp.aclose()
 
-    async def _show(self, exchange: Exchange) -> web.StreamResponse:
+    async def _show(self, exchange: Exchange) -> Reply:
         from gateway.telemetry.exposition import CONTENT_TYPE, exposition
         from gateway.telemetry.series import merged
 
@@ -83,4 +82,4 @@ class Observed:
             snapshot = merged([snapshot, *await self.snapshots()])
         exchange.status = 200
         body = await asyncio.to_thread(exposition, merged([snapshot]))
-        return web.Response(body=body, headers={**exchange.headers(), "Content-Type": CONTENT_TYPE})
+        return Answer(body=body, headers={**exchange.headers(), "Content-Type": CONTENT_TYPE})

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from aiohttp import web
-
 from adapters.ollama.embeddings import EmbeddingsFront, EmbedFront
 from adapters.ollama.front import VERSION_BODY, OllamaChatFront, parse_show
 from adapters.ollama.model_list import ModelCards, RunningModels, Tags
 from adapters.ollama.preload import parse_preload, render_preload
+from gateway.http.answer import Answer, Reply
 from gateway.routing.names import Names
 from gateway.routing.router import Router
 from gateway.server.ability_routes import embedding
@@ -18,7 +17,6 @@ from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
 from gateway.server.listing import Constant, Listing, NamedInBody
 from gateway.server.service import Served
-from gateway.server.whole_answer import WholeAnswer
 
 __all__ = ["OllamaPreloads", "ollama_posts", "ollama_questions"]
 
@@ -35,7 +33,7 @@ class OllamaPreloads:
         self._now = now
         self._max_depth = max_depth
 
-    async def answer(self, exchange: Exchange, body: bytes) -> web.StreamResponse | None:
+    async def answer(self, exchange: Exchange, body: bytes) -> Reply | None:
         """Raises ModelNotFound for a model that nobody has."""
         preload = parse_preload(body, max_depth=self._max_depth)
         if preload is None:
@@ -48,7 +46,7 @@ class OllamaPreloads:
         if preload.stream and exchange.front is not None:
             headers["Content-Type"] = exchange.front.stream_content_type
         found = render_preload(preload, int(self._now()), chat=self._chat)
-        return WholeAnswer(body=found, headers=headers)
+        return Answer(body=found, headers=headers)
 
 
 def ollama_posts(

@@ -3,8 +3,6 @@
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
-from aiohttp import web
-
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import Event
 from adapters.openai.responses.front import ResponsesFront
@@ -12,6 +10,7 @@ from adapters.openai.responses.parse import Asked, read_body
 from adapters.openai.responses.render import ResponseStreamRenderer, render_response_result
 from adapters.openai.responses.wire_events import ResponseEvent, error_event, frames
 from adapters.openai.vocabulary import DONE
+from gateway.http.answer import Answer, Reply
 from gateway.responses.background import Background
 from gateway.responses.prepared import Preparation, Prepared
 from gateway.routing.router import Progress
@@ -20,7 +19,6 @@ from gateway.server.event_stream import EventStream
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit, streamed, whole_result
 from gateway.server.reservation import reserve
-from gateway.server.whole_answer import WholeAnswer
 from gateway.tools.answers import ToolAnswers
 
 __all__ = ["ResponseCreation", "owner_of", "send_events"]
@@ -51,7 +49,7 @@ class ResponseCreation:
         self._max_depth = max_depth
         self._keepalive_s = keepalive_s
 
-    async def serve(self, exchange: Exchange) -> web.StreamResponse:
+    async def serve(self, exchange: Exchange) -> Reply:
         front = self._for_client(exchange)
         exchange.front = front
         prepared = await self._prepare(exchange, front, await self._read(exchange))
@@ -73,7 +71,7 @@ class ResponseCreation:
         body = render_response_result(live, await whole_result(exchange, source, front, request))
         await keep()
         exchange.status = 200
-        return WholeAnswer(body=body, headers=exchange.headers())
+        return Answer(body=body, headers=exchange.headers())
 
     async def _read(self, exchange: Exchange) -> Asked:
         body = await self._bodies.read(exchange.request)
@@ -87,12 +85,12 @@ class ResponseCreation:
         prepared = await self._preparation.prepare(asked, front, owner=owner_of(exchange), response_id=response_id)
         return prepared.with_request_id(exchange.request_id)
 
-    async def _in_background(self, exchange: Exchange, prepared: Prepared, progress: Progress) -> web.StreamResponse:
+    async def _in_background(self, exchange: Exchange, prepared: Prepared, progress: Progress) -> Reply:
         exchange.hand_over()
         job = await self._background.submit(prepared, progress)
         if not prepared.request.stream:
             exchange.status = 200
-            return WholeAnswer(body=job.first, headers=exchange.headers())
+            return Answer(body=job.first, headers=exchange.headers())
         events = self._background.logs.follow(prepared.owner, prepared.head.id, -1)
         return await send_events(exchange, events, prepared.front, keepalive_s=self._keepalive_s)
 
@@ -126,7 +124,7 @@ async def send_events(
     front: ResponsesFront,
     *,
     keepalive_s: float,
-) -> web.StreamResponse:
+) -> Reply:
     """The events of a log as a stream, as fast as the client takes them."""
     exchange.renderer = reader = _Reader(front)
     async with (

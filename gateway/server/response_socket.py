@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
-from aiohttp import WSCloseCode, WSMsgType, web
-
 from adapters.canonical.errors import GatewayError, InternalError, InvalidRequest, MethodNotAllowed
 from adapters.canonical.events import ChoiceFinished
 from adapters.canonical.stop_reason import StopReason
@@ -18,6 +16,8 @@ from adapters.openai.responses.live import LiveResponse
 from adapters.openai.responses.parse import Asked
 from adapters.openai.responses.socket import on_lane, read_event, socket_error
 from adapters.openai.responses.wire_events import ResponseEvent
+from gateway.http.answer import Reply
+from gateway.http.websocket import CloseCode, WebSocket, open_websocket
 from gateway.responses.prepared import Preparation, Prepared, kept_items
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
@@ -65,12 +65,11 @@ class ResponseSocket:
         self.max_depth = max_depth
         self._open: set[_Connection] = set()
 
-    async def serve(self, exchange: Exchange) -> web.StreamResponse:
-        socket = web.WebSocketResponse(timeout=_CLOSE_S, heartbeat=_HEARTBEAT_S, max_msg_size=self._max_bytes)
-        if not socket.can_prepare(exchange.request).ok:
-            raise MethodNotAllowed("GET is for WebSockets here; expected POST")
+    async def serve(self, exchange: Exchange) -> Reply:
         front = self._for_client(exchange)
-        await socket.prepare(exchange.request)
+        socket = open_websocket(exchange.request, max_bytes=self._max_bytes, heartbeat_s=_HEARTBEAT_S, close_s=_CLOSE_S)
+        if socket is None:
+            raise MethodNotAllowed("GET is for WebSockets here; expected POST")
         exchange.status = 101
         connection = _Connection(self, exchange, front, socket)
         self._open.add(connection)
@@ -85,12 +84,12 @@ class ResponseSocket:
         except asyncio.CancelledError:
             if not exchange.evicted or exchange.task is None or exchange.task.uncancel() > 0:
                 raise
-            await socket.close(code=WSCloseCode.GOING_AWAY)
+            await socket.close(code=CloseCode.GOING_AWAY)
         except ConnectionError:
             pass  # the client is gone
         finally:
             self._open.discard(connection)
-        await socket.close(code=WSCloseCode.GOING_AWAY if connection.is_stopping else WSCloseCode.OK)
+        await socket.close(code=CloseCode.GOING_AWAY if connection.is_stopping else CloseCode.NORMAL_CLOSURE)
         return socket
 
     def stop(self) -> None:
@@ -102,9 +101,7 @@ class ResponseSocket:
 class _Connection:
     """One socket: a task reads, another answers in order. The end of one ends the other."""
 
-    def __init__(
-        self, api: ResponseSocket, exchange: Exchange, front: ResponsesFront, socket: web.WebSocketResponse
-    ) -> None:
+    def __init__(self, api: ResponseSocket, exchange: Exchange, front: ResponsesFront, socket: WebSocket) -> None:
         self._api = api
         self._exchange = exchange
         self._front = front
@@ -136,14 +133,11 @@ class _Connection:
             self._answering.cancel()
 
     async def send(self, data: bytes) -> None:
-        await self._socket.send_str(data.decode())
+        await self._socket.send(data)
 
     async def _read(self) -> None:
         async for message in self._socket:
-            if message.type is WSMsgType.TEXT:
-                await self._asked.put(message.data.encode("utf-8", "surrogatepass"))
-            elif message.type is WSMsgType.BINARY:
-                await self._asked.put(message.data)
+            await self._asked.put(message)
 
     async def _answer(self) -> None:
         while not self.is_stopping:

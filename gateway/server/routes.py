@@ -10,14 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
-from aiohttp import web
-
 from adapters.front import Front
+from gateway.http.answer import Reply
 from gateway.server.exchange import Exchange
 
 __all__ = ["Handler", "Route", "Routes"]
 
-Handler = Callable[[Exchange], Awaitable[web.StreamResponse]]
+Handler = Callable[[Exchange], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)

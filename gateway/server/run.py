@@ -15,8 +15,8 @@ from pathlib import Path
 
 from adapters.canonical.errors import Conflict, GatewayError, InvalidRequest
 from gateway.config import Config, ConfigError, Redactor, load_config
+from gateway.http.server import Connections
 from gateway.server.app import build_app
-from gateway.server.connections import Connections
 from gateway.server.engine import local_provider, run_engine, with_engine
 from gateway.server.inheritance import Inheritance
 from gateway.server.lifetime import App
@@ -32,7 +32,7 @@ __all__ = ["serve"]
 
 _BACKLOG = 1024
 _CLOSE_S = 1.0
-"""What connections get to end after the drain; aiohttp takes 0 for no limit."""
+"""What connections get to end after the drain."""
 
 
 def serve(config: Config, *, config_path: Path) -> int:
@@ -150,7 +150,6 @@ class _Process:
             for server in servers:
                 server.close()
             for connections in (main, admin):
-                connections.pre_shutdown()  # closes the idle ones
                 await connections.shutdown(_CLOSE_S)
             if self._siblings is not None:
                 await self._siblings.aclose()

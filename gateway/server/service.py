@@ -11,8 +11,6 @@ from typing import Never, Protocol
 from urllib.parse import unquote
 
 import orjson
-from aiohttp import hdrs, web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from adapters.canonical.errors import (
     AuthenticationFailed,
@@ -20,7 +18,6 @@ from adapters.canonical.errors import (
     ClientClosed,
     GatewayError,
     InternalError,
-    InvalidRequest,
     MethodNotAllowed,
     NotFound,
     NotReady,
@@ -29,6 +26,8 @@ from adapters.canonical.errors import (
 from adapters.front import Front, ModelListForm
 from adapters.openai.errors import render_error
 from adapters.openai.model_list import OpenAIModelList
+from gateway.http.answer import Answer, Reply
+from gateway.http.request import Request
 from gateway.server.answer_headers import client_request_id, error_headers
 from gateway.server.body import HeldBytes
 from gateway.server.catalogue import Catalogue
@@ -60,7 +59,7 @@ class Served(Protocol):
         """The dialect of its errors; None is OpenAI's."""
         ...
 
-    async def serve(self, exchange: Exchange) -> web.StreamResponse: ...
+    async def serve(self, exchange: Exchange) -> Reply: ...
 
 
 class RequestObserver(Protocol):
@@ -137,7 +136,7 @@ class Service:
         """Whether the providers were told to start."""
         self.draining = False
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def handle(self, request: Request) -> Reply:
         """The answer to any request. Raises nothing but the cancellation of a client that left."""
         token = self._token()
         given = client_request_id(request)
@@ -148,10 +147,10 @@ class Service:
             preflight = self._cors.preflight(request)
             if preflight is not None:
                 return preflight
-            extra = {**extra, **self._cors.headers(request.headers.get(hdrs.ORIGIN))}
+            extra = {**extra, **self._cors.headers(request.headers.get("origin"))}
         exchange = Exchange(request, task, token=token, request_id=request_id, clock=self._clock, extra_headers=extra)
         exchange.accounts = self._accounts
-        path, query = _target_of(request)
+        path, query = request.path, request.query_string
         route, exchange.path_model = self._routes.find(path, query)
         exchange.front = (route.front if route is not None else None) or self._front_of(request, path)
         self._active.add(exchange)
@@ -170,7 +169,7 @@ class Service:
         except GatewayError as error:
             response = await self._fail(exchange, error)
         except Exception as error:
-            if isinstance(error, ConnectionError) and request.transport is None:
+            if isinstance(error, ConnectionError) and request.wire.is_lost:
                 exchange.status, exchange.error = 499, ClientClosed("the client left")
                 raise asyncio.CancelledError from error
             self._log.fault(error, request_id=exchange.request_id)
@@ -186,29 +185,27 @@ class Service:
             if path not in _OPEN:
                 exchange.log(self._log, path if self._routes.is_written_out(path) else self._log.outside(path))
         if self.draining:
-            response.force_close()
+            response.closes = True
         return response
 
-    def refuse(self, request: web.BaseRequest, status: int, fault: BaseException | None) -> web.StreamResponse:
-        """The answer to what is no readable HTTP request, or to a fault outside `handle`."""
+    def refuse(self, error: GatewayError) -> Answer:
+        """The answer to what is no readable HTTP request."""
+        return self._outside(error, f"req_{self._token()}")
+
+    def fail(self, fault: BaseException) -> Answer:
+        """The answer where something went wrong outside `handle`."""
         request_id = f"req_{self._token()}"
-        error: GatewayError
-        if status < 500:
-            what = fault.message if isinstance(fault, HttpProcessingError) else "the request could not be read"
-            error = InvalidRequest(f"not a valid HTTP request: {what.splitlines()[0][:200] if what else ''}")
-        else:
-            if fault is not None:
-                self._log.fault(fault, request_id=request_id)
-            error = _internal_error(request_id)
+        self._log.fault(fault, request_id=request_id)
+        return self._outside(_internal_error(request_id), request_id)
+
+    def _outside(self, error: GatewayError, request_id: str) -> Answer:
         headers = {
             "Content-Type": "application/json",
             "Server": "gateway",
             "x-request-id": request_id,
             **self._extra_headers,
         }
-        response = web.Response(status=error.status, body=render_error(error), headers=error_headers(headers, error))
-        response.force_close()
-        return response
+        return Answer(status=error.status, body=render_error(error), headers=error_headers(headers, error))
 
     @property
     def active(self) -> int:
@@ -253,29 +250,29 @@ class Service:
             raise NotReady("the gateway is shutting down", code="shutting_down")
         return handler
 
-    async def _fail(self, exchange: Exchange, error: GatewayError) -> web.StreamResponse:
+    async def _fail(self, exchange: Exchange, error: GatewayError) -> Reply:
         """An error as the answer: with its status while nothing was sent, in band after that."""
         error = error.told(self._redact)
         if isinstance(error, UpstreamAuth) and exchange.key is not None and exchange.key.upstream_key is not None:
             error = AuthenticationFailed("the provider does not accept this key")  # which is the client's own
         exchange.error = error
         stream = exchange.stream
-        if stream is not None and stream.response is not None and exchange.renderer is not None:
+        if stream is not None and stream.stream is not None and exchange.renderer is not None:
             try:
                 frames = exchange.renderer.fail(error)
                 await self._settle(exchange)
                 return await stream.end(frames)
             except ConnectionError:
-                return stream.response
+                return stream.stream
         exchange.status = error.status
         body = exchange.front.render_error(error) if exchange.front is not None else render_error(error)
         headers = error_headers(exchange.headers(), error)
         if isinstance(error, MethodNotAllowed):
-            route, _ = self._routes.find(*_target_of(exchange.request))
+            route, _ = self._routes.find(exchange.request.path, exchange.request.query_string)
             headers["Allow"] = ", ".join(route.methods if route is not None else ())
-        response = web.Response(status=error.status, body=body, headers=headers)
+        response = Answer(status=error.status, body=body, headers=headers)
         if isinstance(error, BodyTooLarge):
-            response.force_close()
+            response.closes = True
         return response
 
     async def _settle(self, exchange: Exchange) -> None:
@@ -286,29 +283,29 @@ class Service:
             except Exception as error:  # the client still has to hear of the first
                 self._log.fault(error, request_id=exchange.request_id)
 
-    async def _list_models(self, form: ListingFront | None, exchange: Exchange) -> web.StreamResponse:
+    async def _list_models(self, form: ListingFront | None, exchange: Exchange) -> Reply:
         return _json(exchange, await self._catalogue.list_models(exchange.key, form or self._form(exchange)))
 
-    async def _show_model(self, form: ListingFront | None, exchange: Exchange) -> web.StreamResponse:
+    async def _show_model(self, form: ListingFront | None, exchange: Exchange) -> Reply:
         name = exchange.path_model or ""
         return _json(exchange, await self._catalogue.show_model(name, exchange.key, form or self._form(exchange)))
 
     def _form(self, exchange: Exchange) -> ModelListForm:
         return self._front_by_header(exchange.request) or _OPENAI_LIST
 
-    def _front_of(self, request: web.BaseRequest, path: str) -> Front | None:
+    def _front_of(self, request: Request, path: str) -> Front | None:
         """The dialect of a client on a path that has none of its own."""
         return self._front_by_header(request) or next(
             (front for start, front in self._by_start.items() if path.startswith(start)), None
         )
 
-    def _front_by_header(self, request: web.BaseRequest) -> ListingFront | None:
+    def _front_by_header(self, request: Request) -> ListingFront | None:
         return next((front for header, front in self._by_header.items() if header in request.headers), None)
 
-    async def _health(self, exchange: Exchange) -> web.StreamResponse:
+    async def _health(self, exchange: Exchange) -> Reply:
         return _json(exchange, b'{"status":"ok"}')
 
-    async def _ready(self, exchange: Exchange) -> web.StreamResponse:
+    async def _ready(self, exchange: Exchange) -> Reply:
         reasons = [] if self.started else ["the providers are starting"]
         reasons += ["the gateway is shutting down"] if self.draining else []
         reasons = reasons or self._catalogue.obstacles()
@@ -318,16 +315,9 @@ class Service:
         return _json(exchange, orjson.dumps({"status": "not ready", "reasons": told}), status=503)
 
 
-def _target_of(request: web.BaseRequest) -> tuple[str, str]:
-    """The path and the query as they were sent, still percent-encoded."""
-    raw = request.raw_path
-    path, _, query = raw.partition("?")
-    return (path, query) if raw.startswith("/") else (request.rel_url.raw_path, request.rel_url.raw_query_string)
-
-
-def _json(exchange: Exchange, body: bytes, *, status: int = 200) -> web.Response:
+def _json(exchange: Exchange, body: bytes, *, status: int = 200) -> Answer:
     exchange.status = status
-    return web.Response(status=status, body=body, headers=exchange.headers())
+    return Answer(status=status, body=body, headers=exchange.headers())
 
 
 def _internal_error(request_id: str) -> InternalError:

@@ -2,18 +2,17 @@
 
 from typing import Protocol
 
-from aiohttp import web
 from msgspec.structs import replace
 
 from adapters.canonical.request import Request
 from adapters.front import Front
+from gateway.http.answer import Answer, Reply
 from gateway.routing.counting import TokenCounts
 from gateway.server.answer_headers import forwarded_headers
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
 from gateway.server.reservation import reserve
-from gateway.server.whole_answer import WholeAnswer
 
 __all__ = ["CountingFront", "TokenCount"]
 
@@ -35,7 +34,7 @@ class TokenCount:
         self._bodies = bodies
         self._max_depth = max_depth
 
-    async def serve(self, exchange: Exchange) -> web.StreamResponse:
+    async def serve(self, exchange: Exchange) -> Reply:
         body = await self._bodies.read(exchange.request)
         exchange.held_bytes = len(body)
         request = self.front.parse_count(body, max_depth=self._max_depth)
@@ -49,4 +48,4 @@ class TokenCount:
         asked = replace(request, request_id=exchange.request_id, headers=headers)
         tokens = await self._counts.count(asked, progress, self.front.client_field)
         exchange.status = 200
-        return WholeAnswer(body=self.front.render_count(tokens), headers=exchange.headers())
+        return Answer(body=self.front.render_count(tokens), headers=exchange.headers())

@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import IO, Protocol, Self
 
 import orjson
-from aiohttp import hdrs, web
 
 from adapters.canonical.errors import GatewayError, InvalidRequest
 from gateway.guardrails.ability_texts import TEXT_FIELDS, json_texts, with_json_texts
+from gateway.http.request import Request
 from gateway.server.body import BodyReader
 from gateway.server.multipart import FieldReader, boundary_of
 
@@ -85,13 +85,13 @@ class Upload:
     sending it broke.
     """
 
-    def __init__(self, request: web.BaseRequest, bodies: BodyReader, *, has_texts: bool = False) -> None:
-        boundary = boundary_of(request.headers.get(hdrs.CONTENT_TYPE, ""))
+    def __init__(self, request: Request, bodies: BodyReader, *, has_texts: bool = False) -> None:
+        boundary = boundary_of(request.headers.get("content-type", ""))
         self._fields = FieldReader(boundary, _TEXT_BYTES if has_texts else _MODEL_BYTES)
         self._edits: list[tuple[int, int, bytes | None]] = []  # from, to, and what stands there; None: the model
-        encoded = hdrs.CONTENT_ENCODING in request.headers
+        encoded = "content-encoding" in request.headers
         self._size = None if encoded else request.content_length
-        self._content = request.content
+        self._content = request.body
         self._arriving = bodies.pieces(request)
         self._held = bodies.held
         self._begun: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
@@ -113,7 +113,7 @@ class Upload:
         """The name in it, None where it has none. Waits for no more than that. Raises InvalidRequest, NotReady."""
         fields = self._fields
         # What is here already is kept too: it can be sent once more.
-        while not (fields.done or self._models()) or self._content.is_eof():
+        while not (fields.done or self._models()) or self._content.is_here:
             if not await self._take():
                 if not self._models():
                     fields.end()

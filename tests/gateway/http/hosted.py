@@ -71,6 +71,9 @@ class Service:
                 return Answer(body=b"waited")
             case "/fault":
                 raise LookupError("a fault")
+            case "/broken":
+                Stream(request, headers={}).write(b"a beginning")
+                raise LookupError("a fault")
             case "/empty":
                 return Answer(status=204)
         try:

@@ -255,6 +255,16 @@ async def test_a_fault_outside_the_service_is_an_answer_and_the_end() -> None:
         at.service.faults.clear()
 
 
+async def test_a_fault_within_an_answer_ends_it_without_another_one() -> None:
+    async with hosted() as at, at.client() as client:
+        await client.send(get("/broken"))
+        found = await client.end()
+        assert found.count(b"HTTP/1.1") == 1
+        assert not found.endswith(b"0\r\n\r\n")
+        assert len(at.service.faults) == 1
+        at.service.faults.clear()
+
+
 async def test_refusals_are_seen_by_clients_that_are_still_sending() -> None:
     """A socket that is closed with bytes unread takes back what was sent on it."""
     async with hosted() as at, at.client() as client:

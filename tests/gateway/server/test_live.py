@@ -11,8 +11,8 @@ import aiohttp
 import orjson
 
 from gateway.config import Config, load_config
+from gateway.http.server import Connections
 from gateway.server.app import Surroundings, build_app
-from gateway.server.connections import Connections
 from gateway.server.inheritance import Inheritance
 from gateway.server.lifetime import App
 from gateway.server.live import Live

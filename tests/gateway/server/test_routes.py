@@ -1,14 +1,14 @@
 """Paths to routes: those that are written out, and those that hold a model's name."""
 
 import pytest
-from aiohttp import web
 
+from gateway.http.answer import Answer, Reply
 from gateway.server.exchange import Exchange
 from gateway.server.routes import Route, Routes
 
 
-async def nothing(exchange: Exchange) -> web.StreamResponse:
-    return web.Response()
+async def nothing(exchange: Exchange) -> Reply:
+    return Answer()
 
 
 PATHS = (

@@ -231,7 +231,7 @@ async def test_what_is_no_http_is_a_400_with_an_error_body(request_bytes: bytes)
 async def test_headers_beyond_the_limits_are_refused(header: bytes) -> None:
     async with running(fake()) as gateway:
         status, _ = await raw(gateway, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + header + b"\r\n\r\n")
-    assert status == 400
+    assert status == 431
 
 
 @pytest.mark.parametrize("spelled", ["fake/org/model:8b", "fake%2Forg%2Fmodel%3A8b", "org/model:8b", "org%2Fmodel:8b"])
