@@ -24,6 +24,9 @@ from adapters.upstream_json import UNREADABLE
 __all__ = ["Answer", "parser_of", "ChoiceReader", "FinishBooks", "WireChunk", "parse_whole"]
 
 _DONE = b"[DONE]"
+_MESSAGE = "message"
+_KINDS = frozenset(("code", "type", "status", "statusCode"))
+"""What stands beside the message of an error."""
 _IMAGES = "delta.images"
 """Made by a model, as OpenRouter tells of them."""
 
@@ -121,7 +124,7 @@ class Answer:
             chunk: Any = self._decode(payload)
         except msgspec.ValidationError:
             chunk, unmapped = decode_known(payload, self._decoder)
-            if chunk.object == "error":  # flat, as older vLLM sends it
+            if chunk.object == "error" or _is_flat_error(chunk, unmapped):  # as older vLLM and some hosts send it
                 raise error_from_payload(payload) from None
         except UNREADABLE as error:
             raise BadUpstreamResponse("the upstream sent something that is not valid JSON") from error
@@ -161,6 +164,13 @@ class Answer:
             fields["service_tier"] = msgspec.json.encode(chunk.service_tier)
         if fields:
             out.append(ProviderReported(fields, self._dialect))
+
+
+def _is_flat_error(chunk: Any, unmapped: list[tuple[int | None, dict[str, bytes]]]) -> bool:
+    """Whether what has nothing of an answer is an error without an object around it."""
+    fields = next((found for place, found in unmapped if place is None), {})
+    empty = chunk.id is None and chunk.usage is None and not chunk.choices
+    return empty and _MESSAGE in fields and not _KINDS.isdisjoint(fields)
 
 
 def parser_of(answer: Answer, text_field: re.Pattern[bytes]) -> SseAnswerParser:

@@ -11,6 +11,7 @@ from adapters.canonical.errors import (
     InvalidRequest,
     StreamTruncated,
     UpstreamError,
+    UpstreamInternal,
     UpstreamOverloaded,
     UpstreamRateLimited,
 )
@@ -153,6 +154,23 @@ def test_an_error_object_of_any_form_ends_the_answer(error: Any, expected: type[
     ):
         assert type(found) is expected
         assert found.message == message
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        ({"code": "500", "message": "boom"}, UpstreamInternal),
+        ({"code": 429, "message": "boom"}, UpstreamRateLimited),
+        ({"type": "overloaded_error", "message": "boom"}, UpstreamOverloaded),
+        ({"object": "error", "message": "boom"}, UpstreamError),
+    ],
+)
+def test_an_error_without_an_object_around_it_is_an_error(payload: Any, expected: type[GatewayError]) -> None:
+    for error in (read(payload)[1], read(A, payload)[1], chat().read_body(json.dumps(payload).encode())[1]):
+        assert isinstance(error, expected)
+        assert error.message == "boom"
+    assert read({"message": "still thinking"}, A, STOP)[1] is None
+    assert read({**A, "message": "x", "type": "y"}, STOP)[1] is None
 
 
 @pytest.mark.parametrize("word", ["error", "abort"])
