@@ -23,6 +23,8 @@ __all__ = ["Ahead", "Executor", "LaunchedStep", "StepRows"]
 class StepRows:
     """The hidden states of one step: [T, hidden_size], before the last norm.
 
+    Rows that nobody asks for may hold anything: those of a chunk but its last known token and its draft, save where
+    the request asks for log-probabilities or logits of its prompt.
     chunks: those of the step in the order of their rows, which is the executor's choice. first_row: the first of each.
     """
 

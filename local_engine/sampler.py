@@ -6,7 +6,7 @@ in the order of token ids: nothing about the batch enters a draw. A row whose lo
 
 import math
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,24 +19,21 @@ from local_engine.generation import TokenOutput
 from local_engine.kernels.cpu.draw import DrawRules, draw, library_for, likeliest
 from local_engine.kernels.cpu.library import DRAW_RULE
 from local_engine.logit_rows import copied_rows
+from local_engine.logprobs import LOGPROB_FLOOR, report, scored, with_listed
 from local_engine.philox import uniforms
 from local_engine.sampling import SamplingParams
 from local_engine.sequence import Sequence
 
 __all__ = [
-    "LOGPROB_FLOOR",
     "Candidate",
     "SamplerRow",
     "candidates",
     "failure_of",
     "forbidden_ids",
     "sample",
-    "score",
     "top_p_at",
 ]
 
-# What -inf is reported as: JSON cannot hold an infinity.
-LOGPROB_FLOOR = -9999.0
 # Nucleus cuts are looked for among this many likeliest tokens first: 4 ms for 16 rows of 49,152, where sorting them
 # all takes 29 ms (2 cores of an AMD EPYC, 2026-11).
 _NUCLEUS_CANDIDATES = 1024
@@ -63,6 +60,18 @@ class SamplerRow(NamedTuple):
         """Tokens of the answer before this row's."""
         return self.sequence.num_generated + len(self.draft) + self.ahead
 
+    @property
+    def keeps_logits(self) -> bool:
+        """Nothing changes its logits before a token is drawn."""
+        sampling = self.sampling
+        return self.mask is None and not (
+            sampling.logit_bias
+            or sampling.allowed_token_ids is not None
+            or sampling.min_tokens
+            or sampling.bad_words
+            or self.sequence.penalised
+        )
+
     def tail(self, count: int) -> tuple[int, ...]:
         """The last `count` tokens of the answer before this row's; fewer if there are no more."""
         sequence = self.sequence
@@ -83,7 +92,9 @@ def sample(logits: Tensor, rows: SequenceOf[SamplerRow]) -> list[TokenOutput | G
     params = [row.sampling for row in rows]
     # Answers of which the best are kept are ranked by their log-probabilities.
     reported = [row for row, sampling in enumerate(params) if sampling.logprobs is not None or sampling.width > 1]
-    logprobs = torch.log_softmax(logits[reported], -1) if reported else None
+    # What is reported is of the untouched distribution.
+    intact = len(reported) == len(rows) and all(row.keeps_logits for row in rows)
+    own = logits if intact or not reported else copied_rows(logits, reported)
     best, choice = _likeliest(logits)
     # A fault of the model is one of the raw logits: later, a bias could hide it and a mask could look like it.
     sound = torch.isfinite(best).tolist()
@@ -93,18 +104,18 @@ def sample(logits: Tensor, rows: SequenceOf[SamplerRow]) -> list[TokenOutput | G
         open_rows = torch.isfinite(best).tolist()
     drawn = [row for row, sampling in enumerate(params) if not sampling.greedy and sound[row] and open_rows[row]]
     if drawn:
-        own = logits if len(drawn) == len(params) else copied_rows(logits, drawn)
-        choice[drawn] = _draw(own, [rows[row] for row in drawn])
+        drawn_from = logits if len(drawn) == len(params) else copied_rows(logits, drawn)
+        choice[drawn] = _draw(drawn_from, [rows[row] for row in drawn])
     tokens = choice.tolist()
     outputs: list[TokenOutput | GenerationFailed] = [
         TokenOutput(token_id, None, ()) if sound[row] and open_rows[row] else failure_of(sound=sound[row])
         for row, token_id in enumerate(tokens)
     ]
-    if logprobs is not None:
+    if reported:
         counts = [params[row].logprobs or 0 for row in reported]
         listed = [params[row].logprob_token_ids for row in reported]
-        scored = _with_listed(logprobs, _report(logprobs, [tokens[row] for row in reported], counts), listed)
-        for row, output in zip(reported, scored, strict=True):
+        told = scored(own, [tokens[row] for row in reported], counts, listed)
+        for row, output in zip(reported, told, strict=True):
             if sound[row] and open_rows[row]:
                 outputs[row] = output
     return outputs
@@ -124,8 +135,8 @@ def candidates(
     values, ids = shaped.topk(min(max(counts), shaped.shape[1]), dim=-1)
     own = logprobs.gather(1, ids).clamp_(min=LOGPROB_FLOOR).tolist()
     # The likeliest tokens of a row are the same beside each of its candidates.
-    reported = _report(logprobs, ids[:, 0].tolist(), [row.sampling.logprobs or 0 for row in rows])
-    reported = _with_listed(logprobs, reported, [row.sampling.logprob_token_ids for row in rows])
+    reported = report(logprobs, ids[:, 0].tolist(), [row.sampling.logprobs or 0 for row in rows])
+    reported = with_listed(logprobs, reported, [row.sampling.logprob_token_ids for row in rows])
     found: list[list[Candidate] | GenerationFailed] = []
     for row, (row_values, row_ids) in enumerate(zip(values.tolist(), ids.tolist(), strict=True)):
         kept = [
@@ -147,40 +158,6 @@ def failure_of(*, sound: bool) -> GenerationFailed:
     if sound:
         return NothingAllowed("what the request allows leaves no token that may come next")
     return GenerationFailed("the model's logits are not finite numbers")
-
-
-def score(logits: Tensor, targets: SequenceOf[int], count: int) -> list[TokenOutput]:
-    """Log-probabilities of given tokens, with the `count` likeliest beside each. logits: [B, V] float32."""
-    return _report(torch.log_softmax(logits, -1), targets, [count] * len(targets))
-
-
-def _report(logprobs: Tensor, targets: SequenceOf[int], counts: SequenceOf[int]) -> list[TokenOutput]:
-    chosen = logprobs.gather(1, torch.tensor(targets, device=logprobs.device)[:, None])[:, 0]
-    chosen_values = chosen.clamp_(min=LOGPROB_FLOOR).tolist()
-    widest = min(max(counts), logprobs.shape[1])
-    if widest == 0:
-        return [TokenOutput(token, value, ()) for token, value in zip(targets, chosen_values, strict=True)]
-    values, ids = logprobs.topk(widest, dim=-1)
-    outputs = []
-    rows = zip(targets, chosen_values, counts, values.clamp_(min=LOGPROB_FLOOR).tolist(), ids.tolist(), strict=True)
-    for token, value, count, top_values, top_ids in rows:
-        best_first = sorted(zip(top_ids, top_values, strict=True), key=lambda pair: (-pair[1], pair[0]))
-        outputs.append(TokenOutput(token, value, tuple(best_first[:count])))
-    return outputs
-
-
-def _with_listed(
-    logprobs: Tensor, outputs: list[TokenOutput], listed: SequenceOf[tuple[int, ...]]
-) -> list[TokenOutput]:
-    """The outputs with the tokens that each row lists, where they are not told already. logprobs: [B, V]."""
-    for row, ids in enumerate(listed):
-        told = {token_id for token_id, _ in outputs[row].top}
-        more = [token_id for token_id in dict.fromkeys(ids) if token_id not in told]
-        if more:
-            values = logprobs[row, torch.tensor(more, device=logprobs.device)].clamp(min=LOGPROB_FLOOR).tolist()
-            top = (*outputs[row].top, *zip(more, values, strict=True))
-            outputs[row] = replace(outputs[row], top=top)
-    return outputs
 
 
 def _shape_distribution(logits: Tensor, rows: SequenceOf[SamplerRow]) -> bool:

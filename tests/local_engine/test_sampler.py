@@ -13,7 +13,8 @@ from transformers.generation.logits_process import TypicalLogitsWarper
 
 from local_engine.errors import GenerationFailed
 from local_engine.generation import GenerationRequest, TokenOutput
-from local_engine.sampler import LOGPROB_FLOOR, SamplerRow, candidates, sample, score
+from local_engine.logprobs import LOGPROB_FLOOR, score
+from local_engine.sampler import SamplerRow, candidates, sample
 from local_engine.sampling import SamplingParams
 from local_engine.sequence import Sequence
 

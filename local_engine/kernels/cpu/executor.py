@@ -74,6 +74,7 @@ class CpuExecutor:
         blocks: list[int] = []
         first_block: list[int] = []
         first_row: list[int] = []
+        wanted: list[int] = []
         for index, chunk in enumerate(chunks):
             first_row.append(len(tokens))
             first_block.append(len(blocks))
@@ -81,10 +82,12 @@ class CpuExecutor:
             positions += range(chunk.start, chunk.stop)
             sequences += [index] * (chunk.stop - chunk.start)
             blocks += chunk.sequence.blocks
+            wanted += _wanted_rows(chunk)
         adapted = self._adapters.of_rows(chunks)
         arrays = [np.array(items, dtype=np.int32) for items in (tokens, positions, sequences, blocks, first_block)]
         address = None if adapted is None else adapted.ctypes.data
-        step = StepStruct(len(tokens), *(array.ctypes.data for array in arrays), address)
+        asked = np.array(wanted, dtype=np.uint8)
+        step = StepStruct(len(tokens), *(array.ctypes.data for array in arrays), address, asked.ctypes.data)
         hidden = torch.empty(len(tokens), self._hidden_size)
         self._library.forward(self._session, step, hidden.data_ptr())
         return StepRows(hidden, tuple(chunks), tuple(first_row))
@@ -117,6 +120,16 @@ class CpuExecutor:
         if not self._closer.alive:
             raise RuntimeError("the executor is closed")
         return self._opened
+
+
+def _wanted_rows(chunk: Chunk) -> list[bool]:
+    """Of each row whether its state may be asked for: see `StepRows`."""
+    sampling = chunk.sequence.request.sampling
+    count = chunk.stop - chunk.start
+    if sampling.prompt_logprobs is not None or sampling.context_logits:
+        return [True] * count
+    last = 1 + len(chunk.draft)
+    return [False] * (count - last) + [True] * last
 
 
 def _close(library: Library, session: int, process: int) -> None:

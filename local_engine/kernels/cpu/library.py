@@ -35,10 +35,11 @@ INSTRUCTION_SETS: Final = ("avx512bf16", "avx512", "avx2vnni", "avx2", "neon", "
 """Of all builds, the best one first."""
 
 # Of the functions and structures below and of the packed layout; the same as kernels_version in api.cpp.
-_VERSION = 4
+_VERSION = 5
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
 
 
 class MatrixStruct(Structure):
@@ -126,6 +127,7 @@ class StepStruct(Structure):
         ("blocks", c_void_p),
         ("first_block", c_void_p),
         ("adapters", c_void_p),
+        ("wanted", c_void_p),
     )
 
 
@@ -159,6 +161,7 @@ _FUNCTIONS: Final = {
     "kernels_copy_blocks": (c_int32, (c_void_p, c_void_p, c_int32)),
     "kernels_logits": (c_int32, (c_void_p, c_void_p, c_int32, c_void_p)),
     "kernels_likeliest": (None, (c_void_p, c_int32, c_int32, c_void_p, c_void_p)),
+    "kernels_top_logits": (c_int32, (c_void_p, c_int32, c_int32, c_int32, c_void_p, c_void_p, c_void_p)),
     "kernels_draw": (c_int32, (c_void_p, c_int32, c_int32, c_void_p, c_void_p)),
 }
 
@@ -237,7 +240,7 @@ class Library:
         self._functions.kernels_close(session)
 
     def forward(self, session: int, step: StepStruct, hidden: int) -> None:
-        """hidden: address of [num_rows, hidden] float32. Raises MemoryError."""
+        """hidden: address of [num_rows, hidden] float32, of which the wanted rows are written. Raises MemoryError."""
         if self._functions.kernels_forward(session, step, hidden):
             raise MemoryError
 
@@ -258,6 +261,13 @@ class Library:
     def likeliest(self, logits: int, count: int, vocabulary: int, largest: int, tokens: int) -> None:
         """Addresses of [count, vocabulary] float32, and of [count] float32 and int64 for the results."""
         self._functions.kernels_likeliest(logits, count, vocabulary, largest, tokens)
+
+    def top_logits(self, logits: int, vocabulary: int, normalisers: Floats, values: Floats, tokens: Ids) -> None:
+        """normalisers [N, 2], values and tokens [N, top] of rows at `logits`: as draw.h says. Raises MemoryError."""
+        count, top = values.shape
+        outs = (array.ctypes.data for array in (normalisers, values, tokens))
+        if self._functions.kernels_top_logits(logits, count, vocabulary, top, *outs):
+            raise MemoryError
 
     def draw(self, logits: int, vocabulary: int, rules: npt.NDArray[np.void], tokens: int) -> None:
         """rules: one a row, of `DRAW_RULE`; addresses as above. Raises MemoryError."""

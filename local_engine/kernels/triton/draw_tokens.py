@@ -28,7 +28,7 @@ from local_engine.kernels.triton.sampling_rules import (
 )
 from local_engine.kernels.triton.shape_logits import CANDIDATES, PART, ShapedLogits
 from local_engine.kernels.triton.shapes import expect
-from local_engine.sampler import LOGPROB_FLOOR
+from local_engine.logprobs import LOGPROB_FLOOR
 
 __all__ = ["DrawnTokens", "RowState", "draw_tokens"]
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from local_engine.kernels.triton.shape_logits import PART
 from local_engine.kernels.triton.shapes import FLOATS, expect
-from local_engine.sampler import LOGPROB_FLOOR
+from local_engine.logprobs import LOGPROB_FLOOR
 from local_engine.sampling import MAX_LOGPROBS
 
 __all__ = ["top_logprobs"]

@@ -38,7 +38,7 @@ static bool has_bfloat_dots() { return (newer_features() >> 5 & 1) != 0; }
 #endif
 
 // Counts up with each change of the functions, the structures or the packed layout.
-EXPORT int32_t kernels_version() { return 4; }
+EXPORT int32_t kernels_version() { return 5; }
 
 // Whether this CPU has what the build of that name needs: 1 or 0.
 EXPORT int32_t kernels_cpu_runs(const char* instruction_set) {
@@ -156,6 +156,23 @@ EXPORT int32_t kernels_logits(Session* session, const float* hidden, int32_t cou
 EXPORT void kernels_likeliest(const float* logits, int32_t count, int32_t vocabulary, float* largest, int64_t* tokens) {
   for (int row = 0; row < count; row++)
     tokens[row] = likeliest(logits + static_cast<size_t>(row) * vocabulary, vocabulary, &largest[row]);
+}
+
+// Of each row [count][vocabulary] its normaliser, and its `top` largest logits and their tokens [count][top], as draw.h says.
+// Returns 0, or 1 where memory is short.
+EXPORT int32_t kernels_top_logits(const float* logits, int32_t count, int32_t vocabulary, int32_t top, float* normalisers,
+                                  float* values, int64_t* tokens) {
+  try {
+    for (size_t row = 0; row < static_cast<size_t>(count); row++) {
+      const Normaliser normaliser =
+          top_logits(logits + row * vocabulary, vocabulary, top, values + row * top, tokens + row * top);
+      normalisers[2 * row] = normaliser.largest;
+      normalisers[2 * row + 1] = normaliser.log_sum;
+    }
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
 }
 
 // A token of each row by its rule. Returns 0, or 1 where memory is short.

@@ -88,6 +88,7 @@ void Session::forward(const Step& step, float* hidden) {
     part.positions += row;
     part.sequences += row;
     if (part.adapters != nullptr) part.adapters += row;
+    if (part.wanted != nullptr) part.wanted += row;
     forward_part(part, hidden + static_cast<size_t>(row) * decoder_.hidden);
   }
 }
@@ -102,15 +103,75 @@ void Session::forward_part(const Step& step, float* hidden) {
   projected_.reserve(static_cast<size_t>(rows) * std::max(projections, decoder_.hidden));
   if (step.adapters != nullptr) additions_.reserve(static_cast<size_t>(rows) * 2 * decoder_.intermediate);
   prepare_rotations(step);
+  if (layout_.item_bytes == 4) {
+    run_step<SingleCache>(step, hidden);
+  } else {
+    run_step<BfloatCache>(step, hidden);
+  }
+}
+
+// Of rows whose states nobody asks for, the last layer computes keys and values only.
+template <class Cache>
+void Session::run_step(const Step& step, float* hidden) {
+  const int last = decoder_.num_layers - 1;
+  const int wanted = find_wanted(step);
+  const bool all = wanted == step.num_rows;
   find_runs(step);
   choose_spans(step);
+  lone_ = all && step.num_rows == 1 && spans_ == 1;
   pool_.run([&](Team& team) {
-    if (layout_.item_bytes == 4) {
-      run_layers<SingleCache>(team, step, hidden);
-    } else {
-      run_layers<BfloatCache>(team, step, hidden);
+    embed(team, step, hidden);
+    for (int index = 0; index < last; index++) {
+      write_keys<Cache>(team, step, index, hidden);
+      finish_layer<Cache>(team, step, index, hidden);
     }
+    write_keys<Cache>(team, step, last, hidden);
+    if (all) finish_layer<Cache>(team, step, last, hidden);
   });
+  if (all || wanted == 0) return;
+  const Step rest = only_wanted(step, hidden);
+  find_runs(rest);
+  choose_spans(rest);
+  lone_ = false;
+  pool_.run([&](Team& team) { finish_layer<Cache>(team, rest, last, hidden); });
+  for (int row = wanted - 1; row >= 0; row--)
+    std::memmove(hidden + static_cast<size_t>(wanted_[row]) * decoder_.hidden,
+                 hidden + static_cast<size_t>(row) * decoder_.hidden, decoder_.hidden * sizeof(float));
+}
+
+// How many rows are wanted; which, `wanted_` says then.
+int Session::find_wanted(const Step& step) {
+  wanted_.clear();
+  for (int row = 0; row < step.num_rows; row++)
+    if (step.wanted == nullptr || step.wanted[row] != 0) wanted_.push_back(row);
+  return static_cast<int>(wanted_.size());
+}
+
+// The wanted rows as a step of their own, their states and queries moved to the front.
+Step Session::only_wanted(const Step& step, float* hidden) {
+  const int width = decoder_.hidden;
+  const int queries = decoder_.heads * decoder_.head_dim;
+  const int projections = queries + 2 * decoder_.kv_heads * decoder_.head_dim;
+  wanted_positions_.clear();
+  wanted_sequences_.clear();
+  wanted_adapters_.clear();
+  for (size_t to = 0; to < wanted_.size(); to++) {
+    const size_t from = wanted_[to];
+    std::memmove(hidden + to * width, hidden + from * width, width * sizeof(float));
+    float* projected = projected_.data();
+    std::memmove(projected + to * projections, projected + from * projections, queries * sizeof(float));
+    wanted_positions_.push_back(step.positions[from]);
+    wanted_sequences_.push_back(step.sequences[from]);
+    if (step.adapters != nullptr) wanted_adapters_.push_back(step.adapters[from]);
+  }
+  Step rest = step;
+  rest.num_rows = static_cast<int32_t>(wanted_.size());
+  rest.tokens = nullptr;
+  rest.positions = wanted_positions_.data();
+  rest.sequences = wanted_sequences_.data();
+  if (step.adapters != nullptr) rest.adapters = wanted_adapters_.data();
+  rest.wanted = nullptr;
+  return rest;
 }
 
 // Cosines and sines [ropes][rows][head_dim / 2], of angles in float32.
@@ -129,45 +190,52 @@ void Session::prepare_rotations(const Step& step) {
       }
 }
 
-template <class Cache>
-void Session::run_layers(Team& team, const Step& step, float* hidden) {
-  const int rows = step.num_rows;
-  const int kv_heads = decoder_.kv_heads;
-  const int projections = (decoder_.heads + 2 * kv_heads) * decoder_.head_dim;
-  team.share(rows, [&](int row) {
+void Session::embed(Team& team, const Step& step, float* hidden) {
+  team.share(step.num_rows, [&](int row) {
     float* out = hidden + static_cast<size_t>(row) * decoder_.hidden;
     unpack_row(decoder_.embedding, step.tokens[row], out);
     if (decoder_.embedding_scale != 1.0f)
       for (int i = 0; i < decoder_.hidden; i++) out[i] *= decoder_.embedding_scale;
   });
-  const float* addition_norm = nullptr;
-  for (int index = 0; index < decoder_.num_layers; index++) {
-    const Layer& layer = decoder_.layers[index];
-    const KvLayer& cache = caches_[index];
-    normalise(team, rows, hidden, addition_norm, layer.attention_norm);
-    const Matrix* parts[] = {&layer.query, &layer.key, &layer.value};
-    project(team, rows, parts, 3, projected_.data(), projections);
-    adapt(team, step, index, &AdaptedLayer::qkv, normed_, projected_.data(), projections);
-    if (rows == 1 && spans_ == 1) {
-      team.share(kv_heads, [&](int head) {
-        write_row<Cache>(layer, cache, step, 0, head, head + 1);
-        attend_whole<Cache>(layer, cache, step, head, nullptr, *scratches_[team.member()]);
-      });
-    } else {
-      team.share(rows, [&](int row) { write_row<Cache>(layer, cache, step, row, 0, kv_heads); });
-      attend_runs<Cache>(team, layer, cache, step);
-    }
-    float* attention_out = layer.post_attention_norm == nullptr ? hidden : projected_.data();
-    project_back(team, rows, layer.output, attended_, attention_out, attention_out == hidden);
-    adapt(team, step, index, &AdaptedLayer::output, attended_, attention_out, decoder_.hidden);
-    normalise(team, rows, hidden, layer.post_attention_norm, layer.mlp_norm);
-    gate(team, step, index);
-    float* mlp_out = layer.post_mlp_norm == nullptr ? hidden : projected_.data();
-    project_back(team, rows, layer.down, gated_, mlp_out, mlp_out == hidden);
-    adapt(team, step, index, &AdaptedLayer::down, gated_, mlp_out, decoder_.hidden);
-    addition_norm = layer.post_mlp_norm;
+}
+
+// A layer's beginning: queries, and keys and values in the cache. First, what the layer before has left to be added.
+template <class Cache>
+void Session::write_keys(Team& team, const Step& step, int index, float* hidden) {
+  const int rows = step.num_rows;
+  const Layer& layer = decoder_.layers[index];
+  const int projections = (decoder_.heads + 2 * decoder_.kv_heads) * decoder_.head_dim;
+  normalise(team, rows, hidden, index == 0 ? nullptr : decoder_.layers[index - 1].post_mlp_norm, layer.attention_norm);
+  const Matrix* parts[] = {&layer.query, &layer.key, &layer.value};
+  project(team, rows, parts, 3, projected_.data(), projections);
+  adapt(team, step, index, &AdaptedLayer::qkv, normed_, projected_.data(), projections);
+  if (lone_) return;
+  team.share(rows, [&](int row) { write_row<Cache>(layer, caches_[index], step, row, 0, decoder_.kv_heads); });
+}
+
+template <class Cache>
+void Session::finish_layer(Team& team, const Step& step, int index, float* hidden) {
+  const int rows = step.num_rows;
+  const Layer& layer = decoder_.layers[index];
+  const KvLayer& cache = caches_[index];
+  if (lone_) {
+    team.share(decoder_.kv_heads, [&](int head) {
+      write_row<Cache>(layer, cache, step, 0, head, head + 1);
+      attend_whole<Cache>(layer, cache, step, head, nullptr, *scratches_[team.member()]);
+    });
+  } else {
+    attend_runs<Cache>(team, layer, cache, step);
   }
-  if (addition_norm != nullptr) normalise(team, rows, hidden, addition_norm, nullptr);
+  float* attention_out = layer.post_attention_norm == nullptr ? hidden : projected_.data();
+  project_back(team, rows, layer.output, attended_, attention_out, attention_out == hidden);
+  adapt(team, step, index, &AdaptedLayer::output, attended_, attention_out, decoder_.hidden);
+  normalise(team, rows, hidden, layer.post_attention_norm, layer.mlp_norm);
+  gate(team, step, index);
+  float* mlp_out = layer.post_mlp_norm == nullptr ? hidden : projected_.data();
+  project_back(team, rows, layer.down, gated_, mlp_out, mlp_out == hidden);
+  adapt(team, step, index, &AdaptedLayer::down, gated_, mlp_out, decoder_.hidden);
+  if (index == decoder_.num_layers - 1 && layer.post_mlp_norm != nullptr)
+    normalise(team, rows, hidden, layer.post_mlp_norm, nullptr);
 }
 
 // Adds the normed projection to the residual where it has a norm of its own, then norms the residual for the next matrix.

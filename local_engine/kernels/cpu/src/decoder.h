@@ -69,6 +69,7 @@ struct Step {
   const int32_t* blocks;        // the block lists of all sequences, one after the other
   const int32_t* first_block;   // where each begins
   const AdaptedLayer* const* adapters;  // of each row its adapter's layers, or null; null where no row has one
+  const uint8_t* wanted;  // of each row whether its state is asked for, and not only its keys and values; null: of all
 };
 
 // Owns the KV pool, the threads and all memory that a step needs. Not thread-safe.
@@ -77,7 +78,7 @@ class Session {
   // cache_bytes: 4 for float32, 2 for bfloat16. Throws std::bad_alloc.
   Session(const Decoder& decoder, int block_size, int num_blocks, int cache_bytes, int threads);
 
-  // hidden [num_rows][hidden]: the states before the last norm.
+  // hidden [num_rows][hidden]: the states before the last norm, of rows that are wanted.
   void forward(const Step& step, float* hidden);
 
   // Copies whole KV blocks in every layer, pairs of (from, to), as if all were read before any is written.
@@ -98,11 +99,18 @@ class Session {
   void touch(size_t end);
   void touch_piece(size_t begin);
   void forward_part(const Step& step, float* hidden);
+  template <class Cache>
+  void run_step(const Step& step, float* hidden);
+  int find_wanted(const Step& step);
+  Step only_wanted(const Step& step, float* hidden);
   void logits_part(const float* hidden, int count, float* logits);
   void prepare_rotations(const Step& step);
   void find_runs(const Step& step);
+  void embed(Team& team, const Step& step, float* hidden);
   template <class Cache>
-  void run_layers(Team& team, const Step& step, float* hidden);
+  void write_keys(Team& team, const Step& step, int index, float* hidden);
+  template <class Cache>
+  void finish_layer(Team& team, const Step& step, int index, float* hidden);
   void normalise(Team& team, int rows, float* hidden, const float* addition_norm, const float* norm);
   void project(Team& team, int rows, const Matrix* const* parts, int count, float* out, int stride);
   void project_back(Team& team, int rows, const Matrix& matrix, const Activations& x, float* hidden, bool add);
@@ -138,7 +146,11 @@ class Session {
     int row;
     int rows;
   };
+  std::vector<int> wanted_;  // rows of a step, and what a step of these alone has
+  std::vector<int32_t> wanted_positions_, wanted_sequences_;
+  std::vector<const AdaptedLayer*> wanted_adapters_;
   std::vector<Run> runs_;  // rows of one sequence that attend together
+  bool lone_ = false;      // a step of one row: who attends with a head writes its keys first
   int spans_ = 1;          // into which their attention is cut for the threads
   Buffer<float> spanned_;  // what each gives, [runs][kv heads][spans]
   Activations normed_, attended_, gated_;

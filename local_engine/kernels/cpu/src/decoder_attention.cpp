@@ -20,7 +20,8 @@ void Session::find_runs(const Step& step) {
   const int most = attention_rows(decoder_.heads / decoder_.kv_heads);
   runs_.clear();
   for (int row = 0; row < step.num_rows; row++) {
-    const bool follows = !runs_.empty() && runs_.back().rows < most && step.sequences[row] == step.sequences[row - 1];
+    const bool follows = !runs_.empty() && runs_.back().rows < most && step.sequences[row] == step.sequences[row - 1] &&
+                         step.positions[row] == step.positions[row - 1] + 1;
     if (follows) {
       runs_.back().rows++;
     } else {

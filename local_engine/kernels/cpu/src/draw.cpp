@@ -209,6 +209,39 @@ int64_t likeliest(const float* logits, int count, float* largest) {
   return id;
 }
 
+Normaliser top_logits(const float* logits, int count, int top, float* values, int64_t* tokens) {
+  float largest = 0;
+  likeliest(logits, count, &largest);
+  const ScaledRow row(logits, count, largest, 1.0f);
+  double sum = 0;
+  for (int first = 0; first < count; first += kBlock) sum += row.weight(first, std::min(count, first + kBlock));
+  // A heap of the best so far, the worst of them in front. Tokens come in order, so one that only equals it is no better.
+  std::vector<Candidate> best;
+  best.reserve(static_cast<size_t>(top) + 1);
+  const auto better = [](const Candidate& a, const Candidate& b) {
+    return a.scaled > b.scaled || (a.scaled == b.scaled && a.id < b.id);
+  };
+  float floor = -std::numeric_limits<float>::infinity();
+  if (top > 0) {
+    row.at_least(&floor, [&](int id, float) {
+      best.push_back({logits[id], id});
+      std::push_heap(best.begin(), best.end(), better);
+      if (static_cast<int>(best.size()) > top) {
+        std::pop_heap(best.begin(), best.end(), better);
+        best.pop_back();
+      }
+      if (static_cast<int>(best.size()) == top) floor = best.front().scaled - largest;
+    });
+  }
+  std::sort_heap(best.begin(), best.end(), better);
+  best.resize(top, {std::numeric_limits<float>::quiet_NaN(), 0});  // where there are no numbers
+  for (int i = 0; i < top; i++) {
+    values[i] = best[i].scaled;
+    tokens[i] = best[i].id;
+  }
+  return {largest, static_cast<float>(std::log(sum))};
+}
+
 int64_t draw(const float* logits, int count, const DrawRule& rule) {
   float largest = 0;
   const int64_t first = likeliest(logits, count, &largest);

@@ -18,6 +18,16 @@ struct DrawRule {
 // The first of the largest logits; `largest` is no number if one of them is none.
 int64_t likeliest(const float* logits, int count, float* largest);
 
+// How a row's log-probabilities are told from its logits: logit - largest - log_sum.
+struct Normaliser {
+  float largest;
+  float log_sum;  // of exp(logit - largest) over the row
+};
+
+// The row's normaliser, and the `top` largest logits with their tokens, largest first, of equal ones the first token first.
+// top: at most `count`. Throws std::bad_alloc.
+Normaliser top_logits(const float* logits, int count, int top, float* values, int64_t* tokens);
+
 // The token at which the weights exp((logit - largest) / temperature) of the tokens that the rule keeps, added in the
 // order of their ids, first exceed noise times their sum. Cuts are applied in the order top_k, top_p, min_p, and ties at
 // a cut are kept. Logits of minus infinity are never drawn; the largest one must be a finite number.

@@ -122,7 +122,8 @@ void test_products() {
 // One head's attention against a plain one in double precision.
 template <class Cache>
 void test_attention() {
-  const KvLayout layout{1 + below(40), 1 + below(2), 32 * (1 + below(8)), sizeof(typename Cache::Item)};
+  const int num_layers = 1 + below(3);
+  const KvLayout layout{1 + below(40), num_layers, 1 + below(2), 32 * (1 + below(8)), sizeof(typename Cache::Item)};
   const int heads = 1 + below(5);
   const int length = 1 + below(600);
   const int rows = 1 + below(std::min(length, 8));
@@ -131,7 +132,7 @@ void test_attention() {
   Buffer<uint8_t> memory;
   memory.reserve(layout.block_bytes() * num_blocks);
   std::fill(memory.data(), memory.data() + layout.block_bytes() * num_blocks, 0xff);  // no number anywhere
-  const KvLayer layer(layout, memory.data());
+  const KvLayer layer(layout, memory.data() + below(num_layers) * layout.layer_bytes());
   std::vector<int32_t> blocks(num_blocks);
   for (int i = 0; i < num_blocks; i++) blocks[i] = num_blocks - 1 - i;
   const int head_dim = layout.head_dim;
@@ -195,6 +196,27 @@ void test_draw() {
   float largest = 0;
   const int64_t best = likeliest(logits.data(), count, &largest);
   require(logits[best] == largest && largest == *std::max_element(logits.begin(), logits.end()), "the likeliest");
+  const int top = below(std::min(count, 30) + 1);
+  std::vector<float> values(top);
+  std::vector<int64_t> tokens(top);
+  const Normaliser normaliser = top_logits(logits.data(), count, top, values.data(), tokens.data());
+  require(normaliser.largest == largest && normaliser.log_sum >= -1e-5f, "a normaliser");
+  std::vector<int> order(count);
+  for (int i = 0; i < count; i++) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+  for (int i = 0; i < top; i++) require(tokens[i] == order[i] && values[i] == logits[order[i]], "the top logits");
+}
+
+// The states of some rows are the same where the others are not asked for, and so are those of rows that follow.
+void test_wanted(Session& session, Step step, const std::vector<float>& expected, int hidden) {
+  std::vector<uint8_t> wanted(step.num_rows);
+  for (uint8_t& row : wanted) row = below(3) == 0;
+  step.wanted = wanted.data();
+  std::vector<float> states(expected.size());
+  session.forward(step, states.data());
+  for (int row = 0; row < step.num_rows; row++)
+    require(wanted[row] == 0 || std::equal(&states[row * hidden], &states[row * hidden] + hidden, &expected[row * hidden]),
+            "a wanted state");
 }
 
 // A small random decoder: rows computed together, cut and alone, on any number of threads, are the same bits.
@@ -252,10 +274,12 @@ void test_decoder() {
     std::vector<float> states(static_cast<size_t>(length) * hidden);
     for (int row = 0; row < length;) {
       const int count = threads == 1 ? length : 1 + below(length - row);
-      const Step step{count, &tokens[row], &positions[row], &sequences[row], blocks.data(), &first_block, nullptr};
+      const Step step{count, &tokens[row], &positions[row], &sequences[row], blocks.data(), &first_block, nullptr, nullptr};
       session.forward(step, &states[static_cast<size_t>(row) * hidden]);
       row += count;
     }
+    test_wanted(session, Step{length, tokens.data(), positions.data(), sequences.data(), blocks.data(), &first_block,
+                              nullptr, nullptr}, states, hidden);
     std::vector<float> logits(static_cast<size_t>(length) * vocabulary);
     session.logits(states.data(), length, logits.data());
     states.insert(states.end(), logits.begin(), logits.end());

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from local_engine.generation import GenerationRequest, TokenOutput
-from local_engine.kernels.cpu.draw import draw, library_for, likeliest
+from local_engine.kernels.cpu.draw import draw, library_for, likeliest, top_logits
 from local_engine.kernels.cpu.library import DRAW_RULE
+from local_engine.logprobs import score
 from local_engine.sampler import SamplerRow, sample
 from local_engine.sampling import SamplingParams
 from local_engine.sequence import Sequence
@@ -108,6 +109,57 @@ def test_the_likeliest_is_the_first_of_the_largest_and_shows_what_is_no_number(l
     assert largest[2:4].isnan().all()
     assert largest[4:6].tolist() == [math.inf, -math.inf]
     assert (float(largest[6]), int(tokens[6])) == (float(logits[6].max()), int(logits[6].argmax()))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"logprobs": 5},
+        {"logprobs": 0, "logprob_token_ids": (7, 3, 7, 900)},
+        {"logprobs": 3, "logit_bias": {5: 9.0}, "min_tokens": 2},
+        {"logprobs": 256},
+    ],
+    ids=str,
+)
+def test_it_reports_the_log_probabilities_that_torch_does(asked: dict[str, Any]) -> None:
+    torch.manual_seed(2)
+    logits = torch.randn(9, 1003) * 4
+    logits[:, ::7] = logits[:, 3:4]  # ties
+    logits[3] = 1.0
+    logits[4, 1::2] = -torch.inf
+    rows = [*rows_of(6, temperature=0.8, **asked), *rows_of(3, temperature=0.0, logprobs=1)]
+    got, expected = sample(logits.clone(), rows), sample(apart(logits), rows)
+    assert_alike(got, expected)
+    assert sample(logits[4:5].clone(), rows[4:5]) == got[4:5]  # alone as beside others, exactly
+    targets = [token.token_id for token in got if isinstance(token, TokenOutput)]
+    assert_alike(score(logits, targets, 4), score(apart(logits), targets, 4))
+
+
+def assert_alike(got: list[Any], expected: list[Any]) -> None:
+    for mine, other in zip(got, expected, strict=True):
+        assert mine.token_id == other.token_id
+        assert mine.logprob == pytest.approx(other.logprob, abs=2e-6)
+        assert [logprob for _, logprob in mine.top] == pytest.approx([logprob for _, logprob in other.top], abs=2e-6)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_top_logits_are_in_order_and_of_equal_ones_the_first(library: Any) -> None:
+    logits = torch.randn(4, 777)
+    logits[0, [600, 5, 40, 776]] = 9.0
+    logits[1, 9] = torch.nan
+    logits[2] = -torch.inf
+    logits[2, [6, 500]] = torch.tensor([1.0, 2.0])
+    found = top_logits(library, logits, 3)
+    assert found.tokens[0].tolist() == [5, 40, 600]
+    assert np.isnan(found.values[1]).all()
+    assert (found.tokens[2, :2].tolist(), found.values[2].tolist()) == ([500, 6], [2.0, 1.0, -math.inf])
+    values, ids = logits[3].topk(3)
+    assert (found.tokens[3].tolist(), found.values[3].tolist()) == (ids.tolist(), values.tolist())
+    expected = logits[3].logsumexp(-1) - logits[3].max()
+    assert (float(found.largest[3, 0]), float(found.log_sum[3, 0])) == pytest.approx(
+        (float(values[0]), float(expected))
+    )
+    assert top_logits(library, logits, 0).tokens.shape == (4, 0)
 
 
 def test_as_many_rules_as_rows_are_needed() -> None:

@@ -51,8 +51,12 @@ ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def sequence_of(tokens: Sequence[int], *, first_block: int = 1, block_size: int = 16) -> EngineSequence:
-    sequence = EngineSequence(GenerationRequest("r", tuple(tokens), SamplingParams()), 0, 0, frozenset(), 1)
+def sequence_of(
+    tokens: Sequence[int], *, first_block: int = 1, block_size: int = 16, scored: bool = True
+) -> EngineSequence:
+    """scored: all its states are asked for."""
+    sampling = SamplingParams(prompt_logprobs=0 if scored else None)
+    sequence = EngineSequence(GenerationRequest("r", tuple(tokens), sampling), 0, 0, frozenset(), 1)
     # Not in order, as blocks of a used pool are.
     sequence.blocks = list(range(first_block, first_block + 2 + len(tokens) // block_size))[::-1]
     return sequence
@@ -204,6 +208,20 @@ def test_long_prompts_go_through_in_parts(quantised: Path) -> None:
     other = sequence_of(tokens, first_block=200)
     first = hidden_of(executor, [Chunk(other, 0, 900)])
     assert torch.equal(torch.cat([first, hidden_of(executor, [Chunk(other, 900, 1300)])]), whole)
+
+
+def test_a_prompts_last_state_is_the_same_where_no_other_is_asked_for(quantised: Path) -> None:
+    config = EngineConfig(kv_bytes=1 << 24, max_batch_tokens=700, threads=2)
+    executor = load_model(quantised, config).open_executor(config)
+    tokens = [(5 * index + 1) % 128 for index in range(600)]
+    whole = hidden_of(executor, [Chunk(sequence_of(tokens), 0, 600)])
+    first, second = (sequence_of(tokens, first_block=block, scored=False) for block in (100, 200))
+    mixed = hidden_of(executor, [Chunk(second, 0, 1), Chunk(first, 0, 300), Chunk(sequence_of(tokens[:9]), 0, 9)])
+    assert torch.equal(mixed[[0, 300]], whole[[0, 299]])
+    assert torch.equal(mixed[301:], whole[:9])
+    rest = hidden_of(executor, [Chunk(first, 300, 600, draft=tuple(tokens[598:])), Chunk(second, 1, 600)])
+    assert torch.equal(rest[297:300], whole[597:])
+    assert torch.equal(rest[-1], whole[-1])
 
 
 def test_copied_blocks_hold_what_the_others_held(quantised: Path) -> None:

@@ -20,7 +20,8 @@ from local_engine.kernels.triton.sampling_rules import (
 )
 from local_engine.kernels.triton.shape_logits import CANDIDATES, shape_logits
 from local_engine.kernels.triton.top_logprobs import top_logprobs
-from local_engine.sampler import LOGPROB_FLOOR, SamplerRow, sample
+from local_engine.logprobs import LOGPROB_FLOOR
+from local_engine.sampler import SamplerRow, sample
 from local_engine.sampling import SamplingParams
 from local_engine.sequence import Sequence
 
