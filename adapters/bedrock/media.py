@@ -7,7 +7,7 @@ from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.messages import Audio, Document, File, Image, MediaSource, Video
 from adapters.inline_media import resolved
 
-__all__ = ["audio_block", "document_block", "file_block", "image_block", "video_block"]
+__all__ = ["DocumentNames", "audio_block", "document_block", "file_block", "image_block", "video_block"]
 
 _IMAGES = {"image/png": "png", "image/jpeg": "jpeg", "image/jpg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
 _DOCUMENTS = {
@@ -53,14 +53,34 @@ def audio_block(part: Audio) -> dict[str, Any]:
     return {"audio": {"format": form, "source": source}}
 
 
-def file_block(part: File) -> dict[str, Any]:
+class DocumentNames:
+    """Names as the API allows them: it demands one of each document, and no two of a request may be the same."""
+
+    __slots__ = ("_taken",)
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def own(self, name: str | None) -> str:
+        """The name, with a number behind it where another document has it."""
+        clean = own = " ".join(_NAME.sub(" ", name or "").split())[:_MAX_NAME] or "document"
+        number = 1
+        while own.lower() in self._taken:
+            number += 1
+            end = f" {number}"
+            own = clean[: _MAX_NAME - len(end)] + end
+        self._taken.add(own.lower())
+        return own
+
+
+def file_block(part: File, names: DocumentNames) -> dict[str, Any]:
     source, media_type = _source(part.source, "file")
     form = _format(media_type, _DOCUMENTS, "file", part.filename)
-    return {"document": {"format": form, "name": _named(part.filename), "source": source}}
+    return {"document": {"format": form, "name": names.own(part.filename), "source": source}}
 
 
-def document_block(part: Document) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": _named(part.title)}
+def document_block(part: Document, names: DocumentNames) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": names.own(part.title)}
     if part.source is None:
         found["source"] = {"text": part.text or ""}
     else:
@@ -91,8 +111,3 @@ def _format(media_type: str | None, formats: dict[str, str], kind: str, name: st
     if ending in formats.values():
         return ending
     raise UnsupportedParameter(f"messages: Bedrock takes no {kind}s of the type {media_type}", param="messages")
-
-
-def _named(name: str | None) -> str:
-    """What the API allows in names: it demands one."""
-    return " ".join(_NAME.sub(" ", name or "").split())[:_MAX_NAME] or "document"

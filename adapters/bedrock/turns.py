@@ -1,13 +1,21 @@
 """The conversation towards Converse: canonical messages -> the system's blocks and alternating turns.
 
-Blank text is left out. A cache hint is a block of its own behind what it is about.
+Blank text is left out. A cache hint is a block of its own behind what it is about. A turn with a document says a text
+as well, as the API demands: its name, where the client says none.
 """
 
 from collections.abc import Iterator
 from typing import Any, assert_never
 
 from adapters.alternating_turns import Block, Turn, alternating_turns, parted, texts_in
-from adapters.bedrock.media import audio_block, document_block, file_block, image_block, video_block
+from adapters.bedrock.media import (
+    DocumentNames,
+    audio_block,
+    document_block,
+    file_block,
+    image_block,
+    video_block,
+)
 from adapters.bedrock.vocabulary import IDS, NAMES
 from adapters.call_objects import arguments_object
 from adapters.canonical.errors import UnsupportedParameter
@@ -43,7 +51,7 @@ class Conversation:
         self.called = called
 
     def messages(self) -> list[dict[str, Any]]:
-        return [{"role": turn.role, "content": turn.content} for turn in self.turns]
+        return [{"role": turn.role, "content": _with_text(turn.content)} for turn in self.turns]
 
     def limit_cache_points(self, left: int) -> None:
         """Keeps at most so many: those of the system first, then the newest."""
@@ -73,6 +81,7 @@ class _Writer:
 
     def __init__(self, provider: str) -> None:
         self.called: list[str] = []
+        self._documents = DocumentNames()
         self._provider = provider
 
     def written(self, message: Message) -> Iterator[tuple[Part, list[Block]]]:
@@ -104,9 +113,9 @@ class _Writer:
             case Image():
                 return image_block(part)
             case File():
-                return file_block(part)
+                return file_block(part, self._documents)
             case Document():
-                return document_block(part)
+                return document_block(part, self._documents)
             case Video():
                 return video_block(part)
             case Audio():
@@ -131,6 +140,15 @@ class _Writer:
         if part.is_error is not None:
             found["status"] = "error" if part.is_error else "success"
         return {"toolResult": found}
+
+
+def _with_text(content: list[Block]) -> list[Block]:
+    """The content of a turn, in which no document stands without a text."""
+    blocks = [block for block in content if isinstance(block, dict)]
+    document = next((block["document"] for block in blocks if "document" in block), None)
+    if document is None or any("text" in block for block in blocks):
+        return content
+    return [*content, {"text": document["name"]}]
 
 
 def cache_point(hint: CacheHint) -> Block:

@@ -129,7 +129,26 @@ def test_images_and_files_go_as_bytes_with_names_that_are_allowed() -> None:
     assert sent(messages=[{"role": "user", "content": parts}])["messages"][0]["content"] == [
         {"image": {"format": "png", "source": {"bytes": PNG}}},
         {"document": {"format": "pdf", "name": "a b pdf", "source": {"bytes": PDF}}},
+        {"text": "a b pdf"},
     ]
+
+
+def test_no_two_documents_of_a_conversation_share_a_name() -> None:
+    def file(name: str | None) -> dict[str, Any]:
+        named = {} if name is None else {"filename": name}
+        return {"type": "file", "file": {**named, "file_data": f"data:application/pdf;base64,{PDF}"}}
+
+    long = "x" * 300
+    first = [file("a.pdf"), file(None), file("A_pdf"), file(long), {"type": "text", "text": "see"}]
+    second = [file("a.pdf"), file(None), file(long), {"type": "text", "text": "and"}]
+    said = [{"role": "user", "content": first}, {"role": "assistant", "content": "ok"}]
+    found = sent(messages=[*said, {"role": "user", "content": second}])["messages"]
+    blocks = [block for message in found for block in message["content"]]
+    names = [block["document"]["name"] for block in blocks if "document" in block]
+    assert names[:3] == ["a pdf", "document", "A pdf 2"]
+    assert names[4:6] == ["a pdf 3", "document 2"]
+    assert len({name.lower() for name in names}) == len(names) == 7
+    assert all(len(name) <= 200 for name in names)
 
 
 def test_an_image_by_address_is_refused() -> None:
