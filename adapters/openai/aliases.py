@@ -34,10 +34,11 @@ _Values = Mapping[str, Any]
 
 
 class _Alias(NamedTuple):
-    """`values`: what a decoded value asks for. Raises ValueError, saying what was expected."""
+    """`values`: what a decoded value asks for; None: what no field stands for. Raises ValueError, saying what was
+    expected."""
 
     decoder: Decodes[Any]
-    values: Callable[[Any], _Values]
+    values: Callable[[Any], _Values | None]
 
 
 def _field(name: str, decoder: Decodes[Any]) -> _Alias:
@@ -61,6 +62,15 @@ def _only(value: Any) -> _Alias:
         return {}
 
     return _Alias(Decoder(type(value)), values)
+
+
+def _neutral(*values: float) -> _Alias:
+    """A sampler that nobody here has, at the values at which it does nothing."""
+    return _Alias(Decoder(Any), lambda found: {} if found in values else None)
+
+
+_SAYS_NOTHING: Final = _Alias(Decoder(Any), lambda _: {})
+"""A field that only speaks of a sampler which another one switches on."""
 
 
 class _Thinking(msgspec.Struct, forbid_unknown_fields=True):
@@ -117,6 +127,10 @@ def _adapter(found: _Lora) -> _Values:
     return {"adapter": LoraAdapter(name=name)}
 
 
+_OF_SAMPLERS: Final = (
+    "mirostat_tau", "mirostat_eta", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",
+    "xtc_threshold", "dynatemp_exponent", "smoothing_curve",
+)  # fmt: skip
 ALIASES: Final[Mapping[str, _Alias]] = {
     # llama.cpp
     "repeat_penalty": _same("repetition_penalty"),
@@ -127,6 +141,17 @@ ALIASES: Final[Mapping[str, _Alias]] = {
     "cache_prompt": _only(True),
     "timings_per_token": _only(False),
     "return_progress": _only(False),
+    "id_slot": _neutral(-1),
+    "n_probs": _neutral(0),
+    "repeat_last_n": _neutral(-1),
+    "post_sampling_probs": _only(False),
+    # Samplers of llama.cpp and of text-generation-webui, whose clients send all of them with every request
+    **{name: _neutral(0) for name in ("mirostat", "dry_multiplier", "xtc_probability", "dynatemp_range", "top_a")},
+    "smoothing_factor": _neutral(0),
+    "tfs_z": _neutral(1),
+    "top_n_sigma": _neutral(-1, 0),
+    **dict.fromkeys(_OF_SAMPLERS, _SAYS_NOTHING),
+    "ban_eos_token": _same("ignore_eos"),
     # SGLang
     "no_stop_trim": _same("include_stop_str_in_output"),
     "min_new_tokens": _same("min_tokens"),
@@ -157,7 +182,8 @@ _FIELDS: Final[Mapping[str, Container[str]]] = {
 
 
 def resolved(request: Request) -> Request:
-    """The request with the extras that are other spellings as the fields that they stand for.
+    """The request with the extras that are other spellings as the fields that they stand for, and without those that
+    are null.
 
     Raises InvalidRequest for a value that cannot be, and for a field that is given twice.
     """
@@ -167,9 +193,11 @@ def resolved(request: Request) -> Request:
     left: dict[str, bytes] = {}
     values: dict[str, Any] = {}
     for name, raw in request.extras.items():
+        if raw == b"null":
+            continue
         alias = ALIASES.get(name)
         asked = {} if alias is None else _read(alias, name, raw)
-        if alias is None or any(field not in fields for field in asked):
+        if alias is None or asked is None or any(field not in fields for field in asked):
             left[name] = raw
             continue
         for field, value in asked.items():
@@ -179,12 +207,12 @@ def resolved(request: Request) -> Request:
     return request if len(left) == len(request.extras) else _with_values(replace(request, extras=left), values)
 
 
-def _read(alias: _Alias, name: str, raw: bytes) -> _Values:
+def _read(alias: _Alias, name: str, raw: bytes) -> _Values | None:
     try:
-        asked = alias.values(alias.decoder.decode(msgspec.Raw(raw))) if raw != b"null" else {}
+        asked = alias.values(alias.decoder.decode(msgspec.Raw(raw)))
     except ValueError as error:  # msgspec's own are such
         raise InvalidRequest(f"{name}: {told(error)}", param=name) from error
-    return {field: value for field, value in asked.items() if value is not None}
+    return None if asked is None else {field: value for field, value in asked.items() if value is not None}
 
 
 def _is_set(request: Request, field: str) -> bool:

@@ -69,7 +69,16 @@ def test_a_surface_without_the_field_has_no_spelling_of_it() -> None:
 
 
 def test_null_says_nothing() -> None:
-    assert all(chat(**{name: None}).extras == {} for name in ALIASES)
+    assert all(chat(**{name: None}).extras == {} for name in (*ALIASES, "brand_new"))
+    assert chat(brand_new=0).extras == {"brand_new": b"0"}
+
+
+@pytest.mark.parametrize("zero", [0, 0.0])
+def test_a_sampler_that_nobody_has_may_be_off(zero: float) -> None:
+    off = chat(dry_multiplier=zero, dry_base=1.75, dry_sequence_breakers=["\n"], top_n_sigma=zero, tfs_z=1)
+    assert off == chat()
+    for name, on in {"dry_multiplier": 0.8, "mirostat": 2, "tfs_z": 0.9, "repeat_last_n": 64, "top_a": "x"}.items():
+        assert chat(**{name: on}).extras == {name: json.dumps(on).encode()}
 
 
 @pytest.mark.parametrize(
