@@ -37,6 +37,8 @@ HARMONY_REASONING: Final = "analysis"
 """The channel of reasoning."""
 HARMONY_NEXT: Final = f"{_START}assistant{_CHANNEL}"
 """What the next message begins with, up to its channel."""
+_EVERYBODY: Final = ("all", "assistant", "user")
+"""Recipients that are none in particular."""
 _FUNCTIONS: Final = "functions."
 
 
@@ -108,13 +110,18 @@ class HarmonyReader:
         else:
             return None
         while (found := text.find(_MESSAGE)) is None:
-            if text.ended or text.end - start > _MAX_HEADER:
+            if text.ended or text.end - start > _MAX_HEADER or self._closes(start, text.end):
                 return None
             yield
-        if found - start > _MAX_HEADER:
+        if found - start > _MAX_HEADER or self._closes(start, found):
             return None
         text.at = found + len(_MESSAGE)
         return text.between(start, found)
+
+    def _closes(self, start: int, end: int) -> bool:
+        """Whether a message is over between these places, so that no header goes on there."""
+        header = self._text.between(start, end).removeprefix(_START)
+        return any(mark in header for mark in _CLOSING)
 
     def _begins_header(self) -> bool:
         """Whether what is left of the text is a header, as far as it came."""
@@ -125,7 +132,9 @@ class HarmonyReader:
     def _message(self, header: str) -> Waits[None]:
         book = self._book
         recipient = _RECIPIENT.search(header)
-        channel = _NAMED_CHANNEL.search(header)
+        if recipient is not None and recipient[1] in _EVERYBODY:
+            recipient = None
+        *_, channel = ("", *_NAMED_CHANNEL.findall(header))
         name = "" if recipient is None else recipient[1].removeprefix(_FUNCTIONS)
         if book.is_known(name):
             yield from self._call(name)
@@ -133,7 +142,7 @@ class HarmonyReader:
         if recipient is not None and recipient[1].startswith(_FUNCTIONS):
             yield from self._content(self._give_text)
             return
-        if channel is not None and channel[1] == HARMONY_REASONING:
+        if channel == HARMONY_REASONING:
             book.passed()
             self.is_reasoning = True
             yield from self._content(self._give_reasoning)

@@ -82,6 +82,12 @@ def seen(pieces: list[str], *, parallel: bool = True, is_cut: bool = False) -> S
         (f"{FINAL}a{NEXT}{ANALYSIS}b{NEXT}{FINAL}c", [("text", "a"), ("thought", "b"), ("text", "c")]),
         ("more of a text that the prompt began<|return|>", [("text", "more of a text that the prompt began")]),
         # The model's own faults, and what is no call.
+        (f"<|channel|>commentary?{NEXT}{ANALYSIS}a{NEXT}{FINAL}b",
+         [("text", "<|channel|>commentary?"), ("thought", "a"), ("text", "b")]),
+        (f"<|channel|>??<|start|>assistant{ANALYSIS}a{NEXT}{FINAL}b",
+         [("text", "<|channel|>??"), ("thought", "a"), ("text", "b")]),
+        (f"<|channel|>commentary to=assistant{ANALYSIS}a{NEXT}{FINAL}b", [("thought", "a"), ("text", "b")]),
+        ("<|channel|>commentary to=all<|message|>Look.", [("text", "Look.")]),
         (CALL.replace("functions.f", "functions.evil"), [("text", CALL.replace("functions.f", "functions.evil")[:-8])]),
         (CALL.replace("functions.f", "browser"), [("text", CALL.replace("functions.f", "browser")[:-8])]),
         ("<|channel|>analy", [("text", "<|channel|>analy")]),
@@ -91,7 +97,7 @@ def seen(pieces: list[str], *, parallel: bool = True, is_cut: bool = False) -> S
         (CALL[:-12], [("f", '{"a"')]),
         ("", []),
     ],
-)
+)  # fmt: skip
 def test_a_text_is_read_alike_wherever_it_is_cut(text: str, expected: Seen) -> None:
     for pieces in all_cuts(text):
         assert seen(pieces) == expected, pieces
