@@ -44,7 +44,7 @@ def validate(
     resolved: Resolved, *, provider_types: Collection[str], folder: Path
 ) -> tuple[RunFile | None, list[Fault], Resolved]:
     """The validated file or None, what is wrong, and the values with every lone `${V}` in the type of its field."""
-    context = {"provider_types": provider_types, "folder": folder}
+    context = {"provider_types": provider_types, "folder": folder, "from_outside": frozenset(resolved.lone.values())}
     try:
         return RunFile.model_validate(resolved.value, context=context), [], resolved
     except ValidationError as error:

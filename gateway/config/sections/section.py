@@ -103,8 +103,14 @@ def parse_size(value: object) -> object:
     return int(float(match.group(1)) * _UNITS[match.group(2)])
 
 
-def _sendable(secret: SecretStr) -> SecretStr:
+_STAND_IN = re.compile(r"(?:[A-Za-z]+ )?(?:\$\w+|\$?env:\w+|os\.environ/\w+|\{\{.*\}\}|<.*>|%\w+%)")
+"""How other tools and their documents write "the value of a variable", or "your key"."""
+
+
+def _sendable(secret: SecretStr, info: ValidationInfo) -> SecretStr:
     value = secret.get_secret_value()
+    if _STAND_IN.fullmatch(value) and value not in (info.context or {}).get("from_outside", ()):
+        raise ValueError('expected the secret itself; write "${NAME}" for the environment variable NAME')
     if not all("\x20" <= char <= "\x7e" for char in value) or value != value.strip():
         raise ValueError("expected printable ASCII without blanks at its ends, since it travels in a header")
     return secret

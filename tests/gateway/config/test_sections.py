@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from gateway.config.faults import Location, render_location
-from tests.gateway.config.loading import BASE, fault, faults
+from tests.gateway.config.loading import BASE, fault, faults, load
 
 EVERYTHING = Path(__file__).with_name("everything.yaml").read_text(encoding="utf-8")
 ENV = {
@@ -202,6 +202,39 @@ def test_a_wrong_value_of_the_local_provider_is_refused(entry: str, expected: st
 )
 def test_a_text_format_that_nobody_reads_is_refused(entry: str, expected: str) -> None:
     assert expected in fault(f"version: 1\nproviders: {{local: {{models: {{m: {{{entry}}}}}}}}}")
+
+
+STAND_INS = (
+    "$OPENAI_API_KEY",
+    "os.environ/OPENAI_API_KEY",
+    "env:OPENAI_API_KEY",
+    "{{ OPENAI_API_KEY }}",
+    "<your key>",
+    "%OPENAI_API_KEY%",
+)
+
+
+@pytest.mark.parametrize("value", STAND_INS)
+def test_what_only_stands_for_a_secret_is_not_taken_for_one(value: str) -> None:
+    why = 'expected the secret itself; write "${NAME}" for the environment variable NAME'
+    for place, text in (
+        ("providers.openai.api_key", "  openai: {api_key: '%s'}"),
+        ("providers.openai.headers.authorization", "  openai: {headers: {authorization: 'Bearer %s'}}"),
+        ("auth.keys[0].secret", "auth: {keys: [{id: a, secret: '%s'}]}"),
+    ):
+        assert fault(BASE + text % value).endswith(f"{place}: {why}")
+
+
+@pytest.mark.parametrize("value", STAND_INS)
+def test_a_secret_from_outside_the_file_may_look_like_anything(value: str) -> None:
+    config = load(BASE + 'auth: {keys: [{id: a, secret: "${KEY}"}]}', {"KEY": value})
+    assert config.run.auth is not None
+    assert config.run.auth.keys[0].secret.get_secret_value() == value
+
+
+@pytest.mark.parametrize("value", ["pa$$word", "a<b>", "$2b$12$abc.def", "Bearer abc"])
+def test_a_secret_that_holds_such_signs_is_taken(value: str) -> None:
+    assert load(BASE + f"  openai: {{api_key: '{value}'}}")
 
 
 @pytest.mark.parametrize("version", ["2", "'1'", "", "1.0", "true"])
