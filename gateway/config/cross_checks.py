@@ -26,6 +26,11 @@ def cross_check(run: RunFile, *, provider_names: Collection[str], alias_names: C
     therefore not in `run`: a reference to one of them is not a second fault.
     """
     yield from _open_door(run)
+    if run.server.port == run.server.admin_port != 0:
+        yield (
+            ("server", "admin_port"),
+            f"{run.server.port} is 'port' already, expected another one, or none for one port",
+        )
     yield from _workers(run)
     yield from _keys(run)
     yield from _budgets(run)

@@ -27,6 +27,16 @@ def test_a_host_is_an_address_or_a_name(host: str) -> None:
     assert "expected an IP address or a host name" in fault(BASE + f"server: {{host: '{host}'}}")
 
 
+@pytest.mark.parametrize(("ports", "expected"), [("port: 9000, admin_port: 9000", 9000), ("admin_port: 8080", 8080)])
+def test_the_admin_routes_have_a_port_of_their_own(ports: str, expected: int) -> None:
+    why = f"{expected} is 'port' already, expected another one, or none for one port"
+    assert fault(BASE + f"server: {{{ports}}}") == f"run.yaml:4: server.admin_port: {why}"
+
+
+def test_two_free_ports_differ() -> None:
+    assert load(BASE + "server: {port: 0, admin_port: 0}").server.admin_port == 0
+
+
 def test_two_keys_have_different_ids_and_secrets() -> None:
     lines = faults(
         BASE + "auth:\n  keys:\n  - {id: a, secret: hunter}\n  - {id: a, secret: hunter}\n  - {id: c, secret: ''}"

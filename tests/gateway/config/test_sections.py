@@ -234,7 +234,7 @@ def test_a_secret_from_outside_the_file_may_look_like_anything(value: str) -> No
 
 @pytest.mark.parametrize("value", ["pa$$word", "a<b>", "$2b$12$abc.def", "Bearer abc"])
 def test_a_secret_that_holds_such_signs_is_taken(value: str) -> None:
-    assert load(BASE + f"  openai: {{api_key: '{value}'}}")
+    load(BASE + f"  openai: {{api_key: '{value}'}}")
 
 
 @pytest.mark.parametrize("version", ["2", "'1'", "", "1.0", "true"])
