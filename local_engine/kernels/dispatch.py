@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 import torch
-from torch import Tensor
 
 from local_engine.kernels.operations import Choice, Kernels
-from local_engine.layers.kv_cache import LayerCache
 
 __all__ = ["DeviceFacts", "choose_kernels", "device_facts", "gpu_line", "no_kernels"]
 
@@ -89,20 +87,20 @@ def _triton() -> Kernels:
     from local_engine.kernels.triton.sparse_experts import sparse_experts
 
     return Kernels(
-        add_rms_norm,
-        gated_activation,
-        rope_kv_write,
-        paged_decode,
-        paged_prefill,
-        quantized_matmul,
-        sparse_experts,
-        group_rows,
-        add_lora,
-        embedding,
-        quantized_embedding,
-        selected_logits,
-        matmul_splits,
-        True,
+        add_rms_norm=add_rms_norm,
+        gated_activation=gated_activation,
+        rope_kv_write=rope_kv_write,
+        paged_decode=paged_decode,
+        paged_prefill=paged_prefill,
+        quantized_matmul=quantized_matmul,
+        sparse_experts=sparse_experts,
+        group_rows=group_rows,
+        add_lora=add_lora,
+        embedding=embedding,
+        quantized_embedding=quantized_embedding,
+        selected_logits=selected_logits,
+        matmul_splits=matmul_splits,
+        fused_sampler=True,
         choices=_choices("triton"),
     )
 
@@ -120,73 +118,21 @@ def _twins() -> Kernels:
     from local_engine.kernels.triton.selected_logits import selected_logits_twin
     from local_engine.kernels.triton.sparse_experts import sparse_experts_twin
 
-    def paged_decode(
-        queries: Tensor,
-        cache: LayerCache,
-        block_tables: Tensor,
-        lengths: Tensor,
-        *,
-        block_size: int,
-        splits: int = 1,  # how a kernel shares out its work
-        scale: float | None = None,
-        soft_cap: float | None = None,
-        window: int | None = None,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
-        return paged_decode_twin(
-            queries,
-            cache,
-            block_tables,
-            lengths,
-            block_size=block_size,
-            scale=scale,
-            soft_cap=soft_cap,
-            window=window,
-            sinks=sinks,
-        )
-
-    def paged_prefill(
-        queries: Tensor,
-        cache: LayerCache,
-        block_tables: Tensor,
-        query_starts: Tensor,
-        lengths: Tensor,
-        *,
-        max_queries: int,  # how a kernel shares out its work
-        block_size: int,
-        scale: float | None = None,
-        soft_cap: float | None = None,
-        window: int | None = None,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
-        return paged_prefill_twin(
-            queries,
-            cache,
-            block_tables,
-            query_starts,
-            lengths,
-            block_size=block_size,
-            scale=scale,
-            soft_cap=soft_cap,
-            window=window,
-            sinks=sinks,
-        )
-
     return Kernels(
-        add_rms_norm_twin,
-        gated_activation_twin,
-        rope_kv_write_twin,
-        paged_decode,
-        paged_prefill,
-        quantized_matmul_twin,
-        sparse_experts_twin,
-        group_rows_twin,
-        add_lora_twin,
-        embedding_twin,
-        quantized_embedding_twin,
-        selected_logits_twin,
-        lambda *_: 1,
-        False,
+        add_rms_norm=add_rms_norm_twin,
+        gated_activation=gated_activation_twin,
+        rope_kv_write=rope_kv_write_twin,
+        paged_decode=paged_decode_twin,
+        paged_prefill=paged_prefill_twin,
+        quantized_matmul=quantized_matmul_twin,
+        sparse_experts=sparse_experts_twin,
+        group_rows=group_rows_twin,
+        add_lora=add_lora_twin,
+        embedding=embedding_twin,
+        quantized_embedding=quantized_embedding_twin,
+        selected_logits=selected_logits_twin,
+        matmul_splits=lambda *_: 1,
+        fused_sampler=False,
         choices=_choices("torch"),
     )
 

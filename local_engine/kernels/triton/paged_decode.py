@@ -244,12 +244,13 @@ def paged_decode_twin(
     lengths: Tensor,
     *,
     block_size: int,
+    splits: int = 1,
     scale: float | None = None,
     soft_cap: float | None = None,
     window: int | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """See `paged_decode`: prefill of one query a sequence."""
+    """See `paged_decode`: prefill of one query a sequence. `splits` is how a kernel shares out its work."""
     starts = torch.arange(len(queries) + 1, dtype=torch.int32, device=queries.device)
     return paged_prefill_twin(
         queries,

@@ -182,13 +182,14 @@ def paged_prefill_twin(
     query_starts: Tensor,
     lengths: Tensor,
     *,
+    max_queries: int | None = None,
     block_size: int,
     scale: float | None = None,
     soft_cap: float | None = None,
     window: int | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """See `paged_prefill`: sequence after sequence, in float32."""
+    """See `paged_prefill`: sequence after sequence, in float32. `max_queries` is how a kernel shares out its work."""
     num_heads, head_dim = queries.shape[1:]
     num_kv_heads = cache.keys.shape[1]
     share = num_heads // num_kv_heads
