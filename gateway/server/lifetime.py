@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from adapters.canonical.errors import NotReady
@@ -94,10 +95,8 @@ class App:
     async def _check_keys(self) -> None:
         if self.keys is None or self.stateful.storage.holds_nothing:
             return
-        try:
+        with suppress(NotReady):  # the log says so; later, a key with an id of run.yaml lets nobody in
             await self.keys.check_ids()
-        except NotReady as error:  # it may come up later; a key with an id of run.yaml lets nobody in
-            self.log.fault(error, place="storage")
 
     def look_for_providers(self) -> None:
         """Asks each provider behind a public name, in the background, whether it is there, and warns of one that is

@@ -280,6 +280,8 @@ class Service:
         if exchange.settle is not None:
             try:
                 await exchange.settle()
+            except NotReady:
+                return  # a database that is away, of which the log says enough
             except Exception as error:  # the client still has to hear of the first
                 self._log.fault(error, request_id=exchange.request_id)
 

@@ -1,6 +1,7 @@
 """Puts together whatever has state: its storage, its work in the background, and its paths."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from adapters.canonical.errors import NotReady
 from adapters.openai.responses.front import ResponsesFront
@@ -49,7 +50,6 @@ class Stateful:
         token: Callable[[], str],
         redact: Callable[[str], str],
     ) -> None:
-        self._log = log
         section = config.run.responses or Responses()
         url = config.run.storage.url.get_secret_value() if config.run.storage is not None else None
         place = parse_place(url)
@@ -112,10 +112,8 @@ class Stateful:
         if not isinstance(self.storage.place, ServerPlace):
             self.storage.open_soon()
             return
-        try:
+        with suppress(NotReady):  # the log says so; it may come up later, and until then who needs it is told
             await self.storage.stores()
-        except NotReady as error:  # it may come up later; requests that need it are told until then
-            self._log.fault(error, place="storage")
 
     @property
     def in_background(self) -> int:

@@ -188,6 +188,14 @@ async def test_without_a_secret_for_hashes_no_key_is_made() -> None:
         assert (await error_of(answer))["code"] == "no_hash_secret"
 
 
+async def test_a_database_that_is_away_at_the_start_is_no_fault_of_the_gateway() -> None:
+    away = AUTH.replace("{url: memory}", "{url: 'postgresql://u:secret@127.0.0.1:1/d'}")
+    async with administered(away) as gateway:
+        assert await ask(gateway, "secret-of-plain") == 200
+        assert {line["event"] for line in gateway.lines()} >= {"storage_failed", "request"}
+        assert "internal_error" not in {line["event"] for line in gateway.lines()}
+
+
 async def test_usage_is_told_by_key_model_provider_and_day(tmp_path: Path) -> None:
     extra = AUTH + prices(tmp_path) + "models: {fast: fake/m}\n"
     cost = (400 * 2 + 400 * 0.5 + 200 * 3 + 100 * 10) / 1e6

@@ -296,6 +296,7 @@ async def test_without_its_database_the_gateway_serves_what_needs_none_and_says_
         reasons = {str(line["reason"]) for line in gateway.lines() if line["event"] == "storage_failed"}
         assert len(reasons) == 1
         assert "Connection refused" in reasons.pop()
+        assert not [line for line in gateway.lines() if line["event"] == "internal_error"]
         assert "secret" not in str(gateway.lines())
 
 
