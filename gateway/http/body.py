@@ -34,6 +34,7 @@ class Body:
         "_waiter",
         "has_ended",
         "is_awaited",
+        "is_broken",
         "is_discarded",
     )
 
@@ -42,6 +43,8 @@ class Body:
         """The last byte has arrived. More may wait to be read."""
         self.is_awaited = False
         """The client sends it once it is told to (`Expect: 100-continue`)."""
+        self.is_broken = False
+        """The rest of it will not come, nor any other request."""
         self.is_discarded = False
         self._pieces: list[bytes] = []
         self._held = 0
@@ -56,11 +59,6 @@ class Body:
     def is_here(self) -> bool:
         """All of it can be taken now."""
         return self.has_ended and self._coding is None and self._fault is None
-
-    @property
-    def is_broken(self) -> bool:
-        """The rest of it will not come, nor any other request."""
-        return self._fault is not None
 
     def take(self) -> bytes:
         """All that has arrived, as it was sent."""
@@ -86,11 +84,12 @@ class Body:
         if self.is_discarded:
             return
         self._pieces.append(piece)
-        self._held += len(piece) + _PIECE_COST
-        if self._held > _MOST_HELD and not self._throttled:
+        held = self._held = self._held + len(piece) + _PIECE_COST
+        if held > _MOST_HELD and not self._throttled:
             self._throttled = True
             self._throttle(True)
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def end(self) -> None:
         self.has_ended = True
@@ -100,6 +99,7 @@ class Body:
     def fail(self, fault: Exception) -> None:
         """The rest will not come; whoever reads on is told this."""
         self._fault = fault
+        self.is_broken = True
         self._wake()
 
     def discard(self) -> None:
