@@ -10,10 +10,10 @@ from gateway.config.sections.providers import RemoteProvider
 from gateway.config.sections.run_file import RunFile
 from gateway.storage.place import parse_place
 from providers.models.facts import priced_types
+from providers.remote.addresses import ADDRESSES
 
 __all__ = ["cross_check"]
 
-_NEED_BASE_URL = frozenset({"openai-compatible", "openai-responses", "azure"})
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 Finding = tuple[Location, str]
@@ -139,7 +139,7 @@ def _providers(run: RunFile) -> Iterator[Finding]:
 
 
 def _remote(name: str, provider: RemoteProvider) -> Iterator[Finding]:
-    if provider.type in _NEED_BASE_URL and provider.base_url is None:
+    if provider.base_url is None and ADDRESSES.get(provider.type, "") is None:
         yield ("providers", name, "base_url"), f"the key is missing, a provider of type '{provider.type}' needs it"
     if provider.key_is_empty:
         why = "the key is empty; leave it out if none is needed, or switch the provider off with 'enabled: auto'"

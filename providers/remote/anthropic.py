@@ -31,6 +31,7 @@ from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import ANTHROPIC as ANTHROPIC_LACKS
+from providers.remote import addresses
 from providers.remote.default_fields import default_fields
 from providers.remote.exchange import exchange
 from providers.remote.forced_output import forced_output, needs_tool
@@ -41,7 +42,6 @@ from providers.remote.question import fetch_list, post_question
 
 __all__ = ["AnthropicProvider"]
 
-_BASE_URL = "https://api.anthropic.com/v1"
 _REQUEST_ID = "request-id"
 _NO_SAMPLING = Sampling()
 _READY = Readiness(ReadinessState.READY)
@@ -100,7 +100,9 @@ class AnthropicProvider:
         """Opens no connection. Raises ValueError on settings that can't work."""
         auth = {"x-api-key": settings.api_key} if settings.api_key else {}
         self._name = settings.name
-        self._client = HttpClient(settings, settings.base_url or _BASE_URL, auth, key_header=KeyHeader("x-api-key"))
+        self._client = HttpClient(
+            settings, settings.base_url or addresses.ANTHROPIC, auth, key_header=KeyHeader("x-api-key")
+        )
         self._upstream = MessagesUpstream(
             settings.name,
             version=str(settings.options.get("api_version", "auto")),

@@ -23,6 +23,7 @@ from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import COHERE
+from providers.remote import addresses
 from providers.remote.default_fields import default_fields
 from providers.remote.embedding_batches import embed_in_batches
 from providers.remote.exchange import exchange
@@ -32,7 +33,6 @@ from providers.remote.question import fetch_list, post_question
 
 __all__ = ["CohereProvider"]
 
-_BASE_URL = "https://api.cohere.com/v2"
 _MODELS = f"{BESIDE_VERSION}v1/models?page_size=1000"
 _REQUEST_ID = "x-request-id"
 _CALLED = frozenset(("chat", "embed", "rerank"))
@@ -95,7 +95,7 @@ class CohereProvider:
         auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
         self._name = settings.name
         key_header = KeyHeader("authorization", "Bearer ")
-        self._client = HttpClient(settings, settings.base_url or _BASE_URL, auth, key_header=key_header)
+        self._client = HttpClient(settings, settings.base_url or addresses.COHERE, auth, key_header=key_header)
         self._upstream = CohereUpstream(settings.name, defaults=default_fields(settings, _NO_DEFAULTS))
         self._models = KeptModels(self._fetch_models)
 

@@ -44,6 +44,7 @@ from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import GEMINI as GEMINI_LACKS
+from providers.remote import addresses
 from providers.remote.default_fields import default_fields
 from providers.remote.embedding_batches import embed_in_batches
 from providers.remote.exchange import exchange
@@ -56,7 +57,6 @@ from providers.remote.question import fetch_list, post_question
 
 __all__ = ["GeminiProvider", "vertex_url"]
 
-_BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
 _READY = Readiness(ReadinessState.READY)
 _NO_DEFAULTS = frozenset(("model", "contents", "systemInstruction", "tools"))
 _ABILITIES = {"generateContent": GENERATE, "embedContent": EMBED}
@@ -132,7 +132,7 @@ class GeminiProvider:
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work, ImportError without google-auth."""
         self._is_vertex = "project" in settings.options or "region" in settings.options
-        base_url = vertex_url(settings) if self._is_vertex else _BASE_URL
+        base_url = vertex_url(settings) if self._is_vertex else addresses.GEMINI
         auth = {"x-goog-api-key": settings.api_key} if settings.api_key else {}
         self._token = GoogleToken(settings.name) if self._is_vertex and not settings.api_key else None
         self._name = settings.name

@@ -18,6 +18,7 @@ from providers.abilities import OLLAMA_EXTRAS
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
+from providers.remote import addresses
 from providers.remote.default_fields import default_fields
 from providers.remote.exchange import exchange
 from providers.remote.fetched_media import FetchedMedia
@@ -27,7 +28,6 @@ from providers.remote.question import fetch_list, post_question
 
 __all__ = ["OllamaProvider"]
 
-_BASE_URL = "http://localhost:11434"
 _READY = Readiness(ReadinessState.READY)
 _LINES = {"accept": "application/x-ndjson"}
 _NO_DEFAULTS = frozenset(("model", "messages", "prompt", "tools", "stream"))
@@ -82,7 +82,7 @@ class OllamaProvider:
         auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
         self._name = settings.name
         self._client = HttpClient(
-            settings, settings.base_url or _BASE_URL, auth, key_header=KeyHeader("authorization", "Bearer ")
+            settings, settings.base_url or addresses.OLLAMA, auth, key_header=KeyHeader("authorization", "Bearer ")
         )
         self._upstream = OllamaUpstream(settings.name, defaults=default_fields(settings, _NO_DEFAULTS))
         self._media = FetchedMedia(settings.fetcher, (Image,))

@@ -96,11 +96,10 @@ def test_a_local_model_may_hold_slashes_and_colons() -> None:
     load("version: 1\nproviders: {local: {models: {'org/m:1b': {}}}}\nmodels: {a: 'local/org/m:1b'}")
 
 
-def test_a_provider_without_a_default_address_needs_one() -> None:
-    line = fault(BASE + "  v: {type: openai-compatible}")
-    assert (
-        line == "run.yaml:4: providers.v.base_url: the key is missing, a provider of type 'openai-compatible' needs it"
-    )
+@pytest.mark.parametrize("type_", ["openai-compatible", "azure", "databricks", "openai-responses"])
+def test_a_provider_without_a_default_address_needs_one(type_: str) -> None:
+    why = f"the key is missing, a provider of type '{type_}' needs it"
+    assert fault(BASE + f"  v: {{type: {type_}}}") == f"run.yaml:4: providers.v.base_url: {why}"
 
 
 @pytest.mark.parametrize(
