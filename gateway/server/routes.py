@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from adapters.front import Front
+from adapters.nearest_name import nearest
 from gateway.http.answer import Reply
 from gateway.server.exchange import Exchange
 
@@ -42,6 +43,14 @@ class Routes:
         """The route of a path, and the name in it, decoded. Both are as they were sent, percent-encoded."""
         exact = self._exact.get(path)
         return (exact, None) if exact is not None else self._find_named(path, query)
+
+    def nearest(self, path: str) -> str | None:
+        """The path that a wrong one may have meant, None where none is like it: without its `/v1`, or misspelt."""
+        if f"/v1{path}" in self._exact:
+            return f"/v1{path}"
+        found = nearest(path, self._exact)
+        last = path.rstrip("/").rpartition("/")[2]  # which tells paths apart; much of what stands before it is alike
+        return None if found is None or nearest(last, [found.rpartition("/")[2]]) is None else found
 
     def is_written_out(self, path: str) -> bool:
         return path in self._exact

@@ -241,7 +241,9 @@ class Service:
                 secret = exchange.key.upstream_key
                 CLIENT_KEY.set(None if secret is None else OwnKey(secret))
         if route is None:
-            raise NotFound(f"there is no {self._redact(unquote(path))[:200]}", code="unknown_url")
+            meant = self._routes.nearest(path)
+            hint = "" if meant is None else f", did you mean {meant}?"
+            raise NotFound(f"there is no {self._redact(unquote(path))[:200]}{hint}", code="unknown_url")
         methods = route.methods
         handler = methods.get("GET" if request.method == "HEAD" else request.method)
         if handler is None:

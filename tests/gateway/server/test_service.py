@@ -55,6 +55,23 @@ async def test_an_unknown_path_is_a_404_with_an_error_body(path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/chat/completions", ", did you mean /v1/chat/completions?"),
+        ("/v1/v1/chat/completions", ", did you mean /v1/chat/completions?"),
+        ("/v1/chat/completion", ", did you mean /v1/chat/completions?"),
+        ("/v1/messages/", ", did you mean /v1/messages?"),
+        ("/v1/threads", ""),
+        (f"/v1/chat/{'completions/' * 20}", ""),
+    ],
+)
+async def test_a_path_that_is_nearly_right_is_told_what_it_may_have_meant(path: str, hint: str) -> None:
+    async with running(fake()) as gateway, gateway.post(chat(), path) as answer:
+        assert answer.status == 404
+        assert (await error_of(answer))["message"] == f"there is no {path}"[:212] + hint
+
+
+@pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [("GET", "/v1/completions", "POST"), ("DELETE", "/v1/models", "GET"), ("POST", "/healthz", "GET")],
 )
