@@ -142,8 +142,8 @@ class Exchange:
             headers[f"x-gateway-upstream-{name}"] = value
         if self.standing is not None:
             add_limits(headers, self.standing)
-        if self._wants_metrics:
-            headers[METRICS_HEADER] = request_metrics(self, self._clock())
+        if self._wants_metrics and (known := request_metrics(self, self._clock())):
+            headers[METRICS_HEADER] = known
         if self.front is not None:
             headers[self.front.request_id_header] = self.request_id
         return headers

@@ -151,6 +151,9 @@ async def test_a_client_is_told_the_speed_of_its_whole_answer() -> None:
         assert re.fullmatch(r"queue_ms=[\d.]+, ttft_ms=[\d.]+, tokens_per_s=[\d.]+", told), told
         async with gateway.post(chat()) as answer:
             assert "x-gateway-metrics" not in answer.headers
+        async with gateway.post(chat("nobody/has"), headers={"x-gateway-metrics": "true"}) as answer:
+            assert answer.status == 404
+            assert "x-gateway-metrics" not in answer.headers
 
 
 async def test_a_stream_that_is_asked_to_ends_with_its_speed_as_a_comment() -> None:
