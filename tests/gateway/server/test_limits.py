@@ -63,6 +63,17 @@ async def test_good_answers_tell_what_is_left_of_the_minute() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_asks_is_told_what_its_request_cost(tmp_path: Path, stream: bool) -> None:
+    async with serving(PRICED, extra=limited("limits: {rpm: 10}", prices(tmp_path))) as gateway:
+        headers = {**BEARER, "x-gateway-metrics": "true"}
+        async with gateway.post(chat(stream=stream), headers=headers) as answer:
+            body = await answer.text()
+            comment = next((line for line in body.splitlines() if line.startswith(": x-gateway-metrics ")), "")
+            told = comment if stream else answer.headers["x-gateway-metrics"]
+    assert told.endswith(f"cost_usd={(400 * 2 + 400 * 0.5 + 200 * 3 + 100 * 10) / 1e6:g}"), told
+
+
+@pytest.mark.parametrize("stream", [False, True])
 async def test_the_request_after_the_last_one_is_a_429_that_says_when(stream: bool) -> None:
     async with serving(extra=limited("limits: {rpm: 1}")) as gateway:
         assert (await ask(gateway, stream=stream)).status == 200
