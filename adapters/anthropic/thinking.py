@@ -13,6 +13,7 @@ from adapters.anthropic.vocabulary import MESSAGES, TOKEN_COUNT
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.request import REQUIRED, ReasoningOptions, Request
 from adapters.json_fields import JsonObject
+from adapters.thinking_budget import MIN_THINKING, thinking_budget
 
 __all__ = ["DEFAULT_MAX_TOKENS", "Thinking", "take_thinking", "thinking_of"]
 
@@ -23,8 +24,6 @@ _TYPE = Decoder(Literal["enabled", "disabled", "adaptive", "between_tools"])
 _DISPLAY = Decoder(Literal["summarized", "omitted"])
 _EFFORT = Decoder(Literal["low", "medium", "high", "xhigh", "max"])
 _NO_EFFORT = "none"
-_BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 49152}
-_MIN_BUDGET = 1024
 _SELF = "adaptive"
 _MODES = ("disabled", "between_tools", _SELF)
 _USUAL = "standard"
@@ -41,9 +40,9 @@ def take_thinking(body: JsonObject, output_config: JsonObject | None) -> Reasoni
     display = found.take("display", _DISPLAY)
     budget = found.require("budget_tokens", TOKEN_COUNT) if kind == "enabled" else None
     found.refuse_rest()
-    if budget is not None and budget < _MIN_BUDGET:
+    if budget is not None and budget < MIN_THINKING:
         path = "thinking.budget_tokens"
-        raise InvalidRequest(f"{path}: expected at least {_MIN_BUDGET}", param=path)
+        raise InvalidRequest(f"{path}: expected at least {MIN_THINKING}", param=path)
     mode: str | None = kind
     if kind == "enabled":
         mode = None
@@ -100,7 +99,7 @@ def thinking_of(request: Request, traits: ModelTraits) -> Thinking:
         if traits.adaptive:
             found.config = {"type": _SELF}
         else:
-            found = Thinking({"type": "enabled", "budget_tokens": _budget(effort, request.max_tokens)})
+            found = Thinking({"type": "enabled", "budget_tokens": thinking_budget(effort, request.max_tokens)})
     if found.config is not None and found.is_on:
         if options.include is not None:
             found.config["display"] = "summarized" if options.include else "omitted"
@@ -110,15 +109,3 @@ def thinking_of(request: Request, traits: ModelTraits) -> Thinking:
                 param="tool_choice",
             )
     return found
-
-
-def _budget(effort: str, max_tokens: int | None) -> int:
-    """Tokens to think with, below the limit of the whole answer."""
-    wanted = _BUDGETS.get(effort, _BUDGETS["medium"])
-    if max_tokens is None:
-        return wanted
-    if max_tokens <= _MIN_BUDGET:
-        raise InvalidRequest(
-            f"reasoning_effort: this model needs max_tokens above {_MIN_BUDGET} to think", param="reasoning_effort"
-        )
-    return min(wanted, max(_MIN_BUDGET, max_tokens // 2))

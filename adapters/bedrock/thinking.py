@@ -5,15 +5,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import Request
+from adapters.thinking_budget import thinking_budget
 
 __all__ = ["Thinking", "thinking_of"]
 
 _CLAUDE = re.compile(r"claude-(?:[a-z]+-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)|(\d)-(\d))")
 _FIRST_ADAPTIVE = (4, 6)
-_BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 49152}
-_MIN_BUDGET = 1024
 
 
 class Thinking(Struct, frozen=True):
@@ -38,16 +36,5 @@ def thinking_of(request: Request) -> Thinking:
     if options.budget_tokens is None and version >= _FIRST_ADAPTIVE:
         effort = "low" if options.effort == "minimal" else options.effort
         return Thinking({"thinking": {"type": "adaptive"}}, effort)
-    budget = options.budget_tokens or _budget(options.effort or "medium", request.max_tokens)
+    budget = options.budget_tokens or thinking_budget(options.effort or "medium", request.max_tokens)
     return Thinking({"thinking": {"type": "enabled", "budget_tokens": budget}})
-
-
-def _budget(effort: str, max_tokens: int | None) -> int:
-    """Tokens to think with, below the limit of the whole answer."""
-    wanted = _BUDGETS.get(effort, _BUDGETS["medium"])
-    if max_tokens is None:
-        return wanted
-    if max_tokens <= _MIN_BUDGET:
-        message = f"reasoning_effort: this model needs max_tokens above {_MIN_BUDGET} to think"
-        raise InvalidRequest(message, param="reasoning_effort")
-    return min(wanted, max(_MIN_BUDGET, max_tokens // 2))

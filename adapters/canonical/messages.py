@@ -6,7 +6,7 @@ Raw JSON (`bytes`) stands wherever this project must not decode and rebuild what
 data, schemas, unknown fields.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,6 +35,7 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "Video",
+    "as_plain_parts",
     "joined_data",
     "plain_parts",
     "text_of",
@@ -220,6 +221,11 @@ def plain_parts(document: Document) -> "tuple[Text | File, ...] | None":
         return (Text(text="\n".join(told), cache=document.cache),)
     context = (Text(text=document.context),) if document.context else ()
     return (*context, File(source=document.source, filename=document.title, cache=document.cache))
+
+
+def as_plain_parts(part: Part) -> Sequence[Part]:
+    """A document as what stands for it; one that is to be cited, and anything else, as it is."""
+    return (plain_parts(part) if isinstance(part, Document) else None) or (part,)
 
 
 def joined_data(data: ProviderData | None, more: ProviderData | None) -> ProviderData | None:

@@ -30,6 +30,13 @@ class TokenLogprob(Struct, frozen=True, gc=False):
     raw: bytes | None = None
     top: tuple[TopLogprob, ...] = ()
 
+    @property
+    def num_characters(self) -> int:
+        """How many characters begin in this token: a UTF-8 continuation byte begins none."""
+        if self.raw is None:
+            return len(self.text)
+        return sum(1 for byte in self.raw if byte & 0xC0 != 0x80)
+
 
 class Usage(Struct, frozen=True, kw_only=True):
     """Inclusive totals: cached and cache-write tokens are part of the prompt, reasoning tokens of the completion."""

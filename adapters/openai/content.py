@@ -31,8 +31,8 @@ from adapters.canonical.messages import (
     ToolCall,
     ToolResult,
     Video,
+    as_plain_parts,
     joined_data,
-    plain_parts,
     told_parts,
 )
 from adapters.json_fields import JsonObject, decode_at
@@ -322,12 +322,7 @@ def _content(parts: Sequence[Part], *, empty: str | None) -> Any:
         only = parts[0]
         if isinstance(only, Text) and only.text and only.provider_data is None:
             return only.text
-    return [_part_object(plain) for part in parts for plain in _plain(part)]
-
-
-def _plain(part: Part) -> Sequence[Part]:
-    """A document as what chat has in its place."""
-    return (plain_parts(part) if isinstance(part, Document) else None) or (part,)
+    return [_part_object(plain) for part in parts for plain in as_plain_parts(part)]
 
 
 def _part_object(part: Part) -> Any:

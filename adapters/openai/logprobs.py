@@ -156,20 +156,13 @@ class LegacyLogprobs:
         offsets = []
         for entry in entries:
             offsets.append(self._offset)
-            self._offset += _characters(entry)
+            self._offset += entry.num_characters
         return {
             "tokens": [entry.text for entry in entries],
             "token_logprobs": [None if entry.logprob is None else floor_logprob(entry.logprob) for entry in entries],
             "top_logprobs": [_alternatives(entry) for entry in entries],
             "text_offset": offsets,
         }
-
-
-def _characters(entry: TokenLogprob) -> int:
-    """How many characters begin in this token: a UTF-8 continuation byte begins none."""
-    if entry.raw is None:
-        return len(entry.text)
-    return sum(1 for byte in entry.raw if byte & 0xC0 != 0x80)
 
 
 def _alternatives(entry: TokenLogprob) -> dict[str, float] | None:

@@ -152,14 +152,7 @@ def _tokens(delta: TextDelta, start: int, end: int) -> Iterator[_Token]:
     at = start
     for number, entry in enumerate(entries):
         is_last = number == len(entries) - 1
-        until = end if is_last else min(at + _characters(entry), end)
+        until = end if is_last else min(at + entry.num_characters, end)
         own = (ids[number],) if paired else ids if number == 0 else ()
         yield _Token(at, until, (entry,), own)
         at = until
-
-
-def _characters(entry: TokenLogprob) -> int:
-    """How many characters begin in this token."""
-    if entry.raw is None:
-        return len(entry.text)
-    return sum(1 for byte in entry.raw if byte & 0xC0 != 0x80)

@@ -26,7 +26,7 @@ from adapters.canonical.messages import (
     ToolCall,
     ToolResult,
     Video,
-    plain_parts,
+    as_plain_parts,
 )
 from adapters.json_fields import JsonObject
 from adapters.openai.cache_fields import cache_hint
@@ -106,12 +106,7 @@ def own_fields(found: JsonObject) -> ProviderData | None:
 
 def content_objects(parts: Sequence[Part], *, output: bool) -> list[dict[str, Any]]:
     """`output`: what the model itself said, rather than what it was given."""
-    return [_part_object(plain, output=output) for part in parts for plain in _plain(part)]
-
-
-def _plain(part: Part) -> Sequence[Part]:
-    """A document as what this API has in its place."""
-    return (plain_parts(part) if isinstance(part, Document) else None) or (part,)
+    return [_part_object(plain, output=output) for part in parts for plain in as_plain_parts(part)]
 
 
 def _part_object(part: Part, *, output: bool) -> dict[str, Any]:
