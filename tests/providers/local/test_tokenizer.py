@@ -67,6 +67,10 @@ def test_a_text_that_begins_with_the_models_mark_gets_no_second_one(tmp_path: Pa
     assert ours.encode("a<s>hi", add_special_tokens=True).count(0) == 2
 
 
+def test_marks_that_the_client_wrote_stay_where_the_model_adds_none(smollm2: FastTokenizer) -> None:
+    assert smollm2.encode("<|im_start|>" * 3, add_special_tokens=True) == [1, 1, 1]
+
+
 def test_end_ids_of_the_generation_config_are_taken_too(tmp_path: Path) -> None:
     folder = save(trained(), tmp_path, eos_token="</s>")
     (folder / "config.json").write_text('{"eos_token_id": 7}')
