@@ -38,6 +38,7 @@ from gateway.version import VERSION
 
 __all__ = ["Otlp", "metrics_data", "readable_span"]
 
+_UNHEARD = logging.NullHandler()
 _EVERY_S = 5.0
 _METRICS_EVERY = 6
 """Metrics go with every sixth batch of spans."""
@@ -70,7 +71,9 @@ class Otlp:
         protocol: Protocol = "auto",
         every_s: float = _EVERY_S,
     ) -> None:
-        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
+        logger = logging.getLogger("opentelemetry")  # which would say at each failure what `lost` hears once
+        logger.addHandler(_UNHEARD)
+        logger.propagate = False
         self._spans = spans
         self._snapshot = snapshot
         self._now = now

@@ -276,6 +276,9 @@ def test_the_port_or_the_setting_says_how_a_collector_is_spoken_to(url: str, pro
         exporter.shutdown()
 
 
-async def test_a_collector_that_is_away_is_no_failure() -> None:
+async def test_a_collector_that_is_away_is_no_failure_and_nothing_but_the_log_tells_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with MockUpstream(GOOD) as upstream:
         assert await ask(upstream, "{otlp: 'http://127.0.0.1:9'}") == 200
+    assert [record for record in caplog.records if record.name.startswith("opentelemetry")] == []
