@@ -17,11 +17,19 @@ from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
 from gateway.server.listing import Constant, Listing, NamedInBody
 from gateway.server.service import Served
+from gateway.version import VERSION
 
 __all__ = ["OllamaPreloads", "ollama_posts", "ollama_questions"]
 
 _ALIVE = b"Ollama is running"
 """What the clients' first question is answered with."""
+_TEXT = "text/plain; charset=utf-8"
+_FOR_BROWSERS = f"""\
+llm-protocol-gateway {VERSION} is running.
+
+/v1/models   the models that it serves
+/readyz      whether it is ready to serve them
+""".encode()
 
 
 class OllamaPreloads:
@@ -72,5 +80,18 @@ def ollama_questions(front: OllamaChatFront, catalogue: Catalogue) -> Mapping[st
         "/api/tags": Listing(front, Tags(), catalogue.list_models),
         "/api/ps": Listing(front, RunningModels(), catalogue.list_loaded),
         "/api/version": Constant(front, VERSION_BODY),
-        "/": Constant(front, _ALIVE, content_type="text/plain; charset=utf-8"),
+        "/": _Root(front),
     }
+
+
+class _Root:
+    """What a gateway's address alone is answered with: a browser is told where to look, a client what it waits for."""
+
+    def __init__(self, front: OllamaChatFront) -> None:
+        self.front = front
+        self._for_clients = Constant(front, _ALIVE, content_type=_TEXT)
+        self._for_browsers = Constant(front, _FOR_BROWSERS, content_type=_TEXT)
+
+    async def serve(self, exchange: Exchange) -> Reply:
+        is_browser = "text/html" in exchange.request.headers.get("accept", "")
+        return await (self._for_browsers if is_browser else self._for_clients).serve(exchange)

@@ -1,6 +1,7 @@
 """Ollama's clients at the gateway's socket: the official SDK, its errors, lists, cards and embeddings."""
 
 import asyncio
+import re
 from array import array
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from adapters.canonical.messages import Image, MediaSource, Reasoning, Text, Too
 from adapters.canonical.request import EXPRESSIBLE_FIELDS
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
+from gateway.version import VERSION
 from providers.base import Batch, Capabilities, ModelEntry
 from providers.testing.scripted import ScriptedProvider
 from tests.gateway.server.running import FINISH, HELLO, Running, running, text
@@ -101,6 +103,18 @@ async def test_the_clients_first_question_is_whether_anybody_is_there() -> None:
             assert answer.status == 200
         async with gateway.session.get(gateway.url + "/") as answer:
             assert await answer.text() == "Ollama is running"
+
+
+async def test_a_browser_is_told_where_to_look() -> None:
+    async with running(ScriptedProvider("fake", HELLO)) as gateway:
+        headers = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+        async with gateway.session.get(gateway.url + "/", headers=headers) as answer:
+            told = await answer.text()
+            assert answer.headers["content-type"].startswith("text/plain")
+        assert VERSION in told
+        for path in re.findall(r"^/\S+", told, re.MULTILINE):
+            async with gateway.session.get(gateway.url + path) as answer:
+                assert answer.status == 200, path
 
 
 def get_weather(city: str) -> str:
