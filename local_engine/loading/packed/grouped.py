@@ -22,81 +22,10 @@ from local_engine.loading.plain_source import PIECE_ITEMS, HfName, StoredTensor
 from local_engine.loading.repacked.grouped import AWQ_NIBBLES, awq_matrix, gptq_matrix
 from local_engine.loading.safetensors import SafetensorsSource
 
-__all__ = ["AwqPacking", "GptqPacking"]
+__all__ = ["GroupedPacking", "awq_packing", "gptq_packing"]
 
 _WORD_BITS = 32
-# Where output i of eight lies in an AWQ word.
 _PARTS = ("qweight", "qzeros", "scales")
-
-
-@dataclass(frozen=True, slots=True)
-class GptqPacking:
-    """Implements `Packing`. bits: 2, 4 or 8. group_size: inputs a group, None is all of them."""
-
-    bits: int
-    group_size: int | None
-    zeros_less_one: bool = True
-
-    def tensors(self, file: SafetensorsSource) -> dict[str, StoredTensor]:
-        return {f"{base}.weight": self._tensor(file, base) for base in _bases(file)}
-
-    def stacked(self, file: SafetensorsSource, name: HfName) -> StoredTensor | None:
-        return None
-
-    def unused(self, name: str) -> bool:
-        return False
-
-    def stored_name(self, name: str) -> str:
-        return _stored_name(name)
-
-    def _tensor(self, file: SafetensorsSource, base: str) -> StoredTensor:
-        parts = tuple(f"{base}.{part}" for part in _PARTS)
-        per_word = _WORD_BITS // self.bits
-        words, outputs = _matrix(file, parts[0], "I32")
-        inputs = words * per_word
-        groups = -(-inputs // (self.group_size or inputs))
-        _expect(file, parts[1], "I32", (groups, -(-outputs // per_word)))
-        _expect(file, parts[2], None, (groups, outputs))
-        order = f"{base}.g_idx"
-        if order in file.shapes:
-            _expect(file, order, "I32", (inputs,))
-            parts += (order,)
-        shifts = tuple(range(0, _WORD_BITS, self.bits))
-        return _GroupedTensor(
-            file,
-            parts,
-            (outputs, inputs),
-            self.group_size or inputs,
-            _Layout(shifts, words_along_inputs=True, less_one=self.zeros_less_one),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class AwqPacking:
-    """Implements `Packing`. group_size: inputs a group, None is all of them."""
-
-    group_size: int | None
-
-    def tensors(self, file: SafetensorsSource) -> dict[str, StoredTensor]:
-        return {f"{base}.weight": self._tensor(file, base) for base in _bases(file)}
-
-    def stacked(self, file: SafetensorsSource, name: HfName) -> StoredTensor | None:
-        return None
-
-    def unused(self, name: str) -> bool:
-        return False
-
-    def stored_name(self, name: str) -> str:
-        return _stored_name(name)
-
-    def _tensor(self, file: SafetensorsSource, base: str) -> StoredTensor:
-        parts = tuple(f"{base}.{part}" for part in _PARTS)
-        inputs, words = _matrix(file, parts[0], "I32")
-        groups = -(-inputs // (self.group_size or inputs))
-        _expect(file, parts[1], "I32", (groups, words))
-        _expect(file, parts[2], None, (groups, words * 8))
-        layout = _Layout(tuple(4 * nibble for nibble in AWQ_NIBBLES), words_along_inputs=False, less_one=False)
-        return _GroupedTensor(file, parts, (words * 8, inputs), self.group_size or inputs, layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +44,57 @@ class _Layout:
         """[W, m] words to [W * n, m] integers, of the words' type."""
         shifts = torch.tensor(self.shifts, dtype=words.dtype, device=words.device)
         return ((words.unsqueeze(1) >> shifts[:, None]) & ((1 << self.bits) - 1)).flatten(0, 1)
+
+
+_AWQ = _Layout(tuple(4 * nibble for nibble in AWQ_NIBBLES), words_along_inputs=False, less_one=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedPacking:
+    """Implements `Packing`. group_size: inputs a group, None is all of them."""
+
+    layout: _Layout
+    group_size: int | None
+
+    def tensors(self, file: SafetensorsSource) -> dict[str, StoredTensor]:
+        return {f"{base}.weight": self._tensor(file, base) for base in _bases(file)}
+
+    def stacked(self, file: SafetensorsSource, name: HfName) -> StoredTensor | None:
+        return None
+
+    def unused(self, name: str) -> bool:
+        return False
+
+    def stored_name(self, name: str) -> str:
+        return name.removesuffix("weight") + "qweight" if name.endswith("_proj.weight") else name
+
+    def _tensor(self, file: SafetensorsSource, base: str) -> StoredTensor:
+        layout, per_word = self.layout, len(self.layout.shifts)
+        parts = tuple(f"{base}.{part}" for part in _PARTS)
+        inputs, outputs = _matrix(file, parts[0], "I32")
+        if layout.words_along_inputs:
+            inputs *= per_word
+        else:
+            outputs *= per_word
+        group_size = self.group_size or inputs
+        groups = -(-inputs // group_size)
+        _expect(file, parts[1], "I32", (groups, -(-outputs // per_word)))
+        _expect(file, parts[2], None, (groups, outputs))
+        order = f"{base}.g_idx"
+        if layout.words_along_inputs and order in file.shapes:
+            _expect(file, order, "I32", (inputs,))
+            parts += (order,)
+        return _GroupedTensor(file, parts, (outputs, inputs), group_size, layout)
+
+
+def gptq_packing(bits: int, group_size: int | None, *, zeros_less_one: bool = True) -> GroupedPacking:
+    """bits: 2, 4 or 8."""
+    layout = _Layout(tuple(range(0, _WORD_BITS, bits)), words_along_inputs=True, less_one=zeros_less_one)
+    return GroupedPacking(layout, group_size)
+
+
+def awq_packing(group_size: int | None) -> GroupedPacking:
+    return GroupedPacking(_AWQ, group_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +195,6 @@ class _GroupedTensor:
 
 def _bases(file: SafetensorsSource) -> list[str]:
     return [name.removesuffix(".qweight") for name in file.shapes if name.endswith(".qweight")]
-
-
-def _stored_name(name: str) -> str:
-    return name.removesuffix("weight") + "qweight" if name.endswith("_proj.weight") else name
 
 
 def _matrix(file: SafetensorsSource, name: str, kind: str) -> tuple[int, int]:

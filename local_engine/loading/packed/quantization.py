@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.packed.fp8 import Fp8Packing
-from local_engine.loading.packed.grouped import AwqPacking, GptqPacking
+from local_engine.loading.packed.grouped import awq_packing, gptq_packing
 from local_engine.loading.packed.mxfp4 import Mxfp4Packing
 from local_engine.loading.plain_source import Packing
 
@@ -64,7 +64,7 @@ def _gptq(table: FieldReader) -> Packing:
     version = table.text("checkpoint_format", "gptq")
     if version not in ("gptq", "gptq_v2"):
         table.refuse(f"quantization_config: checkpoint_format {version!r}, supported are gptq and gptq_v2")
-    return GptqPacking(bits, _group_size(table), zeros_less_one=version == "gptq")
+    return gptq_packing(bits, _group_size(table), zeros_less_one=version == "gptq")
 
 
 def _awq(table: FieldReader) -> Packing:
@@ -73,7 +73,7 @@ def _awq(table: FieldReader) -> Packing:
         table.refuse(f"quantization_config: awq of {bits} bits and version {version!r}, supported is 4 bits and gemm")
     if not table.boolean("zero_point", True):
         table.refuse("quantization_config: awq with zero_point false is not supported")
-    return AwqPacking(_group_size(table))
+    return awq_packing(_group_size(table))
 
 
 def _group_size(table: FieldReader) -> int | None:

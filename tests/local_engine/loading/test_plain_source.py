@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from local_engine.errors import ModelLoadError
 from local_engine.loading.packed.fp8 import Fp8Packing
-from local_engine.loading.packed.grouped import AwqPacking, GptqPacking
+from local_engine.loading.packed.grouped import awq_packing, gptq_packing
 from local_engine.loading.packed.mxfp4 import Mxfp4Packing
 from local_engine.loading.plain_source import HfName, Packing, PlainSource
 from local_engine.loading.safetensors import SafetensorsSource
@@ -30,7 +30,7 @@ PACKED: dict[str, tuple[dict[str, torch.Tensor], Packing | None]] = {
             "m.qzeros": torch.zeros(32, ROWS // 8, dtype=torch.int32),
             "m.scales": torch.ones(32, ROWS, dtype=torch.float16),
         },
-        GptqPacking(4, 128),
+        gptq_packing(4, 128),
     ),
     "awq": (
         {
@@ -38,7 +38,7 @@ PACKED: dict[str, tuple[dict[str, torch.Tensor], Packing | None]] = {
             "m.qzeros": torch.zeros(32, ROWS // 8, dtype=torch.int32),
             "m.scales": torch.ones(32, ROWS, dtype=torch.float16),
         },
-        AwqPacking(128),
+        awq_packing(128),
     ),
     "mxfp4": (
         {
@@ -85,7 +85,7 @@ def test_errors_name_the_packed_tensor_too(tmp_path: Path) -> None:
         "scales": torch.ones(1, 8, dtype=torch.float16),
     }
     right = {"a.q_proj." + part: tensor for part, tensor in parts.items()}
-    packing = GptqPacking(4, None)
+    packing = gptq_packing(4, None)
     assert reason_of(tmp_path, right, packing) == (
         "tensor 'a.q_proj.weight' has shape [8, 64], expected [16, 64] (in the file: 'a.q_proj.qweight')"
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from local_engine.loading.packed.grouped import AwqPacking, GptqPacking
+from local_engine.loading.packed.grouped import awq_packing, gptq_packing
 from local_engine.loading.plain_source import Packing
 from tests.local_engine.loading.packed.packed_files import (
     Parts,
@@ -103,7 +103,7 @@ def tensors_of(parts: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("act_order", [False, True])
 def test_gptq_stands_for_the_numbers_that_were_packed(bits: int, version: int, act_order: bool, tmp_path: Path) -> None:
     parts, expected = gptq(normal(48, 80), bits=bits, group_size=16, act_order=act_order, version=version)
-    found = plain(tmp_path, tensors_of(parts), GptqPacking(bits, 16, zeros_less_one=version == 1))
+    found = plain(tmp_path, tensors_of(parts), gptq_packing(bits, 16, zeros_less_one=version == 1))
     assert set(found) == {"a.weight"}
     assert torch.equal(found["a.weight"], expected)
     torch.testing.assert_close(found["a.weight"], normal(48, 80), atol=4 / (1 << bits), rtol=0)
@@ -116,7 +116,7 @@ def test_gptq_zeros_survive_the_borrow_of_the_ones(zero: int, tmp_path: Path) ->
         "qzeros": words(np.full((1, 8), zero), 4).sub(0x11111111).reshape(1, 1),
         "scales": torch.ones(1, 8, dtype=torch.float16),
     }
-    found = plain(tmp_path, tensors_of(parts), GptqPacking(4, None))
+    found = plain(tmp_path, tensors_of(parts), gptq_packing(4, None))
     assert torch.equal(found["a.weight"], torch.full((8, 8), -float(zero)))
 
 
@@ -127,13 +127,13 @@ def test_gptq_groups_follow_the_inputs_where_the_file_lists_none(
     inputs: int, group_size: int | None, listed: bool, tmp_path: Path
 ) -> None:
     parts, expected = gptq(normal(16, inputs), bits=4, group_size=group_size or inputs, listed=listed)
-    assert torch.equal(plain(tmp_path, tensors_of(parts), GptqPacking(4, group_size))["a.weight"], expected)
+    assert torch.equal(plain(tmp_path, tensors_of(parts), gptq_packing(4, group_size))["a.weight"], expected)
 
 
 @pytest.mark.parametrize("group_size", [8, 80, None])
 def test_awq_stands_for_the_numbers_that_were_packed(group_size: int | None, tmp_path: Path) -> None:
     parts, expected = awq(normal(48, 80), group_size=group_size or 80)
-    found = plain(tmp_path, tensors_of(parts), AwqPacking(group_size))
+    found = plain(tmp_path, tensors_of(parts), awq_packing(group_size))
     assert set(found) == {"a.weight"}
     assert torch.equal(found["a.weight"], expected)
     torch.testing.assert_close(found["a.weight"], normal(48, 80), atol=0.3, rtol=0)
@@ -145,9 +145,9 @@ def test_matrices_of_several_pieces_are_exact(kind: str, dtype: torch.dtype, tmp
     weight = normal(1032, 2048)
     packing: Packing
     if kind == "gptq":
-        (parts, expected), packing = gptq(weight, bits=4, group_size=128, act_order=True), GptqPacking(4, 128)
+        (parts, expected), packing = gptq(weight, bits=4, group_size=128, act_order=True), gptq_packing(4, 128)
     else:
-        (parts, expected), packing = awq(weight, group_size=128), AwqPacking(128)
+        (parts, expected), packing = awq(weight, group_size=128), awq_packing(128)
     found = plain(tmp_path, tensors_of(parts), packing, dtype=dtype)
     assert torch.equal(found["a.weight"], expected.to(dtype))
 
@@ -171,14 +171,14 @@ def test_parts_that_do_not_fit_are_named(name: str, tmp_path: Path) -> None:
     parts, _ = gptq(normal(16, 64), bits=4, group_size=16)
     change, reason = BAD[name]
     given = {part: tensor for part, tensor in (parts | change).items() if tensor is not None}
-    assert refused(tmp_path, tensors_of(given), GptqPacking(4, 16)).startswith(reason)
+    assert refused(tmp_path, tensors_of(given), gptq_packing(4, 16)).startswith(reason)
 
 
 @pytest.mark.parametrize("group", [-1, 4])
 def test_a_group_that_is_not_there_is_named(group: int, tmp_path: Path) -> None:
     parts, _ = gptq(normal(16, 64), bits=4, group_size=16)
     parts["g_idx"][random.Random(0).randrange(64)] = group
-    assert "tensor 'a.g_idx' names groups" in refused(tmp_path, tensors_of(parts), GptqPacking(4, 16))
+    assert "tensor 'a.g_idx' names groups" in refused(tmp_path, tensors_of(parts), gptq_packing(4, 16))
 
 
 GPTQ_CONFIG = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True, "sym": False}

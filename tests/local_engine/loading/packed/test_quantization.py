@@ -8,7 +8,7 @@ import pytest
 from local_engine.errors import ModelLoadError
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.packed.fp8 import Fp8Packing
-from local_engine.loading.packed.grouped import AwqPacking, GptqPacking
+from local_engine.loading.packed.grouped import awq_packing, gptq_packing
 from local_engine.loading.packed.mxfp4 import Mxfp4Packing
 from local_engine.loading.packed.quantization import packing_of
 from local_engine.loading.plain_source import Packing
@@ -32,13 +32,13 @@ def compressed(**weights: Any) -> dict[str, Any]:
         ({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, Fp8Packing()),
         (compressed(), Fp8Packing()),
         (compressed(strategy="block", block_structure=[128, 128]), Fp8Packing((128, 128))),
-        ({"quant_method": "gptq", "bits": 4, "group_size": 64}, GptqPacking(4, 64)),
-        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, GptqPacking(8, None)),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 64}, gptq_packing(4, 64)),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, gptq_packing(8, None)),
         (
             {"quant_method": "gptq", "bits": 4, "checkpoint_format": "gptq_v2"},
-            GptqPacking(4, 128, zeros_less_one=False),
+            gptq_packing(4, 128, zeros_less_one=False),
         ),
-        ({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "GEMM"}, AwqPacking(128)),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "GEMM"}, awq_packing(128)),
         ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, Mxfp4Packing()),
     ],
 )
