@@ -52,10 +52,11 @@ from adapters.canonical.usage import Usage
 from adapters.front import AnswerHead
 from adapters.origin_marks import marked
 from adapters.thought_text import thought_text
+from adapters.usage_fields import told_apart
 
 __all__ = ["MessagesStreamRenderer", "render_messages_result"]
 
-_USAGE = "usage."
+_USAGE = "usage"
 _INVALID = "INVALID_JSON"
 """Under this name stand arguments that are no JSON object, where the API can have only objects."""
 
@@ -130,7 +131,7 @@ class MessagesStreamRenderer:
                 self._finish = event
             case ProviderReported():
                 if event.origin == MESSAGES:
-                    fields, usage_fields = _apart(event.fields)
+                    fields, usage_fields = told_apart(event.fields, _USAGE)
                     self._fields.update(fields)
                     self._usage_fields.update(usage_fields)
             case Started() | PartReported() | PromptReported() | MediaDelta():
@@ -141,7 +142,7 @@ class MessagesStreamRenderer:
 
 def render_messages_result(request: Request, result: Result, head: AnswerHead) -> bytes:
     choice = result.choices[0]
-    fields, usage_fields = _apart(result.provider_fields if result.provider_origin == MESSAGES else {})
+    fields, usage_fields = told_apart(result.provider_fields if result.provider_origin == MESSAGES else {}, _USAGE)
     content = [block for part in choice.parts for block in _blocks(part)]
     called = any(isinstance(part, ToolCall) for part in choice.parts)
     refused = any(isinstance(part, Refusal) and part.text for part in choice.parts)
@@ -179,12 +180,6 @@ def _stop_object(finish: ChoiceFinished, *, called: bool, refused: bool) -> dict
     if finish.reason is StopReason.OTHER and finish.raw is not None:
         found["native_stop_reason"] = finish.raw
     return found
-
-
-def _apart(fields: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Unmapped fields of the message, and those of its usage."""
-    inner = {name.removeprefix(_USAGE): raw for name, raw in fields.items() if name.startswith(_USAGE)}
-    return {name: raw for name, raw in fields.items() if not name.startswith(_USAGE)}, inner
 
 
 def _fragments(fields: Mapping[str, bytes]) -> dict[str, orjson.Fragment]:

@@ -56,10 +56,11 @@ from adapters.gemini.usage import usage_object
 from adapters.gemini.vocabulary import GEMINI, finish_word
 from adapters.sse import on_one_line
 from adapters.thought_text import ThoughtText, thought_text
+from adapters.usage_fields import told_apart
 
 __all__ = ["GenerateStreamRenderer", "render_generate_result"]
 
-_USAGE = "usageMetadata."
+_USAGE = "usageMetadata"
 _FEEDBACK = "promptFeedback"
 
 
@@ -185,7 +186,7 @@ class GenerateStreamRenderer:
         if event.choice is not None:
             self._candidate(event.choice).fields.update(event.fields)
             return
-        fields, usage_fields = _apart(event.fields)
+        fields, usage_fields = told_apart(event.fields, _USAGE)
         self._once.update(fields)
         self._usage_fields.update(usage_fields)
 
@@ -225,7 +226,7 @@ class GenerateStreamRenderer:
 
 def render_generate_result(request: Request, result: Result, head: AnswerHead) -> bytes:
     native = result.provider_origin == GEMINI
-    fields, usage_fields = _apart(result.provider_fields if native else {})
+    fields, usage_fields = told_apart(result.provider_fields if native else {}, _USAGE)
     candidates = [_whole_candidate(choice, choice.provider_fields if native else {}) for choice in result.choices]
     found: dict[str, Any] = {"candidates": candidates}
     if _FEEDBACK in fields and not any(choice.parts for choice in result.choices):
@@ -297,12 +298,6 @@ def _end_fields(finish: ChoiceFinished, *, refused: bool) -> dict[str, Any]:
     if finish.reason is StopReason.OTHER and finish.raw not in (None, word):
         return {"finishReason": word, "finishMessage": finish.raw}
     return {"finishReason": word}
-
-
-def _apart(fields: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Unmapped fields of the response, and those of its usage."""
-    inner = {name.removeprefix(_USAGE): raw for name, raw in fields.items() if name.startswith(_USAGE)}
-    return {name: raw for name, raw in fields.items() if not name.startswith(_USAGE)}, inner
 
 
 def _fragments(fields: Mapping[str, bytes]) -> dict[str, orjson.Fragment]:

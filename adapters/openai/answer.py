@@ -16,7 +16,7 @@ from adapters.canonical.events import Event, ProviderReported, Started, UsageRep
 from adapters.canonical.stop_reason import StopReason
 from adapters.openai.errors import error_from_object, error_from_payload
 from adapters.openai.unmapped import decode_known
-from adapters.openai.usage import WireUsage, parse_usage
+from adapters.openai.usage import ChunkUsage, parse_usage
 from adapters.openai.vocabulary import STOP_REASONS
 from adapters.sse_answer import SseAnswerParser
 from adapters.upstream_json import UNREADABLE
@@ -38,7 +38,7 @@ class WireChunk(msgspec.Struct, forbid_unknown_fields=True):
     object: str | None = None
     created: int | float | None = None
     model: str | None = None
-    usage: WireUsage | None = None
+    usage: ChunkUsage | None = None
     error: Any = None
     system_fingerprint: str | None = None
     service_tier: str | None = None

@@ -13,6 +13,7 @@ from msgspec import Raw
 from msgspec.json import Decoder
 
 from adapters.canonical.messages import ProviderData
+from adapters.openai.usage import USAGE
 from adapters.openai.vocabulary import CHAT
 from adapters.upstream_json import UNREADABLE, unexpected_answer
 
@@ -27,14 +28,15 @@ _OBJECTS = Decoder(list[dict[str, Raw]] | None)
 def decode_known(payload: bytes, decoder: Decoder[Any]) -> tuple[Any, list[tuple[int | None, dict[str, bytes]]]]:
     """The chunk without its unknown fields, and those fields: of the whole (None) or of the choice at a position.
 
-    A field of a choice's delta or message is named `delta.<name>`. Numbers may be written as strings, and whole ones as
-    `5.0`. Raises BadUpstreamResponse where a known field has the wrong type.
+    A field of a choice's delta or message is named `delta.<name>`, one of the usage `usage.<name>`. Numbers may be
+    written as strings, and whole ones as `5.0`. Raises BadUpstreamResponse where a known field has the wrong type.
     """
     chunk_type: Any = decoder.type
     unmapped: list[tuple[int | None, dict[str, bytes]]] = []
     try:
         top = _OBJECT.decode(payload)
         extra = _split(top, chunk_type)
+        extra.update(_split_inner(top, USAGE, f"{USAGE}.", chunk_type))
         if extra:
             unmapped.append((None, extra))
         choices = (_OBJECTS.decode(top["choices"]) if "choices" in top else None) or ()
@@ -70,15 +72,20 @@ def _split_choice(choice: dict[str, Raw], choice_type: Any) -> dict[str, bytes]:
     """Takes the fields out that a choice, or its delta or message, does not have."""
     fields = _split(choice, choice_type)
     for name in ("delta", "message"):
-        raw = choice.get(name)
-        if raw is None or bytes(raw) == b"null":
-            continue
-        inner = _OBJECT.decode(raw)
-        found = _split(inner, _member(choice_type, name))
-        if found:
-            fields.update({_DELTA + key: value for key, value in found.items()})
-            choice[name] = Raw(_encode(inner))
+        fields.update(_split_inner(choice, name, _DELTA, choice_type))
     return fields
+
+
+def _split_inner(outer: dict[str, Raw], name: str, prefix: str, outer_type: Any) -> dict[str, bytes]:
+    """Takes the fields out that the object of this name does not have; `prefix` stands before their names."""
+    raw = outer.get(name)
+    if raw is None or bytes(raw) == b"null":
+        return {}
+    inner = _OBJECT.decode(raw)
+    found = _split(inner, _member(outer_type, name))
+    if found:
+        outer[name] = Raw(_encode(inner))
+    return {prefix + key: value for key, value in found.items()}
 
 
 def _split(fields: dict[str, Raw], known: Any) -> dict[str, bytes]:

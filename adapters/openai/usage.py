@@ -1,14 +1,17 @@
 """OpenAI's usage object, both ways."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Annotated, Any
 
+import orjson
 from msgspec import Meta, Struct
 
 from adapters.canonical.usage import Usage
 
-__all__ = ["WireUsage", "parse_usage", "usage_object"]
+__all__ = ["USAGE", "ChunkUsage", "WireUsage", "parse_usage", "usage_object"]
+
+USAGE = "usage"
 
 _Count = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 
@@ -37,6 +40,12 @@ class WireUsage(Struct):
     prompt_cache_hit_tokens: _Count | None = None  # DeepSeek
     cached_tokens: _Count | None = None  # Moonshot
     reasoning_tokens: _Count | None = None  # SGLang
+
+
+class ChunkUsage(WireUsage, forbid_unknown_fields=True):
+    """The usage of a chunk or body, whose other fields are passed on."""
+
+    total_tokens: Any = None
 
 
 _NO_PROMPT_DETAILS = _PromptDetails()
@@ -94,8 +103,11 @@ def _first(*counts: int | None) -> int | None:
     return None
 
 
-def usage_object(usage: Usage) -> dict[str, Any]:
-    """Totals are always numbers (OpenAI's type demands it); details appear where something is known."""
+def usage_object(usage: Usage, more: Mapping[str, bytes] | None = None) -> dict[str, Any]:
+    """Totals are always numbers (OpenAI's type demands it); details appear where something is known.
+
+    `more` are fields of an upstream of this dialect, which speak of one turn.
+    """
     found: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens or 0,
         "completion_tokens": usage.completion_tokens or 0,
@@ -107,4 +119,7 @@ def usage_object(usage: Usage) -> dict[str, Any]:
             found[name] = {key: value for key, value in zip(keys, values, strict=True) if value is not None}
     if usage.estimated:
         found["estimated"] = True
+    if more and len(usage.turns) < 2:
+        for name, raw in more.items():
+            found.setdefault(name, orjson.Fragment(raw))
     return found

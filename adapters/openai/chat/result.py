@@ -29,22 +29,23 @@ from adapters.openai.logprobs import chat_logprobs_object
 from adapters.openai.prompt_report import prompt_fields
 from adapters.openai.signed_reasoning import signed_details
 from adapters.openai.unmapped import place_data, place_fields
-from adapters.openai.usage import usage_object
+from adapters.openai.usage import USAGE, usage_object
 from adapters.openai.vocabulary import CHAT, CUSTOM
 from adapters.thought_text import thought_text
+from adapters.usage_fields import told_apart
 
 __all__ = ["render_chat_result"]
 
 
 def render_chat_result(request: Request, result: Result, head: AnswerHead) -> bytes:
-    fields = result.provider_fields if result.provider_origin == CHAT else {}
+    fields, usage_fields = told_apart(result.provider_fields if result.provider_origin == CHAT else {}, USAGE)
     body: dict[str, Any] = {
         "id": head.id,
         "object": "chat.completion",
         "created": head.created,
         "model": head.model,
         "choices": [_choice_object(request, choice, result.provider_origin) for choice in result.choices],
-        "usage": None if result.usage is None else usage_object(result.usage),
+        "usage": None if result.usage is None else usage_object(result.usage, usage_fields),
     }
     for prompt in result.prompts:
         body.update({name: orjson.Fragment(raw) for name, raw in prompt_fields(prompt).items()})

@@ -24,8 +24,9 @@ from adapters.openai.finish import finish_fields, finish_word
 from adapters.openai.frames import Frames
 from adapters.openai.logprobs import LegacyLogprobs
 from adapters.openai.prompt_report import prompt_fields
-from adapters.openai.usage import usage_object
+from adapters.openai.usage import USAGE, usage_object
 from adapters.openai.vocabulary import COMPLETIONS, FINISH_WORDS
+from adapters.usage_fields import told_apart
 
 __all__ = ["CompletionStreamRenderer", "render_completion_result"]
 
@@ -123,6 +124,7 @@ class CompletionStreamRenderer:
 
 def render_completion_result(request: Request, result: Result, head: AnswerHead) -> bytes:
     same_dialect = result.provider_origin == COMPLETIONS
+    fields, usage_fields = told_apart(result.provider_fields if same_dialect else {}, USAGE)
     choices = [_choice_object(request, choice, same_dialect=same_dialect) for choice in result.choices]
     for prompt in result.prompts:
         for choice in choices[prompt.prompt * (request.n or 1) :][: request.n or 1]:
@@ -133,11 +135,10 @@ def render_completion_result(request: Request, result: Result, head: AnswerHead)
         "created": head.created,
         "model": head.model,
         "choices": choices,
-        "usage": None if result.usage is None else usage_object(result.usage),
+        "usage": None if result.usage is None else usage_object(result.usage, usage_fields),
     }
-    if same_dialect:
-        for name, raw in result.provider_fields.items():
-            body.setdefault(name, orjson.Fragment(raw))
+    for name, raw in fields.items():
+        body.setdefault(name, orjson.Fragment(raw))
     return orjson.dumps(body)
 
 

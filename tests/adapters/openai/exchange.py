@@ -12,7 +12,7 @@ from adapters.openai.completions.upstream import CompletionsUpstream
 from adapters.upstream import Upstream
 from tests.adapters.sides import Sides, refuse_constant
 
-__all__ = ["HEAD", "Exchange", "chat", "chunks_of", "completion", "sse"]
+__all__ = ["DONE", "HEAD", "Exchange", "chat", "chunks_of", "completion", "sse"]
 
 HEAD = AnswerHead("chatcmpl-gateway", 1790000001, "public-name")
 DONE = b"data: [DONE]\n\n"

@@ -1,6 +1,7 @@
 """The edges of chat answers: what ends them, what breaks them, what is not said twice."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,8 +27,9 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.result import fold
 from adapters.canonical.stop_reason import StopReason
-from adapters.canonical.usage import Usage
-from tests.adapters.openai.exchange import chat, sse
+from adapters.canonical.usage import Usage, usage_of_turns
+from adapters.openai.vocabulary import CHAT
+from tests.adapters.openai.exchange import DONE, Exchange, chat, chunks_of, completion, sse
 
 
 def chunk(delta: Any = None, finish: str | None = None, index: Any = 0, **fields: Any) -> dict[str, Any]:
@@ -211,3 +213,42 @@ def test_unknown_fields_of_a_chunk_keep_their_bytes() -> None:
     assert reported[0].fields == {"x": b"[1.0,  2]"}
     assert reported[1].fields == {"y": b"1e400", "delta.z": b'{"a" :1}'}
     assert reported[1].choice == 0
+
+
+USAGE = {
+    "prompt_tokens": 10,
+    "completion_tokens": 2,
+    "total_tokens": 12,
+    "cost": 0.01,
+    "cost_details": {"upstream_inference_cost": None},
+}
+
+
+@pytest.mark.parametrize("surface", [chat, completion])
+def test_what_an_upstream_tells_beside_the_counts_stands_in_the_usage(surface: Callable[..., Exchange]) -> None:
+    message: dict[str, Any] = {"text": "a"} if surface is completion else {"message": {"content": "a"}}
+    body = {"choices": [{"index": 0, **message, "finish_reason": "stop"}], "usage": USAGE, "provider": "p"}
+    whole = surface()
+    events, error = whole.read_body(json.dumps(body).encode())
+    assert error is None
+    told = json.loads(whole.answer(events))
+    assert told["usage"] == USAGE
+    assert told["provider"] == "p"
+    assert "usage.cost" not in told
+
+    streamed = surface(stream=True, stream_options={"include_usage": True})
+    delta: dict[str, Any] = {"text": "a"} if surface is completion else {"delta": {"content": "a"}}
+    said = {"choices": [{"index": 0, **delta, "finish_reason": "stop"}]}
+    events, error = streamed.read_stream(sse(said, {"choices": [], "usage": USAGE}) + DONE)
+    assert error is None
+    last = chunks_of(streamed.stream(events))[-1]
+    assert last["usage"] == USAGE
+    assert "usage.cost" not in last
+
+
+def test_what_was_told_beside_the_counts_of_one_turn_is_not_told_of_several() -> None:
+    asked = chat()
+    usage = usage_of_turns([Usage(prompt_tokens=1, completion_tokens=1), Usage(prompt_tokens=2, completion_tokens=1)])
+    told = ProviderReported({"usage.cost": b"0.01"}, CHAT)
+    finish = ChoiceFinished(0, StopReason.STOP, "stop", None)
+    assert "cost" not in json.loads(asked.answer([told, finish, UsageReported(usage)]))["usage"]
