@@ -60,12 +60,17 @@ def _providers(config: "Config") -> list[tuple[str, ...]]:
 
 
 def _address(config: "Config", name: str) -> str:
+    from gateway.config.sections.local import LocalProvider
+    from gateway.config.sections.providers import GeminiProvider
+    from providers.remote.addresses import ADDRESSES
+
     entry = config.run.providers[name]
-    if entry.type == "local":
+    if isinstance(entry, LocalProvider):
         return "in this process"
     if ("providers", name, "base_url") in config.substituted:
         return "***"
-    return str(getattr(entry, "base_url", None) or "the vendor's own")
+    own = "" if isinstance(entry, GeminiProvider) and entry.project else ADDRESSES.get(entry.type)
+    return entry.base_url or own or "the vendor's own"
 
 
 def _local_models(config: "Config", problems: list[_Problem]) -> list[tuple[str, ...]]:

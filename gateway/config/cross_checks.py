@@ -1,6 +1,7 @@
 """Rules that join sections: names that must exist, names that must differ, and what is unsafe together."""
 
 from collections.abc import Collection, Iterator
+from urllib.parse import urlsplit
 
 from gateway.config.faults import Location, did_you_mean
 from gateway.config.sections.auth import Key
@@ -8,6 +9,7 @@ from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.models import Alias
 from gateway.config.sections.providers import RemoteProvider
 from gateway.config.sections.run_file import RunFile
+from gateway.config.sections.server import Server, is_loopback
 from gateway.storage.place import parse_place
 from providers.models.facts import priced_types
 from providers.remote.addresses import ADDRESSES
@@ -135,15 +137,32 @@ def _providers(run: RunFile) -> Iterator[Finding]:
                 if not model or any(char.isspace() for char in model):
                     yield ("providers", name, "models", model), "a model's name must not be empty or hold blanks"
         elif provider.enabled is True:
-            yield from _remote(name, provider)
+            yield from _remote(name, provider, run.server)
 
 
-def _remote(name: str, provider: RemoteProvider) -> Iterator[Finding]:
-    if provider.base_url is None and ADDRESSES.get(provider.type, "") is None:
+def _remote(name: str, provider: RemoteProvider, server: Server) -> Iterator[Finding]:
+    address = provider.base_url or ADDRESSES.get(provider.type, "")
+    if address is None:
         yield ("providers", name, "base_url"), f"the key is missing, a provider of type '{provider.type}' needs it"
+    elif address and _is_own(address, server):
+        why = f"'{address}' is the gateway's own address; name that of the provider, or change server.port"
+        yield ("providers", name, "base_url"), why
     if provider.key_is_empty:
         why = "the key is empty; leave it out if none is needed, or switch the provider off with 'enabled: auto'"
         yield ("providers", name, "api_key"), why
+
+
+def _is_own(address: str, server: Server) -> bool:
+    """Whether a call to the address comes in at the gateway's own port."""
+    parts = urlsplit(address)
+    port, host = parts.port or (443 if parts.scheme == "https" else 80), parts.hostname or ""
+    if port not in (server.port, server.admin_port):
+        return False
+    if host == server.host.lower():
+        return True
+    # A name stands for any address of this machine, and such a listener for all of them.
+    is_general = "localhost" in (host, server.host.lower()) or server.host in ("0.0.0.0", "::")
+    return is_general and is_loopback(host) and (server.is_loopback or server.host in ("0.0.0.0", "::"))
 
 
 def _targets(

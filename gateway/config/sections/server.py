@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 
 from gateway.config.sections.section import Amount, LocalPath, Section, Unsupported
 
-__all__ = ["Server", "Tls"]
+__all__ = ["Server", "Tls", "is_loopback"]
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -16,6 +16,14 @@ def _host(value: str) -> str:
     if not value or not value.isascii() or any(char.isspace() or char in "/@[]" for char in value):
         raise ValueError("expected an IP address or a host name, without brackets")
     return value
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the name or IP address is one that only this machine can reach."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _origin(value: str) -> str:
@@ -59,7 +67,4 @@ class Server(Section):
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the address."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host.lower() == "localhost"
+        return is_loopback(self.host)

@@ -21,6 +21,7 @@ def test_a_valid_file_is_reported_as_tables(
         providers:
           openai: {api_key: "${NO_SUCH_KEY}", enabled: auto}
           mistral: {api_key: k}
+          gemini: {project: p}
           vllm: {base_url: "${SOME_URL}"}
           groq: {enabled: false}
           local: {models: {smollm2-135m-instruct: {}, tiny: {source: ./tiny.gguf, load: on_demand}}}
@@ -30,10 +31,11 @@ def test_a_valid_file_is_reported_as_tables(
     )
     assert main(["check"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "openai openai off: the environment variable 'NO_SUCH_KEY' is not set the vendor's own" in lines
-    assert "mistral mistral on the vendor's own" in lines
+    assert "openai openai off: the environment variable 'NO_SUCH_KEY' is not set https://api.openai.com/v1" in lines
+    assert "mistral mistral on https://api.mistral.ai/v1" in lines
+    assert "gemini gemini on the vendor's own" in lines
     assert "vllm vllm on ***" in lines
-    assert "groq groq off: enabled: false the vendor's own" in lines
+    assert "groq groq off: enabled: false https://api.groq.com/openai/v1" in lines
     assert "local local on in this process" in lines
     assert "smollm2-135m-instruct smollm2-135m-instruct to be fetched 94 MiB start" in lines
     assert f"tiny {tmp_path / 'tiny.gguf'} on this machine 2 KiB on_demand" in lines

@@ -103,6 +103,35 @@ def test_a_provider_without_a_default_address_needs_one(type_: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("server", "entry"),
+    [
+        ("", "llama.cpp: {}"),
+        ("server: {host: 0.0.0.0}\nauth: {keys: [{id: a, secret: s}]}", "llama.cpp: {}"),
+        ("server: {admin_port: 9000}", "v: {type: openai-compatible, base_url: 'http://127.0.0.1:9000/v1'}"),
+        ("server: {host: '::1', port: 80}", "v: {type: openai-compatible, base_url: 'http://localhost/v1'}"),
+    ],
+)
+def test_a_provider_that_is_the_gateway_itself_is_refused(server: str, entry: str) -> None:
+    line = fault(BASE + f"  {entry}\n{server}")
+    assert "base_url: 'http://" in line
+    assert line.endswith("is the gateway's own address; name that of the provider, or change server.port")
+
+
+@pytest.mark.parametrize(
+    ("server", "entry"),
+    [
+        ("server: {port: 8081}", "llama.cpp: {}"),
+        ("server: {port: 0}", "llama.cpp: {}"),
+        ("server: {host: 127.0.0.2}", "v: {type: openai-compatible, base_url: 'http://127.0.0.1:8080/v1'}"),
+        ("", "v: {type: openai-compatible, base_url: 'http://10.0.0.1:8080/v1'}"),
+        ("", "llama.cpp: {enabled: false}"),
+    ],
+)
+def test_another_server_on_the_same_machine_is_none_of_the_gateways(server: str, entry: str) -> None:
+    load(BASE + f"  {entry}\n{server}")
+
+
+@pytest.mark.parametrize(
     ("entry", "expected"),
     [
         ("{}", "names no model, expected 'model' or 'models'"),
