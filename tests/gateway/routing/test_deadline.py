@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from gateway.routing.deadline import Deadline, Deadlines
+from tests.gateway.server.running import until
 
 
 class Late(Exception):
@@ -36,15 +37,16 @@ async def test_an_armed_wait_ends_when_the_deadline_passes() -> None:
 
 async def test_what_is_not_armed_is_not_interrupted() -> None:
     deadline = Deadlines(0.01).start()
-    await asyncio.wait([asyncio.ensure_future(asyncio.sleep(0.03))])
-    assert deadline.passed
+    await until(lambda: deadline.passed)
 
 
 async def test_a_closed_deadline_interrupts_nothing() -> None:
-    deadline = Deadlines(0.01).start()
+    deadlines = Deadlines(0.01)
+    deadline = deadlines.start()
     deadline.armed = True
     deadline.close()
-    await asyncio.wait([asyncio.ensure_future(asyncio.sleep(0.03))])
+    later = deadlines.start()
+    await until(lambda: later.passed)
     assert not deadline.passed
 
 

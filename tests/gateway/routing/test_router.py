@@ -41,6 +41,7 @@ from gateway.routing.route import Route, Target
 from gateway.routing.router import Progress, Router, RoutingRules
 from providers.base import Batch, Capabilities
 from providers.testing.scripted import Script, ScriptedProvider
+from tests.gateway.server.running import until
 
 FINISH = ChoiceFinished(0, StopReason.STOP)
 GOOD: list[Batch] = [[Started(id="1")], [TextDelta(0, 0, "good")], [FINISH]]
@@ -328,13 +329,13 @@ async def test_an_alias_whose_providers_are_off_is_not_ready() -> None:
 
 async def test_a_slow_reader_is_told_that_the_deadline_passed_and_is_not_interrupted() -> None:
     target = scripted("a", [[text("one")], [text("two")], [FINISH]])
-    router = router_for(target, rules=RoutingRules(total_s=0.02))
+    router = router_for(target, rules=RoutingRules(total_s=0.3))
     read: list[Batch] = []
 
     async def read_slowly() -> None:
         async with aclosing(router.stream(request(), Progress(), same)) as batches:
             async for batch in batches:
-                await asyncio.wait([asyncio.ensure_future(asyncio.sleep(0.05))])
+                await until(lambda: router._deadlines.count == 0, within_s=5)
                 read.append(batch)
 
     with pytest.raises(UpstreamTimeout):

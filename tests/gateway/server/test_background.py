@@ -4,12 +4,14 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import aiohttp
 import openai
 import pytest
+from sqlalchemy import Connection, Engine
+from sqlalchemy.event import listen, remove
 
 from adapters.canonical.errors import UpstreamInternal
 from adapters.canonical.events import (
@@ -352,12 +354,29 @@ async def test_a_fault_of_the_gateway_itself_fails_the_response_and_says_nothing
         assert any(line["event"] == "internal_error" for line in gateway.lines())
 
 
+@contextmanager
+def counting_commits() -> Iterator[list[None]]:
+    """One item for each commit, in whichever database."""
+    commits: list[None] = []
+
+    def committed(connection: Connection) -> None:
+        commits.append(None)
+
+    listen(Engine, "commit", committed)
+    try:
+        yield commits
+    finally:
+        remove(Engine, "commit", committed)
+
+
 async def test_many_at_one_time_share_their_commits() -> None:
     def counted(request: Request) -> Iterator[Step]:
         return itertools.chain([text(f"{number} ") for number in range(100)], [[ChoiceFinished(0, StopReason.STOP)]])
 
     async with running(ScriptedProvider("fake", counted)) as gateway:
-        made = [await started(gateway) for _ in range(20)]
-        for one in made:
-            found = await ended(gateway, one["id"])
-            assert found["output"][0]["content"][0]["text"] == "".join(f"{number} " for number in range(100))
+        with counting_commits() as commits:
+            made = [await started(gateway) for _ in range(20)]
+            for one in made:
+                found = await ended(gateway, one["id"])
+                assert found["output"][0]["content"][0]["text"] == "".join(f"{number} " for number in range(100))
+        assert 0 < len(commits) < 20 * 100 / 4

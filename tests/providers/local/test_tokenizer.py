@@ -2,7 +2,6 @@ import json
 import os
 import shutil
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -149,13 +148,11 @@ def test_joined_token_bytes_are_the_text(smollm2: FastTokenizer, text: str) -> N
 def test_other_threads_run_while_a_long_text_is_encoded(smollm2: FastTokenizer) -> None:
     text = "The quick brown fox, 123 times. " * 15_000
     thread = threading.Thread(target=smollm2.encode, args=(text,), kwargs={"add_special_tokens": False})
-    start = last = time.perf_counter()
-    longest_s = 0.0
+    turns = 0  # of this thread; one or two while the other one keeps the interpreter to itself
     thread.start()
     while thread.is_alive():
-        now = time.perf_counter()
-        longest_s, last = max(longest_s, now - last), now
-    assert longest_s < 0.8 * (last - start)
+        turns += 1
+    assert turns > 1000
 
 
 def test_bytes_of_a_character_cut_over_tokens_are_reported_as_they_are(smollm2: FastTokenizer) -> None:
