@@ -1,9 +1,11 @@
 """`gateway check`: is run.yaml right, and what would run? Calls no provider and loads no model."""
 
 import argparse
+import sys
 from ctypes.util import find_library
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 from gateway.cli.configuration import load
 from gateway.cli.failure import CommandFailed
@@ -45,6 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
             print(line)
     if problems:
         raise CommandFailed("\n".join(f"{arguments.config}:{line}: {at}: {why}" for line, at, why in sorted(problems)))
+    for line in _doubts(config):
+        print(f"gateway: {line}", file=sys.stderr)
     print(f"{arguments.config} is valid")
     return 0
 
@@ -71,6 +75,22 @@ def _address(config: "Config", name: str) -> str:
         return "***"
     own = "" if isinstance(entry, GeminiProvider) and entry.project else ADDRESSES.get(entry.type)
     return entry.base_url or own or "the vendor's own"
+
+
+def _doubts(config: "Config") -> list[str]:
+    """What may be meant as it stands, but mostly is not."""
+    from gateway.config.faults import render_location
+    from gateway.config.sections.local import LocalProvider
+    from providers.remote.addresses import usual_path
+
+    lines: list[str] = []
+    for name, entry in config.providers.items():
+        address = None if isinstance(entry, LocalProvider) else entry.base_url
+        if address and not urlsplit(address).path and (path := usual_path(entry.type)):
+            at = ("providers", name, "base_url")
+            place = f"{config.path}:{config.line_of(at)}: {render_location(at)}"
+            lines.append(f"{place}: the address has no path, but APIs of this type mostly lie below '{path}'")
+    return lines
 
 
 def _local_models(config: "Config", problems: list[_Problem]) -> list[tuple[str, ...]]:

@@ -1,5 +1,6 @@
 """Rules that join sections: names that must exist, names that must differ, and what is unsafe together."""
 
+import re
 from collections.abc import Collection, Iterator
 from urllib.parse import urlsplit
 
@@ -17,6 +18,9 @@ from providers.remote.addresses import ADDRESSES
 __all__ = ["cross_check"]
 
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_ENDPOINT = re.compile(r"(?:/chat/completions|(?<=/v1)/(?:completions|responses|messages|embeddings)|(?<=/v2)/chat)$")
+_OLLAMA_ENDPOINT = re.compile(r"/(?:api|v1)(?:/\w+)*$")
+"""What people copy with an address, and what is added to it at each call."""
 
 Finding = tuple[Location, str]
 
@@ -147,6 +151,8 @@ def _remote(name: str, provider: RemoteProvider, server: Server) -> Iterator[Fin
     elif address and _is_own(address, server):
         why = f"'{address}' is the gateway's own address; name that of the provider, or change server.port"
         yield ("providers", name, "base_url"), why
+    elif found := (_OLLAMA_ENDPOINT if provider.type == "ollama" else _ENDPOINT).search(address or ""):
+        yield ("providers", name, "base_url"), f"'{found[0]}' is no part of the address, leave it out"
     if provider.key_is_empty:
         why = "the key is empty; leave it out if none is needed, or switch the provider off with 'enabled: auto'"
         yield ("providers", name, "api_key"), why

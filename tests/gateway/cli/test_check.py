@@ -73,6 +73,22 @@ def test_a_model_or_a_default_that_cannot_work_fails_the_check(
     assert lines[2].startswith("gateway: run.yaml:4: models.x.defaults.max_tokenz: ")
 
 
+def test_an_address_without_the_usual_path_is_doubted(
+    write_config: WriteConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_config(
+        "version: 1\nproviders:\n  mine: {type: openai-compatible, base_url: 'http://h:8000'}\n"
+        "  other: {type: openai-compatible, base_url: 'http://h:8000/x'}\n  ollama: {base_url: 'http://h:11434'}\n"
+    )
+    assert main(["check"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[-1] == "run.yaml is valid"
+    assert captured.err.splitlines() == [
+        "gateway: run.yaml:3: providers.mine.base_url: the address has no path, "
+        "but APIs of this type mostly lie below '/v1'"
+    ]
+
+
 def test_what_each_process_has_of_a_shared_model_is_told(
     write_config: WriteConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

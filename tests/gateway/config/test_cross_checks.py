@@ -118,6 +118,28 @@ def test_a_provider_that_is_the_gateway_itself_is_refused(server: str, entry: st
 
 
 @pytest.mark.parametrize(
+    ("type_", "address", "endpoint"),
+    [
+        ("openai-compatible", "http://h:8000/v1/chat/completions/", "/chat/completions"),
+        ("openai-compatible", "http://h:8000/chat/completions", "/chat/completions"),
+        ("openai-responses", "http://h/v1/responses", "/responses"),
+        ("anthropic", "http://h/v1/messages", "/messages"),
+        ("openai", "http://h/v1/embeddings", "/embeddings"),
+        ("ollama", "http://h:11434/api/chat", "/api/chat"),
+        ("ollama", "http://h:11434/v1", "/v1"),
+    ],
+)
+def test_an_address_ends_before_the_endpoint(type_: str, address: str, endpoint: str) -> None:
+    line = fault(BASE + f"  v: {{type: {type_}, base_url: '{address}'}}")
+    assert line == f"run.yaml:4: providers.v.base_url: '{endpoint}' is no part of the address, leave it out"
+
+
+@pytest.mark.parametrize("address", ["http://h/embeddings", "http://h/chat", "http://h/api/chat", "http://h/x/v1"])
+def test_a_server_may_lie_below_any_path(address: str) -> None:
+    load(BASE + f"  v: {{type: openai-compatible, base_url: '{address}'}}")
+
+
+@pytest.mark.parametrize(
     ("server", "entry"),
     [
         ("server: {port: 8081}", "llama.cpp: {}"),
