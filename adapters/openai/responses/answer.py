@@ -18,7 +18,7 @@ from adapters.canonical.stop_reason import StopReason
 from adapters.openai.errors import error_from_object
 from adapters.openai.responses.answer_items import OpenCall, OpenHosted, OpenItem, OpenMessage, OpenThought, rest_of
 from adapters.openai.responses.mirror import SAID_BY_US
-from adapters.openai.responses.usage import parse_response_usage
+from adapters.openai.responses.usage import USAGE_FIELDS, parse_response_usage
 from adapters.openai.responses.vocabulary import (
     MESSAGE,
     NEW_ITEM,
@@ -33,6 +33,7 @@ from adapters.openai.responses.wire import (
     decode_item,
     decode_response,
 )
+from adapters.openai.usage import USAGE
 from adapters.openai.vocabulary import RESPONSES
 from adapters.sse_answer import SseAnswerParser
 from adapters.upstream_json import UNREADABLE, unexpected_answer
@@ -170,7 +171,7 @@ class _Answer:
             for index, item in enumerate(response.output or ()):
                 self._close(index, bytes(item), out)
         self._close_rest(response, out)
-        self._report_rest(raw, out)
+        self._report_rest(response, raw, out)
         if response.usage is not None:
             out.append(UsageReported(parse_response_usage(response.usage)))
         self.complete = True
@@ -193,8 +194,12 @@ class _Answer:
         reason = STOP_REASONS.get(word, StopReason.OTHER)
         return ChoiceFinished(0, reason, word if reason is StopReason.OTHER else None)
 
-    def _report_rest(self, raw: bytes, out: list[Event]) -> None:
-        fields = {name: bytes(value) for name, value in _decode_fields(raw).items() if name not in SAID_BY_US}
+    def _report_rest(self, response: WireResponse, raw: bytes, out: list[Event]) -> None:
+        known = _decode_fields(raw)
+        fields = {name: bytes(value) for name, value in known.items() if name not in SAID_BY_US}
+        if response.usage is not None:
+            inner = _decode_fields(known[USAGE])
+            fields.update({f"{USAGE}.{name}": bytes(inner[name]) for name in inner if name not in USAGE_FIELDS})
         said = {name: value for name, value in fields.items() if value != b"null"}
         if said:
             out.append(ProviderReported(said, RESPONSES))

@@ -197,6 +197,6 @@ class LiveResponse:
 
     def _report(self, event: ProviderReported) -> None:
         if event.origin == RESPONSES:
-            self._object.fields.update(event.fields)
+            self._object.report(event.fields)
         elif event.origin == CHAT and "service_tier" in event.fields:
-            self._object.fields["service_tier"] = event.fields["service_tier"]
+            self._object.report({"service_tier": event.fields["service_tier"]})

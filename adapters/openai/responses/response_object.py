@@ -11,7 +11,9 @@ from adapters.canonical.usage import Usage
 from adapters.front import AnswerHead
 from adapters.openai.responses.usage import response_usage_object
 from adapters.openai.responses.vocabulary import error_code
+from adapters.openai.usage import USAGE
 from adapters.sse import on_one_line
+from adapters.usage_fields import told_apart
 
 __all__ = ["FINAL", "ResponseObject"]
 
@@ -21,7 +23,7 @@ _TIER = "service_tier"
 
 
 class ResponseObject:
-    """Builds it. What does not change is rendered once. `fields` are what an upstream of this dialect says besides."""
+    """Builds it. What does not change is rendered once."""
 
     def __init__(self, request: Request, head: AnswerHead) -> None:
         first = {"id": head.id, "object": "response", "created_at": head.created}
@@ -32,7 +34,14 @@ class ResponseObject:
         self._head = orjson.dumps(first)[:-1]
         self._tail = on_one_line(orjson.dumps(last))[1:]
         self._known = (first, last)
-        self.fields: dict[str, bytes] = {}
+        self._fields: dict[str, bytes] = {}
+        self._usage_fields: dict[str, bytes] = {}
+
+    def report(self, fields: Mapping[str, bytes]) -> None:
+        """What an upstream of this dialect says besides."""
+        beside, inner = told_apart(fields, USAGE)
+        self._fields.update(beside)
+        self._usage_fields.update(inner)
 
     def render(
         self,
@@ -52,8 +61,8 @@ class ResponseObject:
             "error": None if error is None else error_of(error),
             "incomplete_details": None if incomplete is None else {"reason": incomplete},
             "output": [orjson.Fragment(item) for item in output],
-            "usage": None if usage is None else response_usage_object(usage),
-            _TIER: orjson.Fragment(self.fields.get(_TIER, self._service_tier)),
+            "usage": None if usage is None else response_usage_object(usage, self._usage_fields),
+            _TIER: orjson.Fragment(self._fields.get(_TIER, self._service_tier)),
             **(more or {}),
         }
         known = orjson.dumps(found)[1:-1]
@@ -64,7 +73,7 @@ class ResponseObject:
         known = (found, *self._known)
         extra = {
             name: orjson.Fragment(raw)
-            for name, raw in self.fields.items()
+            for name, raw in self._fields.items()
             if not any(name in fields for fields in known)
         }
         return b"%b,%b" % (self._tail[:-1], orjson.dumps(extra)[1:]) if extra else self._tail

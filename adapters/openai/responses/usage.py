@@ -1,14 +1,15 @@
 """The usage object of the Responses API, both ways. All its counts are required, so what nobody knows is 0 there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any
 
+import orjson
 from msgspec import Meta, Struct
 
 from adapters.canonical.usage import Usage
 
-__all__ = ["WireResponseUsage", "parse_response_usage", "response_usage_object"]
+__all__ = ["USAGE_FIELDS", "WireResponseUsage", "parse_response_usage", "response_usage_object"]
 
 _Count = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 
@@ -29,6 +30,7 @@ class WireResponseUsage(Struct):
     output_tokens_details: _OutputDetails | None = None
 
 
+USAGE_FIELDS = frozenset((*WireResponseUsage.__struct_fields__, "total_tokens"))
 _NO_INPUT_DETAILS = _InputDetails()
 _NO_OUTPUT_DETAILS = _OutputDetails()
 
@@ -45,8 +47,11 @@ def parse_response_usage(found: WireResponseUsage) -> Usage:
     )
 
 
-def response_usage_object(usage: Usage) -> dict[str, Any]:
-    """With the lists of each turn that vLLM adds; several turns are those of tools that the gateway itself runs."""
+def response_usage_object(usage: Usage, more: Mapping[str, bytes] | None = None) -> dict[str, Any]:
+    """With the lists of each turn that vLLM adds; several turns are those of tools that the gateway itself runs.
+
+    `more` are fields of an upstream of this dialect, which speak of one turn.
+    """
     turns = usage.turns or (usage,)
     of_tools = _tool_output(turns)
     found: dict[str, Any] = {
@@ -68,6 +73,9 @@ def response_usage_object(usage: Usage) -> dict[str, Any]:
     }
     if usage.estimated:
         found["estimated"] = True
+    if more and len(turns) < 2:
+        for name, raw in more.items():
+            found.setdefault(name, orjson.Fragment(raw))
     return found
 
 

@@ -13,7 +13,15 @@ from adapters.canonical.errors import (
     UnsupportedParameter,
     UpstreamRateLimited,
 )
-from adapters.canonical.events import Event, ReasoningFinished, TextDelta, ToolCallStarted
+from adapters.canonical.events import (
+    ChoiceFinished,
+    Event,
+    ProviderReported,
+    ReasoningFinished,
+    TextDelta,
+    ToolCallStarted,
+    UsageReported,
+)
 from adapters.canonical.messages import (
     Audio,
     Document,
@@ -31,6 +39,8 @@ from adapters.canonical.messages import (
     Video,
 )
 from adapters.canonical.request import ReasoningOptions, Request
+from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.usage import Usage, usage_of_turns
 from adapters.openai.responses.upstream import ResponsesUpstream
 from tests.adapters.openai.responses.exchange import PROVIDER, Exchange, responses, sse
 
@@ -321,3 +331,28 @@ def test_a_mode_of_thinking_that_only_anthropic_knows_is_the_models_own_or_refus
     with pytest.raises(UnsupportedParameter, match=r"reasoning\.mode"):
         UPSTREAM.render_request(thinking("between_tools"))
     assert json.loads(UPSTREAM.render_request(thinking("pro")))["reasoning"] == {"mode": "pro"}
+
+
+def test_what_is_told_beside_the_counts_stands_in_the_usage() -> None:
+    exchange = responses()
+    said = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12, "cost": 0.01, "num_sources_used": None}
+    body = {"id": "r", "status": "completed", "output": [], "usage": said}
+    events, error = exchange.read_body(json.dumps(body).encode())
+    assert error is None
+    found = json.loads(exchange.answer(events))
+    assert (found["usage"]["cost"], found["usage"]["input_tokens"]) == (0.01, 10)
+    assert "num_sources_used" not in found["usage"]
+    assert "usage.cost" not in found
+    streamed = json.loads(
+        exchange.stream(exchange.read_stream(sse({"type": "response.completed", "response": body}))[0])
+        .split(b"data: ")[-2]
+        .split(b"\n")[0]
+    )
+    assert streamed["response"]["usage"] == found["usage"]
+
+
+def test_what_was_told_beside_the_counts_of_one_turn_is_not_told_of_several() -> None:
+    usage = usage_of_turns([Usage(prompt_tokens=1, completion_tokens=1), Usage(prompt_tokens=2, completion_tokens=1)])
+    told = ProviderReported({"usage.cost": b"0.01"}, "openai.responses")
+    answer = responses().answer([told, UsageReported(usage), ChoiceFinished(0, StopReason.STOP)])
+    assert "cost" not in json.loads(answer)["usage"]
