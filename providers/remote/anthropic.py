@@ -26,17 +26,17 @@ from adapters.canonical.messages import (
     ToolResult,
 )
 from adapters.canonical.request import Request, Sampling
-from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
+from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import ANTHROPIC as ANTHROPIC_LACKS
 from providers.remote import addresses
+from providers.remote.account import RemoteAccount
 from providers.remote.default_fields import default_fields
 from providers.remote.exchange import exchange
 from providers.remote.forced_output import forced_output, needs_tool
 from providers.remote.http import HttpClient
-from providers.remote.model_list import KeptModels
 from providers.remote.paused_turns import continued
 from providers.remote.question import fetch_list, post_question
 
@@ -44,7 +44,6 @@ __all__ = ["AnthropicProvider"]
 
 _REQUEST_ID = "request-id"
 _NO_SAMPLING = Sampling()
-_READY = Readiness(ReadinessState.READY)
 _MAX_UNSTREAMED_TOKENS = 21_333
 """More than this may take over ten minutes at the rate that Anthropic's SDK counts with: such answers are streamed."""
 _NO_DEFAULTS = frozenset(("model", "messages", "system", "stream"))
@@ -93,45 +92,25 @@ _decode_models = Decoder(_ModelList).decode
 _decode_count = Decoder(_Count).decode
 
 
-class AnthropicProvider:
+class AnthropicProvider(RemoteAccount):
     """One configured account; satisfies `providers.base.Provider` and `providers.abilities.TokenCounter`."""
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work."""
         auth = {"x-api-key": settings.api_key} if settings.api_key else {}
-        self._name = settings.name
-        self._client = HttpClient(
-            settings, settings.base_url or addresses.ANTHROPIC, auth, key_header=KeyHeader("x-api-key")
-        )
+        client = HttpClient(settings, settings.base_url or addresses.ANTHROPIC, auth, key_header=KeyHeader("x-api-key"))
+        super().__init__(settings.name, client, self._fetch_models)
         self._upstream = MessagesUpstream(
             settings.name,
             version=str(settings.options.get("api_version", "auto")),
             defaults=default_fields(settings, _NO_DEFAULTS),
         )
-        self._models = KeptModels(self._fetch_models)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    async def start(self) -> None:
-        """Nothing runs in the background; the first call opens the first connection."""
 
     def capabilities(self, model: str) -> Capabilities:
         return _BY_TRAITS[traits_of(model)](model)
 
-    def readiness(self, model: str) -> Readiness:
-        return _READY
-
-    async def models(self) -> Sequence[ModelEntry]:
-        """GET /models, kept for a minute."""
-        return await self._models.get()
-
-    async def probe(self) -> None:
-        """GET of the list of models."""
-        await self._models.renew()
-
     async def _fetch_models(self) -> Sequence[ModelEntry]:
+        """GET /models."""
         upstream = self._upstream
         found = await fetch_list(self._client, upstream, "/models?limit=1000", _decode_models, upstream.headers())
         return tuple([_entry(row) for row in found.data])
@@ -162,9 +141,6 @@ class AnthropicProvider:
             self._client, upstream, upstream.count_path, body, request_id=request.request_id, headers=headers
         )
         return (reply.read(_decode_count, self._name, "token count").input_tokens,)
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
 
 
 def _entry(row: _ModelRow) -> ModelEntry:

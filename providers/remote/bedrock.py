@@ -88,7 +88,8 @@ _OF_OTHERS = _capabilities(frozenset())
 class BedrockProvider:
     """One account in one region; satisfies `providers.base.Provider`, and Embedder and Reranker of `abilities`.
 
-    A key is a Bedrock API key, sent as a bearer.
+    A key is a Bedrock API key, sent as a bearer. It is no `Prober`: its lists are at another host, which an account may
+    well not reach, and nothing else is free to ask.
     """
 
     def __init__(self, settings: ProviderSettings) -> None:

@@ -18,17 +18,17 @@ from adapters.cohere.embeddings import EMBED_PATH, MAX_INPUTS, parse_embeddings,
 from adapters.cohere.rerank import RERANK_PATH, parse_rerank, render_rerank
 from adapters.cohere.upstream import CohereUpstream
 from providers.abilities import COHERE_EXTRAS, EXTRAS
-from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
+from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import COHERE
 from providers.remote import addresses
+from providers.remote.account import RemoteAccount
 from providers.remote.default_fields import default_fields
 from providers.remote.embedding_batches import embed_in_batches
 from providers.remote.exchange import exchange
 from providers.remote.http import BESIDE_VERSION, HttpClient
-from providers.remote.model_list import KeptModels
 from providers.remote.question import fetch_list, post_question
 
 __all__ = ["CohereProvider"]
@@ -38,7 +38,6 @@ _REQUEST_ID = "x-request-id"
 _CALLED = frozenset(("chat", "embed", "rerank"))
 _EMBEDDING_FIELDS = frozenset(("dimensions", "purpose", "truncate_prompt_tokens", COHERE_EXTRAS))
 _RERANK_FIELDS = frozenset(("top_n", EXTRAS))
-_READY = Readiness(ReadinessState.READY)
 _NO_DEFAULTS = frozenset(("model", "messages", "stream"))
 _FIELDS = frozenset(
     (
@@ -87,36 +86,22 @@ class _ModelList(Struct):
 _decode_models = Decoder(_ModelList).decode
 
 
-class CohereProvider:
+class CohereProvider(RemoteAccount):
     """One configured account; satisfies `providers.base.Provider`, and Embedder and Reranker of `abilities`."""
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work."""
         auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
-        self._name = settings.name
         key_header = KeyHeader("authorization", "Bearer ")
-        self._client = HttpClient(settings, settings.base_url or addresses.COHERE, auth, key_header=key_header)
+        client = HttpClient(settings, settings.base_url or addresses.COHERE, auth, key_header=key_header)
+        super().__init__(settings.name, client, self._fetch_models)
         self._upstream = CohereUpstream(settings.name, defaults=default_fields(settings, _NO_DEFAULTS))
-        self._models = KeptModels(self._fetch_models)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    async def start(self) -> None:
-        """Nothing runs in the background; the first call opens the first connection."""
 
     def capabilities(self, model: str) -> Capabilities:
         return _CAPABILITIES(model)
 
-    def readiness(self, model: str) -> Readiness:
-        return _READY
-
-    async def models(self) -> Sequence[ModelEntry]:
-        """GET /v1/models, kept for a minute."""
-        return await self._models.get()
-
     async def _fetch_models(self) -> Sequence[ModelEntry]:
+        """GET /v1/models."""
         found = await fetch_list(self._client, self._upstream, _MODELS, _decode_models)
         return tuple(
             [_entry(row) for row in found.models if row.endpoints is None or not _CALLED.isdisjoint(row.endpoints)]
@@ -150,9 +135,6 @@ class CohereProvider:
         body = render_rerank(request)
         reply = await post_question(self._client, self._upstream, RERANK_PATH, body, request_id=request.request_id)
         return replace(parse_rerank(request, reply.body), request_id=reply.headers.get(_REQUEST_ID))
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
 
 
 def _entry(row: _ModelRow) -> ModelEntry:

@@ -39,25 +39,24 @@ from adapters.gemini.media import is_file_uri
 from adapters.gemini.upstream import GenerateUpstream
 from adapters.gemini.vocabulary import GEMINI
 from providers.abilities import GEMINI_EXTRAS
-from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
+from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import GEMINI as GEMINI_LACKS
 from providers.remote import addresses
+from providers.remote.account import RemoteAccount
 from providers.remote.default_fields import default_fields
 from providers.remote.embedding_batches import embed_in_batches
 from providers.remote.exchange import exchange
 from providers.remote.fetched_media import FetchedMedia
 from providers.remote.google_token import GoogleToken
 from providers.remote.http import HttpClient
-from providers.remote.model_list import KeptModels
 from providers.remote.paused_turns import continued
 from providers.remote.question import fetch_list, post_question
 
 __all__ = ["GeminiProvider", "vertex_url"]
 
-_READY = Readiness(ReadinessState.READY)
 _NO_DEFAULTS = frozenset(("model", "contents", "systemInstruction", "tools"))
 _ABILITIES = {"generateContent": GENERATE, "embedContent": EMBED}
 _PREFIX = "models/"
@@ -123,7 +122,7 @@ _decode_models = Decoder(_ModelList).decode
 _decode_count = Decoder(_Count).decode
 
 
-class GeminiProvider:
+class GeminiProvider(RemoteAccount):
     """One configured account; satisfies `providers.base.Provider`, and TokenCounter and Embedder of `abilities`.
 
     With a `project` (and its `region`) it is Vertex AI, which takes a key, or without one a token of the surroundings.
@@ -135,35 +134,20 @@ class GeminiProvider:
         base_url = vertex_url(settings) if self._is_vertex else addresses.GEMINI
         auth = {"x-goog-api-key": settings.api_key} if settings.api_key else {}
         self._token = GoogleToken(settings.name) if self._is_vertex and not settings.api_key else None
-        self._name = settings.name
         key_header = KeyHeader("x-goog-api-key") if self._token is None else None
-        self._client = HttpClient(settings, settings.base_url or base_url, auth, key_header=key_header)
+        client = HttpClient(settings, settings.base_url or base_url, auth, key_header=key_header)
+        super().__init__(settings.name, client, self._fetch_models)
         self._upstream = GenerateUpstream(settings.name, defaults=default_fields(settings, _NO_DEFAULTS))
         self._media = FetchedMedia(settings.fetcher, (Image, File, Document), keeps=is_file_uri, own_dialect=GEMINI)
-        self._models = KeptModels(self._fetch_models)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    async def start(self) -> None:
-        """Nothing runs in the background; the first call opens the first connection."""
 
     def capabilities(self, model: str) -> Capabilities:
         return _CAPABILITIES(model)
-
-    def readiness(self, model: str) -> Readiness:
-        return _READY
 
     async def models(self) -> Sequence[ModelEntry]:
         """GET /models, kept for a minute. Raises UpstreamError for Vertex AI, which lists no models of a project."""
         if self._is_vertex:
             raise UpstreamError(f"{self._name}: Vertex AI has no list of what a project may call")
         return await self._models.get()
-
-    async def probe(self) -> None:
-        """GET of the list of models."""
-        await self._models.renew()
 
     async def _fetch_models(self) -> Sequence[ModelEntry]:
         found = await fetch_list(self._client, self._upstream, "/models?pageSize=1000", _decode_models)
@@ -221,9 +205,6 @@ class GeminiProvider:
             self._client, self._upstream, path, body, request_id=request.request_id, headers=headers
         )
         return parse_embeddings(request, reply.body)
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
 
 
 def vertex_url(settings: ProviderSettings) -> str:

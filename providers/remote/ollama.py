@@ -15,20 +15,19 @@ from adapters.ollama.embeddings import EMBED_PATH, parse_embeddings, render_embe
 from adapters.ollama.upstream import OllamaUpstream
 from adapters.ollama.vocabulary import CHAT, GENERATE
 from providers.abilities import OLLAMA_EXTRAS
-from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
+from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.remote import addresses
+from providers.remote.account import RemoteAccount
 from providers.remote.default_fields import default_fields
 from providers.remote.exchange import exchange
 from providers.remote.fetched_media import FetchedMedia
 from providers.remote.http import HttpClient
-from providers.remote.model_list import KeptModels
 from providers.remote.question import fetch_list, post_question
 
 __all__ = ["OllamaProvider"]
 
-_READY = Readiness(ReadinessState.READY)
 _LINES = {"accept": "application/x-ndjson"}
 _NO_DEFAULTS = frozenset(("model", "messages", "prompt", "tools", "stream"))
 _FIELDS = frozenset(
@@ -74,42 +73,24 @@ class _ModelList(Struct):
 _decode_models = Decoder(_ModelList).decode
 
 
-class OllamaProvider:
+class OllamaProvider(RemoteAccount):
     """One Ollama server; satisfies `providers.base.Provider` and `providers.abilities.Embedder`."""
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work."""
         auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
-        self._name = settings.name
-        self._client = HttpClient(
+        client = HttpClient(
             settings, settings.base_url or addresses.OLLAMA, auth, key_header=KeyHeader("authorization", "Bearer ")
         )
+        super().__init__(settings.name, client, self._fetch_models)
         self._upstream = OllamaUpstream(settings.name, defaults=default_fields(settings, _NO_DEFAULTS))
         self._media = FetchedMedia(settings.fetcher, (Image,))
-        self._models = KeptModels(self._fetch_models)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    async def start(self) -> None:
-        """Nothing runs in the background; the first call opens the first connection."""
 
     def capabilities(self, model: str) -> Capabilities:
         return _CAPABILITIES
 
-    def readiness(self, model: str) -> Readiness:
-        return _READY
-
-    async def models(self) -> Sequence[ModelEntry]:
-        """GET /api/tags, kept for a minute."""
-        return await self._models.get()
-
-    async def probe(self) -> None:
-        """GET of the list of models."""
-        await self._models.renew()
-
     async def _fetch_models(self) -> Sequence[ModelEntry]:
+        """GET /api/tags."""
         found = await fetch_list(self._client, self._upstream, "/api/tags", _decode_models)
         return tuple([ModelEntry(id=row.name, owned_by="ollama") for row in found.models])
 
@@ -133,6 +114,3 @@ class OllamaProvider:
         body = render_embeddings(request)
         reply = await post_question(self._client, self._upstream, EMBED_PATH, body, request_id=request.request_id)
         return parse_embeddings(request, reply.body)
-
-    async def aclose(self) -> None:
-        await self._client.aclose()

@@ -19,10 +19,11 @@ from adapters.openai.quirks import Quirks
 from adapters.openai.vocabulary import CHAT
 from adapters.upstream import Upstream
 from providers.abilities import ForwardAnswer, ForwardCall
-from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
+from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
+from providers.remote.account import RemoteAccount
 from providers.remote.default_fields import default_fields
 from providers.remote.end_marks import without_end_marks
 from providers.remote.endpoint import PLAIN, Endpoint
@@ -30,19 +31,17 @@ from providers.remote.exchange import exchange
 from providers.remote.fetched_media import FetchedMedia
 from providers.remote.http import HttpClient
 from providers.remote.marked_answers import marked_answers
-from providers.remote.model_list import KeptModels
 from providers.remote.openai_abilities import OpenAIAbilities
 from providers.remote.openai_models import fetch_openai_models
 from providers.remote.vendors import VENDORS, Vendor
 
 __all__ = ["OpenAICompatible", "build"]
 
-_READY = Readiness(ReadinessState.READY)
 _NO_DEFAULTS = frozenset(("model", "messages", "prompt", "stream", "n"))
 _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
-class OpenAICompatible:
+class OpenAICompatible(RemoteAccount):
     """One configured OpenAI-shaped server; satisfies `providers.base.Provider`."""
 
     def __init__(self, settings: ProviderSettings, vendor: Vendor, endpoint: Endpoint = PLAIN) -> None:
@@ -52,11 +51,11 @@ class OpenAICompatible:
             raise ValueError(f"providers.{settings.name}.base_url: required for the type {vendor.name}")
         auth = {vendor.key_header: vendor.key_prefix + settings.api_key} if settings.api_key else {}
         quirks = _with_defaults(vendor.quirks, settings)
-        self._name = settings.name
         self._vendor = vendor
         self._endpoint = endpoint
         key_header = KeyHeader(vendor.key_header, vendor.key_prefix) if endpoint.sign is None else None
-        self._client = HttpClient(settings, base_url, auth, key_header=key_header)
+        client = HttpClient(settings, base_url, auth, key_header=key_header)
+        super().__init__(settings.name, client, self._fetch_models)
         self._chat: Upstream = ChatUpstream(quirks)
         self._completions: Upstream = CompletionsUpstream(quirks)
         self._capabilities = per_model(
@@ -72,31 +71,13 @@ class OpenAICompatible:
         )
         self._abilities = OpenAIAbilities(self._client, vendor, endpoint, self._chat, self._completions)
         self._media = FetchedMedia(settings.fetcher, (File, Document), own_dialect=CHAT)
-        self._models = KeptModels(self._fetch_models)
         self._marked = marked_answers(settings, tools_unread=vendor.tools_unread)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    async def start(self) -> None:
-        """Nothing runs in the background; the first call opens the first connection."""
 
     def capabilities(self, model: str) -> Capabilities:
         return self._capabilities(model)
 
-    def readiness(self, model: str) -> Readiness:
-        return _READY
-
-    async def models(self) -> Sequence[ModelEntry]:
-        """GET /models, kept for a minute."""
-        return await self._models.get()
-
-    async def probe(self) -> None:
-        """GET of the list of models."""
-        await self._models.renew()
-
     async def _fetch_models(self) -> Sequence[ModelEntry]:
+        """GET /models."""
         sign = self._endpoint.sign
         path = self._endpoint.list_path
         return await fetch_openai_models(
@@ -154,9 +135,6 @@ class OpenAICompatible:
 
     async def forward(self, call: ForwardCall) -> ForwardAnswer:
         return await self._abilities.forward(call)
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
 
 
 def build(settings: ProviderSettings) -> OpenAICompatible:

@@ -27,14 +27,14 @@ from adapters.openai.responses.upstream import ResponsesUpstream
 from adapters.openai.tools import HOSTED, MCP
 from adapters.openai.vocabulary import CUSTOM, FUNCTION, RESPONSES, RESPONSES_FIELDS
 from providers.abilities import Compacted, lacks
-from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
+from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
+from providers.remote.account import RemoteAccount
 from providers.remote.default_fields import default_fields
 from providers.remote.exchange import exchange
 from providers.remote.http import HttpClient
-from providers.remote.model_list import KeptModels
 from providers.remote.openai_models import fetch_openai_models
 from providers.remote.question import post_question
 
@@ -42,7 +42,6 @@ __all__ = ["OpenAIResponses"]
 
 _MAX_KNOWN = 1000
 _NO_COMPACTION = "has no compaction of its own"
-_READY = Readiness(ReadinessState.READY)
 _NO_DEFAULTS = frozenset(("model", "input", "stream", "store"))
 _SPELLINGS = dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens")
 _FIELDS = EXPRESSIBLE_FIELDS & frozenset(RESPONSES_FIELDS.by_name) | frozenset(
@@ -87,7 +86,7 @@ class _Count(Struct):
 _decode_count = Decoder(_Count).decode
 
 
-class OpenAIResponses:
+class OpenAIResponses(RemoteAccount):
     """One configured server; satisfies `Provider`, and `TokenCounter` and `Compactor` of `providers.abilities`."""
 
     def __init__(self, settings: ProviderSettings) -> None:
@@ -95,34 +94,16 @@ class OpenAIResponses:
         if settings.base_url is None:
             raise ValueError(f"providers.{settings.name}.base_url: required for the type {settings.type}")
         auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
-        self._name = settings.name
-        self._client = HttpClient(settings, settings.base_url, auth, key_header=KeyHeader("authorization", "Bearer "))
+        client = HttpClient(settings, settings.base_url, auth, key_header=KeyHeader("authorization", "Bearer "))
+        super().__init__(settings.name, client, self._fetch_models)
         self._upstream = ResponsesUpstream(settings.name, default_fields(settings, _NO_DEFAULTS, _SPELLINGS))
-        self._models = KeptModels(self._fetch_models)
         self._not_compacted: set[str] = set()
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    async def start(self) -> None:
-        """Nothing runs in the background; the first call opens the first connection."""
 
     def capabilities(self, model: str) -> Capabilities:
         return _CAPABILITIES(model)
 
-    def readiness(self, model: str) -> Readiness:
-        return _READY
-
-    async def models(self) -> Sequence[ModelEntry]:
-        """GET /models, kept for a minute."""
-        return await self._models.get()
-
-    async def probe(self) -> None:
-        """GET of the list of models."""
-        await self._models.renew()
-
     async def _fetch_models(self) -> Sequence[ModelEntry]:
+        """GET /models."""
         return await fetch_openai_models(self._client, self._upstream)
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
@@ -155,9 +136,6 @@ class OpenAIResponses:
                 self._not_compacted.add(request.model)
             raise lacks(request.model, _NO_COMPACTION) from error
         return Compacted(*reply.read(upstream.parse_compaction, self._name, "compaction"))
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
 
 
 def _is_not_there(error: GatewayError) -> bool:

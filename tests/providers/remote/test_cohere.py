@@ -12,7 +12,7 @@ from adapters.canonical.embedding import CUT_TO_WINDOW, QUERY, SIMILARITY, Embed
 from adapters.canonical.errors import BadUpstreamResponse, UnsupportedParameter
 from adapters.canonical.rerank import RerankRequest
 from adapters.canonical.usage import Usage
-from providers.abilities import Embedder, Reranker
+from providers.abilities import Embedder, Prober, Reranker
 from providers.base import ProviderSettings
 from providers.registry import build
 from providers.remote.cohere import CohereProvider
@@ -108,6 +108,15 @@ async def test_models_are_listed_with_their_windows_beside_the_version() -> None
         assert upstream.requests[0].path == "/v1/models?page_size=1000"
     assert [(row.id, row.context) for row in found] == [("command-a-03-2025", 288000), ("x", None), ("e", None)]
     assert [row.abilities for row in found] == [None, None, {"embed"}]
+
+
+async def test_a_probe_asks_for_the_list_even_where_one_is_kept() -> None:
+    rows = Answer.json(b'{"models":[{"name":"command-a-03-2025"}]}')
+    async with connected(rows, rows) as (upstream, provider):
+        assert isinstance(provider, Prober)
+        await provider.models()
+        await provider.probe()
+        assert [seen.path for seen in upstream.requests] == ["/v1/models?page_size=1000"] * 2
 
 
 async def test_texts_become_vectors_96_a_call() -> None:
