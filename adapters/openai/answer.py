@@ -5,6 +5,7 @@ A surface brings a reader for what stands inside a choice. A whole answer is rea
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -24,6 +25,7 @@ from adapters.upstream_json import UNREADABLE
 __all__ = ["Answer", "parser_of", "ChoiceReader", "FinishBooks", "WireChunk", "parse_whole"]
 
 _DONE = b"[DONE]"
+_decode_object = Decoder(dict[str, Any]).decode
 _MESSAGE = "message"
 _KINDS = frozenset(("code", "type", "status", "statusCode"))
 """What stands beside the message of an error."""
@@ -34,7 +36,7 @@ _IMAGES = "delta.images"
 class WireChunk(msgspec.Struct, forbid_unknown_fields=True):
     """The envelope of a chunk, and of a whole answer. A surface adds its `choices`."""
 
-    id: str | None = None
+    id: str | int | None = None
     object: str | None = None
     created: int | float | None = None
     model: str | None = None
@@ -133,11 +135,16 @@ class Answer:
         if not self._started:
             self._started = True
             created = None if chunk.created is None else int(chunk.created)
-            out.append(Started(chunk.id or None, created, chunk.model or None))
+            out.append(Started(str(chunk.id) if chunk.id else None, created, chunk.model or None))
+        if chunk.choices is not None and len(chunk.choices) > 1 and all(one.index is None for one in chunk.choices):
+            for place, found in enumerate(chunk.choices):
+                found.index = place
         for position, fields in unmapped:
             index = None if position is None else chunk.choices[position].index or 0
-            if index is None and self._note is not None:
-                self._note(fields)
+            if index is None:
+                _check_stopped(fields)
+                if self._note is not None:
+                    self._note(fields)
             if _IMAGES in fields:
                 check_addresses(fields[_IMAGES])
             out.append(ProviderReported(fields, self._dialect, index))
@@ -171,6 +178,14 @@ def _is_flat_error(chunk: Any, unmapped: list[tuple[int | None, dict[str, bytes]
     fields = next((found for place, found in unmapped if place is None), {})
     empty = chunk.id is None and chunk.usage is None and not chunk.choices
     return empty and _MESSAGE in fields and not _KINDS.isdisjoint(fields)
+
+
+def _check_stopped(fields: Mapping[str, bytes]) -> None:
+    """Raises the error that Groq tells beside the choices where it stops a stream."""
+    with suppress(*UNREADABLE):
+        error = _decode_object(fields.get("x_groq", b"{}")).get("error")
+        if error:
+            raise error_from_object(error)
 
 
 def parser_of(answer: Answer, text_field: re.Pattern[bytes]) -> SseAnswerParser:

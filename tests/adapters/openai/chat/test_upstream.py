@@ -252,3 +252,19 @@ def test_what_was_told_beside_the_counts_of_one_turn_is_not_told_of_several() ->
     told = ProviderReported({"usage.cost": b"0.01"}, CHAT)
     finish = ChoiceFinished(0, StopReason.STOP, "stop", None)
     assert "cost" not in json.loads(asked.answer([told, finish, UsageReported(usage)]))["usage"]
+
+
+def test_choices_without_a_number_are_in_order() -> None:
+    body = {"id": 12, "choices": [{"message": {"content": word}, "finish_reason": "stop"} for word in "ab"]}
+    events, error = chat(n=2).read_body(json.dumps(body).encode())
+    assert error is None
+    assert events[0] == Started("12", None, None)
+    assert [(event.choice, event.text) for event in events if isinstance(event, TextDelta)] == [(0, "a"), (1, "b")]
+
+
+def test_the_reason_why_a_stream_was_stopped_is_told() -> None:
+    _, error = read(A, {"choices": [], "x_groq": {"error": "over capacity"}})
+    assert isinstance(error, UpstreamError)
+    assert error.message == "over capacity"
+    for harmless in ({"id": "r"}, None, "x", {"error": None}, {"error": ""}):
+        assert read(A, {"choices": [], "x_groq": harmless}, STOP)[1] is None
