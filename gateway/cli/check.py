@@ -4,7 +4,7 @@ import argparse
 import sys
 from ctypes.util import find_library
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gateway.cli.configuration import load
@@ -12,7 +12,8 @@ from gateway.cli.failure import CommandFailed
 from gateway.cli.table import print_table, render_bytes
 
 if TYPE_CHECKING:
-    from gateway.config import Config
+    from gateway.config import Config, Fault
+    from gateway.config.faults import Location
     from gateway.config.sections.local import LocalProvider
 
 __all__ = ["EXAMPLE", "SUMMARY", "add_arguments", "run"]
@@ -21,21 +22,18 @@ SUMMARY = "validate run.yaml and report what would run"
 EXAMPLE = "gateway check --config run.yaml"
 
 
-class _Problem(NamedTuple):
-    """`at` is where it stands, `line` of the file."""
-
-    line: int
-    at: str
-    why: str
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Nothing but the configuration."""
 
 
 def run(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from gateway.cli.trial import find_faults
+    from gateway.config import ConfigError
+
     config = load(arguments.config)
-    problems: list[_Problem] = []
+    problems: list[Fault] = []
     print_table("Providers", ("name", "type", "state", "address"), _providers(config))
     print_table("Local models", ("name", "source", "state", "size", "load"), _local_models(config, problems))
     print_table("Models", ("name", "targets", "then, on failure"), _aliases(config, problems))
@@ -45,8 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(_cpu_kernels())
         for line in _shares(config, problems):
             print(line)
+    problems = problems or asyncio.run(find_faults(config))
     if problems:
-        raise CommandFailed("\n".join(f"{arguments.config}:{line}: {at}: {why}" for line, at, why in sorted(problems)))
+        raise CommandFailed(str(ConfigError(config.path, problems)))
     for line in _doubts(config):
         print(f"gateway: {line}", file=sys.stderr)
     print(f"{arguments.config} is valid")
@@ -93,7 +92,7 @@ def _doubts(config: "Config") -> list[str]:
     return lines
 
 
-def _local_models(config: "Config", problems: list[_Problem]) -> list[tuple[str, ...]]:
+def _local_models(config: "Config", problems: list["Fault"]) -> list[tuple[str, ...]]:
     from gateway.config.sections.local import LocalProvider
     from providers.registry import missing_extra
 
@@ -101,7 +100,7 @@ def _local_models(config: "Config", problems: list[_Problem]) -> list[tuple[str,
     for name, provider in config.providers.items():
         if isinstance(provider, LocalProvider):
             if missing := missing_extra("local"):
-                problems.append(_Problem(config.line_of(("providers", name)), f"providers.{name}", missing))
+                problems.append(_fault(config, ("providers", name), missing))
                 continue
             rows += _models_of(config, name, problems)
     return rows
@@ -122,7 +121,7 @@ def _gpu_kernels(config: "Config") -> list[str]:
     return [f"GPU kernels: {gpu_kernels()}"]
 
 
-def _shares(config: "Config", problems: list[_Problem]) -> list[str]:
+def _shares(config: "Config", problems: list["Fault"]) -> list[str]:
     """What each process would have of the models that several GPUs are to share, of those that are on this machine."""
     from gateway.config.sections.local import LocalProvider
     from local_engine.errors import EngineError
@@ -133,12 +132,11 @@ def _shares(config: "Config", problems: list[_Problem]) -> list[str]:
         if not isinstance(provider, LocalProvider) or provider.tensor_parallel == 1:
             continue
         for name, model in provider.models.items():
-            path, place = cached(model.source or name), f"{provider_name}.models.{name}"
+            path = cached(model.source or name)
             try:
-                lines += [f"{place}: {_share(path, provider)}"] if path is not None else []
+                lines += [f"{provider_name}.models.{name}: {_share(path, provider)}"] if path is not None else []
             except EngineError as error:
-                line = config.line_of(("providers", provider_name, "models", name))
-                problems.append(_Problem(line, f"providers.{place}", str(error)))
+                problems.append(_fault(config, ("providers", provider_name, "models", name), str(error)))
     return lines
 
 
@@ -165,7 +163,7 @@ def _cpu_kernels() -> str:
     return f"CPU kernels: {library.instruction_set}"
 
 
-def _models_of(config: "Config", provider_name: str, problems: list[_Problem]) -> list[tuple[str, ...]]:
+def _models_of(config: "Config", provider_name: str, problems: list["Fault"]) -> list[tuple[str, ...]]:
     from gateway.config.sections.local import LocalProvider
     from providers.local.model_source import BuiltinModel, FetchError, cached, resolve
 
@@ -173,10 +171,7 @@ def _models_of(config: "Config", provider_name: str, problems: list[_Problem]) -
     provider = config.providers[provider_name]
     assert isinstance(provider, LocalProvider)
     for name, model in provider.models.items():
-        line, at = (
-            config.line_of(("providers", provider_name, "models", name)),
-            f"providers.{provider_name}.models.{name}",
-        )
+        at = ("providers", provider_name, "models", name)
         source = model.source or name
         state, size = "to be fetched", ""
         try:
@@ -188,9 +183,9 @@ def _models_of(config: "Config", provider_name: str, problems: list[_Problem]) -
                 state, size = "on this machine", render_bytes(_size_bytes(path))
         except FetchError as error:
             state = "not to be had"
-            problems.append(_Problem(line, at, str(error)))
+            problems.append(_fault(config, at, str(error)))
         if model.chat_template is not None and not Path(model.chat_template).is_file():
-            problems.append(_Problem(line, f"{at}.chat_template", f"no file {model.chat_template}"))
+            problems.append(_fault(config, (*at, "chat_template"), f"no file {model.chat_template}"))
         rows.append((name, source, state, size, model.load))
     return rows
 
@@ -200,15 +195,15 @@ def _size_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-def _aliases(config: "Config", problems: list[_Problem]) -> list[tuple[str, ...]]:
+def _aliases(config: "Config", problems: list["Fault"]) -> list[tuple[str, ...]]:
     from gateway.routing.defaults import Defaults, DefaultsError
 
     for name, alias in config.models.items():
         try:
             Defaults(alias.defaults)
         except DefaultsError as error:
-            at, _, why = f"models.{name}.{error}".partition(": ")
-            problems.append(_Problem(config.line_of(("models", name, "defaults")), at, why))
+            field, _, why = str(error).removeprefix("defaults.").partition(": ")
+            problems.append(_fault(config, ("models", name, "defaults", field), why))
     return [
         (
             name,
@@ -217,6 +212,12 @@ def _aliases(config: "Config", problems: list[_Problem]) -> list[tuple[str, ...]
         )
         for name, alias in config.models.items()
     ]
+
+
+def _fault(config: "Config", at: "Location", why: str) -> "Fault":
+    from gateway.config import Fault
+
+    return Fault(at, config.line_of(at), why)
 
 
 def _with_state(config: "Config", use: str) -> str:

@@ -73,6 +73,42 @@ def test_a_model_or_a_default_that_cannot_work_fails_the_check(
     assert lines[2].startswith("gateway: run.yaml:4: models.x.defaults.max_tokenz: ")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("providers: {bedrock: {api_key: x}}", "2: providers.bedrock.region: required for the type bedrock"),
+        ("providers: {openai: {ca_file: nope.pem}}", "2: providers.openai.ca_file: "),
+        ("providers: {openai: {proxy: 'http://'}}", "2: providers.openai.proxy: must start with http:// or https://"),
+        ("providers: {openai: {params: {model: y}}}", "2: providers.openai.params.model: this field can't have a"),
+        ("guardrails: [\n{use: nope}]", "3: guardrails[0].use: no installed package brings a guardrail 'nope'"),
+        ("tools: {functions: {f: {use: nope}}}", "2: tools.functions.f.use: no installed package brings the tools"),
+        (
+            "auth: {keys: [{id: a, secret: s, limits: {rpm: 1}}]}\nshared: {url: 'http://h'}",
+            "3: shared.url: expected redis://",
+        ),
+        ("server: {tls: {cert: no.pem, key: no.pem}}", "2: server.tls: "),
+    ],
+)
+def test_what_could_not_be_started_fails_the_check(
+    text: str, expected: str, write_config: WriteConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_config(f"version: 1\n{text}\n")
+    assert main(["check"]) == 1
+    assert f"gateway: run.yaml:{expected}" in capsys.readouterr().err
+
+
+def test_what_is_wrong_with_several_providers_is_told_at_once(
+    write_config: WriteConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_config("version: 1\nproviders:\n  bedrock: {api_key: x}\n  openai: {ca_file: nope.pem}\n  mistral: {}\n")
+    assert main(["check"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[1:3] for line in lines] == [
+        ["run.yaml:3", "providers.bedrock.region"],
+        ["run.yaml:4", "providers.openai.ca_file"],
+    ]
+
+
 def test_an_address_without_the_usual_path_is_doubted(
     write_config: WriteConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
