@@ -113,7 +113,6 @@ class Sampling(Struct, frozen=True, kw_only=True):
     seed: int | None = None
     stop: tuple[str, ...] | None = None
     stop_token_ids: tuple[int, ...] | None = None
-    stop_regex: tuple[str, ...] | None = None
     include_stop: bool | None = None
     ignore_eos: bool | None = None
     min_tokens: int | None = None

@@ -95,17 +95,10 @@ class Health:
     `opened` is told of each breaker that opens, once somebody listens.
     """
 
-    def __init__(
-        self,
-        rules: BreakerRules,
-        clock: Callable[[], float],
-        *,
-        max_targets: int = MAX_TARGETS,
-    ) -> None:
+    def __init__(self, rules: BreakerRules, clock: Callable[[], float]) -> None:
         self._rules = rules
         self._clock = clock
         self.opened: Callable[[TargetHealth], None] | None = None
-        self._max_targets = max_targets
         self._records: dict[tuple[str, str, str | None], TargetHealth] = {}
 
     def __iter__(self) -> Iterator[TargetHealth]:
@@ -118,7 +111,7 @@ class Health:
         key = (target.provider.name, target.model, target.adapter)
         record = self._records.get(key)
         if record is None:
-            if len(self._records) >= self._max_targets:
+            if len(self._records) >= MAX_TARGETS:
                 self._forget_one()
             record = self._records[key] = TargetHealth(target, self._rules)
         return record

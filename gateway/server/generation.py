@@ -50,7 +50,7 @@ class Preloads(Protocol):
 
 
 class Generation:
-    """`now` gives Unix seconds. `for_client` gives the front for one request, where clients of one path differ."""
+    """`now` gives Unix seconds."""
 
     def __init__(
         self,
@@ -61,12 +61,10 @@ class Generation:
         now: Callable[[], float],
         max_depth: int,
         keepalive_s: float,
-        for_client: Callable[[Exchange], Front] | None = None,
         keeper: "AnswerKeeper | None" = None,
         preloads: Preloads | None = None,
     ) -> None:
         self.front = front
-        self._for_client = for_client
         self._keeper = keeper
         self._preloads = preloads
         self._router = router
@@ -76,7 +74,7 @@ class Generation:
         self._keepalive_s = keepalive_s
 
     async def serve(self, exchange: Exchange) -> Reply:
-        front = self.front if self._for_client is None else self._for_client(exchange)
+        front = self.front
         body = await self._bodies.read(exchange.request)
         exchange.held_bytes = len(body)
         if self._preloads is not None and (answer := await self._preloads.answer(exchange, body)) is not None:

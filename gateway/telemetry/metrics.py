@@ -20,11 +20,10 @@ Gauges = Callable[[], Iterable[Gauge]]
 class Metrics:
     """Of one process. `gauges` tell the numbers of the moment."""
 
-    def __init__(self, gauges: Sequence[Gauges] = (), *, max_series: int = MAX_SERIES) -> None:
+    def __init__(self, gauges: Sequence[Gauges] = ()) -> None:
         self.gauges = list(gauges)
         self._requests: dict[tuple[str, str, str, str], RequestSeries] = {}
         self._attempts: dict[tuple[str, str], AttemptSeries] = {}
-        self._max_series = max_series
         self._left_out = 0
 
     def snapshot(self) -> Snapshot:
@@ -79,7 +78,7 @@ class Metrics:
         target = (attempt.target.provider.name, attempt.target.model)
         series = self._attempts.get(target)
         if series is None:
-            if len(self._attempts) >= self._max_series:
+            if len(self._attempts) >= MAX_SERIES:
                 target = (target[0], OTHER)
             series = self._attempts.setdefault(target, AttemptSeries())
         error = attempt.error
@@ -91,7 +90,7 @@ class Metrics:
             series.duration.observe(attempt.ended - attempt.began)
 
     def _new_series(self, labels: tuple[str, str, str, str]) -> RequestSeries:
-        if len(self._requests) >= self._max_series:
+        if len(self._requests) >= MAX_SERIES:
             self._left_out += 1
             labels = (labels[0], OTHER, OTHER, OTHER)
         return self._requests.setdefault(labels, RequestSeries())

@@ -69,7 +69,6 @@ class Otlp:
         now: Callable[[], float],
         lost: Callable[[], None],
         protocol: Protocol = "auto",
-        every_s: float = _EVERY_S,
     ) -> None:
         logger = logging.getLogger("opentelemetry")  # which would say at each failure what `lost` hears once
         logger.addHandler(_UNHEARD)
@@ -80,7 +79,6 @@ class Otlp:
         self._began = now()
         self._lost = lost
         self._told = False
-        self._every_s = every_s
         if protocol == "auto":
             protocol = "grpc" if urlsplit(endpoint).port == _GRPC_PORT else "http"
         make = _grpc_exporters if protocol == "grpc" else _http_exporters
@@ -119,7 +117,7 @@ class Otlp:
     async def _run(self) -> None:
         turn = 0
         while True:
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(_EVERY_S)
             turn += 1
             await self.send(metrics=turn % _METRICS_EVERY == 0)
 

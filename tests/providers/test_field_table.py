@@ -163,11 +163,17 @@ def cited(front: str, citation: Citation | None) -> object:
     return body_of(front, [TextDelta(0, 0, "So."), *note, ChoiceFinished(0, StopReason.STOP)])
 
 
-def document() -> str:
-    nowhere = [field for field in FIELDS if all(becomes(target, field) == "-" for target in TARGETS)]
+def taken_by_no_target() -> list[str]:
+    return [field for field in FIELDS if all(becomes(target, field) == "-" for target in TARGETS)]
+
+
+def test_what_no_upstream_takes_the_local_engine_does() -> None:
     local = LocalProvider(ProviderSettings(name="local", type="local", options={"models": {"m": {"source": "x"}}}))
-    local_alone = [field for field in nowhere if field in local.capabilities("m").fields]
-    unknown = [field for field in nowhere if field not in local_alone]
+
+    assert set(taken_by_no_target()) <= local.capabilities("m").fields
+
+
+def document() -> str:
     forwards = [
         f"| {target} | {', '.join(f'`{dialect}`' for dialect in sorted(capabilities_of(target).forwards)) or '-'} |"
         for target in TARGETS
@@ -195,7 +201,7 @@ def document() -> str:
         "",
         *table(CHAT_VENDORS),
         "",
-        f"Only the local engine takes {named(local_alone)}, and nobody {named(unknown)}.",
+        f"Only the local engine takes {named(taken_by_no_target())}.",
         "",
         "## Parts of messages",
         "",
