@@ -12,6 +12,7 @@ from dataclasses import replace as with_fields
 import orjson
 from msgspec.structs import replace
 
+from adapters.anthropic.vocabulary import MESSAGES
 from adapters.canonical.errors import InternalError, NotReady
 from adapters.canonical.events import Event, PromptReported, ProviderReported, Started, TextDelta, UsageReported
 from adapters.canonical.request import Request
@@ -53,11 +54,14 @@ async def answer_one(
         first = True
         async for output in outputs:
             batch: Batch = []
+            events = text.feed(output)
             if first:
                 clock.saw(output)
-                batch = [*await _head(model, request, prompt.ids, output), *_echo(model, request, prompt.ids, output)]
+                batch = await _head(model, request, prompt.ids, output)
+                if request.dialect == MESSAGES:  # these clients are told of the prompt before the answer
+                    batch.append(UsageReported(_usage(model, prompt, output, [text])))
+                batch += _echo(model, request, prompt.ids, output)
             first = False
-            events = text.feed(output)
             batch += _with_reports(request, events, text, output, clock) if text.finished else events
             if text.finished or request.continuous_usage:
                 batch.append(UsageReported(_usage(model, prompt, output, [text])))

@@ -253,6 +253,18 @@ async def test_ollamas_clients_are_told_what_time_an_answer_took(dialect: str, t
         assert events.index(report) < next(i for i, event in enumerate(events) if isinstance(event, ChoiceFinished))
 
 
+@pytest.mark.parametrize(("dialect", "places"), [("anthropic.messages", [1, -1]), ("openai.chat", [-1])])
+async def test_anthropics_clients_are_told_of_the_prompt_before_the_answer(
+    dialect: str, places: list[int], tmp_path: Path
+) -> None:
+    async with serving(tmp_path) as provider:
+        messages = (Message(role=USER, parts=(Text(text="hi"),)),)
+        events = await events_of(provider, Request(model="m", dialect=dialect, messages=messages, max_tokens=4))
+    usages = [event.usage for event in events if isinstance(event, UsageReported)]
+    assert [events[place] for place in places] == [UsageReported(usage) for usage in usages]
+    assert {usage.prompt_tokens for usage in usages} == {usages[-1].prompt_tokens}
+
+
 async def test_a_seed_of_minus_one_is_none(tmp_path: Path) -> None:
     async with serving(tmp_path) as provider:
 
