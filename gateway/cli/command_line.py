@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gateway.cli import bench, chat, check, keys, migrate, models, print_config, pull, serve
+from gateway.cli import bench, chat, check, init, keys, migrate, models, print_config, pull, serve
 from gateway.cli.configuration import add_config
 from gateway.cli.failure import CommandFailed
 from gateway.version import VERSION
@@ -15,6 +15,7 @@ __all__ = ["main"]
 
 _COMMANDS = {
     "serve": serve,
+    "init": init,
     "check": check,
     "models": models,
     "pull": pull,

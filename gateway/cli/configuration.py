@@ -32,7 +32,8 @@ def load(path: Path) -> "Config":
     try:
         return load_config(path, os.environ, provider_types=provider_types())
     except ConfigError as error:
-        raise CommandFailed(str(error)) from None
+        hint = "; 'gateway init' writes one" if isinstance(error.__cause__, FileNotFoundError) else ""
+        raise CommandFailed(f"{error}{hint}") from None
 
 
 def address(config: "Config") -> str:

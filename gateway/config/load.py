@@ -82,8 +82,8 @@ def load_config(path: Path, env: Mapping[str, str], *, provider_types: Collectio
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_FILE_BYTES + 1)
-    except FileNotFoundError:
-        raise ConfigError(path, [Fault((), 0, "there is no such file")]) from None
+    except FileNotFoundError as error:
+        raise ConfigError(path, [Fault((), 0, "there is no such file")]) from error
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "not a file name"
         raise ConfigError(path, [Fault((), 0, f"cannot be read: {why}")]) from None

@@ -11,7 +11,7 @@ from gateway.version import VERSION
 from tests.gateway.cli.conftest import WriteConfig
 
 ROOT = Path(__file__).parents[3]
-COMMANDS = ("serve", "check", "models", "pull", "chat", "config")
+COMMANDS = ("serve", "init", "check", "models", "pull", "chat", "config")
 
 
 def test_importing_the_command_line_brings_in_nothing_heavy() -> None:
@@ -54,7 +54,7 @@ def test_without_a_file_each_command_fails_with_one_line(
     argv: list[str], write_config: WriteConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(argv) == 1
-    assert capsys.readouterr().err == "gateway: run.yaml: there is no such file\n"
+    assert capsys.readouterr().err == "gateway: run.yaml: there is no such file; 'gateway init' writes one\n"
 
 
 @pytest.mark.parametrize(
