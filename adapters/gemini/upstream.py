@@ -13,10 +13,10 @@ from adapters.gemini.answer import parse_whole, stream_parser
 from adapters.gemini.continuation import CONTINUATION_TOKEN
 from adapters.gemini.errors import parse_error
 from adapters.gemini.generation_config import CONFIG, config_object
+from adapters.gemini.model_names import model_address, model_resource
 from adapters.gemini.tools import tool_config_object, tool_objects
 from adapters.gemini.turns import contents_of
 from adapters.gemini.vocabulary import GEMINI
-from adapters.model_path import model_path
 from adapters.sse_answer import SseAnswerParser
 
 __all__ = ["GenerateUpstream"]
@@ -48,12 +48,12 @@ class GenerateUpstream:
 
     def path_of(self, request: Request) -> str:
         """The path of an answer to this request, with its query. Raises ModelNotFound."""
-        place = f"{self.path}/{model_path(request.model, slashes=True)}"
+        place = model_address(request.model)
         return f"{place}:streamGenerateContent?alt=sse" if request.stream else f"{place}:generateContent"
 
     def count_path_of(self, request: Request) -> str:
         """Raises ModelNotFound."""
-        return f"{self.path}/{model_path(request.model, slashes=True)}:countTokens"
+        return f"{model_address(request.model)}:countTokens"
 
     def render_request(self, request: Request) -> bytes:
         """Raises InvalidRequest for a conversation that the API would refuse, naming what is wrong."""
@@ -80,7 +80,7 @@ class GenerateUpstream:
         """The same without what is not counted. `wrapped`: as AI Studio wants it, with the model inside."""
         body = self._prompt(request)
         if wrapped:
-            body = {"generateContentRequest": {"model": f"models/{request.model}", **body}}
+            body = {"generateContentRequest": {"model": model_resource(request.model), **body}}
         return orjson.dumps(body)
 
     def _prompt(self, request: Request) -> dict[str, Any]:

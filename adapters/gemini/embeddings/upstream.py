@@ -14,7 +14,7 @@ from adapters.canonical.messages import Opaque
 from adapters.canonical.request import Prompt
 from adapters.canonical.usage import Usage
 from adapters.gemini.embeddings.vocabulary import EMBED, TASKS
-from adapters.model_path import model_path
+from adapters.gemini.model_names import model_address, model_resource
 from adapters.upstream_json import read_body
 
 __all__ = ["MAX_INPUTS", "embedding_path", "is_predicted", "parse_embeddings", "render_embeddings"]
@@ -66,7 +66,7 @@ def embedding_path(request: EmbeddingRequest, *, vertex: bool) -> str:
         verb = "predict"
     else:
         verb = "embedContent" if len(request.inputs) == 1 else "batchEmbedContents"
-    return f"/models/{model_path(request.model, slashes=True)}:{verb}"
+    return f"{model_address(request.model)}:{verb}"
 
 
 def render_embeddings(request: EmbeddingRequest, *, vertex: bool) -> bytes:
@@ -94,7 +94,7 @@ def _content_request(
     inside = {name.partition(".")[2]: raw for name, raw in extras.items() if name.startswith(f"{_CONFIG}.")}
     outside = {name: raw for name, raw in extras.items() if "." not in name}
     if not vertex:
-        found = {"model": f"models/{request.model}", "content": content, **settings, **outside}
+        found = {"model": model_resource(request.model), "content": content, **settings, **outside}
         return {**found, _CONFIG: inside} if inside else found
     config = {**settings, **inside}
     return {"content": content, **outside, **({_CONFIG: config} if config else {})}
