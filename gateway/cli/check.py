@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["EXAMPLE", "SUMMARY", "add_arguments", "run"]
 
 SUMMARY = "validate run.yaml and report what would run"
-EXAMPLE = "gateway check --config run.yaml"
+EXAMPLE = "gateway check run.yaml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Nothing but the configuration."""
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="the configuration, as with --config")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gateway.cli.trial import find_faults
     from gateway.config import ConfigError
 
-    config = load(arguments.config)
+    config = load(arguments.file or arguments.config)
     problems: list[Fault] = []
     print_table("Providers", ("name", "type", "state", "address"), _providers(config))
     print_table("Local models", ("name", "source", "state", "size", "load"), _local_models(config, problems))
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandFailed(str(ConfigError(config.path, problems)))
     for line in _doubts(config):
         print(f"gateway: {line}", file=sys.stderr)
-    print(f"{arguments.config} is valid")
+    print(f"{config.path} is valid")
     return 0
 
 

@@ -44,6 +44,14 @@ def test_a_valid_file_is_reported_as_tables(
     assert lines[-1] == "run.yaml is valid"
 
 
+def test_the_file_may_be_named_without_the_option(
+    write_config: WriteConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_config("version: 1\nproviders: {openai: {}}\n").rename("mine.yaml")
+    assert main(["check", "mine.yaml"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "mine.yaml is valid"
+
+
 def test_an_invalid_file_lists_every_fault(write_config: WriteConfig, capsys: pytest.CaptureFixture[str]) -> None:
     write_config("version: 1\nmodles: {}\nserver: {port: x}\n")
     assert main(["check"]) == 1

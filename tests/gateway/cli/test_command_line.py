@@ -42,7 +42,7 @@ def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    "argv", [["nonsense"], ["--nonsense"], ["pull"], ["chat"], ["check", "extra"], ["--conf", "x"]]
+    "argv", [["nonsense"], ["--nonsense"], ["pull"], ["chat"], ["check", "run.yaml", "extra"], ["--conf", "x"]]
 )
 def test_wrong_use_is_status_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv) == 2
