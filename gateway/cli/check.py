@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gateway.cli.configuration import load
+from gateway.cli.configuration import load, warn_of_no_provider
 from gateway.cli.failure import CommandFailed
 from gateway.cli.table import print_table, render_bytes
 
@@ -46,6 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     problems = problems or asyncio.run(find_faults(config))
     if problems:
         raise CommandFailed(str(ConfigError(config.path, problems)))
+    warn_of_no_provider(config)
     for line in _doubts(config):
         print(f"gateway: {line}", file=sys.stderr)
     print(f"{config.path} is valid")

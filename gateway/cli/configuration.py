@@ -3,6 +3,7 @@
 import argparse
 import os
 import ssl
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -12,7 +13,7 @@ from gateway.cli.failure import CommandFailed
 if TYPE_CHECKING:
     from gateway.config import Config
 
-__all__ = ["add_config", "address", "base_url", "client_key", "load", "trust"]
+__all__ = ["add_config", "address", "base_url", "client_key", "load", "trust", "warn_of_no_provider"]
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -34,6 +35,12 @@ def load(path: Path) -> "Config":
     except ConfigError as error:
         hint = "; 'gateway init' writes one" if isinstance(error.__cause__, FileNotFoundError) else ""
         raise CommandFailed(f"{error}{hint}") from None
+
+
+def warn_of_no_provider(config: "Config") -> None:
+    """One line on stderr where nothing can be called."""
+    if not config.providers:
+        print("gateway: no provider is switched on, so no model can be called", file=sys.stderr)
 
 
 def address(config: "Config") -> str:

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from gateway.cli.configuration import load
+from gateway.cli.configuration import load, warn_of_no_provider
 
 __all__ = ["EXAMPLE", "SUMMARY", "add_arguments", "run"]
 
@@ -19,6 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
     for name, why in config.off.items():
         print(f"gateway: provider {name} is off: {why}", file=sys.stderr)
+    warn_of_no_provider(config)
     from gateway.server.run import serve
 
     return serve(config, config_path=arguments.config)

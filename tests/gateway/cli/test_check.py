@@ -52,6 +52,14 @@ def test_the_file_may_be_named_without_the_option(
     assert capsys.readouterr().out.splitlines()[-1] == "mine.yaml is valid"
 
 
+def test_a_file_that_switches_no_provider_on_is_told(
+    write_config: WriteConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_config("version: 1\nproviders: {openai: {enabled: false}}\n")
+    assert main(["check"]) == 0
+    assert capsys.readouterr().err == "gateway: no provider is switched on, so no model can be called\n"
+
+
 def test_an_invalid_file_lists_every_fault(write_config: WriteConfig, capsys: pytest.CaptureFixture[str]) -> None:
     write_config("version: 1\nmodles: {}\nserver: {port: x}\n")
     assert main(["check"]) == 1

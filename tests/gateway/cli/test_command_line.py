@@ -72,17 +72,15 @@ def test_no_command_is_serve_and_the_option_may_stand_on_either_side(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_running_gateway_stops_cleanly_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text(
-        "version: 1\nserver: {port: 0}\n"
-        "providers: {openai: {api_key: none}, groq: {enabled: auto, api_key: '${NO_KEY}'}}\n"
-    )
+    file.write_text("version: 1\nserver: {port: 0}\nproviders: {groq: {enabled: auto, api_key: '${NO_KEY}'}}\n")
     command = [sys.executable, "-m", "gateway", "--config", str(file)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
-        off, first = process.stderr.readline(), process.stderr.readline()
+        off, none, first = [process.stderr.readline() for _ in range(3)]
         process.send_signal(number)
         rest = process.stderr.read()
     assert off == "gateway: provider groq is off: the environment variable 'NO_KEY' is not set\n"
+    assert none == "gateway: no provider is switched on, so no model can be called\n"
     assert "http://127.0.0.1:" in first
     assert process.returncode == 0
     assert "Traceback" not in rest
