@@ -23,11 +23,17 @@ from gateway.routing.requirements import Spelling, fit
 from gateway.routing.route import Target
 from gateway.routing.router import Progress, Router
 from providers.abilities import INPUT_TYPE, Compacted, Compactor, Embedder, Reranker, Tokenizer, extras_of, lacks
+from providers.base import Capabilities
 
 __all__ = ["compact", "detokenize", "embed", "rerank", "score", "tokenize"]
 
 _EMBEDDING_FIELDS = ("dimensions", "purpose", "titles", "truncate_prompt_tokens", "user")
 _RERANK_FIELDS = ("top_n", "truncate_prompt_tokens", "user")
+
+_PLAIN_PROMPTS = Capabilities(
+    fields=frozenset(("template.add_special_tokens",)), parts=frozenset(), messages=False, prompts=True
+)
+"""Of models that embed or rank, as far as their tokens are asked for."""
 
 R = TypeVar("R", EmbeddingRequest, RerankRequest)
 
@@ -126,6 +132,8 @@ async def tokenize(router: Router, request: TokenizeRequest, progress: Progress,
         if not isinstance(provider, Tokenizer):
             raise lacks(request.model, "cannot be asked for its tokens")
         capabilities = provider.capabilities(target.model)
+        if not (capabilities.messages or capabilities.prompts):  # it generates nothing, and has tokens all the same
+            capabilities = _PLAIN_PROMPTS
         fitted = fit(request.request, capabilities, spell, drop=target.drops_unsupported, completions_as_chat=False)
         progress.dropped = fitted.dropped
         return await provider.tokenize(replace(request, request=replace(fitted.request, model=target.model)))

@@ -16,14 +16,17 @@ from adapters.canonical.errors import (
     UpstreamRateLimited,
     UpstreamTimeout,
 )
+from adapters.canonical.messages import USER, Message, Text
+from adapters.canonical.request import Request, TemplateOptions
 from adapters.canonical.rerank import RerankRequest, RerankResult, RerankScore, ScoreRequest
-from adapters.canonical.tokens import DetokenizeRequest
+from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from adapters.canonical.usage import Usage
 from gateway.routing import abilities
 from gateway.routing.names import ModelLists, Names, ProviderRules
 from gateway.routing.route import Route, Target
 from gateway.routing.router import Progress, Router, RoutingRules
 from providers.abilities import EXTRAS
+from providers.base import Capabilities
 from providers.testing.scripted import ScriptedProvider
 
 Outcome = str | Exception | asyncio.Event
@@ -181,6 +184,32 @@ async def test_pairs_are_scored_in_their_order_with_one_call_for_each_query() ->
     assert result.scores == (1.0, 0.0, -1.0)
     assert len(provider.asked) == 2
     assert progress.usage == result.usage == Usage(prompt_tokens=4)
+
+
+class Tokenizing(ScriptedProvider):
+    """Of a model that embeds: it generates nothing, and has tokens."""
+
+    def __init__(self) -> None:
+        nothing = Capabilities(fields=frozenset(), parts=frozenset(), messages=False)
+        super().__init__("a", capabilities=nothing)
+
+    async def tokenize(self, request: TokenizeRequest) -> Tokens:
+        return Tokens(ids=tuple(range(len(str(request.request.prompts)))))
+
+    async def detokenize(self, request: DetokenizeRequest) -> str:
+        return ""
+
+
+async def test_a_model_that_generates_nothing_tells_the_tokens_of_a_plain_prompt() -> None:
+    router = router_for(Target(Tokenizing(), "m"))
+    bare = TemplateOptions(add_special_tokens=False)
+    plain = TokenizeRequest(request=Request(model="alias", dialect="d", prompts=("x",), template=bare))
+    assert (await abilities.tokenize(router, plain, Progress(), spell=str)).ids
+    chat = (Message(role=USER, parts=(Text(text="x"),)),)
+    with pytest.raises(UnsupportedParameter, match="takes plain prompts only"):
+        await abilities.tokenize(
+            router, TokenizeRequest(request=Request(model="alias", dialect="d", messages=chat)), Progress(), spell=str
+        )
 
 
 async def test_providers_without_the_abilities_are_told_apart_by_name() -> None:
