@@ -1,9 +1,9 @@
 """The known name that a misspelt one may have meant. Knows no dialect."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
-__all__ = ["did_you_mean", "nearest"]
+__all__ = ["did_you_mean", "did_you_mean_or_all", "nearest"]
 
 _MAX_LENGTH = 64
 """Comparing costs the square of a name's length, which a client chooses."""
@@ -19,3 +19,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`, did you mean 'x'?`, or nothing."""
     found = nearest(word, known)
     return "" if found is None else f", did you mean '{found}'?"
+
+
+def did_you_mean_or_all(word: str, known: Collection[str]) -> str:
+    """The same, or `, expected one of: ...` where none is like it; nothing if none is known."""
+    return did_you_mean(word, known) or (f", expected one of: {', '.join(known)}" if known else "")

@@ -3,12 +3,12 @@
 Names are cheap to list; a type's code is imported when one is built. Builds from settings and knows no configuration.
 """
 
-import difflib
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 
+from adapters.nearest_name import did_you_mean_or_all
 from providers.base import Provider, ProviderSettings
 from providers.remote.vendors import VENDORS
 
@@ -38,7 +38,7 @@ _TEXT_FORMATS = ("reasoning_format", "tool_format")
 
 
 class UnknownProviderType(ValueError):
-    """No provider has this type name; the message names the nearest ones."""
+    """No provider has this type name; the message names the nearest one."""
 
 
 def provider_types() -> frozenset[str]:
@@ -77,11 +77,8 @@ def _factory(type_name: str) -> Factory:
     if found is not None:
         loaded: Factory = found.load()
         return loaded
-    nearest = difflib.get_close_matches(type_name, provider_types(), n=3)
-    hint = (
-        f"did you mean {' or '.join(nearest)}?" if nearest else "the types are " + ", ".join(sorted(provider_types()))
-    )
-    raise UnknownProviderType(f"unknown provider type {type_name!r}; {hint}")
+    meant = did_you_mean_or_all(type_name, sorted(provider_types()))
+    raise UnknownProviderType(f"unknown provider type '{type_name}'{meant}")
 
 
 def _entry_points() -> dict[str, EntryPoint]:

@@ -4,7 +4,8 @@ import re
 from collections.abc import Collection, Iterator
 from urllib.parse import urlsplit
 
-from gateway.config.faults import Location, did_you_mean
+from adapters.nearest_name import did_you_mean_or_all
+from gateway.config.faults import Location
 from gateway.config.sections.auth import Key
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.models import Alias
@@ -126,7 +127,7 @@ def _tools(run: RunFile) -> Iterator[Finding]:
             group, _, rest = use.partition(":")
             server = rest.partition("/")[0]
             if server not in groups[group]:
-                yield ("tools", key), f"'{group}' has no '{server}'{did_you_mean(server, sorted(groups[group]))}"
+                yield ("tools", key), f"'{group}' has no '{server}'{did_you_mean_or_all(server, sorted(groups[group]))}"
 
 
 def _providers(run: RunFile) -> Iterator[Finding]:
@@ -194,7 +195,7 @@ def _targets(
         if use in alias_names:
             yield place, f"'{use}' is itself a name under 'models', expected provider/model"
         elif provider not in provider_names:
-            yield place, f"no provider is named '{provider}'{did_you_mean(provider, sorted(provider_names))}"
+            yield place, f"no provider is named '{provider}'{did_you_mean_or_all(provider, sorted(provider_names))}"
         else:
             yield from _local_model(run, place, provider, model)
 
@@ -206,4 +207,4 @@ def _local_model(run: RunFile, place: Location, provider_name: str, model: str) 
     base, _, adapter = model.rpartition(":")
     if base in provider.models and adapter in provider.models[base].adapters:
         return
-    yield place, f"'{provider_name}' has no model '{model}'{did_you_mean(model, sorted(provider.models))}"
+    yield place, f"'{provider_name}' has no model '{model}'{did_you_mean_or_all(model, sorted(provider.models))}"

@@ -1,12 +1,11 @@
 """What is wrong with a run.yaml, and where. Owns the one form in which it is said: `file:line: path: what`."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
-__all__ = ["ConfigError", "Fault", "Location", "did_you_mean", "hide_quoted", "render_location"]
+__all__ = ["ConfigError", "Fault", "Location", "hide_quoted", "render_location"]
 
 Location = tuple[str | int, ...]
 """The way to a value: keys and list positions."""
@@ -51,11 +50,3 @@ def render_location(location: Location) -> str:
 def hide_quoted(message: str) -> str:
     """The message without what it quotes: for a place whose value came from a `${...}`."""
     return re.sub(r"'[^']*'", "'***'", message)
-
-
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """`, did you mean 'x'?` for the nearest known name, else `, expected one of: ...`; nothing if none is known."""
-    nearest = get_close_matches(word, known, n=1)
-    if nearest:
-        return f", did you mean '{nearest[0]}'?"
-    return f", expected one of: {', '.join(known)}" if known else ""

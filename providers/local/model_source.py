@@ -17,13 +17,13 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from typing import assert_never
 
 from filelock import FileLock
 
+from adapters.nearest_name import did_you_mean_or_all
 from local_engine.sampling import SamplingDefaults
 from providers.local.model_download import (
     FetchError,
@@ -170,9 +170,8 @@ def resolve(source: str) -> ModelSource:
     path = Path(source).expanduser()
     if path.exists():
         return PathModel(path)
-    near = get_close_matches(source, BUILTIN_MODELS, n=1)
-    hint = f"; did you mean {near[0]}?" if near else f"; built-in names: {', '.join(BUILTIN_MODELS)}"
-    raise FetchError(f"source {source!r} is no file or folder, nor a built-in name, pypi: or hf:{hint}")
+    meant = did_you_mean_or_all(source, BUILTIN_MODELS)
+    raise FetchError(f"source {source!r} is no file or folder, pypi: or hf:, nor a built-in name{meant}")
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:

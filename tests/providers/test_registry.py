@@ -53,13 +53,13 @@ def test_a_type_whose_extra_is_not_installed_says_what_to_install(monkeypatch: p
         build(ProviderSettings(name="mine", type="local"))
 
 
-def test_an_unknown_type_names_the_nearest_ones() -> None:
-    with pytest.raises(UnknownProviderType, match="unknown provider type 'openia'; did you mean openai"):
+def test_an_unknown_type_names_the_nearest_one() -> None:
+    with pytest.raises(UnknownProviderType, match="unknown provider type 'openia', did you mean 'openai'"):
         build(ProviderSettings(name="x", type="openia"))
 
 
 def test_a_type_like_no_other_gets_the_whole_list() -> None:
-    with pytest.raises(UnknownProviderType, match=r"the types are .*openai-compatible"):
+    with pytest.raises(UnknownProviderType, match=r"expected one of: .*openai-compatible"):
         build(ProviderSettings(name="x", type="zzzzzz"))
 
 

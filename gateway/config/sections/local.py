@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from adapters.nearest_name import did_you_mean_or_all
 from adapters.text.reasoning import REASONING_FORMATS
 from adapters.text.tool_calls import TOOL_FORMATS
-from gateway.config.faults import did_you_mean
 from gateway.config.sections.section import (
     FrozenMap,
     LocalPath,
@@ -61,7 +61,7 @@ def known_text_format(value: str | None, info: ValidationInfo) -> str | None:
     """The value of `reasoning_format` or `tool_format`. Raises ValueError."""
     known = [NO_FORMAT, *(REASONING_FORMATS if info.field_name == "reasoning_format" else TOOL_FORMATS)]
     if value is not None and value not in known:
-        raise ValueError(f"unknown format '{value}'{did_you_mean(value, known)}")
+        raise ValueError(f"unknown format '{value}'{did_you_mean_or_all(value, known)}")
     return value
 
 

@@ -67,7 +67,7 @@ def test_a_source_that_names_nothing_is_refused_with_its_text(source: str) -> No
 
 
 def test_a_misspelt_builtin_name_is_answered_with_the_nearest_one() -> None:
-    with pytest.raises(FetchError, match="did you mean smollm2-135m-instruct"):
+    with pytest.raises(FetchError, match="nor a built-in name, did you mean 'smollm2-135m-instruct'"):
         resolve("smollm2-135m")
 
 
