@@ -1,18 +1,17 @@
 """Finds keys made at run time by what a client shows. Answers from memory where it can, for a few seconds.
 
-So a key that was revoked elsewhere (by `gateway keys`, at another replica) is let in for KNOWN_S more at most. While
-the database fails, keys that it knew go on for GRACE_S.
+So a key that was revoked or changed elsewhere (by `gateway keys`, at another replica) is let in as it was for KNOWN_S
+more at most. While the database fails, keys that it knew go on for GRACE_S.
 """
 
 import asyncio
-import hmac
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple
 
 from adapters.canonical.errors import NotReady
 from gateway.keys.client_key import ClientKey
-from gateway.keys.stored import digest_of, may_be_stored, worth
+from gateway.keys.stored import client_of, digest_of, is_good, may_be_stored
 from gateway.storage.records import KeptKey
 
 __all__ = ["GRACE_S", "KNOWN_S", "MAX_KNOWN", "KeyDirectory"]
@@ -25,8 +24,10 @@ Find = Callable[[bytes], Awaitable[KeptKey | None]]
 
 
 class _Known(NamedTuple):
+    """What the database said at a time. None: there is no such key."""
+
     key: KeptKey | None
-    """None: there is none."""
+    client: ClientKey | None
     at: float
 
 
@@ -51,6 +52,7 @@ class KeyDirectory:
         self._clock = clock
         self._now = now
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._forgotten = 0  # how often something was
         self._asking: dict[bytes, asyncio.Task[KeptKey | None]] = {}
 
     async def client(self, secret: str) -> ClientKey | None:
@@ -61,17 +63,19 @@ class KeyDirectory:
         known = self._known.get(digest)
         if known is None or self._clock() - known.at >= KNOWN_S:
             known = await self._ask(digest, known)
-        key = known.key
-        if key is None or not hmac.compare_digest(key.hash, digest):
-            return None
-        return worth(key, self._now())
+        return known.client if known.key is not None and is_good(known.key, digest, self._now()) else None
 
-    def forget(self, digest: bytes) -> None:
-        """The key has changed."""
-        self._known.pop(digest, None)
+    def forget(self, key: KeptKey) -> None:
+        """The key has changed. `key` is what it was."""
+        self._forgotten += 1
+        for digest in (key.hash, key.previous_hash):
+            if digest is not None:
+                self._known.pop(digest, None)
+                self._asking.pop(digest, None)
 
     async def _ask(self, digest: bytes, known: _Known | None) -> _Known:
         """Once for all who ask at the same time."""
+        forgotten = self._forgotten
         task = self._asking.get(digest)
         if task is None:
             task = self._asking[digest] = asyncio.ensure_future(self._found(digest))
@@ -82,7 +86,10 @@ class KeyDirectory:
             if known is None or known.key is None or self._clock() - known.at >= GRACE_S:
                 raise
             return known
-        fresh = self._known[digest] = _Known(key, self._clock())
+        fresh = _Known(key, None if key is None else client_of(key), self._clock())
+        if forgotten != self._forgotten:
+            return fresh  # it may be of the time before a change
+        self._known[digest] = fresh
         self._known.move_to_end(digest)
         while len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
@@ -93,6 +100,7 @@ class KeyDirectory:
         return None if key is None or key.id in self._taken else key
 
     def _answered(self, digest: bytes, task: "asyncio.Task[KeptKey | None]") -> None:
-        self._asking.pop(digest, None)
+        if self._asking.get(digest) is task:
+            del self._asking[digest]
         if not task.cancelled():
             task.exception()  # whoever waits for it gets it as well

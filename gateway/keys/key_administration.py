@@ -1,4 +1,4 @@
-"""Makes, lists and revokes keys, for the admin routes and for `gateway keys`."""
+"""Makes, lists, changes, rotates and revokes keys, for the admin routes and for `gateway keys`."""
 
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from adapters.canonical.errors import Conflict, NotFound
 from gateway.keys.directory import KeyDirectory
-from gateway.keys.stored import NewKey, digest_of, kept, make_secret
+from gateway.keys.stored import NewKey, Rotation, changed, digest_of, kept, make_secret, rotated
 from gateway.storage.records import KeptKey
 
 if TYPE_CHECKING:
@@ -56,11 +56,35 @@ class KeyAdministration:
         """By id, and whether there are more."""
         return await (await self._stores()).client_keys.list(after, limit)
 
+    async def change(self, key_id: str, change: dict[str, object]) -> KeptKey:
+        """Holds from now on here, and from KNOWN_S later elsewhere. Raises NotFound, InvalidRequest and Conflict."""
+        return await self._changed(key_id, lambda key: changed(key, change, self._now()))
+
+    async def rotate(self, key_id: str, rotation: Rotation) -> tuple[str, KeptKey]:
+        """A new secret, which nobody can get again. Its id, its rules and what it used stay. The old one is good until
+        the grace is over, and KNOWN_S more elsewhere. Raises NotFound and Conflict."""
+        secret = make_secret(secrets.choice)
+        digest = digest_of(secret, self._hash_secret)
+        return secret, await self._changed(key_id, lambda key: rotated(key, digest, rotation, self._now()))
+
     async def revoke(self, key_id: str) -> KeptKey:
         """From now on here, and from KNOWN_S later elsewhere, it lets nobody in. Raises NotFound."""
         key = await (await self._stores()).client_keys.revoke(key_id, int(self._now()))
         if key is None:
-            raise NotFound(f"there is no key '{key_id}'", param="id")
+            raise _unknown(key_id)
         if self._directory is not None:
-            self._directory.forget(key.hash)
+            self._directory.forget(key)
         return key
+
+    async def _changed(self, key_id: str, change: Callable[[KeptKey], KeptKey]) -> KeptKey:
+        found = await (await self._stores()).client_keys.change(key_id, change)
+        if found is None:
+            raise _unknown(key_id)
+        before, after = found
+        if self._directory is not None:
+            self._directory.forget(before)
+        return after
+
+
+def _unknown(key_id: str) -> NotFound:
+    return NotFound(f"there is no key '{key_id}'", param="id")

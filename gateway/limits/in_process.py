@@ -53,6 +53,10 @@ class InProcessLimiter:
                     return await self.reserve(demand)  # time has passed
                 if now >= counts.period_end or budget.per != counts.per:
                     counts.begin_period(budget.per, now)
+                    if not counts.is_loaded and self._spent_before is not None:
+                        return await self.reserve(demand)  # what was spent of the new period is not known yet
+            elif counts.is_loaded:
+                counts.leave_budget()
             taken.append((scope, counts, tokens_needed(scope, demand), counts.period_end))
         for scope, counts, tokens, period_end in taken:
             obstacle = counts.obstacle(scope, demand, tokens)
@@ -193,10 +197,18 @@ class _Counts:
         self.second = max(self.second, second)
 
     def begin_period(self, per: Period, now: float) -> None:
-        """A clock that goes back begins none anew."""
+        """A clock that goes back begins none anew. What was spent in one of another kind, others know."""
+        if self.per is not None and per != self.per:
+            self.is_loaded = False
         self.per = per
         self.period_end = period_at(per, now)[1]
         self.spent = 0
+
+    def leave_budget(self) -> None:
+        """The scope has none any more: what is spent from now on is not counted here."""
+        self.per = None
+        self.period_end = self.spent = 0
+        self.is_loaded = False
 
     def is_idle(self, second: int, now: float) -> bool:
         self.advance(second)

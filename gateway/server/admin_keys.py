@@ -1,11 +1,11 @@
-"""POST, GET and DELETE of /admin/keys: keys that are made while the gateway runs."""
+"""/admin/keys: keys that are made, changed, rotated and revoked while the gateway runs."""
 
 import orjson
 
-from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.errors import InvalidRequest, NotFound
 from gateway.http.answer import Answer, Reply
 from gateway.keys.key_administration import KeyAdministration
-from gateway.keys.stored import described, parse_new_key
+from gateway.keys.stored import Rotation, described, parse_change, parse_new_key, parse_rotation
 from gateway.server.admin import AdminTable
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
@@ -24,13 +24,11 @@ class AdminKeys:
         self._bodies = bodies
         self.table: AdminTable = {
             _PATH: {"POST": self._create, "GET": self._list},
-            f"{_PATH}/*": {"DELETE": self._revoke},
+            f"{_PATH}/*": {"PATCH": self._change, "POST": self._rotate, "DELETE": self._revoke},
         }
 
     async def _create(self, exchange: Exchange) -> Reply:
-        body = await self._bodies.read(exchange.request)
-        exchange.held_bytes = len(body)
-        secret, key = await self._keys().create(parse_new_key(body))
+        secret, key = await self._keys().create(parse_new_key(await self._body(exchange)))
         return answered(exchange, {**described(key), "secret": secret}, status=201)
 
     async def _list(self, exchange: Exchange) -> Reply:
@@ -38,8 +36,25 @@ class AdminKeys:
         found, has_more = await self._keys().list(query.get("after"), query_limit(exchange, _MAX_LISTED))
         return answered(exchange, {"object": "list", "data": [described(key) for key in found], "has_more": has_more})
 
+    async def _change(self, exchange: Exchange) -> Reply:
+        change = parse_change(await self._body(exchange))
+        return answered(exchange, described(await self._keys().change(exchange.path_model or "", change)))
+
+    async def _rotate(self, exchange: Exchange) -> Reply:
+        key_id, _, action = (exchange.path_model or "").partition("/")
+        if action != "rotate":
+            raise NotFound(f"there is no {_PATH}/ID/{action}, expected {_PATH}/ID/rotate", code="unknown_url")
+        rotation = parse_rotation(await self._body(exchange)) if exchange.request.has_body else Rotation()
+        secret, key = await self._keys().rotate(key_id, rotation)
+        return answered(exchange, {**described(key), "secret": secret})
+
     async def _revoke(self, exchange: Exchange) -> Reply:
         return answered(exchange, described(await self._keys().revoke(exchange.path_model or "")))
+
+    async def _body(self, exchange: Exchange) -> bytes:
+        body = await self._bodies.read(exchange.request)
+        exchange.held_bytes = len(body)
+        return body
 
     def _keys(self) -> KeyAdministration:
         if self._administration is None:

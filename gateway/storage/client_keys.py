@@ -1,8 +1,8 @@
 """Keys made at run time: what is kept of them never lets anybody in."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from adapters.canonical.errors import Conflict, NotReady
@@ -34,7 +34,8 @@ class ClientKeyStore:
         await self.database.write(work)
 
     async def find(self, digest: bytes) -> KeptKey | None:
-        wanted = select(CLIENT_KEYS).where(CLIENT_KEYS.c.hash == digest)
+        """The key with this hash, or with this one before its newest."""
+        wanted = select(CLIENT_KEYS).where(or_(CLIENT_KEYS.c.hash == digest, CLIENT_KEYS.c.previous_hash == digest))
         row = await self.database.read(lambda connection: connection.execute(wanted).one_or_none())
         return None if row is None else KeptKey(**row._mapping)
 
@@ -51,6 +52,22 @@ class ClientKeyStore:
         found = await self.database.read(lambda connection: connection.execute(query).all())
         rows = [KeptKey(**row._mapping) for row in found]
         return rows[:limit], len(rows) > limit
+
+    @whole
+    async def change(self, key_id: str, changed: Callable[[KeptKey], KeptKey]) -> tuple[KeptKey, KeptKey] | None:
+        """The key before and after, in one step; None: there is none. Raises what `changed` raises."""
+        wanted = CLIENT_KEYS.c.id == key_id
+
+        def work(connection: Connection) -> tuple[KeptKey, KeptKey] | None:
+            row = connection.execute(select(CLIENT_KEYS).where(wanted).with_for_update()).one_or_none()
+            if row is None:
+                return None
+            before = KeptKey(**row._mapping)
+            after = changed(before)
+            connection.execute(update(CLIENT_KEYS).where(wanted).values(after._asdict()))
+            return before, after
+
+        return await self.database.write(work)
 
     @whole
     async def revoke(self, key_id: str, at: int) -> KeptKey | None:

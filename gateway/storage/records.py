@@ -99,7 +99,10 @@ class Advance:
 
 
 class KeptKey(NamedTuple):
-    """A client's key. `hash` is that of its secret, `rules` JSON. Times are Unix seconds, None where it has none."""
+    """A client's key. `hash` is that of its secret, `rules` JSON. Times are Unix seconds, None where it has none.
+
+    `previous_hash` is that of the secret before, which is good as well until `previous_until`.
+    """
 
     id: str
     hash: bytes
@@ -107,6 +110,8 @@ class KeptKey(NamedTuple):
     expires: int | None
     revoked: int | None
     rules: bytes
+    previous_hash: bytes | None = None
+    previous_until: int | None = None
 
 
 class Page(NamedTuple):

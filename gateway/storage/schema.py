@@ -188,6 +188,9 @@ CLIENT_KEYS = Table(
     Column("expires", BigInteger),
     Column("revoked", BigInteger),
     Column("rules", LargeBinary, nullable=False),
+    Column("previous_hash", LargeBinary),
+    Column("previous_until", BigInteger),
     Index("client_keys_hash", "hash", unique=True),
+    Index("client_keys_previous_hash", "previous_hash", unique=True),
 )
 """Keys made at run time. `rules` is JSON (`gateway.keys.stored`); times are Unix seconds."""

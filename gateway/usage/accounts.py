@@ -26,6 +26,8 @@ _NO_USAGE = Usage()
 class _Known(Struct, frozen=True):
     """What limits a key's requests for a model."""
 
+    rules: "tuple[Rules, tuple[tuple[str, Rules], ...]] | None"
+    """Of the key, of which this was made: they may change while the gateway runs."""
     scopes: tuple[Scope, ...]
     counts_tokens: bool
     prices: tuple[Price, ...]
@@ -59,7 +61,9 @@ class Accounts:
 
         `request` None: it spends no tokens.
         """
-        known = self._known.get((None if key is None else key.id, model)) or await self._know(key, model, names)
+        known = self._known.get((None if key is None else key.id, model))
+        if known is None or (key is not None and known.rules != (key.rules, key.per_model)):
+            known = await self._know(key, model, names)
         if not known.scopes:
             return Charge(None, model, request)
         if request is None or not known.counts_tokens:
@@ -109,7 +113,8 @@ class Accounts:
             route = await names.resolve(model)
             prices = [self._prices.of(target.label) for target in (*route.targets, *route.on_failure)]
         known = tuple([price for price in prices if price is not None])
-        found = self._known[None if key is None else key.id, model] = _Known(scopes, counts_tokens, known)
+        rules = None if key is None else (key.rules, key.per_model)
+        found = self._known[None if key is None else key.id, model] = _Known(rules, scopes, counts_tokens, known)
         return found
 
 

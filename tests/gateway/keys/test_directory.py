@@ -5,7 +5,7 @@ import pytest
 from adapters.canonical.errors import NotReady
 from gateway.keys import directory as module
 from gateway.keys.directory import GRACE_S, KNOWN_S, KeyDirectory
-from gateway.keys.stored import digest_of, kept, make_secret, parse_new_key
+from gateway.keys.stored import Rotation, changed, digest_of, kept, make_secret, parse_new_key, rotated
 from gateway.storage.records import KeptKey
 
 PEPPER = "pepper"
@@ -97,6 +97,50 @@ async def test_a_client_that_leaves_does_not_take_the_question_of_others_with_it
     await asyncio.sleep(0)
     first.cancel()
     assert await second
+
+
+async def test_what_was_changed_elsewhere_holds_here_after_a_while() -> None:
+    keys = Keys()
+    keys.add(SECRETS[0])
+    digest = digest_of(SECRETS[0], PEPPER)
+    directory = keys.directory()
+
+    async def rpm() -> int | None:
+        client = await directory.client(SECRETS[0])
+        assert client is not None
+        return client.rules.rpm
+
+    assert await rpm() is None
+    keys.kept[digest] = changed(keys.kept[digest], {"limits": {"rpm": 7}}, keys.time)
+    assert await rpm() is None
+    keys.time += KNOWN_S
+    assert await rpm() == 7
+
+
+async def test_a_secret_that_was_rotated_is_good_until_its_grace_is_over_though_nobody_is_asked_again() -> None:
+    keys = Keys()
+    keys.add(SECRETS[0])
+    old, new = digest_of(SECRETS[0], PEPPER), digest_of(SECRETS[1], PEPPER)
+    key = rotated(keys.kept[old], new, Rotation(grace_s=5), keys.time)
+    keys.kept = {old: key, new: key}
+    directory = keys.directory()
+    assert [await is_let_in(directory, secret) for secret in SECRETS[:3]] == [True, True, False]
+    keys.time += 5
+    assert [await is_let_in(directory, secret) for secret in SECRETS[:2]] == [False, True]
+    assert keys.asked == 3
+
+
+async def test_what_was_asked_before_a_change_is_not_remembered_after_it() -> None:
+    keys = Keys()
+    keys.add(SECRETS[0])
+    key = keys.kept[digest_of(SECRETS[0], PEPPER)]
+    directory = keys.directory()
+    asking = asyncio.ensure_future(is_let_in(directory, SECRETS[0]))
+    await asyncio.sleep(0)
+    directory.forget(key)
+    await asking
+    keys.kept.clear()
+    assert not await is_let_in(directory, SECRETS[0])
 
 
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,31 @@ async def test_what_was_spent_before_the_start_counts() -> None:
     assert asked == [("key:a", int(NOON))]
 
 
+async def test_a_budget_of_another_period_or_one_that_comes_back_knows_what_was_spent_meanwhile() -> None:
+    time = Time()
+    asked: list[int] = []
+
+    async def spent_before(scope: Scope, since: int) -> int:
+        asked.append(since)
+        return 7
+
+    limiter = InProcessLimiter(time, time, spent_before)
+
+    async def is_let_in(budget: Budget | None) -> bool:
+        found = await limiter.reserve(Demand((Scope(name="k", label="k", budget=budget, rpm=99),), nano_usd=1))
+        return not isinstance(found, Refusal)
+
+    assert await is_let_in(Budget(8, "day"))
+    assert not await is_let_in(Budget(8, "day"))
+    assert await is_let_in(Budget(8, "month"))  # of which others know 7
+    assert await is_let_in(Budget(20, "month"))
+    assert len(asked) == 2
+    assert await is_let_in(None)
+    assert await is_let_in(Budget(8, "month"))
+    assert not await is_let_in(Budget(8, "month"))
+    assert len(asked) == 3
+
+
 async def test_without_the_database_nothing_is_let_in_on_a_budget_that_nobody_knows() -> None:
     time = Time()
     is_down = True

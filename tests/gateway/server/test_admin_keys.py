@@ -120,6 +120,54 @@ async def test_a_key_made_at_run_time_has_limits_of_its_own() -> None:
         assert [await ask(gateway, made["secret"]) for _ in range(2)] == [200, 429]
 
 
+async def test_limits_that_are_raised_hold_at_once_and_nothing_else_changes() -> None:
+    async with administered() as gateway:
+        given = {"id": "team-b", "models": ["fake/*"], "limits": {"rpm": 1, "tpm": 90_000}, "days": 1}
+        _, made = await call(gateway, "POST", "/admin/keys", given)
+        assert [await ask(gateway, made["secret"]) for _ in range(2)] == [200, 429]
+        status, changed = await call(gateway, "PATCH", "/admin/keys/team-b", {"limits": {"rpm": 3}})
+        assert status == 200
+        assert changed == {
+            **{name: made[name] for name in made if name != "secret"},
+            "limits": {"rpm": 3, "tpm": 90_000},
+        }
+        assert [await ask(gateway, made["secret"]) for _ in range(3)] == [200, 200, 429]
+        _, changed = await call(gateway, "PATCH", "/admin/keys/team-b", {"limits": None, "days": None, "models": ["x"]})
+        assert (changed.get("limits"), changed["expires"], changed["models"]) == (None, None, ["x"])
+        assert await ask(gateway, made["secret"]) == 403
+
+
+async def test_a_rotated_key_keeps_its_name_and_limits_and_its_old_secret_is_good_no_more() -> None:
+    async with administered() as gateway:
+        _, made = await call(gateway, "POST", "/admin/keys", {"id": "team-b", "limits": {"rpm": 2}})
+        assert await ask(gateway, made["secret"]) == 200
+        status, rotated = await call(gateway, "POST", "/admin/keys/team-b/rotate")
+        assert (status, rotated["id"], rotated["limits"]) == (200, "team-b", {"rpm": 2})
+        assert await ask(gateway, made["secret"]) == 401
+        assert [await ask(gateway, rotated["secret"]) for _ in range(2)] == [200, 429]
+        _, listed = await call(gateway, "GET", "/admin/keys")
+        assert [row["id"] for row in rows_of(listed)] == ["team-b"]
+        assert str(rotated["secret"]) not in str(listed) + gateway.log.getvalue().decode()
+
+
+async def test_an_old_secret_is_good_for_its_grace_and_revoked_with_its_key() -> None:
+    async with administered() as gateway:
+        _, made = await call(gateway, "POST", "/admin/keys", {"id": "team-b"})
+        _, rotated = await call(gateway, "POST", "/admin/keys/team-b/rotate", {"grace_s": 60})
+        secrets = [made["secret"], rotated["secret"]]
+        assert [await ask(gateway, secret) for secret in secrets] == [200, 200]
+        until = rotated["previous_until"]
+        assert isinstance(until, int)
+        assert 50 < until - time.time() <= 60
+        _, again = await call(gateway, "POST", "/admin/keys/team-b/rotate", {"grace_s": 60})
+        assert [await ask(gateway, secret) for secret in (*secrets, again["secret"])] == [401, 200, 200]
+        await call(gateway, "DELETE", "/admin/keys/team-b")
+        assert [await ask(gateway, secret) for secret in (*secrets, again["secret"])] == [401, 401, 401]
+        for method, path in (("PATCH", "/admin/keys/team-b"), ("POST", "/admin/keys/team-b/rotate")):
+            status, found = await call(gateway, method, path, {})
+            assert (status, code_of(found)) == (409, "key_revoked")
+
+
 async def test_a_key_is_good_for_its_days() -> None:
     async with administered() as gateway:
         _, made = await call(gateway, "POST", "/admin/keys", {"id": "team-b", "days": 1})
@@ -145,16 +193,32 @@ async def test_keys_are_listed_in_pages() -> None:
     ("method", "path", "body", "status", "param"),
     [
         ("POST", "/admin/keys", {}, 400, "id"),
-        ("POST", "/admin/keys", {"id": "a", "limits": {"rpm": -1}}, 400, "limits.rpm"),
-        ("POST", "/admin/keys", {"id": "a", "colour": 1}, 400, "colour"),
+        ("POST", "/admin/keys", {"id": "b", "limits": {"rpm": -1}}, 400, "limits.rpm"),
+        ("POST", "/admin/keys", {"id": "b", "colour": 1}, 400, "colour"),
         ("GET", "/admin/keys?limit=x", None, 400, "limit"),
         ("DELETE", "/admin/keys/nobody", None, 404, "id"),
+        ("PATCH", "/admin/keys/nobody", {}, 404, "id"),
+        ("PATCH", "/admin/keys/a", {"id": "b"}, 400, "id"),
+        ("PATCH", "/admin/keys/a", {"limits": {"rpm": 0}}, 400, "limits.rpm"),
+        ("PATCH", "/admin/keys/a", {"budget": {"per": "day"}}, 400, "budget.usd"),
+        (
+            "PATCH",
+            "/admin/keys/a",
+            {"per_model": {"m": {"limits": {"rpm": {"x": {"y": {}}}}}}},
+            400,
+            "per_model.m.limits.rpm",
+        ),
+        ("PATCH", "/admin/keys/a", [], 400, None),
+        ("POST", "/admin/keys/nobody/rotate", None, 404, "id"),
+        ("POST", "/admin/keys/a/rotate", {"grace_s": -1}, 400, "grace_s"),
+        ("POST", "/admin/keys/a/turn", {}, 404, None),
         ("GET", "/admin/usage?group=colour", None, 400, "group"),
         ("GET", "/admin/usage?since=yesterday", None, 400, "since"),
     ],
 )
-async def test_what_is_wrong_is_named(method: str, path: str, body: object, status: int, param: str) -> None:
+async def test_what_is_wrong_is_named(method: str, path: str, body: object, status: int, param: str | None) -> None:
     async with administered() as gateway:
+        await call(gateway, "POST", "/admin/keys", {"id": "a"})
         found, answer = await call(gateway, method, path, body)
         assert found == status
         error = answer["error"]

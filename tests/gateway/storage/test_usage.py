@@ -165,3 +165,20 @@ async def test_a_key_is_found_by_its_hash_listed_and_revoked_once(stores: Stores
     with pytest.raises(Conflict):
         await stores.client_keys.add(keys[1]._replace(hash=b"another"))
     assert await stores.client_keys.find(b"b") == keys[0]  # the database goes on after a refused insertion
+
+
+async def test_a_key_is_changed_in_one_step_and_found_by_its_secret_before_as_well(stores: Stores) -> None:
+    key = KeptKey("a", b"0", 5, None, None, b"{}")
+    await stores.client_keys.add(key)
+
+    def next_secret(key: KeptKey) -> KeptKey:
+        return key._replace(hash=b"%d" % (int(key.hash) + 1), previous_hash=key.hash, previous_until=9)
+
+    await asyncio.gather(*[stores.client_keys.change("a", next_secret) for _ in range(5)])
+    changed = key._replace(hash=b"5", previous_hash=b"4", previous_until=9)
+    assert [await stores.client_keys.find(b"%d" % number) for number in (3, 4, 5)] == [None, changed, changed]
+    assert await stores.client_keys.change("a", lambda key: key._replace(rules=b"[]")) == (
+        changed,
+        changed._replace(rules=b"[]"),
+    )
+    assert await stores.client_keys.change("x", next_secret) is None
