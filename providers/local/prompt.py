@@ -12,6 +12,7 @@ from adapters.canonical.embedding import CUT_TO_WINDOW
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ASSISTANT, Message, text_of
 from adapters.canonical.request import Prompt, Request
+from adapters.ollama.vocabulary import GENERATE as OLLAMA_GENERATE
 from adapters.text.reasoning import ReasoningFormat
 from local_engine.generation import ImageInput
 from providers.local.call_grammar import begun_call
@@ -49,6 +50,8 @@ def model_prompt(model: LocalModel, request: Request, images: Sequence[ReadyImag
         prompt = ModelPrompt(_plain_prompt(model, request))
     elif request.prompt_token_ids is not None:
         prompt = _given_prompt(model, request, request.prompt_token_ids)
+    elif request.dialect == OLLAMA_GENERATE and model.template is None:
+        prompt = _untemplated_prompt(model, request.messages)
     else:
         prompt = _chat_prompt(model, request, request.messages, images)
     if images:
@@ -129,6 +132,12 @@ def _plain_prompt(model: LocalModel, request: Request) -> tuple[int, ...]:
     bos_id = model.tokenizer.bos_id
     adds_bos = begins and bos_id is not None and encoded("", begins=True)[:1] == (bos_id,)
     return (bos_id, *filled) if adds_bos and bos_id is not None else filled
+
+
+def _untemplated_prompt(model: LocalModel, messages: Sequence[Message]) -> ModelPrompt:
+    """Of a model without a template, what is said to it is its prompt, as Ollama has it."""
+    text = "\n\n".join(text_of(message.parts) for message in messages)
+    return ModelPrompt(tuple(model.tokenizer.encode(text, add_special_tokens=True)))
 
 
 def _given_prompt(model: LocalModel, request: Request, ids: tuple[int, ...]) -> ModelPrompt:

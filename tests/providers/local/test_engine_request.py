@@ -3,7 +3,7 @@
 import pytest
 
 from adapters.canonical.errors import ContextOverflow, InternalError, InvalidRequest, QueueFull, UnsupportedParameter
-from adapters.canonical.messages import USER, Message, Text
+from adapters.canonical.messages import SYSTEM, USER, Message, Text
 from adapters.canonical.request import ReasoningOptions, Request, Sampling, TemplateOptions, Tool, ToolChoice
 from local_engine import errors as engine_errors
 from local_engine.sampling import SamplingDefaults
@@ -33,7 +33,7 @@ def model(template: str | None = "{{ messages[0].content }}", **defaults: float)
 
 
 def chat(**fields: object) -> Request:
-    return Request(model="m", dialect="d", **{"messages": CHAT, **fields})  # type: ignore[arg-type]
+    return Request(**{"model": "m", "dialect": "d", "messages": CHAT, **fields})  # type: ignore[arg-type]
 
 
 def completion(**fields: object) -> Request:
@@ -52,6 +52,14 @@ def test_without_either_the_apis_defaults_apply() -> None:
 
 def test_completions_default_to_sixteen_tokens() -> None:
     assert sampling_params(model(), completion()).max_tokens == COMPLETION_MAX_TOKENS == 16
+
+
+def test_a_model_without_a_template_continues_what_ollamas_clients_generate_from() -> None:
+    system = Message(role=SYSTEM, parts=(Text(text="Ab."),))
+    asked = chat(dialect="ollama.generate", messages=(system, *CHAT))
+    assert model_prompt(model(None), asked).ids == tuple(VOCABULARY.encode("Ab.\n\nhi", add_special_tokens=True))
+    with pytest.raises(UnsupportedParameter, match="no chat template"):
+        model_prompt(model(None), chat(dialect="ollama.chat"))
 
 
 def test_stop_strings_are_bounded_all_together() -> None:
