@@ -19,6 +19,7 @@ from adapters.openai.vocabulary import BOOL, NAME, SPELLINGS, FieldTable, TokenI
 from adapters.tool_names import Ids
 
 __all__ = [
+    "LOGIT_BIAS",
     "add_extras",
     "build_request",
     "client_field",
@@ -32,7 +33,7 @@ __all__ = [
 
 _STOP = Decoder(str | Annotated[list[str], Meta(max_length=64)])
 _Bias = Annotated[int, Meta(ge=-100, le=100)] | Annotated[float, Meta(ge=-100, le=100)]
-_LOGIT_BIAS = Decoder(dict[TokenId, _Bias])
+LOGIT_BIAS = Decoder(dict[TokenId, _Bias])
 _SAMPLING_DEFAULT = Sampling()
 _USER_IDS = ("user", "safety_identifier", "prompt_cache_key")
 
@@ -52,7 +53,7 @@ def take_shared(body: JsonObject, table: FieldTable) -> dict[str, dict[str, Any]
             if value is not None:
                 groups[field.group][field.name] = _frozen(value)
     _take_stop(body, groups["sampling"])
-    bias = body.take("logit_bias", _LOGIT_BIAS)
+    bias = body.take("logit_bias", LOGIT_BIAS)
     if bias:
         groups["sampling"]["logit_bias"] = bias
     _take_stream_options(body, groups[""])

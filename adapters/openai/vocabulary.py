@@ -76,6 +76,7 @@ RAW_LIST = RawDecoder("array")
 COUNT = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
 POSITIVE = Decoder(Annotated[int, Meta(ge=1, le=2**31 - 1)])
 PENALTY = Decoder(Annotated[float, Meta(ge=-2, le=2)])
+TOP_LOGPROBS = Decoder(Annotated[int, Meta(ge=0, le=20)])
 FRACTION = Decoder(Annotated[float, Meta(ge=0, le=1)])
 SHORT_TEXT = Decoder(Annotated[str, Meta(max_length=512)])
 TEXTS = Decoder(list[str])
@@ -130,7 +131,7 @@ _ENGINE = (
     _sampling("skip_special_tokens", BOOL),
     _sampling("spaces_between_special_tokens", BOOL),
     _top("truncate_prompt_tokens", Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)])),
-    _top("prompt_logprobs", Decoder(Annotated[int, Meta(ge=0, le=20)])),
+    _top("prompt_logprobs", TOP_LOGPROBS),
     _top("logprob_token_ids", TOKEN_IDS),
     _top("return_token_ids", BOOL),
     _top("return_tokens_as_token_ids", BOOL),

@@ -1,12 +1,16 @@
 """`defaults:` of an alias: fields of a request that apply where the client left them out."""
 
 from collections.abc import Mapping
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
 
 from adapters.canonical.request import ReasoningOptions, Request, Sampling
+from adapters.json_fields import Decodes, told
+from adapters.nearest_name import did_you_mean
+from adapters.openai.request_fields import LOGIT_BIAS
+from adapters.openai.vocabulary import CHAT_FIELDS, POSITIVE, TOP_LOGPROBS
 
 __all__ = ["Defaults", "DefaultsError"]
 
@@ -32,9 +36,18 @@ _TYPES = {name: get_type_hints(Request)[name] for name in _TOP}
 _SAMPLING_TYPES = get_type_hints(Sampling)
 _REASONING_TYPES = {f"reasoning.{name}": hint for name, hint in get_type_hints(ReasoningOptions).items()}
 
+_RANGES: Mapping[str, Decodes[Any]] = {
+    **{name: field.decoder for name, field in CHAT_FIELDS.by_name.items()},
+    "max_tokens": POSITIVE,
+    "max_tool_calls": POSITIVE,
+    "logprobs": TOP_LOGPROBS,
+    "logit_bias": LOGIT_BIAS,
+}
+"""What a client of OpenAI's chat may say in these fields: a default that it may not say would fail every request."""
+
 
 class DefaultsError(ValueError):
-    """A default that names no field, or has the wrong type."""
+    """A default that names no field, or has the wrong type or is out of range."""
 
 
 class Defaults:
@@ -54,7 +67,8 @@ class Defaults:
             elif name in _REASONING_TYPES:
                 self._reasoning[name.removeprefix("reasoning.")] = _typed(name, value, _REASONING_TYPES[name])
             else:
-                raise DefaultsError(f"defaults.{name}: no such field of a request")
+                known = (*_TYPES, *_SAMPLING_TYPES, *_REASONING_TYPES)
+                raise DefaultsError(f"defaults.{name}: no such field of a request{did_you_mean(name, known)}")
 
     def apply(self, request: Request) -> Request:
         """The request with the fields set that it lacks."""
@@ -69,9 +83,11 @@ class Defaults:
 
 def _typed(name: str, value: object, hint: object) -> object:
     try:
-        converted: object = msgspec.convert(value, hint)
+        converted: object = msgspec.convert(value, hint, str_keys=True)
+        if converted is not None and name in _RANGES:
+            _RANGES[name].decode(msgspec.Raw(msgspec.json.encode(converted)))
     except msgspec.ValidationError as error:
-        raise DefaultsError(f"defaults.{name}: {error}") from error
+        raise DefaultsError(f"defaults.{name}: {told(error)}") from error
     return converted
 
 

@@ -1,10 +1,5 @@
 """A chat completions body as a Request."""
 
-from typing import Annotated
-
-from msgspec import Meta
-from msgspec.json import Decoder
-
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.request import Request
 from adapters.json_fields import JsonObject, parse_object
@@ -12,11 +7,10 @@ from adapters.openai.content import parse_messages
 from adapters.openai.request_fields import build_request, take_model, take_shared
 from adapters.openai.response_format import parse_output_format
 from adapters.openai.tools import parse_tool_choice, parse_tools
-from adapters.openai.vocabulary import BOOL, CHAT, CHAT_FIELDS, POSITIVE
+from adapters.openai.vocabulary import BOOL, CHAT, CHAT_FIELDS, POSITIVE, TOP_LOGPROBS
 
 __all__ = ["parse_chat"]
 
-_TOP_LOGPROBS = Decoder(Annotated[int, Meta(ge=0, le=20)])
 _LEGACY = {"functions": "tools", "function_call": "tool_choice"}
 
 
@@ -50,7 +44,7 @@ def parse_chat(raw: bytes, *, max_depth: int) -> Request:
 
 def _take_logprobs(body: JsonObject) -> int | None:
     wanted = body.take("logprobs", BOOL)
-    top = body.take("top_logprobs", _TOP_LOGPROBS)
+    top = body.take("top_logprobs", TOP_LOGPROBS)
     if not wanted:
         if top is not None:
             raise InvalidRequest("top_logprobs: allowed only with logprobs: true", param="top_logprobs")

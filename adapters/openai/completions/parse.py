@@ -1,20 +1,13 @@
 """A legacy completions body as a Request."""
 
-from typing import Annotated
-
-from msgspec import Meta
-from msgspec.json import Decoder
-
 from adapters.canonical.request import Request
 from adapters.json_fields import parse_object
 from adapters.openai.prompts import take_prompts
 from adapters.openai.request_fields import build_request, take_model, take_shared
 from adapters.openai.response_format import parse_output_format
-from adapters.openai.vocabulary import COMPLETION_FIELDS, COMPLETIONS, COUNT
+from adapters.openai.vocabulary import COMPLETION_FIELDS, COMPLETIONS, COUNT, TOP_LOGPROBS
 
 __all__ = ["parse_completions"]
-
-_LOGPROBS = Decoder(Annotated[int, Meta(ge=0, le=20)])
 
 
 def parse_completions(raw: bytes, *, max_depth: int) -> Request:
@@ -23,7 +16,7 @@ def parse_completions(raw: bytes, *, max_depth: int) -> Request:
     model = take_model(body)
     prompts = take_prompts(body, "prompt")
     max_tokens = body.take("max_tokens", COUNT)
-    logprobs = body.take("logprobs", _LOGPROBS)
+    logprobs = body.take("logprobs", TOP_LOGPROBS)
     output_format = parse_output_format(body)
     groups = take_shared(body, COMPLETION_FIELDS)
     return build_request(

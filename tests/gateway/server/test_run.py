@@ -252,7 +252,8 @@ def test_a_wrong_default_of_an_alias_is_one_clear_line(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SERVE, str(config)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=30)
     assert done.returncode == 1
-    assert done.stderr == f"gateway: {config}: models.fast.defaults.max_tokns: no such field of a request\n"
+    why = "models.fast.defaults.max_tokns: no such field of a request, did you mean 'max_tokens'?"
+    assert done.stderr == f"gateway: {config}: {why}\n"
 
 
 def test_the_server_is_imported_without_torch_openai_and_sqlalchemy() -> None:

@@ -1,0 +1,34 @@
+import pytest
+
+from gateway.routing.defaults import Defaults, DefaultsError
+from tests.gateway.routing.test_router import request
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("max_tokns", 5, "no such field of a request, did you mean 'max_tokens'?"),
+        ("messages", [], "no such field of a request"),
+        ("max_tokens", "5", "expected integer or null, got string"),
+        ("max_tokens", -3, "expected integer >= 1"),
+        ("logprobs", 21, "expected integer <= 20"),
+        ("n", 0, "expected integer >= 1"),
+        ("temperature", 9, "expected number <= 2.0"),
+        ("top_p", 1.5, "expected number <= 1.0"),
+        ("repetition_penalty", 0, "expected number > 0.0"),
+        ("logit_bias", {"5": 101}, "expected number <= 100.0"),
+        ("stop_token_ids", [-1], "expected integer >= 0"),
+        ("reasoning.budget_tokens", -1, "expected integer >= 0"),
+    ],
+)
+def test_a_default_that_a_client_could_not_send_is_refused(name: str, value: object, why: str) -> None:
+    with pytest.raises(DefaultsError) as refused:
+        Defaults({name: value})
+    assert str(refused.value) == f"defaults.{name}: {why}"
+
+
+def test_a_default_at_the_end_of_its_range_is_taken() -> None:
+    values = {"temperature": 2, "max_tokens": 1, "logprobs": 20, "logit_bias": {"5": -100}, "seed": -(2**63)}
+    filled = Defaults(values).apply(request())
+    assert (filled.sampling.temperature, filled.max_tokens, filled.logprobs) == (2.0, 1, 20)
+    assert filled.sampling.logit_bias == {5: -100}
