@@ -27,6 +27,9 @@ _SOME_TEXT: Final = r"/(.|\n)+/"
 _SPACE: Final = r"[ \t]?|\r?\n[ \t]{0,40}"
 """Between the tokens of JSON: what models write, and no more, or a small one goes on with blanks for ever."""
 _START: Final = "start"
+_DEFINES: Final = "::="
+"""What only GBNF has."""
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 _NO_FORCING: Final = '%llguidance {"no_forcing": true}'
 
 
@@ -94,7 +97,7 @@ class GrammarWriter:
     def grammar(self, text: str, path: str) -> str:
         """A whole grammar in Lark's syntax (it has a rule `start`), or in GBNF (`root ::= ...`)."""
         try:
-            lark = any_to_lark(text)
+            lark = any_to_lark(_ESCAPE.sub(_as_character, text) if _DEFINES in text else text)
         except Exception as error:  # the converter raises nothing more precise
             raise InvalidRequest(f"{path}: {' '.join(str(error).split())[:300]}", param=path) from error
         self._written.append(Written(path, lark, {}))
@@ -180,6 +183,15 @@ class GrammarWriter:
         name = f"g{len(self._others)}"
         self._others.append({"name": name, **grammar})
         return f"@{name}"
+
+
+def _as_character(escape: re.Match[str]) -> str:
+    """The character that a numbered escape of GBNF stands for: the converter loses zeros of the number."""
+    digits = escape[1] or escape[2]
+    code = int(digits, 16) if digits else 0
+    if not digits or code > 0x10FFFF or 0xD800 <= code < 0xE000:
+        return escape[0]
+    return f"\\x{code:02x}" if code < 0x80 else chr(code)
 
 
 def literal(text: str) -> str:

@@ -48,6 +48,9 @@ def schema(schema: Any, **fields: Any) -> Request:
         (wanted("choice", choices=("yes", "no", "né 😀")), ["yes", "no", "né 😀"], ["yesno", "y", ""]),
         (wanted("grammar", text=LARK), ["1+2", "12*3"], ["1-2", "1+"]),
         (wanted("grammar", text=GBNF), ["1", "1,22"], ["1,", "a"]),
+        (wanted("grammar", text=r'root ::= "\u00e9\x41\u0022\\u0041" [\U0001F600-\U0001F602]'),
+         ['éA"\\u0041😀', 'éA"\\u0041😂'], ["é", 'éA"A😀', 'éA"\\u0041😃']),
+        (wanted("grammar", text=r'root ::= [^\u0041-\u005D\x20]+ "\n"'), ["ab\n"], ["aB\n", "a]\n", "a b\n"]),
     ],
 )  # fmt: skip
 async def test_every_kind_of_format_is_enforced(request_: Request, good: list[str], bad: list[str]) -> None:
