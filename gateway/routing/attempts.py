@@ -7,6 +7,8 @@ neither what is asked nor how it is answered.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
 
 from adapters.canonical.errors import (
     GatewayError,
@@ -139,6 +141,22 @@ class Attempts:
         self._begun: list[Attempt] = []
         """Every attempt of this walk; most are over."""
 
+    def __enter__(self) -> Self:
+        """The walk ends with the block: then nothing runs any more, and the deadline is off."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Raises UpstreamTimeout in place of a cancellation that was the deadline's."""
+        late = self.too_late() if kind is asyncio.CancelledError and self.deadline.took() else None
+        for attempt in self._begun:
+            if attempt.outcome is Outcome.RUNNING:
+                self._walking.end(attempt, Outcome.CANCELLED)
+        self.deadline.close()
+        if late is not None:
+            raise late from None
+
     async def next(self) -> Target | None:
         """The target to ask now, after the pause that its failure calls for. None: no more.
 
@@ -253,11 +271,6 @@ class Attempts:
         for attempt in self._begun:
             self._walking.end(attempt, Outcome.FAILED, error)
         return error
-
-    def close(self) -> None:
-        """Nothing runs any more."""
-        for attempt in self._begun:
-            self._walking.end(attempt, Outcome.CANCELLED)
 
     def has_detour(self, kind: type[GatewayError]) -> bool:
         """Whether a request that fails in this way goes on elsewhere."""

@@ -128,8 +128,7 @@ class Router:
             request = without_tags(request)
         deadline = self._deadlines.start(progress.task)
         detours = None if progress.tags else route.detours
-        attempts = Attempts(targets, self._walking, deadline=deadline, progress=progress, detours=detours)
-        try:
+        with Attempts(targets, self._walking, deadline=deadline, progress=progress, detours=detours) as attempts:
             call, batch = await self._answering(route, request, attempts, spell)
             try:
                 if watch is not None:
@@ -161,13 +160,6 @@ class Router:
             attempts.finished(call.attempt)
             if watch is not None:
                 watch.close()
-        except asyncio.CancelledError:
-            if deadline.took():
-                raise attempts.too_late() from None
-            raise
-        finally:
-            attempts.close()
-            deadline.close()
 
     async def _answering(
         self, route: Route, request: Request, attempts: Attempts, spell: Spelling
@@ -241,34 +233,25 @@ class Router:
     ) -> T:
         targets = self._plan(route, None, progress)
         deadline = self._deadlines.start(progress.task)
-        attempts = Attempts(targets, self._walking, deadline=deadline, progress=progress)
-        try:
+        with Attempts(targets, self._walking, deadline=deadline, progress=progress) as attempts:
             while (target := await attempts.next()) is not None:
                 attempt = attempts.begin(target)
                 try:
                     deadline.armed = True
                     answer = await call(target)
-                    deadline.armed = False
                     attempts.answered(attempt)
                     attempts.finished(attempt)
                     return answer
                 except UnsupportedParameter as error:
-                    deadline.armed = False
                     attempts.lacks(attempt, error)
                 except GatewayError as error:
-                    deadline.armed = False
                     if not may_repeat():
                         attempts.broke(attempt, error)
                         raise
                     attempts.failed(attempt, error)
+                finally:
+                    deadline.armed = False
             raise attempts.verdict()
-        except asyncio.CancelledError:
-            if deadline.took():
-                raise attempts.too_late() from None
-            raise
-        finally:
-            attempts.close()
-            deadline.close()
 
     async def _route(self, model: str) -> Route:
         """Raises ModelNotFound, and NotReady where nothing can answer."""
