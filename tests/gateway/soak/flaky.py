@@ -69,8 +69,9 @@ class FlakyUpstream:
                 await self._send(writer, FAULTS[name](good))
                 if name == "silence":
                     await reader.read(1)
-                linger = struct.pack("ii", 1, 0)
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                if not writer.is_closing():  # the gateway may have left already
+                    linger = struct.pack("ii", 1, 0)
+                    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 writer.transport.abort()
                 return
         except (asyncio.IncompleteReadError, ConnectionError):
