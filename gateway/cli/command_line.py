@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gateway.cli import bench, chat, check, init, keys, migrate, models, print_config, pull, serve
+from gateway.cli import bench, chat, check, init, keys, migrate, models, print_config, pull, serve, usage
 from gateway.cli.configuration import add_config
 from gateway.cli.failure import CommandFailed
 from gateway.version import VERSION
@@ -23,6 +23,7 @@ _COMMANDS = {
     "config": print_config,
     "bench": bench,
     "keys": keys,
+    "usage": usage,
     "migrate": migrate,
 }
 

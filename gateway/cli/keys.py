@@ -2,22 +2,22 @@
 to run."""
 
 import argparse
-import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.cli.configuration import add_config, load
 from gateway.cli.failure import CommandFailed
+from gateway.cli.kept import place_of, with_stores
 from gateway.cli.table import print_table
 
 if TYPE_CHECKING:
     from gateway.config import Config
     from gateway.keys.key_administration import KeyAdministration
     from gateway.keys.stored import NewKey
-    from gateway.storage.place import Place
+    from gateway.storage.opening import Stores
     from gateway.storage.records import KeptKey
 
 __all__ = ["EXAMPLE", "SUMMARY", "add_arguments", "run"]
@@ -192,38 +192,20 @@ def _new_key(arguments: argparse.Namespace) -> "NewKey":
 
 def _administer(config: "Config", act: "Callable[[KeyAdministration], Awaitable[T]]") -> T:
     """What `act` gives, with the database open. Raises CommandFailed."""
-    from adapters.canonical.errors import GatewayError
-    from gateway.storage.place import MemoryPlace, SchemaMismatch, parse_place
-
     auth = config.run.auth
     if auth is None or auth.hash_secret is None:
         raise CommandFailed("keys can be made once run.yaml has auth.hash_secret")
-    place = parse_place(None if config.run.storage is None else config.run.storage.url.get_secret_value())
-    if isinstance(place, MemoryPlace):
-        raise CommandFailed("storage.url is memory, so that keys would not last; name a database")
-    try:
-        taken = [key.id for key in auth.keys]
-        return asyncio.run(_with_database(place, act, hash_secret=auth.hash_secret.get_secret_value(), taken=taken))
-    except (GatewayError, SchemaMismatch) as error:
-        raise CommandFailed(str(error)) from None
+    hash_secret, taken = auth.hash_secret.get_secret_value(), [key.id for key in auth.keys]
 
+    async def administer(stores: "Stores") -> T:
+        from gateway.keys.key_administration import KeyAdministration
 
-async def _with_database(
-    place: "Place", act: "Callable[[KeyAdministration], Awaitable[T]]", *, hash_secret: str, taken: Sequence[str]
-) -> T:
-    from gateway.keys.key_administration import KeyAdministration
-    from gateway.storage.bounds import Bounds
-    from gateway.storage.opening import Stores, open_stores
+        async def opened() -> "Stores":
+            return stores
 
-    stores = await open_stores(place, Bounds(float("inf"), 2**63), time.time)
-
-    async def opened() -> Stores:
-        return stores
-
-    try:
         return await act(KeyAdministration(opened, hash_secret, now=time.time, taken=taken))
-    finally:
-        await stores.aclose()
+
+    return with_stores(place_of(config, "keys would not last"), administer)
 
 
 def _names(words: str) -> list[str]:
