@@ -1,13 +1,14 @@
 """The client's own key, where the gateway passes it on in place of a provider's (`auth.pass_through`).
 
 It belongs to the task that serves the request, and so to every call that this task makes, of whatever kind; but it goes
-to one provider alone, and no other one is asked with the gateway's key in its place.
+to one provider alone, that which a model's name stands for in the first place, and no other one is asked with the
+gateway's key in its place.
 """
 
 from contextvars import ContextVar
 from typing import NamedTuple
 
-__all__ = ["CLIENT_KEY", "KeyHeader", "OwnKey", "mean_for"]
+__all__ = ["CLIENT_KEY", "KeyHeader", "OwnKey", "give_own_key_to"]
 
 
 class OwnKey(NamedTuple):
@@ -21,7 +22,7 @@ CLIENT_KEY: ContextVar[OwnKey | None] = ContextVar("client_key", default=None)
 """None: the provider's own key is used."""
 
 
-def mean_for(provider: str) -> None:
+def give_own_key_to(provider: str) -> None:
     """From here on the task's own key, where it has one, is for the provider of this name."""
     own = CLIENT_KEY.get()
     if own is not None:

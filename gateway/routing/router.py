@@ -32,7 +32,7 @@ from gateway.routing.shadows import Shadows
 from gateway.routing.thoughts import KeptThoughts
 from gateway.routing.truncation import shortened
 from providers.base import Batch
-from providers.client_key import mean_for
+from providers.client_key import give_own_key_to
 from providers.custom_tools import custom_calls, custom_names
 
 __all__ = ["Progress", "Router", "RoutingRules"]
@@ -119,6 +119,7 @@ class Router:
 
     async def _stream(self, request: Request, progress: Progress, spell: Spelling) -> AsyncGenerator[Batch, None]:
         route = await self._route(request.model)
+        give_own_key_to(route.targets[0].provider.name)
         if route.defaults is not None:
             request = route.defaults.apply(request)
         request = self._thoughts.restored(request, progress.key or "")
@@ -231,6 +232,7 @@ class Router:
     async def _ask(
         self, route: Route, progress: Progress, call: Callable[[Target], Awaitable[T]], may_repeat: Callable[[], bool]
     ) -> T:
+        give_own_key_to(route.targets[0].provider.name)
         targets = self._plan(route, None, progress)
         deadline = self._deadlines.start(progress.task)
         with Attempts(targets, self._walking, deadline=deadline, progress=progress) as attempts:
@@ -263,11 +265,9 @@ class Router:
     def _plan(self, route: Route, request: Request | None, progress: Progress) -> Sequence[Target]:
         """The targets in the order in which they are asked. `request` None: no generation.
 
-        A client's own key is for the provider that the name stands for in the first place, whichever is asked first.
         Raises InvalidRequest where none has the tags that are asked for, or the conditions of all speak against it.
         """
         targets: Sequence[Target] = route.targets
-        mean_for(targets[0].provider.name)
         metadata = None
         if request is not None:
             progress.model, progress.stream = request.model, request.stream
