@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 import httptools
 
-from providers.remote.wire_answer import BrokenOff, WireAnswer
+from providers.remote.wire_answer import BrokenOff, Unanswered, WireAnswer
 
 __all__ = ["Connection", "NotHttp", "Owner"]
 
@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
     def send(self, head: bytes, body: bytes) -> WireAnswer:
         """Writes a request. Its answer comes, or fails, on its own."""
         answer = self._answer = WireAnswer(self, self._loop)
-        self._status = self._overhead = 0
+        self._status = self._overhead = self._fed = 0
         self._complete = self._until_close = False
         self._fields.clear()
         transport = self.transport
@@ -207,7 +207,7 @@ class Connection(asyncio.Protocol):
         if self._until_close and error is None:
             answer.end()
             return
-        failure = BrokenOff("the connection ended")
+        failure = (BrokenOff if self._fed else Unanswered)("the connection ended")
         failure.__cause__ = error
         answer.end(failure)
 

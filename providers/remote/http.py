@@ -21,11 +21,14 @@ from providers.remote.request_head import RequestHeads, rendered
 from providers.remote.session import Session
 from providers.remote.shared_limit import SharedLimit
 from providers.remote.tls import ResumingContext, trusting
+from providers.remote.wire_answer import Unanswered
 
 __all__ = ["BESIDE_VERSION", "HttpClient"]
 
 BESIDE_VERSION = "/../"
 """How a path begins that lies beside the last folder of the base URL (its version), not below it."""
+_STALE_S = 1.0
+"""A peer that had closed a kept connection before it read the request says so within this, a round trip at most."""
 
 
 class HttpClient:
@@ -108,27 +111,34 @@ class HttpClient:
         return await self._by_session(method, path, sent, body)
 
     async def _ask(self, head: bytes, body: bytes, *, stream: bool) -> Answer:
+        """A kept connection may end at its peer at the very time when it is used again. Where it ends at once and
+        unanswered, the request goes out once more, on one that is new; any other failure is the router's."""
         pool = self._pool or self._open_pool()
-        connection = pool.idle()
-        if connection is None:
-            try:
-                connection = await pool.connect()
-            except FOREIGN as error:
-                raise no_connection(self.provider, error) from error
-        answer = connection.send(head, body)
+        connection = kept = pool.idle()
         limit = self._first_token if stream else self._whole
-        deadline = limit.watch(answer.head)
-        try:
-            await answer.head
-        except FOREIGN as error:
-            answer.close()
-            raise no_answer(self.provider, error) from error
-        except BaseException:
-            answer.close()
-            raise
-        finally:
-            limit.forget(answer.head)
-        return Answer(self.provider, answer, deadline if stream else None, self.limits)
+        while True:
+            if connection is None:
+                try:
+                    connection = await pool.connect(anew=kept is not None)
+                except FOREIGN as error:
+                    raise no_connection(self.provider, error) from error
+            answer = connection.send(head, body)
+            deadline = limit.watch(answer.head)
+            try:
+                await answer.head
+                return Answer(self.provider, answer, deadline if stream else None, self.limits)
+            except FOREIGN as error:
+                answer.close()
+                sent = deadline - limit.limit_s
+                is_stale = connection is kept and isinstance(error, Unanswered)
+                if not is_stale or asyncio.get_running_loop().time() - sent > _STALE_S:
+                    raise no_answer(self.provider, error) from error
+                connection = None
+            except BaseException:
+                answer.close()
+                raise
+            finally:
+                limit.forget(answer.head)
 
     async def _by_session(
         self,

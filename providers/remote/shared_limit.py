@@ -11,17 +11,17 @@ __all__ = ["SharedLimit"]
 class SharedLimit:
     """Waits end in the order in which they began, so the one timer looks at the oldest that is left."""
 
-    __slots__ = ("_due", "_limit_s", "_timer")
+    __slots__ = ("_due", "_timer", "limit_s")
 
     def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
+        self.limit_s = limit_s
         self._due: dict[asyncio.Future[None], float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, wait: asyncio.Future[None]) -> float:
         """Fails it with TimeoutError when its time is over, which this gives, by the loop's clock. `forget` it then."""
         loop = wait.get_loop()
-        self._due[wait] = at = loop.time() + self._limit_s
+        self._due[wait] = at = loop.time() + self.limit_s
         if self._timer is None:
             self._timer = loop.call_at(at, self._expire)
         return at

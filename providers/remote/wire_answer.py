@@ -9,7 +9,7 @@ from typing import Protocol
 
 from providers.remote.inflater import Inflater, Undecodable, inflater_for
 
-__all__ = ["BrokenOff", "WireAnswer"]
+__all__ = ["BrokenOff", "Unanswered", "WireAnswer"]
 
 _MAX_HELD_BYTES = 64 * 1024
 """Of a body that its reader has not taken; then the socket is left alone. One read may exceed it by itself."""
@@ -17,6 +17,10 @@ _MAX_HELD_BYTES = 64 * 1024
 
 class BrokenOff(ConnectionError):
     """The connection ended before the answer did."""
+
+
+class Unanswered(BrokenOff):
+    """It ended before a byte of the answer came."""
 
 
 class Carrier(Protocol):

@@ -226,3 +226,15 @@ async def test_a_dial_that_ends_after_the_pool_was_closed_leaves_no_socket() -> 
         with pytest.raises(ConnectionError):
             await dial
         await pool.aclose()
+
+
+async def test_one_that_is_wanted_anew_is_none_that_was_idle_and_keeps_to_the_bound() -> None:
+    async with pooled(1) as (pool, server):
+        old = await pool.connect()
+        await use(old)
+        new = await pool.connect(anew=True)
+        assert new is not old
+        assert not old.usable
+        assert await use(new) == b"ok"
+        assert pool.idle() is new
+    assert server.made == 2

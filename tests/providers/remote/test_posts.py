@@ -15,7 +15,7 @@ from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated, Upst
 from tests.certificates import certificate
 from tests.mock_upstream import Answer
 from tests.providers.remote.calls import BODY, connected
-from tests.providers.remote.wire_server import answering, asked, client_of, serving, small_socket
+from tests.providers.remote.wire_server import answering, client_of, serving, small_socket
 
 pytestmark = pytest.mark.timeout(20)
 SIZES = [0, 2, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, 3_000_000]
@@ -130,28 +130,6 @@ async def test_a_call_that_is_cancelled_while_its_body_goes_out_ends_at_once() -
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.wait_for(left.wait(), 1)
-
-
-async def test_a_connection_that_dies_before_an_answer_is_unreachable_and_not_tried_again_here() -> None:
-    asks = 0
-
-    async def die_at_the_second(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal asks
-        while await asked(reader):
-            asks += 1
-            if asks == 2:
-                return
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
-
-    async with serving(die_at_the_second) as base_url, client_of(base_url) as client:
-        with await client.post("/a", b"{}", stream=False) as answer:
-            await answer.body()
-        with pytest.raises(UpstreamUnreachable) as caught:
-            await client.post("/a", b"{}", stream=False)
-        assert caught.value.retryable
-        assert asks == 2
-        with await client.post("/a", b"{}", stream=False) as answer:
-            assert await answer.body() == b"ok"
 
 
 async def test_tls_is_spoken_with_the_configured_authority_and_no_other(tmp_path: Path) -> None:
