@@ -20,6 +20,8 @@ _MAX_TARGET = 8190
 _MAX_FIELD = 16_384
 _MAX_HEADERS = 100
 _MAX_HEAD = 65_536
+_MAX_DIGITS = 20
+"""Of a length: no number of 64 bits has more."""
 _ONCE = frozenset(("host", "authorization", "content-type", "content-encoding", "transfer-encoding", "expect"))
 """Headers of which several would mean that someone on the way may have read another one."""
 _NAMES = {
@@ -148,8 +150,14 @@ class RequestReader:
             raise self._refused(_invalid("the header Host is missing"))
         coding = headers.get("content-encoding")
         coding = coding.lower() if coding is not None else None
+        length = headers.get("content-length")
+        if length is not None and len(length) > _MAX_DIGITS:
+            raise self._refused(_invalid("Content-Length is too long"))
         body = Body(self._throttle, coding if coding in CODINGS else None)
-        request = Request(method, target.decode("ascii"), headers, body, self._wire, is_1_0=version == "1.0")
+        try:
+            request = Request(method, target.decode("ascii"), headers, body, self._wire, is_1_0=version == "1.0")
+        except ValueError as error:
+            raise self._refused(_invalid("its address is none")) from error
         request.keeps_alive = parser.should_keep_alive()
         chunked = headers.get("transfer-encoding")
         if chunked is not None:
@@ -157,7 +165,6 @@ class RequestReader:
                 raise self._refused(_invalid("Transfer-Encoding: expected chunked, in HTTP/1.1"))
             self._left = 0
         else:
-            length = headers.get("content-length")
             self._left = int(length) if length is not None else 0
         if "expect" in headers and not request.is_1_0:
             body.is_awaited = chunked is not None or self._left > 0

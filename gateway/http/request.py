@@ -81,7 +81,10 @@ class Query:
 
 
 class Request:
-    """`headers` have lower-case names, and several of one name are joined with ", ". `target` is as it was sent."""
+    """`headers` have lower-case names, and several of one name are joined with ", ". `target` is as it was sent.
+
+    Making one raises ValueError for an address whose host is none.
+    """
 
     __slots__ = (
         "body",
