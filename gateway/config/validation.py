@@ -6,9 +6,9 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from adapters.nearest_name import did_you_mean_or_all
 from gateway.config.document import parse_scalar
 from gateway.config.faults import Fault, Location, hide_quoted
+from gateway.config.foreign_words import meant_key
 from gateway.config.resolve import Resolved
 from gateway.config.sections.run_file import RunFile
 
@@ -112,7 +112,7 @@ def _message(place: Location, all_details: list[ErrorDetails], resolved: Resolve
     first = all_details[0]
     match first["type"]:
         case "extra_forbidden":
-            return f"unknown key '{place[-1]}'{did_you_mean_or_all(str(place[-1]), _known_keys(first['loc'][:-1]))}"
+            return f"unknown key '{place[-1]}'{meant_key(str(place[-1]), _known_keys(first['loc'][:-1]))}"
         case "missing":
             return "the key is missing"
         case "value_error":

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag, ValidationInfo, field_validator
 
-from adapters.nearest_name import did_you_mean_or_all
+from gateway.config.foreign_words import meant_type
 from gateway.config.sections.local import LocalProvider, known_text_format
 from gateway.config.sections.section import (
     FrozenMap,
@@ -68,7 +68,7 @@ class RemoteProvider(Section):
         known = _known_types(info)
         if value in known:
             return value
-        raise ValueError(f"unknown provider type '{value}'{did_you_mean_or_all(value, sorted(known))}")
+        raise ValueError(f"unknown provider type '{value}'{meant_type(value, sorted(known))}")
 
     @field_validator("reasoning_format", "tool_format")
     @classmethod

@@ -64,7 +64,7 @@ def test_the_case_of_the_misspelt_section() -> None:
         ("server: {prot: 1}", "server.prot: unknown key 'prot', did you mean 'port'?"),
         ("auth: {keyes: []}", "auth.keyes: unknown key 'keyes', did you mean 'keys'?"),
         ("  openai: {apikey: x}", "providers.openai.apikey: unknown key 'apikey', did you mean 'api_key'?"),
-        ("  openai: {model: x}", "providers.openai.model: unknown key 'model', expected one of: api_key, base_url"),
+        ("  openai: {weight: x}", "providers.openai.weight: unknown key 'weight', expected one of: api_key, base_url"),
         ("models: {a: {target: []}}", "models.a.target: unknown key 'target', did you mean 'targets'?"),
         (
             "models: {a: {targets: [{user: local/tiny}]}}",
@@ -78,6 +78,37 @@ def test_the_case_of_the_misspelt_section() -> None:
 )
 def test_an_unknown_key_gets_the_nearest_name_of_its_level(text: str, expected: str) -> None:
     assert any(expected in line for line in faults(BASE + text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("  openai: {url: 'http://h'}", "unknown key 'url', did you mean 'base_url'?"),
+        ("  openai: {api_base: 'http://h'}", "unknown key 'api_base', did you mean 'base_url'?"),
+        ("  openai: {model: gpt-5}", "unknown key 'model'; here it is named where it is used, as in openai/gpt-5"),
+        ("  openai: {project: p}", "unknown key 'project'; here it is a key of the type 'gemini'"),
+        ("  openai: {timeout: 60}", "unknown key 'timeout'; here it is 'reliability.timeouts'"),
+        ("reliability: {timeout: 60}", "unknown key 'timeout', did you mean 'timeouts'?"),
+        ("reliability: {num_retries: 2}", "unknown key 'num_retries', did you mean 'retry'?"),
+        ("models: {a: {targets: [local/tiny], fallbacks: []}}", "unknown key 'fallbacks', did you mean 'on_failure'?"),
+        ("cache: {exact: {ttl: 5}}", "unknown key 'ttl', did you mean 'ttl_s'?"),
+        ("auth: {keys: [{id: a, secret: s, key: x}]}", "unknown key 'key', did you mean 'secret'?"),
+        ("keys: []", "unknown key 'keys'; here it is 'auth.keys'"),
+        ("master_key: x", "unknown key 'master_key'; here it is 'auth.keys'"),
+        ("limits: {rpm: 1}", "unknown key 'limits'; here it is 'limits' of each entry of 'auth.keys'"),
+        ("logging: debug", "unknown key 'logging'; here it is 'telemetry.log'"),
+        ("redis: {}", "unknown key 'redis'; here it is 'shared.url'"),
+        (
+            "model_list: []",
+            "unknown key 'model_list'; here it is 'providers' and 'models' of this gateway's own format",
+        ),
+        ("  claude: {type: claude}", "unknown provider type 'claude', did you mean 'anthropic'?"),
+        ("  v: {type: vertex_ai}", "unknown provider type 'vertex_ai', did you mean 'gemini'?"),
+        ("  a: {type: azure-openai}", "unknown provider type 'azure-openai', did you mean 'azure'?"),
+    ],
+)
+def test_words_of_other_gateways_are_understood(text: str, expected: str) -> None:
+    assert expected in fault(BASE + text)
 
 
 @pytest.mark.parametrize(
