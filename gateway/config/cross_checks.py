@@ -16,7 +16,7 @@ from gateway.storage.place import parse_place
 from providers.models.facts import priced_types
 from providers.remote.addresses import ADDRESSES
 
-__all__ = ["cross_check"]
+__all__ = ["cross_check", "name_as_target"]
 
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _ENDPOINT = re.compile(r"(?:/chat/completions|(?<=/v1)/(?:completions|responses|messages|embeddings)|(?<=/v2)/chat)$")
@@ -193,11 +193,16 @@ def _targets(
     for place, use in uses:
         provider, model = use.split("/", 1)
         if use in alias_names:
-            yield place, f"'{use}' is itself a name under 'models', expected provider/model"
+            yield place, name_as_target(use)
         elif provider not in provider_names:
             yield place, f"no provider is named '{provider}'{did_you_mean_or_all(provider, sorted(provider_names))}"
         else:
             yield from _local_model(run, place, provider, model)
+
+
+def name_as_target(name: str) -> str:
+    """What is wrong where a public name stands as a target of another one."""
+    return f"'{name}' is itself a name under 'models', expected provider/model"
 
 
 def _local_model(run: RunFile, place: Location, provider_name: str, model: str) -> Iterator[Finding]:

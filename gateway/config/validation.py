@@ -6,10 +6,12 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from gateway.config.cross_checks import name_as_target
 from gateway.config.document import parse_scalar
 from gateway.config.faults import Fault, Location, hide_quoted
 from gateway.config.foreign_words import meant_key
 from gateway.config.resolve import Resolved
+from gateway.config.sections.models import TARGET_NAME
 from gateway.config.sections.run_file import RunFile
 
 __all__ = ["in_file", "validate"]
@@ -37,7 +39,7 @@ _EXPECTED = {
 }
 _PATTERNS = {
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "letters, digits, '.', '_' and '-', beginning with a letter or digit",
-    r"^[^/\s]+/\S.*$": "provider/model",
+    TARGET_NAME: "provider/model, as in openai/gpt-5",
 }
 
 
@@ -118,8 +120,17 @@ def _message(place: Location, all_details: list[ErrorDetails], resolved: Resolve
         case "value_error":
             message = str(first["ctx"]["error"])
             return hide_quoted(message) if place in resolved.substituted else message
+        case "string_pattern_mismatch" if _is_name_as_target(first, resolved.value):
+            message = name_as_target(first["input"])
+            return hide_quoted(message) if place in resolved.substituted else message
     expected = list(dict.fromkeys(_expectation(details) for details in all_details))
     return f"expected {' or '.join(expected)}, got {_got(place, all_details, resolved)}"
+
+
+def _is_name_as_target(details: ErrorDetails, file: object) -> bool:
+    models = file.get("models") if isinstance(file, Mapping) else None
+    is_target = details["ctx"]["pattern"] == TARGET_NAME
+    return is_target and isinstance(models, Mapping) and details["input"] in models
 
 
 def _expectation(details: ErrorDetails) -> str:

@@ -9,12 +9,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from gateway.config.sections.auth import Budget, Limits
 from gateway.config.sections.section import Amount, FrozenMap, Section, Text, Unsupported, empty_map
 
-__all__ = ["Alias", "Conditions", "Models", "Shadow", "Target", "TargetName"]
+__all__ = ["TARGET_NAME", "Alias", "Conditions", "Models", "Shadow", "Target", "TargetName"]
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-goog-api-key"})
 
-TargetName = Annotated[str, Field(pattern=r"^[^/\s]+/\S.*$")]
+TARGET_NAME = r"^[^/\s]+/\S.*$"
+TargetName = Annotated[str, Field(pattern=TARGET_NAME)]
 """`provider/model`; the model's own name may hold slashes and colons."""
 
 

@@ -71,7 +71,7 @@ def test_a_public_name_may_hold_slashes_and_colons() -> None:
         ("{targets: [local/tiny], on_failure: [zz/x]}", "models.a.on_failure[0]: no provider is named 'zz'"),
         ("local/tinny", "models.a: 'local' has no model 'tinny', did you mean 'tiny'?"),
         ("local/tiny:sql", "models.a: 'local' has no model 'tiny:sql'"),
-        ("tiny", "models.a: expected provider/model, got 'tiny'"),
+        ("tiny", "models.a: expected provider/model, as in openai/gpt-5, got 'tiny'"),
         ("{targets: [local/tiny, local/tiny]}", "models.a.targets[1]: 'local/tiny' stands here twice"),
         ("{targets: [local/tiny], on_failure: [local/tiny]}", "models.a.on_failure[0]: 'local/tiny' stands here twice"),
         ("{targets: []}", "models.a.targets: expected at least one entry, got a list"),
@@ -85,8 +85,8 @@ def test_a_target_names_a_provider_and_a_model(alias: str, expected: str) -> Non
 def test_names_that_lead_to_each_other_in_a_circle_are_refused() -> None:
     lines = faults(BASE + "models:\n  a: b\n  b: a\n  c/c: d/d\n  d/d: c/c\n")
     assert lines == [
-        "run.yaml:5: models.a: expected provider/model, got 'b'",
-        "run.yaml:6: models.b: expected provider/model, got 'a'",
+        "run.yaml:5: models.a: 'b' is itself a name under 'models', expected provider/model",
+        "run.yaml:6: models.b: 'a' is itself a name under 'models', expected provider/model",
         "run.yaml:7: models.c/c: 'd/d' is itself a name under 'models', expected provider/model",
         "run.yaml:8: models.d/d: 'c/c' is itself a name under 'models', expected provider/model",
     ]
