@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 from gateway.config.cross_checks import name_as_target
 from gateway.config.document import parse_scalar
 from gateway.config.faults import Fault, Location, hide_quoted
-from gateway.config.foreign_words import meant_key
+from gateway.config.foreign_words import meant_key, meant_type
 from gateway.config.resolve import Resolved
 from gateway.config.sections.models import TARGET_NAME
 from gateway.config.sections.run_file import RunFile
@@ -54,11 +54,11 @@ def validate(
         first = error
     retyped = _retype(resolved, first)
     if retyped is None:
-        return None, list(_faults(first, resolved)), resolved
+        return None, list(_faults(first, resolved, provider_types)), resolved
     try:
         return RunFile.model_validate(retyped.value, context=context), [], retyped
     except ValidationError as error:
-        return None, list(_faults(error, retyped)), retyped
+        return None, list(_faults(error, retyped, provider_types)), retyped
 
 
 def _retype(resolved: Resolved, error: ValidationError) -> Resolved | None:
@@ -89,7 +89,7 @@ def _replace(value: object, changes: Mapping[Location, object], at: Location) ->
     return value
 
 
-def _faults(error: ValidationError, resolved: Resolved) -> Iterator[Fault]:
+def _faults(error: ValidationError, resolved: Resolved, provider_types: Collection[str]) -> Iterator[Fault]:
     """One fault for each place; the branches of a union are told together."""
     by_place: dict[Location, list[ErrorDetails]] = {}
     unknown = {fault.location for fault in (*resolved.missing, *resolved.malformed)}
@@ -107,16 +107,18 @@ def _faults(error: ValidationError, resolved: Resolved) -> Iterator[Fault]:
             place = (*place, details["loc"][-1])
         by_place.setdefault(place, []).append(details)
     for place, all_details in by_place.items():
-        yield Fault(place, resolved.line(place), _message(place, all_details, resolved))
+        yield Fault(place, resolved.line(place), _message(place, all_details, resolved, provider_types))
 
 
-def _message(place: Location, all_details: list[ErrorDetails], resolved: Resolved) -> str:
+def _message(
+    place: Location, all_details: list[ErrorDetails], resolved: Resolved, provider_types: Collection[str]
+) -> str:
     first = all_details[0]
     match first["type"]:
         case "extra_forbidden":
             return f"unknown key '{place[-1]}'{meant_key(str(place[-1]), _known_keys(first['loc'][:-1]))}"
         case "missing":
-            return "the key is missing"
+            return "the key is missing" + _no_type(place, provider_types)
         case "value_error":
             message = str(first["ctx"]["error"])
             return hide_quoted(message) if place in resolved.substituted else message
@@ -125,6 +127,14 @@ def _message(place: Location, all_details: list[ErrorDetails], resolved: Resolve
             return hide_quoted(message) if place in resolved.substituted else message
     expected = list(dict.fromkeys(_expectation(details) for details in all_details))
     return f"expected {' or '.join(expected)}, got {_got(place, all_details, resolved)}"
+
+
+def _no_type(place: Location, known: Collection[str]) -> str:
+    """A provider that is named after its type needs none: why this name does not do."""
+    match place:
+        case ("providers", str(name), "type"):
+            return f", and '{name}' is no type{meant_type(name, sorted(known))}"
+    return ""
 
 
 def _is_name_as_target(details: ErrorDetails, file: object) -> bool:

@@ -144,7 +144,18 @@ def test_words_of_other_gateways_are_understood(text: str, expected: str) -> Non
         ("  openai: {enabled: maybe}", "providers.openai.enabled: expected true or false or 'auto', got 'maybe'"),
         ("  openai: {max_connections: 0}", "providers.openai.max_connections: expected at least 1, got 0"),
         ("  openai: ", "providers.openai: expected a mapping ({} for an empty one), got nothing"),
-        ("  foo: {base_url: 'http://h'}", "providers.foo.type: the key is missing"),
+        (
+            "  foo: {base_url: 'http://h'}",
+            "providers.foo.type: the key is missing, and 'foo' is no type, expected one of: anthropic, azure, bedrock",
+        ),
+        (
+            "  claude: {api_key: x}",
+            "providers.claude.type: the key is missing, and 'claude' is no type, did you mean 'anthropic'?",
+        ),
+        (
+            "  mistrall: {api_key: x}",
+            "providers.mistrall.type: the key is missing, and 'mistrall' is no type, did you mean 'mistral'?",
+        ),
         ("  foo: {type: opnai}", "providers.foo.type: unknown provider type 'opnai', did you mean 'openai'?"),
         ("models: {a: {targets: [local/tiny], strategy: rendom}}", "models.a.strategy: expected 'ordered', 'weighted'"),
         ("models: {a: 3}", "models.a: expected a mapping"),
