@@ -18,6 +18,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from adapters.canonical.errors import InvalidRequest, QueueFull, UnsupportedParameter
 from providers.local.grammar_text import Grammar, Written
 from providers.local.json_schemas import subschemas
+from providers.local.schema_patterns import as_written
 from providers.local.string_grammar import StringMask, StringVocabulary
 from providers.local.tokenizer import Tokenizer
 
@@ -31,7 +32,8 @@ COMPILE_S: Final = 10.0
 _COMPILERS: Final = 2
 _MAX_BLAMED: Final = 500
 _UNSUPPORTED: Final = (
-    "Unimplemented keys", "Unknown format", "oneOf constraints", "look-around", "lookarounds", "only supported",
+    "Unimplemented keys", "Unknown format", "oneOf constraints", "look-around", "lookarounds", "backreferences",
+    "only supported",
 )  # fmt: skip
 """What llguidance says where it knows what is meant and cannot enforce it."""
 _OF_REFERENCES: Final = ("Pointer", "Resource")
@@ -191,6 +193,6 @@ class _Vocabulary(TokenizerWrapper):
 
 
 def _error(path: str, reason: str) -> InvalidRequest:
-    text = " ".join(reason.split())[:300]
+    text = as_written(" ".join(reason.split()))[:300]
     kind = UnsupportedParameter if any(word in reason for word in _UNSUPPORTED) else InvalidRequest
     return kind(f"{path}: {text}", param=path)

@@ -83,7 +83,7 @@ class GrammarWriter:
             options = {"whitespace_flexible": False}
         if lenient:
             options |= {"lenient": True, "coerce_one_of": True}
-        schema = for_compiler(schema)
+        schema = for_compiler(schema, lenient=lenient)
         whole = _with_options(schema, options)
         if isinstance(schema, dict | bool):
             self._written.append(Written(path, json.dumps(schema), options, schema))

@@ -7,7 +7,7 @@ What keywords mean is llguidance's business (1.9, tried keyword by keyword, 2026
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from providers.local.schema_patterns import as_rust
+from providers.local.schema_patterns import as_rust, looks_around
 
 __all__ = ["SCHEMA_LACKS", "for_compiler", "subschemas"]
 
@@ -46,22 +46,26 @@ _REACH: Final = 2**63 - 1024
 """The compiler fails on bounds beyond: the next number of 64 bits that a float holds exactly is 2**63."""
 
 
-def for_compiler(schema: Any) -> Any:
+def for_compiler(schema: Any, *, lenient: bool = False) -> Any:
     """A schema for the compiler whose answers all satisfy this one.
 
     It is the same, with patterns in the compiler's own syntax, counts that are whole (3.0) as such, and what nothing
     satisfies as false; but bounds which allow more than the compiler's numbers reach become those, and objects have the
     properties that they name and no others, unless they say something of others: models go on and on with their own.
     Where schemas of objects are joined to one, none can say what the whole has, so all stay open.
+
+    lenient: patterns that no grammar can hold a text to are left out.
     """
-    return _Writer(closes=isinstance(schema, dict) and not _joins_objects(schema)).schema(schema)
+    closes = isinstance(schema, dict) and not _joins_objects(schema)
+    return _Writer(closes=closes, lenient=lenient).schema(schema)
 
 
 class _Writer:
     """`closes`: objects have no properties but those that they name."""
 
-    def __init__(self, *, closes: bool) -> None:
+    def __init__(self, *, closes: bool, lenient: bool) -> None:
         self._closes = closes
+        self._lenient = lenient
 
     def schema(self, schema: Any) -> Any:
         if not isinstance(schema, dict):
@@ -69,6 +73,9 @@ class _Writer:
         if schema.get("not") == {} or schema.get("not") is True:
             return False
         found = {keyword: self._value(keyword, value, schema) for keyword, value in schema.items()}
+        pattern = schema.get("pattern")
+        if self._lenient and isinstance(pattern, str) and looks_around(pattern):
+            del found["pattern"]
         if self._closes and _names_all(schema):
             found["additionalProperties"] = False
         return found
