@@ -18,6 +18,9 @@ from adapters.canonical.usage import Usage
 
 __all__ = [
     "COHERE_EXTRAS",
+    "AdapterFolder",
+    "AdapterHost",
+    "AdapterName",
     "EXTRAS",
     "GEMINI_EXTRAS",
     "INPUT_TYPE",
@@ -142,6 +145,38 @@ class Forwarder(Protocol):
 class Prober(Protocol):
     async def probe(self) -> None:
         """Asks the upstream something that spends no tokens and is not answered from memory. Raises GatewayError."""
+        ...
+
+
+class AdapterName(Struct, frozen=True):
+    """A LoRA adapter of a model, by its name there."""
+
+    model: str
+    name: str
+
+
+class AdapterFolder(Struct, frozen=True):
+    """The same, with the folder that it is read from, in the form that peft saves."""
+
+    model: str
+    name: str
+    folder: str
+
+
+@runtime_checkable
+class AdapterHost(Protocol):
+    async def load_adapter(self, adapter: AdapterFolder) -> None:
+        """Adds it to its model, loading that first where need be; `model:name` then answers.
+
+        Raises InvalidRequest for a name or a folder that cannot be used, ModelNotFound and NotReady.
+        """
+        ...
+
+    async def unload_adapter(self, adapter: AdapterName) -> None:
+        """Requests that use it go on to their end; new ones are told that it does not exist.
+
+        Raises ModelNotFound and NotReady.
+        """
         ...
 
 

@@ -13,7 +13,7 @@ from adapters.canonical.rerank import RerankRequest, RerankResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from gateway.engine_process.host import GO_ON, HOLD, STREAM, TRACED_STREAM
 from gateway.engine_process.messages import Frame, read_frame, write_frame
-from providers.abilities import Measure
+from providers.abilities import AdapterFolder, AdapterName, Measure
 from providers.base import Batch, Capabilities, ModelEntry, Readiness, ReadinessState
 from providers.trace_context import PHASES, Phase
 
@@ -89,6 +89,12 @@ class EngineProxy:
 
     async def detokenize(self, request: DetokenizeRequest) -> str:
         return cast("str", await self._ask("detokenize", request))
+
+    async def load_adapter(self, adapter: AdapterFolder) -> None:
+        await self._ask("load_adapter", adapter)
+
+    async def unload_adapter(self, adapter: AdapterName) -> None:
+        await self._ask("unload_adapter", adapter)
 
     async def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
         record = PHASES.get()

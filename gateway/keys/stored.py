@@ -8,12 +8,12 @@ import hmac
 import re
 from collections.abc import Callable
 from hashlib import sha256
-from typing import TypeVar
 
 import orjson
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from adapters.canonical.errors import Conflict, InvalidRequest
+from gateway.config.posted import parse_posted
 from gateway.config.sections.auth import Budget, Limits, ModelLimits
 from gateway.config.sections.section import FrozenMap, Name, Section, Text, empty_map
 from gateway.keys.client_key import ClientKey
@@ -45,8 +45,6 @@ _DAY_S = 86_400
 _DEPTH = 4
 """Of the rules: those of a model, its limits, and a rate among these."""
 
-S = TypeVar("S", bound=Section)
-
 
 class KeyRules(Section):
     """What a key may do, as run.yaml says it of its own keys."""
@@ -75,7 +73,7 @@ class Rotation(Section):
 
 def parse_new_key(body: bytes) -> NewKey:
     """Raises InvalidRequest, naming the path."""
-    return _parsed(NewKey, body)
+    return parse_posted(NewKey, body)
 
 
 def parse_change(body: bytes) -> dict[str, object]:
@@ -91,16 +89,7 @@ def parse_change(body: bytes) -> dict[str, object]:
 
 def parse_rotation(body: bytes) -> Rotation:
     """Raises InvalidRequest, naming the path."""
-    return _parsed(Rotation, body)
-
-
-def _parsed(kind: type[S], body: bytes) -> S:
-    try:
-        return kind.model_validate_json(body, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        path = ".".join(map(str, first["loc"]))
-        raise InvalidRequest(f"{path or 'body'}: {first['msg']}", param=path or None) from None
+    return parse_posted(Rotation, body)
 
 
 def make_secret(choice: Callable[[str], str]) -> str:
@@ -124,7 +113,7 @@ def changed(key: KeptKey, change: dict[str, object], now: float) -> KeptKey:
     """The key with what the change names, and all else as it was: a merge patch (RFC 7396), where null stands for the
     default. Raises InvalidRequest, and Conflict for a key that is revoked."""
     _check_not_revoked(key)
-    new = _parsed(_ChangedKey, orjson.dumps(_merged(orjson.loads(key.rules), change, _DEPTH)))
+    new = parse_posted(_ChangedKey, orjson.dumps(_merged(orjson.loads(key.rules), change, _DEPTH)))
     rules = KeyRules.model_validate(new.model_dump(exclude={"days"}))
     expires = key.expires
     if "days" in change:

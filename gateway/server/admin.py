@@ -1,4 +1,4 @@
-"""What only those who run the gateway may call: metrics, reload, keys, usage, targets.
+"""What only those who run the gateway may call: metrics, reload, keys, usage, targets, adapters.
 
 The routes stand on a port of their own (`server.admin_port`), or on the main one where there is none. On either, a
 gateway with keys asks for one with `admin: true`; one without keys serves this machine alone, as everywhere.

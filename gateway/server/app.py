@@ -23,6 +23,7 @@ from gateway.routing.names import ModelLists
 from gateway.routing.router import Router
 from gateway.server.accounting import build_accounts
 from gateway.server.admin import AdminTable, admin_routes, reload_table
+from gateway.server.admin_adapters import AdminAdapters
 from gateway.server.admin_keys import AdminKeys
 from gateway.server.admin_targets import AdminTargets
 from gateway.server.admin_usage import AdminUsage
@@ -211,6 +212,7 @@ class _Parts:
             **self.observed.table,
             **AdminKeys(self.keys, self.bodies).table,
             **AdminUsage(self.stores, ledger, now=self.around.now).table,
+            **AdminAdapters(self.providers, self.local, self.bodies).table,
             **AdminTargets(self.router.health, clock=self.around.clock, redact=self.redact).table,
         }
         return admin_routes(table)

@@ -26,7 +26,7 @@ from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from local_engine.encoding import EncoderStats
 from local_engine.errors import EngineError, InvalidInput, ModelLoadError, UnknownAdapter
 from local_engine.generation import EngineStats
-from providers.abilities import Measure, lacks
+from providers.abilities import AdapterFolder, AdapterName, Measure, lacks
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness
 from providers.choices import fan_out, fan_out_prompts
 from providers.local import local_encoder, prompt_tokens
@@ -193,31 +193,23 @@ class LocalProvider:
             for entry in (name, *(f"{name}:{adapter}" for adapter in self._adapters(name)))
         ]
 
-    async def load_adapter(self, model: str, name: str, folder: Path) -> None:
-        """Adds a LoRA adapter to a model, loading the model first where need be; `model:name` then answers.
-
-        Raises InvalidRequest for a name or a folder that cannot be used, ModelNotFound and NotReady.
-        """
-        engine = (await self._ready(model)).engine
-        if f"{model}:{name}" in self._models:
-            raise InvalidRequest(f"adapter: '{model}:{name}' is a model already", param="adapter")
+    async def load_adapter(self, adapter: AdapterFolder) -> None:
+        engine = (await self._ready(adapter.model)).engine
+        if f"{adapter.model}:{adapter.name}" in self._models:
+            raise InvalidRequest(f"adapter: '{adapter.model}:{adapter.name}' is a model already", param="adapter")
         try:
-            await asyncio.to_thread(engine.load_adapter, name, folder)
+            await asyncio.to_thread(engine.load_adapter, adapter.name, Path(adapter.folder))
         except ModelLoadError as error:
             raise InvalidRequest(f"adapter: {error}", param="adapter") from error
         except InvalidInput as error:
             raise InvalidRequest(str(error), param=error.param) from error
 
-    async def unload_adapter(self, model: str, name: str) -> None:
-        """Requests that use the adapter go on to their end; new ones are told that it does not exist.
-
-        Raises ModelNotFound and NotReady.
-        """
-        engine = (await self._ready(model)).engine
+    async def unload_adapter(self, adapter: AdapterName) -> None:
+        engine = (await self._ready(adapter.model)).engine
         try:
-            engine.unload_adapter(name)
+            engine.unload_adapter(adapter.name)
         except UnknownAdapter as error:
-            raise ModelNotFound(f"the model '{model}:{name}' does not exist", param="model") from error
+            raise ModelNotFound(f"the model '{adapter.model}:{adapter.name}' does not exist", param="model") from error
 
     def engine_stats(self, model: str) -> EngineStats | None:
         """The engine's present state; None while the model is not loaded, and for one that does not generate."""

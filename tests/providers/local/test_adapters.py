@@ -10,6 +10,7 @@ import pytest
 from adapters.canonical.errors import GatewayError, InvalidRequest, ModelNotFound, NotReady
 from adapters.canonical.events import Event, TextDelta, UsageReported
 from adapters.canonical.request import LoraAdapter, Request, Sampling
+from providers.abilities import AdapterFolder, AdapterName
 from providers.base import ProviderSettings, ReadinessState
 from providers.local.provider import LocalProvider
 from providers.local.settings import read_settings
@@ -99,10 +100,10 @@ async def test_a_name_that_is_not_loaded_is_a_model_that_does_not_exist(folder: 
 async def test_an_adapter_comes_and_goes_while_the_model_serves(folder: Path) -> None:
     async with serving(folder) as provider:
         assert isinstance(await refused(provider, "a"), ModelNotFound)
-        await provider.load_adapter("m", "a", folder / "a")
+        await provider.load_adapter(AdapterFolder("m", "a", str(folder / "a")))
         assert await listed(provider) == ["m", "m:a"]
         assert await scores_of(provider, "a") != await scores_of(provider, None)
-        await provider.unload_adapter("m", "a")
+        await provider.unload_adapter(AdapterName("m", "a"))
         assert await listed(provider) == ["m"]
         assert isinstance(await refused(provider, "a"), ModelNotFound)
 
@@ -113,8 +114,8 @@ async def test_other_weights_under_the_same_name_find_nothing_in_the_prefix_cach
     async with serving(folder, "a") as provider:
         first = await scores_of(provider, "a")
         assert await cached_of(provider, "a") == 48
-        await provider.unload_adapter("m", "a")
-        await provider.load_adapter("m", "a", folder / "b")
+        await provider.unload_adapter(AdapterName("m", "a"))
+        await provider.load_adapter(AdapterFolder("m", "a", str(folder / "b")))
         assert await cached_of(provider, "a") == 0
         assert await scores_of(provider, "a") == pytest.approx(expected, abs=1e-5)
         assert expected != first
@@ -125,7 +126,7 @@ async def test_an_answer_that_has_begun_ends_with_the_adapter_it_began_with(fold
         expected = await scores_of(provider, "a")
         async with aclosing(provider.stream(asking("a"))) as batches:
             events = list(await anext(batches))
-            await provider.unload_adapter("m", "a")
+            await provider.unload_adapter(AdapterName("m", "a"))
             assert isinstance(await refused(provider, "a"), ModelNotFound)
             events += [event async for batch in batches for event in batch]
         scores = [token.logprob for event in events if isinstance(event, TextDelta) for token in event.logprobs or ()]
@@ -136,11 +137,11 @@ async def test_what_cannot_be_loaded_or_unloaded_is_told_and_changes_nothing(fol
     async with serving(folder, "a") as provider:
         for name, where in (("a", "b"), ("x:y", "b"), ("new", "nowhere")):
             with pytest.raises(InvalidRequest) as caught:
-                await provider.load_adapter("m", name, folder / where)
+                await provider.load_adapter(AdapterFolder("m", name, str(folder / where)))
             assert caught.value.param == "adapter"
         for model, name in (("m", "b"), ("other", "a")):
             with pytest.raises(ModelNotFound):
-                await provider.unload_adapter(model, name)
+                await provider.unload_adapter(AdapterName(model, name))
         assert await listed(provider) == ["m", "m:a"]
 
 
