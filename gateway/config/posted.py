@@ -5,6 +5,8 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from adapters.canonical.errors import InvalidRequest
+from gateway.config.expectations import describe
+from gateway.config.faults import render_location
 from gateway.config.sections.section import Section
 
 __all__ = ["parse_posted"]
@@ -17,6 +19,6 @@ def parse_posted(kind: type[S], body: bytes) -> S:
     try:
         return kind.model_validate_json(body, strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        path = ".".join(map(str, first["loc"]))
-        raise InvalidRequest(f"{path or 'body'}: {first['msg']}", param=path or None) from None
+        first = error.errors(include_url=False)[0]
+        path = render_location(first["loc"])
+        raise InvalidRequest(f"{path or 'body'}: {describe(kind, first)}", param=path or None) from None

@@ -8,6 +8,7 @@ from pydantic_core import ErrorDetails
 
 from gateway.config.cross_checks import name_as_target
 from gateway.config.document import parse_scalar
+from gateway.config.expectations import expectation, known_keys
 from gateway.config.faults import Fault, Location, hide_quoted
 from gateway.config.foreign_words import meant_key, meant_type
 from gateway.config.resolve import Resolved
@@ -15,32 +16,6 @@ from gateway.config.sections.models import TARGET_NAME
 from gateway.config.sections.run_file import RunFile
 
 __all__ = ["in_file", "validate"]
-
-_EXPECTED = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "string_type": "text",
-    "model_type": "a mapping ({{}} for an empty one)",
-    "model_attributes_type": "a mapping ({{}} for an empty one)",
-    "dict_type": "a mapping ({{}} for an empty one)",
-    "mapping_type": "a mapping ({{}} for an empty one)",
-    "tuple_type": "a list",
-    "too_short": "at least one entry",
-    "string_too_short": "text that is not empty",
-    "greater_than": "more than {gt:g}",
-    "greater_than_equal": "at least {ge:g}",
-    "less_than": "less than {lt:g}",
-    "less_than_equal": "at most {le:g}",
-    "literal_error": "{expected}",
-    "string_too_long": "at most {max_length} characters",
-}
-_PATTERNS = {
-    r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "letters, digits, '.', '_' and '-', beginning with a letter or digit",
-    TARGET_NAME: "provider/model, as in openai/gpt-5",
-}
 
 
 def validate(
@@ -116,7 +91,7 @@ def _message(
     first = all_details[0]
     match first["type"]:
         case "extra_forbidden":
-            return f"unknown key '{place[-1]}'{meant_key(str(place[-1]), _known_keys(first['loc'][:-1]))}"
+            return f"unknown key '{place[-1]}'{meant_key(str(place[-1]), known_keys(RunFile, first['loc'][:-1]))}"
         case "missing":
             return "the key is missing" + _no_type(place, provider_types)
         case "value_error":
@@ -125,7 +100,7 @@ def _message(
         case "string_pattern_mismatch" if _is_name_as_target(first, resolved.value):
             message = name_as_target(first["input"])
             return hide_quoted(message) if place in resolved.substituted else message
-    expected = list(dict.fromkeys(_expectation(details) for details in all_details))
+    expected = list(dict.fromkeys(expectation(details) for details in all_details))
     return f"expected {' or '.join(expected)}, got {_got(place, all_details, resolved)}"
 
 
@@ -141,17 +116,6 @@ def _is_name_as_target(details: ErrorDetails, file: object) -> bool:
     models = file.get("models") if isinstance(file, Mapping) else None
     is_target = details["ctx"]["pattern"] == TARGET_NAME
     return is_target and isinstance(models, Mapping) and details["input"] in models
-
-
-def _expectation(details: ErrorDetails) -> str:
-    context = details.get("ctx", {})
-    if details["type"] == "string_pattern_mismatch":
-        return _PATTERNS[context["pattern"]]
-    if details["type"] in _EXPECTED:
-        return _EXPECTED[details["type"]].format_map(context)
-    if details["type"] == "value_error":
-        return str(context["error"]).removeprefix("expected ")
-    return details["msg"]
 
 
 def _got(place: Location, all_details: list[ErrorDetails], resolved: Resolved) -> str:
@@ -183,35 +147,3 @@ def in_file(location: Location, value: object) -> Location:
                 continue
         place = (*place, step)
     return place
-
-
-def _known_keys(location: Location) -> list[str]:
-    """The keys that may stand at `location` (pydantic's, with the names of union branches), from the JSON Schema."""
-    schema = RunFile.model_json_schema()
-    definitions = schema.get("$defs", {})
-    here = _branches(schema, definitions)
-    for step in location:
-        named = [branch for branch in here if branch.get("title") == step]
-        below = [child for branch in here for child in _children(branch, step)]
-        here = [leaf for child in below for leaf in _branches(child, definitions)] if below else named or here
-    properties = [found for branch in here if isinstance(found := branch.get("properties"), dict)]
-    return sorted({key for found in properties for key in found})
-
-
-def _children(schema: dict[str, object], step: str | int) -> Iterator[dict[str, object]]:
-    properties = schema.get("properties")
-    if isinstance(properties, dict) and step in properties:
-        yield properties[step]
-    elif isinstance(child := schema.get("items" if isinstance(step, int) else "additionalProperties"), dict):
-        yield child
-
-
-def _branches(schema: dict[str, object], definitions: dict[str, dict[str, object]]) -> list[dict[str, object]]:
-    """The schema itself, or every schema that it may stand for."""
-    reference = schema.get("$ref")
-    if isinstance(reference, str):
-        return _branches(definitions[reference.rsplit("/", 1)[-1]], definitions)
-    options = schema.get("anyOf", schema.get("oneOf"))
-    if not isinstance(options, list):
-        return [schema]
-    return [leaf for option in options for leaf in _branches(option, definitions)]
