@@ -18,7 +18,7 @@ from adapters.canonical.errors import (
     UpstreamTimeout,
 )
 
-__all__ = ["error_class_of", "upstream_failure"]
+__all__ = ["error_class_of", "given_up", "no_finish", "upstream_failure"]
 
 _STATUSES: dict[int, type[GatewayError]] = {
     400: InvalidRequest,
@@ -72,3 +72,13 @@ def upstream_failure(
     if issubclass(error_class, UpstreamError):
         return error_class(message[:_MAX_MESSAGE], param=param, code=code, upstream_status=status)
     return error_class(message[:_MAX_MESSAGE], param=param, code=code)
+
+
+def given_up(word: str) -> UpstreamError:
+    """The error for an answer whose upstream says, in this word, that it broke off: that is never a finish."""
+    return UpstreamError(f"the upstream gave up the answer ({word})")
+
+
+def no_finish() -> UpstreamError:
+    """The error for an answer that ends without a word of why."""
+    return UpstreamError("the upstream's answer has no finish")

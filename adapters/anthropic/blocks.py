@@ -23,6 +23,7 @@ from adapters.canonical.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from adapters.fragments import fragments
 from adapters.origin_marks import marked
 from adapters.thought_text import ThoughtText
 
@@ -179,5 +180,5 @@ def call_object(event: ToolCallStarted) -> dict[str, Any]:
     """The block of a call that begins; its input follows."""
     found: dict[str, Any] = {"type": _CALL, "id": event.id, "name": event.name, "input": {}}
     if event.provider_data is not None and event.provider_data.origin == MESSAGES:
-        found.update({name: orjson.Fragment(raw) for name, raw in event.provider_data.fields.items()})
+        found.update(fragments(event.provider_data.fields))
     return found

@@ -11,7 +11,7 @@ from adapters.anthropic.citations import citation_objects
 from adapters.anthropic.errors import error_frame
 from adapters.anthropic.usage import usage_object
 from adapters.anthropic.vocabulary import MESSAGES, frame, stop_word
-from adapters.canonical.errors import GatewayError, UpstreamError
+from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import (
     AnnotationAdded,
     ChoiceFinished,
@@ -49,9 +49,11 @@ from adapters.canonical.request import Request
 from adapters.canonical.result import Result
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
+from adapters.fragments import fragments
 from adapters.front import AnswerHead
 from adapters.origin_marks import marked
 from adapters.thought_text import thought_text
+from adapters.upstream_errors import given_up, no_finish
 from adapters.usage_fields import told_apart
 
 __all__ = ["MessagesStreamRenderer", "render_messages_result"]
@@ -90,9 +92,9 @@ class MessagesStreamRenderer:
         blocks.finish(out)
         finish = self._finish
         if finish is None:
-            raise UpstreamError("the upstream's answer has no finish")
+            raise no_finish()
         delta = _stop_object(finish, called=blocks.called, refused=blocks.refused)
-        delta.update(_fragments(self._fields))
+        delta.update(fragments(self._fields))
         out.append(frame("message_delta", {"delta": delta, "usage": usage_object(self._usage, self._usage_fields)}))
         out.append(frame("message_stop", {}))
         return b"".join(out)
@@ -103,7 +105,7 @@ class MessagesStreamRenderer:
     def _start(self) -> bytes:
         self._started = True
         message = _message_object(self._head, [], _NO_STOP, usage_object(self._usage, self._usage_fields))
-        message.update(_fragments(self._fields))
+        message.update(fragments(self._fields))
         self._fields = {}
         return frame("message_start", {"message": message})
 
@@ -148,7 +150,7 @@ def render_messages_result(request: Request, result: Result, head: AnswerHead) -
     refused = any(isinstance(part, Refusal) and part.text for part in choice.parts)
     stop = _stop_object(choice.finish, called=called, refused=refused)
     message = _message_object(head, content, stop, usage_object(result.usage, usage_fields))
-    for name, value in _fragments(fields).items():
+    for name, value in fragments(fields).items():
         message.setdefault(name, value)
     return orjson.dumps(message)
 
@@ -174,16 +176,12 @@ def _stop_object(finish: ChoiceFinished, *, called: bool, refused: bool) -> dict
     """Raises UpstreamError for a finish that is none. `native_stop_reason` is an upstream's word that nobody knows."""
     word = stop_word(finish, called=called, refused=refused)
     if word is None:
-        raise UpstreamError(f"the upstream gave up the answer ({finish.raw or finish.reason.value})")
+        raise given_up(finish.raw or finish.reason.value)
     sequence = finish.stop if word == "stop_sequence" else None
     found: dict[str, Any] = {"stop_reason": word, "stop_sequence": sequence}
     if finish.reason is StopReason.OTHER and finish.raw is not None:
         found["native_stop_reason"] = finish.raw
     return found
-
-
-def _fragments(fields: Mapping[str, bytes]) -> dict[str, orjson.Fragment]:
-    return {name: orjson.Fragment(raw) for name, raw in fields.items()}
 
 
 def _blocks(part: Part) -> list[Any]:
@@ -212,7 +210,7 @@ def _block(part: Part) -> Any:
         case ToolCall():
             block: dict[str, Any] = {"type": "tool_use", "id": part.id, "name": part.name, "input": _input(part)}
             if part.provider_data is not None and part.provider_data.origin == MESSAGES:
-                block.update(_fragments(part.provider_data.fields))
+                block.update(fragments(part.provider_data.fields))
             return block
         case Opaque():
             return orjson.Fragment(part.raw) if part.origin == MESSAGES else None

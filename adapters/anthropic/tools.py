@@ -13,6 +13,7 @@ from adapters.call_objects import NO_PARAMETERS, allowed_tools
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import CacheHint, ProviderData
 from adapters.canonical.request import AUTO, NONE, REQUIRED, Request, Tool, ToolChoice
+from adapters.fragments import fragments
 from adapters.json_fields import JsonObject, decode_at
 
 __all__ = ["cache_object", "take_tool_choice", "take_tools", "tool_choice_object", "tool_objects"]
@@ -131,7 +132,7 @@ def _tool_object(tool: Tool, dialect: str) -> Any:
     if tool.cache is not None:
         found["cache_control"] = cache_object(tool.cache)
     if tool.extras is not None and tool.extras.origin == MESSAGES:
-        found.update({name: orjson.Fragment(raw) for name, raw in tool.extras.fields.items()})
+        found.update(fragments(tool.extras.fields))
     return found
 
 

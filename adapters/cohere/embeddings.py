@@ -18,6 +18,7 @@ from adapters.canonical.messages import Opaque
 from adapters.canonical.usage import Usage
 from adapters.cohere.vocabulary import EMBED, IMAGE
 from adapters.cohere_purposes import input_type
+from adapters.fragments import fragments
 from adapters.upstream_json import read_body
 
 __all__ = ["EMBED_PATH", "MAX_INPUTS", "parse_embeddings", "render_embeddings"]
@@ -66,7 +67,7 @@ def render_embeddings(request: EmbeddingRequest) -> bytes:
     if request.dimensions is not None:
         body["output_dimension"] = request.dimensions
     if is_own:
-        body.update({name: orjson.Fragment(raw) for name, raw in request.extras.items()})
+        body.update(fragments(request.extras))
     return orjson.dumps(body)
 
 

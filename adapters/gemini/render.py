@@ -9,7 +9,7 @@ from typing import Any, assert_never
 import orjson
 
 from adapters.canonical.citation import Citation
-from adapters.canonical.errors import GatewayError, UpstreamError
+from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import (
     AnnotationAdded,
     ChoiceFinished,
@@ -47,6 +47,7 @@ from adapters.canonical.request import Request
 from adapters.canonical.result import Choice, Result
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
+from adapters.fragments import fragments
 from adapters.front import AnswerHead
 from adapters.gemini.citations import Cited, grounding_object
 from adapters.gemini.errors import render_error
@@ -56,6 +57,7 @@ from adapters.gemini.usage import usage_object
 from adapters.gemini.vocabulary import GEMINI, finish_word
 from adapters.sse import on_one_line
 from adapters.thought_text import ThoughtText, thought_text
+from adapters.upstream_errors import given_up, no_finish
 from adapters.usage_fields import told_apart
 
 __all__ = ["GenerateStreamRenderer", "render_generate_result"]
@@ -117,14 +119,14 @@ class GenerateStreamRenderer:
         blocked = _FEEDBACK in self._once and not any(one.said for one in self._candidates.values())
         for index, candidate in sorted(self._candidates.items()):
             if candidate.finish is None:
-                raise UpstreamError("the upstream's answer has no finish")
+                raise no_finish()
             if not blocked:
                 parts: list[WirePart] = [{"text": ""}] if candidate.said else []
                 end = _end_fields(candidate.finish, refused=candidate.refused)
                 cited = _grounding(candidate.cited, [(each.part, each.text) for each in candidate.heard])
                 found.append(_candidate_object(index, parts, {**candidate.fields, **cited, **end}))
         last: dict[str, Any] = {"candidates": found} if found else {}
-        last.update(_fragments(self._once))
+        last.update(fragments(self._once))
         last["usageMetadata"] = usage_object(self._usage, self._usage_fields)
         return self._frame(orjson.dumps({**last, **self._envelope})) + (b"" if self._sse else b"]")
 
@@ -212,8 +214,8 @@ class GenerateStreamRenderer:
         candidate = self._candidate(choice)
         for part in parts:
             candidate.said = True
-            fields = {**_fragments(candidate.fields), **(more or {})}
-            chunk = {"candidates": [_candidate_object(choice, [part], fields)], **_fragments(self._once)}
+            fields = {**fragments(candidate.fields), **(more or {})}
+            chunk = {"candidates": [_candidate_object(choice, [part], fields)], **fragments(self._once)}
             candidate.fields, self._once, more = {}, {}, None
             out.append(self._frame(orjson.dumps({**chunk, **self._envelope})))
 
@@ -231,7 +233,7 @@ def render_generate_result(request: Request, result: Result, head: AnswerHead) -
     found: dict[str, Any] = {"candidates": candidates}
     if _FEEDBACK in fields and not any(choice.parts for choice in result.choices):
         found = {}
-    found.update(_fragments(fields))
+    found.update(fragments(fields))
     found["usageMetadata"] = usage_object(result.usage, usage_fields)
     found.update({"modelVersion": head.model, "responseId": head.id})
     return orjson.dumps(found)
@@ -240,7 +242,7 @@ def render_generate_result(request: Request, result: Result, head: AnswerHead) -
 def _whole_candidate(choice: Choice, own_fields: Mapping[str, bytes]) -> dict[str, Any]:
     writer = PartWriter()
     parts = [wire for part in choice.parts for wire in _wire_parts(part, writer)]
-    fields: dict[str, Any] = _fragments(own_fields)
+    fields: dict[str, Any] = fragments(own_fields)
     if choice.logprobs:
         fields["logprobsResult"] = logprobs_object(choice.logprobs)
     texts = [(number, part) for number, part in enumerate(choice.parts) if isinstance(part, Text)]
@@ -294,11 +296,7 @@ def _end_fields(finish: ChoiceFinished, *, refused: bool) -> dict[str, Any]:
     """Raises UpstreamError for a finish that is none. A word that nobody knows stands in the message."""
     word = finish_word(finish, refused=refused)
     if word is None:
-        raise UpstreamError(f"the upstream gave up the answer ({finish.raw or finish.reason.value})")
+        raise given_up(finish.raw or finish.reason.value)
     if finish.reason is StopReason.OTHER and finish.raw not in (None, word):
         return {"finishReason": word, "finishMessage": finish.raw}
     return {"finishReason": word}
-
-
-def _fragments(fields: Mapping[str, bytes]) -> dict[str, orjson.Fragment]:
-    return {name: orjson.Fragment(raw) for name, raw in fields.items()}

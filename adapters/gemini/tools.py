@@ -8,6 +8,7 @@ from adapters.call_objects import allowed_names
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import AUTO, NONE, REQUIRED, Request, Tool, ToolChoice
+from adapters.fragments import fragments
 from adapters.gemini.schemas import json_schema_of
 from adapters.gemini.vocabulary import BOOL, GEMINI, NAME, RAW_OBJECT, TEXT, TEXTS, TOOL_NAMES
 from adapters.gemini.wire_objects import object_at, rest_of, take_list, take_object, take_objects
@@ -108,7 +109,7 @@ def _declaration(tool: Tool) -> dict[str, Any]:
     if tool.parameters is not None:
         found["parametersJsonSchema"] = orjson.Fragment(tool.parameters)
     if tool.extras is not None and tool.extras.origin == GEMINI:
-        found.update({name: orjson.Fragment(raw) for name, raw in tool.extras.fields.items()})
+        found.update(fragments(tool.extras.fields))
     return found
 
 

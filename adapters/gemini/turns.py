@@ -34,6 +34,7 @@ from adapters.canonical.messages import (
     Video,
 )
 from adapters.canonical.request import Request
+from adapters.fragments import fragments
 from adapters.gemini.media import document_parts, media_part
 from adapters.gemini.signatures import SKIPPED, Place, place_of, signature_in_chat, signs_next
 from adapters.gemini.thinking import is_third_generation
@@ -140,7 +141,7 @@ class _Writer:
                 return orjson.Fragment(part.raw)
             case Opaque() | Reasoning() | Document():
                 kind = type(part).__name__.lower()
-                raise UnsupportedParameter(f"messages: Gemini takes no {kind} parts of this kind", param="messages")
+                raise UnsupportedParameter(f"messages: Gemini takes no {kind} parts", param="messages")
             case _:
                 assert_never(part)
         _add_fields(found, part.provider_data)
@@ -151,7 +152,7 @@ class _Writer:
         found["name"] = TOOL_NAMES.sent(name)
         data = part.provider_data
         if data is not None and data.origin == GEMINI:
-            found.update({key: orjson.Fragment(raw) for key, raw in data.fields.items()})
+            found.update(fragments(data.fields))
         found.setdefault("response", _response(part))
         media: list[Block | None] = []
         for inner in part.parts:

@@ -2,8 +2,6 @@
 
 from typing import Any, assert_never
 
-import orjson
-
 from adapters.call_objects import arguments_object
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.messages import (
@@ -28,6 +26,7 @@ from adapters.canonical.messages import (
     plain_parts,
 )
 from adapters.canonical.request import Request
+from adapters.fragments import fragments
 from adapters.inline_media import resolved
 from adapters.minted_ids import is_minted
 from adapters.ollama.vocabulary import CHAT
@@ -80,7 +79,7 @@ def _message(message: Message, role: str, provider: str) -> dict[str, Any]:
     if calls:
         found["tool_calls"] = calls
     if message.extras is not None and message.extras.origin == CHAT:
-        found.update({name: orjson.Fragment(raw) for name, raw in message.extras.fields.items()})
+        found.update(fragments(message.extras.fields))
     return found
 
 

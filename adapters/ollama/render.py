@@ -10,7 +10,7 @@ import orjson
 from msgspec import DecodeError, Raw
 from msgspec.json import Decoder
 
-from adapters.canonical.errors import GatewayError, UpstreamError
+from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import (
     AnnotationAdded,
     ChoiceFinished,
@@ -41,6 +41,7 @@ from adapters.ollama.errors import render_error
 from adapters.ollama.logprobs import logprobs_list
 from adapters.ollama.vocabulary import GENERATE, done_word, timestamp
 from adapters.thought_text import ThoughtText, thought_text
+from adapters.upstream_errors import given_up, no_finish
 
 __all__ = ["OllamaStreamRenderer", "render_ollama_result"]
 
@@ -79,7 +80,7 @@ class OllamaStreamRenderer:
     def finish(self) -> bytes:
         finish = self._finish
         if finish is None:
-            raise UpstreamError("the upstream's answer has no finish")
+            raise no_finish()
         end = _end_fields(finish, self._usage, self._fields)
         return orjson.dumps({**self._envelope, **_said(self._generates, ""), **end}) + b"\n"
 
@@ -177,7 +178,7 @@ def _end_fields(finish: ChoiceFinished, usage: Usage | None, own: Mapping[str, b
     """
     word = done_word(finish)
     if word is None:
-        raise UpstreamError(f"the upstream gave up the answer ({finish.raw or finish.reason.value})")
+        raise given_up(finish.raw or finish.reason.value)
     found: dict[str, Any] = {"done": True, "done_reason": word}
     if finish.reason is StopReason.OTHER and finish.raw is not None:
         found["native_done_reason"] = finish.raw

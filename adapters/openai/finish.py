@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from adapters.canonical.errors import UpstreamError
 from adapters.canonical.events import ChoiceFinished
 from adapters.canonical.request import Request
 from adapters.canonical.stop_reason import StopReason
 from adapters.openai.vocabulary import FINISH_WORDS, STOP_REASONS
+from adapters.upstream_errors import given_up
 
 __all__ = ["finish_fields", "finish_word"]
 
@@ -18,7 +18,7 @@ def finish_word(request: Request, finish: ChoiceFinished) -> str:
         return FINISH_WORDS[StopReason.STOP]
     word = FINISH_WORDS.get(reason)
     if word is None:
-        raise UpstreamError(f"the upstream gave up the answer ({finish.raw or reason.value})")
+        raise given_up(finish.raw or reason.value)
     return word
 
 

@@ -13,6 +13,7 @@ from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, Embedd
 from adapters.canonical.messages import Opaque
 from adapters.canonical.request import Prompt
 from adapters.canonical.usage import Usage
+from adapters.fragments import fragments
 from adapters.gemini.embeddings.vocabulary import EMBED, TASKS
 from adapters.gemini.model_names import model_address, model_resource
 from adapters.upstream_json import read_body
@@ -90,7 +91,7 @@ def _content_request(
     else:
         content = {"parts": [{"text": text_in(one, "Gemini")}]}
     settings = _settings(request, title, vertex=vertex)
-    extras = {name: orjson.Fragment(raw) for name, raw in request.extras.items()} if request.dialect == EMBED else {}
+    extras = fragments(request.extras) if request.dialect == EMBED else {}
     inside = {name.partition(".")[2]: raw for name, raw in extras.items() if name.startswith(f"{_CONFIG}.")}
     outside = {name: raw for name, raw in extras.items() if "." not in name}
     if not vertex:

@@ -20,6 +20,7 @@ from adapters.canonical.messages import (
 )
 from adapters.canonical.request import Request
 from adapters.canonical.result import Choice, Result
+from adapters.fragments import fragments
 from adapters.front import AnswerHead
 from adapters.openai.annotations import chat_annotations
 from adapters.openai.chat.images import IMAGES, image_objects
@@ -48,7 +49,7 @@ def render_chat_result(request: Request, result: Result, head: AnswerHead) -> by
         "usage": None if result.usage is None else usage_object(result.usage, usage_fields),
     }
     for prompt in result.prompts:
-        body.update({name: orjson.Fragment(raw) for name, raw in prompt_fields(prompt).items()})
+        body.update(fragments(prompt_fields(prompt)))
     for name, raw in fields.items():
         body.setdefault(name, orjson.Fragment(raw))
     return orjson.dumps(body)

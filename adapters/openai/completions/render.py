@@ -19,6 +19,7 @@ from adapters.canonical.request import Request
 from adapters.canonical.result import Choice, Result
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import TokenLogprob
+from adapters.fragments import fragments
 from adapters.front import AnswerHead
 from adapters.openai.finish import finish_fields, finish_word
 from adapters.openai.frames import Frames
@@ -73,7 +74,7 @@ class CompletionStreamRenderer:
                 case ProviderReported() if event.origin == COMPLETIONS:
                     self._report(event)
                 case PromptReported():
-                    self._prompts.setdefault(event.prompt, {}).update(_fragments(event))
+                    self._prompts.setdefault(event.prompt, {}).update(fragments(prompt_fields(event)))
                 case _:
                     pass  # no word in this surface
         return b"".join(out)
@@ -119,7 +120,7 @@ class CompletionStreamRenderer:
                 self._rebuild()
         else:
             pending = self._choice(event.choice).pending
-            pending.update({name: orjson.Fragment(raw) for name, raw in event.fields.items()})
+            pending.update(fragments(event.fields))
 
 
 def render_completion_result(request: Request, result: Result, head: AnswerHead) -> bytes:
@@ -128,7 +129,7 @@ def render_completion_result(request: Request, result: Result, head: AnswerHead)
     choices = [_choice_object(request, choice, same_dialect=same_dialect) for choice in result.choices]
     for prompt in result.prompts:
         for choice in choices[prompt.prompt * (request.n or 1) :][: request.n or 1]:
-            choice.update(_fragments(prompt))
+            choice.update(fragments(prompt_fields(prompt)))
     body: dict[str, Any] = {
         "id": head.id,
         "object": _OBJECT,
@@ -166,7 +167,3 @@ def _word(request: Request, finish: ChoiceFinished) -> str:
     """This surface has no word for tool calls."""
     word = finish_word(request, finish)
     return FINISH_WORDS[StopReason.STOP] if finish.reason is StopReason.TOOL_CALLS else word
-
-
-def _fragments(event: PromptReported) -> dict[str, orjson.Fragment]:
-    return {name: orjson.Fragment(raw) for name, raw in prompt_fields(event).items()}

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.json import Decoder
 
-from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated, UpstreamError
+from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated
 from adapters.canonical.events import ChoiceFinished, Event, ProviderReported, Started, UsageReported
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import Request
@@ -36,6 +36,7 @@ from adapters.openai.responses.wire import (
 from adapters.openai.usage import USAGE
 from adapters.openai.vocabulary import RESPONSES
 from adapters.sse_answer import SseAnswerParser
+from adapters.upstream_errors import given_up
 from adapters.upstream_json import UNREADABLE, unexpected_answer
 
 __all__ = ["parse_whole_response", "response_parser"]
@@ -165,7 +166,7 @@ class _Answer:
             raise error_from_object(response.error)
         status = response.status or "completed"
         if status not in ("completed", "incomplete"):
-            raise UpstreamError(f"the upstream gave up the answer ({status})")
+            raise given_up(status)
         self._start(response, out)
         if not self._saw_items:
             for index, item in enumerate(response.output or ()):

@@ -9,9 +9,7 @@ stream and a body of the same answer agree. Whoever keeps responses reads `snaps
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import orjson
-
-from adapters.canonical.errors import GatewayError, UpstreamError
+from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import (
     ChoiceFinished,
     Event,
@@ -28,6 +26,7 @@ from adapters.canonical.request import Request
 from adapters.canonical.result import Folder
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
+from adapters.fragments import fragments
 from adapters.front import AnswerHead
 from adapters.openai.content import message_object
 from adapters.openai.finish import finish_fields
@@ -40,6 +39,7 @@ from adapters.openai.responses.tool_history import plain_messages
 from adapters.openai.responses.vocabulary import INCOMPLETE_REASONS, INPUT_MESSAGES
 from adapters.openai.responses.wire_events import Form, ResponseEvent, error_event
 from adapters.openai.vocabulary import CHAT, RESPONSES
+from adapters.upstream_errors import given_up, no_finish
 
 __all__ = ["LiveResponse"]
 
@@ -125,7 +125,7 @@ class LiveResponse:
     def finish(self) -> list[ResponseEvent]:
         """The answer is whole, or cut."""
         if self._finish is None:
-            raise UpstreamError("the upstream's answer has no finish")
+            raise no_finish()
         if self._token_ids:
             self._more["token_ids"] = self._token_ids
         if self._folder is not None:
@@ -182,7 +182,7 @@ class LiveResponse:
             case ProviderReported():
                 self._report(event)
             case PromptReported():
-                self._more.update({name: orjson.Fragment(raw) for name, raw in prompt_fields(event).items()})
+                self._more.update(fragments(prompt_fields(event)))
             case Started():
                 pass  # the gateway's own id and time stand in the object
             case _:
@@ -190,7 +190,7 @@ class LiveResponse:
 
     def _finish_output(self, event: ChoiceFinished) -> None:
         if event.reason in (StopReason.ERROR, StopReason.CANCELLED):
-            raise UpstreamError(f"the upstream gave up the answer ({event.raw or event.reason.value})")
+            raise given_up(event.raw or event.reason.value)
         self._finish = event
         self._more.update(finish_fields(event))
         self._output.finish(cut=event.reason in INCOMPLETE_REASONS)

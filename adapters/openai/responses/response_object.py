@@ -8,6 +8,7 @@ import orjson
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.request import Request
 from adapters.canonical.usage import Usage
+from adapters.fragments import fragments
 from adapters.front import AnswerHead
 from adapters.openai.responses.usage import response_usage_object
 from adapters.openai.responses.vocabulary import error_code
@@ -28,7 +29,7 @@ class ResponseObject:
     def __init__(self, request: Request, head: AnswerHead) -> None:
         first = {"id": head.id, "object": "response", "created_at": head.created}
         last: dict[str, Any] = {"model": head.model}
-        last.update({name: orjson.Fragment(raw) for name, raw in request.mirrored.items()})
+        last.update(fragments(request.mirrored))
         last.pop(_TIER, None)
         self._service_tier = request.mirrored.get(_TIER, b'"default"')
         self._head = orjson.dumps(first)[:-1]

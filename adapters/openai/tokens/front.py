@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import Request, TemplateOptions
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
+from adapters.fragments import fragments
 from adapters.front import AnswerHead
 from adapters.json_fields import parse_object
 from adapters.openai.chat.front import ChatFront
@@ -40,7 +41,7 @@ class TokenizeFront:
             raise InvalidRequest("prompt: expected either prompt or messages", param="prompt")
         if "messages" in fields:
             # The rest of the body is a chat request, whose parser takes it from its bytes.
-            chat = {name: orjson.Fragment(raw) for name, raw in fields.rest().items()}
+            chat = fragments(fields.rest())
             request = parse_chat(orjson.dumps(chat), max_depth=max_depth)
             return TokenizeRequest(request=replace(request, request_id=request_id), with_texts=with_texts)
         special = fields.take("add_special_tokens", BOOL)
