@@ -185,10 +185,11 @@ class Connection(asyncio.Protocol):
         self.throttle(False)
         return tail
 
-    def close(self) -> None:
-        """Ends it once what was written is taken, and the client has closed as well, which it gets a while for."""
+    def close(self, *, has_more: bool) -> None:
+        """Ends it once what was written is taken; `has_more`: and the client, which may still be sending, has closed as
+        well, which it gets a while for."""
         if not self._is_closing:
-            self._close_gently(has_more=True)
+            self._close_gently(has_more=has_more)
 
     # What its owner calls.
 

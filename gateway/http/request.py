@@ -48,8 +48,9 @@ class Wire(Protocol):
         """From now on this hears what the client sends. Gives what has come already, behind the request."""
         ...
 
-    def close(self) -> None:
-        """Ends the connection once what was written is taken, and the client has closed as well."""
+    def close(self, *, has_more: bool) -> None:
+        """Ends the connection once what was written is taken; `has_more`: and the client, which may still be sending,
+        has closed as well."""
         ...
 
     def abort(self) -> None:

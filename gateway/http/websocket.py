@@ -17,6 +17,8 @@ __all__ = ["CloseCode", "WebSocket", "open_websocket"]
 
 _MOST_HELD = 1 << 20
 """So many bytes of messages wait to be read, and those that came with the last of them; then the client has to."""
+_MESSAGE_COST = 64
+"""What holding a message takes beside its bytes."""
 _HANDSHAKE = ("host", "origin", "connection", "upgrade")
 _OWN = "sec-websocket-"
 _silent = logging.getLogger("gateway.http.websocket")
@@ -61,7 +63,7 @@ class WebSocket:
         self._messages: deque[bytes] = deque()
         self._held = 0
         self._throttled = False
-        self._fragments: list[bytes] = []
+        self._fragments = bytearray()
         self._is_text = False
         self._arrival = asyncio.Event()
         self._gone = asyncio.Event()
@@ -84,7 +86,7 @@ class WebSocket:
                 self._arrival.clear()
                 await self._arrival.wait()
             message = self._messages.popleft()
-            self._held -= len(message)
+            self._held -= len(message) + _MESSAGE_COST
             if self._throttled and self._held < _MOST_HELD:
                 self._throttled = False
                 self._wire.throttle(False)
@@ -107,7 +109,7 @@ class WebSocket:
             self._flush()
             self._loop.call_later(self._close_s, self._gone.set)
             await self._gone.wait()
-        self._wire.close()
+        self._hang_up()
 
     def received(self, data: bytes) -> None:
         self._heard = True
@@ -130,16 +132,16 @@ class WebSocket:
             self._is_text = frame.opcode is Opcode.TEXT
         elif frame.opcode is not Opcode.CONT:
             return
-        self._fragments.append(bytes(frame.data))
+        self._fragments += frame.data
         if not frame.fin:
             return
-        message = b"".join(self._fragments)
-        self._fragments = []
+        message = bytes(self._fragments)
+        self._fragments.clear()
         if self._is_text and not _is_text(message):
             self._protocol.fail(CloseCode.INVALID_DATA)
             return
         self._messages.append(message)
-        self._held += len(message)
+        self._held += len(message) + _MESSAGE_COST
         if self._held >= _MOST_HELD and not self._throttled:
             self._throttled = True
             self._wire.throttle(True)
@@ -153,7 +155,11 @@ class WebSocket:
                 self._wire.write(data)
             else:  # both have closed, or the client broke the rules
                 self._gone.set()
-                self._wire.close()
+                self._hang_up()
+
+    def _hang_up(self) -> None:
+        """A client that has said that it closes waits for the server to do it (RFC 6455, 7.1.1)."""
+        self._wire.close(has_more=self._protocol.close_rcvd is None)
 
     def _ask(self) -> None:
         """The timer: asks a client that said nothing for a sign of life, and cuts it off where none comes."""

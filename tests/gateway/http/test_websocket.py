@@ -2,9 +2,11 @@
 
 import asyncio
 import base64
+import ssl
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -14,6 +16,7 @@ from gateway.http.answer import Answer, Reply
 from gateway.http.request import Request
 from gateway.http.server import Connections
 from gateway.http.websocket import CloseCode, WebSocket, open_websocket
+from tests.certificates import certificate
 from tests.gateway.http.hosted import HOST, get, hosted, until
 
 KEY = base64.b64encode(b"0123456789abcdef")
@@ -60,9 +63,9 @@ class Sockets:
 
 
 @asynccontextmanager
-async def served(service: Sockets) -> AsyncIterator[tuple[Connections, int]]:
+async def served(service: Sockets, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Connections, int]]:
     connections = Connections(service)
-    server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0, ssl=tls)
     try:
         yield connections, server.sockets[0].getsockname()[1]
     finally:
@@ -81,9 +84,12 @@ async def opened(port: int, *, compress: int = 0) -> AsyncIterator[aiohttp.Clien
 
 
 @asynccontextmanager
-async def raw(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def raw(
+    port: int, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A WebSocket as bytes, once it is open."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    name = None if tls is None else "127.0.0.1"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=name)
     writer.write(get("/", *LINES))
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
     try:
@@ -171,6 +177,19 @@ async def test_a_client_that_does_not_close_in_its_turn_is_not_waited_for(monkey
         await until(lambda: not connections.connections)
 
 
+async def test_a_client_that_has_closed_and_waits_for_the_end_gets_it_at_once_also_over_tls(tmp_path: Path) -> None:
+    """TLS cannot close one half alone."""
+    cert, key = certificate(tmp_path)
+    tls, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=str(cert))
+    tls.load_cert_chain(cert, key)
+    service = Sockets()
+    async with served(service, tls) as (connections, port), raw(port, trusting) as (reader, writer):
+        writer.write(frame(8, b""))
+        assert await asyncio.wait_for(reader.read(), 1) == b"\x88\x00"
+        writer.close()
+        await until(lambda: not connections.connections)
+
+
 async def test_a_client_without_a_sign_of_life_is_cut_off() -> None:
     service = Sockets(heartbeat_s=0.05)
     async with served(service) as (connections, port), opened(port) as alive, raw(port) as (reader, _):
@@ -182,12 +201,12 @@ async def test_a_client_without_a_sign_of_life_is_cut_off() -> None:
         waiting.cancel()
 
 
-async def test_messages_that_nobody_reads_wait_with_their_client() -> None:
+@pytest.mark.parametrize("size", [60_000, 0])
+async def test_messages_that_nobody_reads_wait_with_their_client(size: int) -> None:
     service = Sockets()
     async with served(service) as (connections, port), raw(port) as (_, writer):
         service.hold.clear()
-        sending = frame(1, b"x" * 60_000) * 400
-        writer.write(sending)
+        writer.write(frame(1, b"x" * size) * (24_000_000 // (size + 8)))
         await until(lambda: bool(service.open))
         (connection,) = connections.connections
         await until(lambda: not connection._is_reading)
