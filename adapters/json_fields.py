@@ -186,8 +186,9 @@ def parse_object(body: bytes, *, max_depth: int) -> JsonObject:
         if nesting_exceeds(body, max_depth):
             raise _too_deep(max_depth) from error
         _refuse_what_is_not_json(body)
-        where = "" if "byte" in str(error) else f" (byte {len(body)})"
-        raise InvalidRequest(f"the body is not valid JSON: {error}{where}", code="invalid_json") from error
+        why = str(error).removeprefix("JSON is malformed: ")
+        where = "" if "byte" in why else f" (byte {len(body)})"
+        raise InvalidRequest(f"the body is not valid JSON: {why}{where}", code="invalid_json") from error
     if _body_exceeds(body, fields, max_depth):
         raise _too_deep(max_depth)
     if b"\\" in body and _SURROGATE.search(body):

@@ -112,7 +112,7 @@ class _Writer:
                 return orjson.Fragment(part.raw)
             case Opaque() | Audio() | Video():
                 kind = type(part).__name__.lower()
-                raise UnsupportedParameter(f"messages: Anthropic takes no {kind} parts of this kind", param="messages")
+                raise UnsupportedParameter(f"messages: Anthropic takes no {kind} parts", param="messages")
             case _:
                 assert_never(part)
         if found is not None:

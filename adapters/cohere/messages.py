@@ -106,7 +106,7 @@ def _blocks(part: Part) -> list[dict[str, Any]]:
             return [block for inner in plain for block in _blocks(inner)]
         case Audio() | Video() | File() | Document() | Opaque() | Reasoning() | ToolCall() | ToolResult():
             kind = type(part).__name__.lower()
-            raise UnsupportedParameter(f"{_PARAM}: Cohere takes no {kind} parts of this kind", param=_PARAM)
+            raise UnsupportedParameter(f"{_PARAM}: Cohere takes no {kind} parts", param=_PARAM)
         case _:
             assert_never(part)
 

@@ -17,12 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="base URL, as http://127.0.0.1:8080 or .../v1 (default: that of the configuration)",
     )
-    parser.add_argument("--model", required=True, help="the model that is asked")
+    parser.add_argument("--model", required=True, help="the model to ask")
     parser.add_argument("--clients", type=_positive, default=16, help="requests at the same time (default: 16)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long (default: 10)")
-    parser.add_argument("--requests", type=_positive, help="how many requests at most")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds to run (default: 10)")
+    parser.add_argument("--requests", type=_positive, help="requests to send at most")
     parser.add_argument("--stream", action="store_true", help="ask for streams")
-    parser.add_argument("--prompt", default="Write a sentence about the sea.", help="what is asked")
+    parser.add_argument("--prompt", default="Write a sentence about the sea.", help="prompt to send")
     parser.add_argument("--max-tokens", type=_positive, default=128, help="longest answer in tokens (default: 128)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 

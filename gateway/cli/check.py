@@ -183,7 +183,7 @@ def _models_of(config: "Config", provider_name: str, problems: list["Fault"]) ->
             if path is not None:
                 state, size = "on this machine", render_bytes(_size_bytes(path))
         except FetchError as error:
-            state = "not to be had"
+            state = "not found"
             problems.append(_fault(config, at, str(error)))
         if model.chat_template is not None and not Path(model.chat_template).is_file():
             problems.append(_fault(config, (*at, "chat_template"), f"no file {model.chat_template}"))

@@ -56,9 +56,11 @@ def no_connection(provider: str, error: Exception) -> UpstreamError:
         case socket.gaierror():
             return UpstreamUnreachable(f"{provider}: its host name does not resolve")
         case ssl.SSLError():
-            return UpstreamUnreachable(f"{provider}: TLS failed, {error.reason or type(error).__name__}")
+            why = error.reason or type(error).__name__
+            hint = "; is it an http:// address?" if why == "WRONG_VERSION_NUMBER" else ""
+            return UpstreamUnreachable(f"{provider}: TLS failed, {why}{hint}")
         case _:
-            return UpstreamUnreachable(f"{provider}: no connection, {_kind(error)}")
+            return UpstreamUnreachable(f"{provider}: cannot connect ({_kind(error)})")
 
 
 def no_answer(provider: str, error: Exception) -> UpstreamError:

@@ -137,7 +137,9 @@ def test_a_number_word_is_refused_with_its_path(word: bytes) -> None:
     "body", [b"", b"{", b"nul", b"[1]", b"1", b'"a"', b"null", b'{"a":1}}', b"{'a':1}", b'{"a":01}']
 )
 def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
-    assert refused(body).code == "invalid_json"
+    error = refused(body)
+    assert error.code == "invalid_json"
+    assert error.message.count("JSON") == 1
 
 
 @pytest.mark.parametrize("value", [b"1.5", b"1.0", b"true", b"1e400", b'"1"', b"[1]", b"{}", b"9" * 5000 + b".5"])

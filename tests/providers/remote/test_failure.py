@@ -1,11 +1,14 @@
 """Retry hints and excerpts, value by value."""
 
+import errno
+import socket
+import ssl
 from email.utils import formatdate
 
 import pytest
 
 from adapters.canonical.errors import InvalidRequest, UpstreamAuth, UpstreamOverloaded
-from providers.remote.failure import MAX_RETRY_AFTER_S, error_page, excerpt_of, retry_after_s
+from providers.remote.failure import MAX_RETRY_AFTER_S, error_page, excerpt_of, no_connection, retry_after_s
 
 NOW = 1_800_000_000.0
 
@@ -35,6 +38,25 @@ NOW = 1_800_000_000.0
 )
 def test_the_hint_is_sane_seconds_or_nothing(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after_s(headers, NOW) == seconds
+
+
+def _tls_error() -> ssl.SSLError:
+    error = ssl.SSLError(1, "wrong version number")
+    error.reason = "WRONG_VERSION_NUMBER"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "to 10.0.0.1"), "cannot connect (Connection refused)"),
+        (TimeoutError(), "no connection within the connect limit"),
+        (socket.gaierror(-2, "x"), "its host name does not resolve"),
+        (_tls_error(), "TLS failed, WRONG_VERSION_NUMBER; is it an http:// address?"),
+    ],
+)
+def test_what_kept_a_connection_from_being_made_is_told_without_the_address(error: Exception, why: str) -> None:
+    assert no_connection("up", error).message == f"up: {why}"
 
 
 @pytest.mark.parametrize(
