@@ -7,7 +7,8 @@ from types import MappingProxyType
 from pydantic import Field, TypeAdapter, ValidationError
 
 from gateway.config.document import parse_document
-from gateway.config.faults import Fault, Location
+from gateway.config.expectations import describe
+from gateway.config.faults import Fault, Location, render_location
 from gateway.config.resolve import resolve
 from gateway.config.sections.section import Amount, Section, Text
 
@@ -51,8 +52,8 @@ def read_prices(path: Path, at: Location, line: int) -> tuple[Mapping[str, Price
     try:
         rows = _ROWS.validate_python(plain.value, strict=True)
     except ValidationError as error:
-        for each in error.errors(include_url=False, include_context=False, include_input=False):
+        for each in error.errors(include_url=False):
             place: Location = tuple(each["loc"])
-            faults.append(fault(f":{plain.line(place)}", f"{'.'.join(map(str, place))}: {each['msg']}"))
+            faults.append(fault(f":{plain.line(place)}", f"{render_location(place)}: {describe(PriceRow, each)}"))
         return {}, faults
     return MappingProxyType(rows), faults

@@ -105,6 +105,8 @@ def test_the_file_is_read_with_the_configuration(tmp_path: Path) -> None:
         ("a/m: {input: 1, output: 2}\nb/m: {input: -1, output: 2}\n", "p.yaml:2: b/m.input"),
         ("a/m: {input: 1, output: 2, colour: 3}\n", "p.yaml:1: a/m.colour"),
         ("a: [", "p.yaml:"),
+        ("\na/b: {input: -1, output: 1}", "p.yaml:2: a/b.input: expected at least 0"),
+        ("a/b: {input: 1, output: 1, cahced: 0}", "p.yaml:1: a/b.cahced: unknown key 'cahced', did you mean 'cached'?"),
     ],
 )
 def test_a_fault_in_the_file_is_told_with_its_line(tmp_path: Path, text: str, why: str) -> None:
