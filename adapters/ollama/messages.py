@@ -96,7 +96,7 @@ def _sort(part: Part, texts: list[str], images: list[str]) -> None:
             images.append(image_data(part))
         case Audio() | Video() | File() | Document() | Opaque() | Reasoning() | ToolCall() | ToolResult():
             kind = type(part).__name__.lower()
-            raise UnsupportedParameter(f"{_PARAM}: Ollama takes no {kind} parts of this kind", param=_PARAM)
+            raise UnsupportedParameter(f"{_PARAM}: Ollama takes no {kind} parts", param=_PARAM)
         case _:
             assert_never(part)
 
