@@ -15,6 +15,7 @@ from adapters.canonical.errors import (
     UpstreamRateLimited,
     UpstreamTimeout,
 )
+from adapters.error_words import told_in
 from adapters.upstream_errors import error_class_of, upstream_failure
 from adapters.upstream_json import UNREADABLE
 
@@ -52,13 +53,13 @@ def parse_error(status: int, body: bytes) -> GatewayError:
     found = _read(body)
     known = None if found.kind is None else _class_of(found.kind)
     kind = known or (UpstreamError if status == _FAILED_MODEL else error_class_of(status))
-    return upstream_failure(kind, found.message or found.upper_message, status=status)
+    return upstream_failure(kind, found.message, status=status)
 
 
 def error_in_stream(name: str, payload: bytes) -> GatewayError:
     """An exception that came as an event inside of a 200."""
     found = _read(payload)
-    return upstream_failure(_class_of(name) or UpstreamError, found.message or found.upper_message, status=None)
+    return upstream_failure(_class_of(name) or UpstreamError, found.message, status=None)
 
 
 def _class_of(name: str) -> type[GatewayError] | None:
@@ -68,6 +69,8 @@ def _class_of(name: str) -> type[GatewayError] | None:
 
 def _read(body: bytes) -> _Body:
     try:
-        return _decode(body)
+        found = _decode(body)
     except UNREADABLE:
-        return _Body()
+        found = _Body()
+    found.message = found.message or found.upper_message or told_in(body)
+    return found

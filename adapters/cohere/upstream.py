@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from msgspec import Struct
-from msgspec.json import Decoder
 
 from adapters.call_objects import NO_PARAMETERS, allowed_tools
 from adapters.canonical.errors import GatewayError, UnsupportedParameter, UpstreamAuth
@@ -13,20 +11,13 @@ from adapters.canonical.events import Event
 from adapters.canonical.request import NONE, REQUIRED, Request, Tool
 from adapters.cohere.answer import parse_whole, stream_parser
 from adapters.cohere.messages import message_objects
+from adapters.error_words import told_in
 from adapters.sse_answer import SseAnswerParser
 from adapters.upstream_errors import error_class_of, upstream_failure
-from adapters.upstream_json import UNREADABLE
 
 __all__ = ["CohereUpstream"]
 
 _BAD_TOKEN = 498
-
-
-class _Error(Struct):
-    message: str | None = None
-
-
-_decode_error = Decoder(_Error).decode
 
 
 class CohereUpstream:
@@ -61,12 +52,8 @@ class CohereUpstream:
         return parse_whole(body)
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:
-        try:
-            message = _decode_error(body).message
-        except UNREADABLE:
-            message = None
         kind = UpstreamAuth if status == _BAD_TOKEN else error_class_of(status)
-        return upstream_failure(kind, message, status=status)
+        return upstream_failure(kind, told_in(body), status=status)
 
 
 def _add_tools(body: dict[str, Any], request: Request) -> None:

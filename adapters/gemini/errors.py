@@ -23,6 +23,7 @@ from adapters.canonical.errors import (
     UpstreamRateLimited,
     UpstreamTimeout,
 )
+from adapters.error_words import told_in, words_of
 from adapters.upstream_errors import error_class_of, upstream_failure
 from adapters.upstream_json import UNREADABLE
 
@@ -127,7 +128,9 @@ def _read(body: bytes) -> _ErrorObject:
         found = None
     if isinstance(found, str):
         return _ErrorObject(message=found)
-    return found if found is not None else _ErrorObject()
+    found = found or _ErrorObject()
+    found.message = words_of(found.message) or told_in(body)
+    return found
 
 
 def _build(status: int | None, found: _ErrorObject) -> GatewayError:

@@ -3,21 +3,12 @@
 from typing import Any
 
 import orjson
-from msgspec import Struct
-from msgspec.json import Decoder
 
 from adapters.canonical.errors import GatewayError
+from adapters.error_words import told_in, words_of
 from adapters.upstream_errors import error_class_of, upstream_failure
-from adapters.upstream_json import UNREADABLE
 
 __all__ = ["error_from_text", "parse_error", "render_error"]
-
-
-class _ErrorBody(Struct):
-    error: Any = None
-
-
-_decode_body = Decoder(_ErrorBody).decode
 
 
 def render_error(error: GatewayError) -> bytes:
@@ -32,13 +23,9 @@ def render_error(error: GatewayError) -> bytes:
 
 def parse_error(status: int, body: bytes) -> GatewayError:
     """The error that an upstream answered with this HTTP status and JSON body."""
-    try:
-        found = _decode_body(body).error
-    except UNREADABLE:
-        found = None
-    return upstream_failure(error_class_of(status), found, status=status)
+    return upstream_failure(error_class_of(status), told_in(body), status=status)
 
 
 def error_from_text(found: object) -> GatewayError:
     """The error that came inside a 200."""
-    return upstream_failure(error_class_of(None), found, status=None)
+    return upstream_failure(error_class_of(None), words_of(found), status=None)

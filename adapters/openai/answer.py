@@ -27,6 +27,8 @@ __all__ = ["Answer", "parser_of", "ChoiceReader", "FinishBooks", "WireChunk", "p
 _DONE = b"[DONE]"
 _decode_object = Decoder(dict[str, Any]).decode
 _MESSAGE = "message"
+_OTHER_MESSAGES = frozenset(("detail", "error_message", "error_msg"))
+"""What nothing but an error has."""
 _KINDS = frozenset(("code", "type", "status", "statusCode"))
 """What stands beside the message of an error."""
 _IMAGES = "delta.images"
@@ -177,7 +179,8 @@ def _is_flat_error(chunk: Any, unmapped: list[tuple[int | None, dict[str, bytes]
     """Whether what has nothing of an answer is an error without an object around it."""
     fields = next((found for place, found in unmapped if place is None), {})
     empty = chunk.id is None and chunk.usage is None and not chunk.choices
-    return empty and _MESSAGE in fields and not _KINDS.isdisjoint(fields)
+    told = _MESSAGE in fields and not _KINDS.isdisjoint(fields)
+    return empty and (told or not _OTHER_MESSAGES.isdisjoint(fields))
 
 
 def _check_stopped(fields: Mapping[str, bytes]) -> None:

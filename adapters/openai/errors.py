@@ -20,6 +20,7 @@ from adapters.canonical.errors import (
     UpstreamQuota,
     UpstreamRateLimited,
 )
+from adapters.error_words import told_in, words_of
 from adapters.upstream_errors import error_class_of, upstream_failure
 from adapters.upstream_json import UNREADABLE
 
@@ -71,7 +72,6 @@ class _ErrorObject(Struct):
     type: Any = None
     param: Any = None
     code: Any = None
-    detail: Any = None
     metadata: Any = None
 
 
@@ -103,6 +103,7 @@ def parse_error(status: int, body: bytes) -> GatewayError:
         return _build(status, _error_object(found.error))
     if isinstance(found.errors, list) and found.errors:  # Cloudflare
         return _build(status, _error_object(found.errors[0]))
+    found.message = words_of(found.message) or told_in(body)
     return _build(status, found)
 
 
@@ -126,23 +127,12 @@ def error_from_payload(payload: bytes) -> GatewayError:
 
 
 def _error_object(value: Any) -> _ErrorObject:
-    """The decoded value of an `error` field: an object, or a bare string."""
+    """The decoded value of an `error` field: an object, or words alone."""
     if isinstance(value, dict):
-        return _ErrorObject(*[value.get(name) for name in _ErrorObject.__struct_fields__])
-    return _ErrorObject(message=value)
-
-
-def _told(detail: Any) -> Any:
-    """What `detail` says; FastAPI's list of what is wrong with a request becomes one text."""
-    if not isinstance(detail, list):
-        return detail
-    rows = [row for row in detail if isinstance(row, dict) and isinstance(row.get("msg"), str)]
-    return "; ".join([f"{_place(row.get('loc'))}{row['msg']}" for row in rows])
-
-
-def _place(loc: Any) -> str:
-    names = [str(name) for name in loc if name != "body"] if isinstance(loc, list) else []
-    return ".".join(names) + ": " if names else ""
+        found = _ErrorObject(*[value.get(name) for name in _ErrorObject.__struct_fields__])
+        found.message = words_of(found.message) or words_of(value)
+        return found
+    return _ErrorObject(message=words_of(value))
 
 
 def _build(status: int, found: _ErrorObject, known: type[GatewayError] | None = None) -> GatewayError:
@@ -150,7 +140,7 @@ def _build(status: int, found: _ErrorObject, known: type[GatewayError] | None = 
     kind = found.type if isinstance(found.type, str) else None
     by_code = _CODES.get(code or "") or _CODES.get(kind or "")
     error_class = known or by_code or error_class_of(status)
-    text = found.message if found.message is not None else _told(found.detail)
+    text = found.message
     inner = found.metadata.get("raw") if isinstance(found.metadata, dict) else None
     if isinstance(text, str) and isinstance(inner, str) and inner:  # OpenRouter: what the host behind it said
         text = f"{text}: {inner}"

@@ -145,7 +145,7 @@ def test_numbers_that_a_host_writes_as_strings_or_with_a_point_are_numbers() -> 
         ({"message": {"odd": 1}}, UpstreamError, "the upstream answered 502"),
         ({}, UpstreamError, "the upstream answered 502"),
         (True, UpstreamError, "the upstream answered 502"),
-        (["x"], UpstreamError, "the upstream answered 502"),
+        (["x", "y"], UpstreamError, "x; y"),
     ],
 )
 def test_an_error_object_of_any_form_ends_the_answer(error: Any, expected: type[GatewayError], message: str) -> None:
@@ -165,6 +165,9 @@ def test_an_error_object_of_any_form_ends_the_answer(error: Any, expected: type[
         ({"code": 429, "message": "boom"}, UpstreamRateLimited),
         ({"type": "overloaded_error", "message": "boom"}, UpstreamOverloaded),
         ({"object": "error", "message": "boom"}, UpstreamError),
+        ({"detail": "boom"}, UpstreamError),
+        ({"error_type": "validation_error", "error_message": "boom"}, UpstreamError),
+        ({"error_code": 336003, "error_msg": "boom"}, UpstreamError),
     ],
 )
 def test_an_error_without_an_object_around_it_is_an_error(payload: Any, expected: type[GatewayError]) -> None:
@@ -172,7 +175,7 @@ def test_an_error_without_an_object_around_it_is_an_error(payload: Any, expected
         assert isinstance(error, expected)
         assert error.message == "boom"
     assert read({"message": "still thinking"}, A, STOP)[1] is None
-    assert read({**A, "message": "x", "type": "y"}, STOP)[1] is None
+    assert read({**A, "message": "x", "type": "y", "detail": "z"}, STOP)[1] is None
 
 
 @pytest.mark.parametrize("word", ["error", "abort"])
