@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Iterator
 from ctypes.util import find_library
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from gateway.cli.table import print_table, render_bytes
 if TYPE_CHECKING:
     from gateway.config import Config, Fault
     from gateway.config.faults import Location
-    from gateway.config.sections.local import LocalProvider
+    from gateway.config.sections.local import LocalModel, LocalProvider
 
 __all__ = ["EXAMPLE", "SUMMARY", "add_arguments", "run"]
 
@@ -185,10 +186,25 @@ def _models_of(config: "Config", provider_name: str, problems: list["Fault"]) ->
         except FetchError as error:
             state = "not found"
             problems.append(_fault(config, at, str(error)))
-        if model.chat_template is not None and not Path(model.chat_template).is_file():
-            problems.append(_fault(config, (*at, "chat_template"), f"no file {model.chat_template}"))
+        problems += [_fault(config, (*at, *steps), why) for steps, why in _missing(model)]
         rows.append((name, source, state, size, model.load))
     return rows
+
+
+def _missing(model: "LocalModel") -> Iterator[tuple["Location", str]]:
+    """What a model needs beside itself and is not there: the place below it, and what to say."""
+    from providers.local.model_source import FetchError, resolve
+
+    if model.chat_template is not None and not Path(model.chat_template).is_file():
+        yield ("chat_template",), f"no file {model.chat_template}"
+    for name, path in model.adapters.items():
+        if not Path(path).exists():
+            yield ("adapters", name), f"no file or folder {path}"
+    if model.speculative is not None and model.speculative.model is not None:
+        try:
+            resolve(model.speculative.model)
+        except FetchError as error:
+            yield ("speculative", "model"), str(error)
 
 
 def _size_bytes(path: Path) -> int:

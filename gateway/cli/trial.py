@@ -1,6 +1,6 @@
 """What would keep the gateway from starting, beyond what the configuration alone can tell: it is built, and let go.
 
-Opens nothing, calls nobody and loads no model: that is what starting does.
+Opens no connection, writes nothing and loads no model: that is what starting does.
 """
 
 import re
