@@ -202,7 +202,9 @@ def _configure(model: str, base_url: str, local: Local, config: Mapping[str, Any
         providers = {"local": local.section(rest if slash else base)}
     else:
         own = prefix if prefix in provider_types() else "openai-compatible"
-        providers = {prefix: {"type": _TYPES.get(prefix, own), "base_url": base_url}}
+        kind = _TYPES.get(prefix, own)
+        address = base_url.removesuffix("/v1") if kind == "ollama" else base_url
+        providers = {prefix: {"type": kind, "base_url": address}}
         if key:
             providers[prefix]["api_key"] = key
     document = {
