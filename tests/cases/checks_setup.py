@@ -1,5 +1,6 @@
 """What is decided before a request: the configuration, secrets, names of models, addresses that may be fetched."""
 
+import asyncio
 import contextlib
 import io
 import logging
@@ -64,7 +65,7 @@ async def _cf_01_check_mode(case: Case) -> None:
             path.write_text(text)
             out, errors = io.StringIO(), io.StringIO()
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-                found = main(["check", "--config", str(path)])
+                found = await asyncio.to_thread(main, ["check", "--config", str(path)])
             assert found == status, errors.getvalue()
             assert ("general_setting" in errors.getvalue()) == bool(status)
 
