@@ -1,10 +1,10 @@
 """Anthropic's usage object, both ways. Its input tokens leave out what came from the cache or went into it; ours are
 inclusive."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from msgspec import Meta, Raw, Struct, ValidationError
+from msgspec import Raw, Struct, ValidationError
 from msgspec.json import Decoder
 from msgspec.structs import asdict
 
@@ -12,19 +12,18 @@ from adapters.canonical.usage import Usage
 
 __all__ = ["RunningUsage", "usage_object"]
 
-_Count = Annotated[int, Meta(ge=0, le=2**53)]
 _NULL = b"null"
 
 
 class _Details(Struct):
-    thinking_tokens: _Count | None = None
+    thinking_tokens: int | None = None
 
 
 class _Counts(Struct):
-    input_tokens: _Count | None = None
-    cache_creation_input_tokens: _Count | None = None
-    cache_read_input_tokens: _Count | None = None
-    output_tokens: _Count | None = None
+    input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    output_tokens: int | None = None
     output_tokens_details: _Details | None = None
 
 
@@ -70,7 +69,7 @@ class RunningUsage:
         cached = counts.get("cache_read_input_tokens")
         written = counts.get("cache_creation_input_tokens")
         fresh = counts.get("input_tokens")
-        known = [count for count in (fresh, cached, written) if count is not None]
+        known = [count for count in (fresh, cached, written) if count is not None and count >= 0]
         details: _Details | None = counts.get("output_tokens_details")
         return Usage(
             prompt_tokens=sum(known) if known else None,

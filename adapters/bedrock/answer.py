@@ -335,9 +335,9 @@ class _Answer:
 def _usage(counts: _Counts) -> Usage:
     """Input tokens leave out what came from the cache or went into it, which the total tells."""
     cached, written = counts.cache_read_input_tokens, counts.cache_write_input_tokens
-    aside = (cached or 0) + (written or 0)
+    aside = max(0, cached or 0) + max(0, written or 0)
     prompt = counts.input_tokens
-    if prompt is not None and aside:
+    if aside and prompt is not None and prompt >= 0:
         is_inclusive = aside <= prompt and counts.total_tokens == prompt + (counts.output_tokens or 0)
         prompt = prompt if is_inclusive else prompt + aside
     return Usage(

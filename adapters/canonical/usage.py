@@ -4,10 +4,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import fields, force_setattr, replace
 
-__all__ = ["MIN_LOGPROB", "TokenLogprob", "TopLogprob", "Usage", "floor_logprob", "summed", "usage_of_turns"]
+__all__ = [
+    "MAX_COUNT",
+    "MIN_LOGPROB",
+    "TokenLogprob",
+    "TopLogprob",
+    "Usage",
+    "floor_logprob",
+    "summed",
+    "usage_of_turns",
+]
 
+MAX_COUNT = 2**53
+"""The largest number of tokens that a client can read exactly."""
 MIN_LOGPROB = -9999.0
 """What stands for minus infinity, which JSON cannot hold."""
 
@@ -57,6 +68,28 @@ class Usage(Struct, frozen=True, kw_only=True):
     """Counted by the gateway, because the upstream did not report."""
     turns: "tuple[Usage, ...]" = ()
     """What each turn used, where the gateway asked the model several times for one answer; the totals are sums."""
+
+    def __post_init__(self) -> None:
+        """A number that no count can be is None: some upstreams say -1 of what they do not know."""
+        bits = (  # of all together, which tell in half the time of a loop whether one is negative or too large
+            (self.prompt_tokens or 0)
+            | (self.completion_tokens or 0)
+            | (self.cached_tokens or 0)
+            | (self.cache_write_tokens or 0)
+            | (self.prompt_audio_tokens or 0)
+            | (self.prompt_image_tokens or 0)
+            | (self.prompt_text_tokens or 0)
+            | (self.reasoning_tokens or 0)
+            | (self.completion_audio_tokens or 0)
+            | (self.completion_text_tokens or 0)
+            | (self.accepted_prediction_tokens or 0)
+            | (self.rejected_prediction_tokens or 0)
+        )
+        if not 0 <= bits < MAX_COUNT:
+            for name in _COUNTS:
+                count = getattr(self, name)
+                if count is not None and not 0 <= count <= MAX_COUNT:
+                    force_setattr(self, name, None)
 
     @property
     def total_tokens(self) -> int | None:

@@ -1,10 +1,10 @@
 """Gemini's usageMetadata, both ways. Its candidates leave out what the model thought; ours are inclusive."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import orjson
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw, Struct
 from msgspec.json import Decoder
 from msgspec.structs import astuple
 
@@ -12,7 +12,6 @@ from adapters.canonical.usage import Usage
 
 __all__ = ["RunningUsage", "usage_object"]
 
-_Count = Annotated[int, Meta(ge=0, le=2**53)]
 _NULL = b"null"
 _NO_SHARES: dict[str, int] = {}
 
@@ -21,18 +20,18 @@ class _Share(Struct, rename="camel"):
     """How many of the tokens are of one kind."""
 
     modality: str = ""
-    token_count: _Count = 0
+    token_count: int = 0
 
 
 class _Counts(Struct, rename="camel", forbid_unknown_fields=True):
-    prompt_token_count: _Count | None = None
-    tool_use_prompt_token_count: _Count | None = None
-    cached_content_token_count: _Count | None = None
-    candidates_token_count: _Count | None = None
-    thoughts_token_count: _Count | None = None
+    prompt_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
+    cached_content_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
     prompt_tokens_details: list[_Share] | None = None
     candidates_tokens_details: list[_Share] | None = None
-    total_token_count: _Count | None = None
+    total_token_count: int | None = None
 
 
 _decode_counts = Decoder(_Counts).decode
@@ -117,8 +116,9 @@ def _share(details: list[_Share] | None) -> dict[str, int]:
     return {share.modality: share.token_count for share in details} if details else _NO_SHARES
 
 
-def _sum(first: int | None, second: int | None) -> int | None:
-    return first if second is None else second + (first or 0)
+def _sum(*counts: int | None) -> int | None:
+    known = [count for count in counts if count is not None and count >= 0]
+    return sum(known) if known else None
 
 
 def usage_object(usage: Usage | None, more: dict[str, bytes]) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from adapters.canonical.usage import Usage
 
@@ -13,33 +13,31 @@ __all__ = ["USAGE", "ChunkUsage", "WireUsage", "parse_usage", "usage_object"]
 
 USAGE = "usage"
 
-_Count = Annotated[int, Meta(ge=-(2**53), le=2**53)]
-
 
 class _PromptDetails(Struct):
-    cached_tokens: _Count | None = None
-    cache_write_tokens: _Count | None = None
-    audio_tokens: _Count | None = None
-    image_tokens: _Count | None = None
-    text_tokens: _Count | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    audio_tokens: int | None = None
+    image_tokens: int | None = None
+    text_tokens: int | None = None
 
 
 class _CompletionDetails(Struct):
-    reasoning_tokens: _Count | None = None
-    audio_tokens: _Count | None = None
-    text_tokens: _Count | None = None
-    accepted_prediction_tokens: _Count | None = None
-    rejected_prediction_tokens: _Count | None = None
+    reasoning_tokens: int | None = None
+    audio_tokens: int | None = None
+    text_tokens: int | None = None
+    accepted_prediction_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
 
 
 class WireUsage(Struct):
-    prompt_tokens: _Count | None = None
-    completion_tokens: _Count | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _CompletionDetails | None = None
-    prompt_cache_hit_tokens: _Count | None = None  # DeepSeek
-    cached_tokens: _Count | None = None  # Moonshot
-    reasoning_tokens: _Count | None = None  # SGLang
+    prompt_cache_hit_tokens: int | None = None  # DeepSeek
+    cached_tokens: int | None = None  # Moonshot
+    reasoning_tokens: int | None = None  # SGLang
 
 
 class ChunkUsage(WireUsage, forbid_unknown_fields=True):
@@ -80,27 +78,22 @@ _DETAILS = (
 def parse_usage(found: WireUsage) -> Usage:
     prompt = found.prompt_tokens_details or _NO_PROMPT_DETAILS
     completion = found.completion_tokens_details or _NO_COMPLETION_DETAILS
+    cached = found.prompt_cache_hit_tokens if prompt.cached_tokens is None else prompt.cached_tokens
+    thought = completion.reasoning_tokens
     return Usage(
         prompt_tokens=found.prompt_tokens,
         completion_tokens=found.completion_tokens,
-        cached_tokens=_first(prompt.cached_tokens, found.prompt_cache_hit_tokens, found.cached_tokens),
+        cached_tokens=found.cached_tokens if cached is None else cached,
         cache_write_tokens=prompt.cache_write_tokens,
         prompt_audio_tokens=prompt.audio_tokens,
         prompt_image_tokens=prompt.image_tokens,
         prompt_text_tokens=prompt.text_tokens,
-        reasoning_tokens=_first(completion.reasoning_tokens, found.reasoning_tokens),
+        reasoning_tokens=found.reasoning_tokens if thought is None else thought,
         completion_audio_tokens=completion.audio_tokens,
         completion_text_tokens=completion.text_tokens,
         accepted_prediction_tokens=completion.accepted_prediction_tokens,
         rejected_prediction_tokens=completion.rejected_prediction_tokens,
     )
-
-
-def _first(*counts: int | None) -> int | None:
-    for count in counts:
-        if count is not None:
-            return count
-    return None
 
 
 def usage_object(usage: Usage, more: Mapping[str, bytes] | None = None) -> dict[str, Any]:

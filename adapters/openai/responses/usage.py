@@ -2,30 +2,28 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from adapters.canonical.usage import Usage
 
 __all__ = ["USAGE_FIELDS", "WireResponseUsage", "parse_response_usage", "response_usage_object"]
 
-_Count = Annotated[int, Meta(ge=-(2**53), le=2**53)]
-
 
 class _InputDetails(Struct):
-    cached_tokens: _Count | None = None
-    cache_write_tokens: _Count | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
 
 
 class _OutputDetails(Struct):
-    reasoning_tokens: _Count | None = None
+    reasoning_tokens: int | None = None
 
 
 class WireResponseUsage(Struct):
-    input_tokens: _Count | None = None
-    output_tokens: _Count | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
     input_tokens_details: _InputDetails | None = None
     output_tokens_details: _OutputDetails | None = None
 
