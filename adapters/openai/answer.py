@@ -12,7 +12,7 @@ import msgspec
 from msgspec.json import Decoder
 
 from adapters.answer_addresses import check_addresses
-from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated, UpstreamError
+from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated
 from adapters.canonical.events import Event, ProviderReported, Started, UsageReported
 from adapters.canonical.stop_reason import StopReason
 from adapters.openai.errors import error_from_object, error_from_payload
@@ -20,6 +20,7 @@ from adapters.openai.unmapped import decode_known
 from adapters.openai.usage import ChunkUsage, parse_usage
 from adapters.openai.vocabulary import STOP_REASONS
 from adapters.sse_answer import SseAnswerParser
+from adapters.upstream_errors import given_up
 from adapters.upstream_json import UNREADABLE
 
 __all__ = ["Answer", "parser_of", "ChoiceReader", "FinishBooks", "WireChunk", "parse_whole"]
@@ -75,7 +76,7 @@ class FinishBooks:
         """Books the upstream's own word; a choice that it gave up is an error, never a finish."""
         reason = STOP_REASONS.get(word, StopReason.OTHER)
         if reason is StopReason.ERROR or reason is StopReason.CANCELLED:
-            raise UpstreamError(f"the upstream gave up the answer ({word})")
+            raise given_up(word)
         self.done.add(index)
         return reason
 
