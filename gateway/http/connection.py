@@ -71,6 +71,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_unread",
         "_upgraded",
+        "_was_asked",
         "is_full",
         "task",
     )
@@ -96,6 +97,7 @@ class Connection(asyncio.Protocol):
         self._is_closing = False
         self._is_stopping = False
         self._is_lost = False
+        self._was_asked = False
         self.is_full = False
 
     # What the transport calls.
@@ -193,6 +195,11 @@ class Connection(asyncio.Protocol):
 
     # What its owner calls.
 
+    def end_if_idle(self) -> None:
+        """Closes it where it waits for another request. The first one of a connection may be on its way."""
+        if self._was_asked and self._request is None and not self._is_closing:
+            self._close()
+
     def stop(self) -> None:
         """Closes it, after the answer that is under way."""
         self._is_stopping = True
@@ -216,6 +223,7 @@ class Connection(asyncio.Protocol):
 
     def _start(self, request: Request) -> None:
         self._request = request
+        self._was_asked = True
         self.task = self._loop.create_task(self._serve(request))
 
     async def _serve(self, request: Request) -> None:

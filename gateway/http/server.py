@@ -30,6 +30,11 @@ class Connections:
         if self._none_left is not None and not self.connections:
             self._none_left.set()
 
+    def end_idle(self) -> None:
+        """Closes those that wait for another request, so that their clients send it to another server."""
+        for connection in list(self.connections):
+            connection.end_if_idle()
+
     async def shutdown(self, seconds: float) -> None:
         """Closes idle connections, and the others after their answers, at most so long; then the rest at once."""
         for connection in list(self.connections):

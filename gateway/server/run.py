@@ -144,6 +144,7 @@ class _Process:
             if self._siblings is None:
                 tell_stopping()
             servers[0].close()
+            main.end_idle()
             self._say_what_runs()
             await live.drain(self._config.server.drain_s)
         finally:

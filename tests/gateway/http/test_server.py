@@ -29,6 +29,21 @@ async def test_idle_connections_are_closed_and_others_after_their_answers() -> N
         assert not at.connections.connections
 
 
+async def test_of_a_server_that_will_end_only_those_that_wait_for_another_request_are_closed() -> None:
+    async with hosted() as at, at.client() as idle, at.client() as busy, at.client() as new:
+        await idle.send(get("/echo"))
+        await idle.answer()
+        await busy.send(get("/wait"))
+        await at.service.waiting.wait()
+        await until(lambda: len(at.connections.connections) == 3)
+        at.connections.end_idle()
+        assert await idle.end() == b""
+        await new.send(get("/echo"))
+        assert (await new.answer())[0] == 200
+        at.service.release.set()
+        assert (await busy.answer())[2] == b"waited"
+
+
 async def test_what_does_not_end_in_time_is_cut_off() -> None:
     async with hosted() as at, at.client() as waiting, at.client() as reading:
         await waiting.send(get("/wait"))
