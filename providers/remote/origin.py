@@ -34,7 +34,11 @@ class Origin:
         """A new connection. Raises OSError: `socket.gaierror` of the name, `ssl.SSLError` of TLS. Has no time limit."""
         addresses = await self._resolve()
         self._addresses = [*addresses[1:], addresses[0]]  # each has its turn
-        opened = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1)
+        try:
+            opened = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1)
+        except OSError:
+            self._until = 0.0  # it may have moved
+            raise
         try:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             host = self._host if self._tls is not None else None

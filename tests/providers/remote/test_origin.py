@@ -46,6 +46,21 @@ async def test_a_name_that_does_not_resolve_is_told() -> None:
             await Origin("upstream.invalid", 80, None).open(asyncio.Protocol)
 
 
+async def test_a_name_whose_addresses_take_no_connection_is_looked_up_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(answering(OK)) as base_url:
+        told = iter((1, port_of(base_url)))
+
+        async def look_up(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", next(told)))]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", look_up)
+        origin = Origin("upstream.invalid", 80, None)
+        with pytest.raises(ConnectionRefusedError):
+            await ask(origin)
+        assert await ask(origin, times=2) == [b"ok"] * 2
+        assert next(told, None) is None
+
+
 async def test_small_writes_go_out_at_once() -> None:
     async with serving(answering(OK)) as base_url:
         protocol = _Kept()
