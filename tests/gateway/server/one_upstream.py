@@ -33,7 +33,8 @@ class OneUpstream:
 async def one_upstream(kind: str, *answers: Answer) -> AsyncIterator[OneUpstream]:
     """The server is the provider `up`, which is tried once."""
     async with MockUpstream(*answers) as upstream:
-        row = f"{{type: {kind}, base_url: '{upstream.base_url}', api_key: up-key{_OPTIONS.get(kind, '')}}}"
+        address = upstream.base_url.removesuffix("/v1") if kind == "ollama" else upstream.base_url
+        row = f"{{type: {kind}, base_url: '{address}', api_key: up-key{_OPTIONS.get(kind, '')}}}"
         kept = "storage: {url: memory}\nreliability: {retry: {attempts: 1}}\n"
         config = parse_config(f"version: 1\nproviders:\n  up: {row}\n{kept}", {}, provider_types=[kind])
         app = build_app(config, around=Surroundings(log=io.BytesIO()))

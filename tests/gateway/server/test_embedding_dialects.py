@@ -69,7 +69,7 @@ VENDORS = [
     Vendor(
         "ollama",
         said({"model": "m", "embeddings": VECTORS, "prompt_eval_count": 3}),
-        "/v1/api/embed",
+        "/api/embed",
         {"model": "m", "input": ["a", "b"], "truncate": False, "dimensions": 2},
         None,
     ),
