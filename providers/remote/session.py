@@ -3,7 +3,8 @@
 A `SessionAnswer` is read as one of ours (`connection.WireAnswer`), so that what comes after the head is the same.
 """
 
-from collections.abc import AsyncIterable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from io import BytesIO
 
 import aiohttp
@@ -73,8 +74,11 @@ class Session:
     ) -> SessionAnswer:
         """The answer, as soon as its head came. Raises what aiohttp does."""
         data: bytes | BytesIO | AsyncIterable[bytes] | None = body
-        if isinstance(body, bytes) and len(body) > _ONE_WRITE_BYTES:
-            data = BytesIO(body)  # in pieces, as the peer reads
+        if isinstance(body, bytes):
+            if len(body) > _ONE_WRITE_BYTES:
+                data = BytesIO(body)  # in pieces, as the peer reads
+        elif body is not None:
+            data = _hearing(body)
         session = self._open()
         response = await session.request(
             method, url, data=data, headers=headers, proxy=self._proxy, allow_redirects=False
@@ -101,3 +105,11 @@ class Session:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+
+async def _hearing(body: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """The same pieces. Between them is read what the peer says: one that refuses the body and hangs up would else meet
+    the next piece, and a socket that cannot be written is closed with the refusal unread."""
+    async for piece in body:
+        yield piece
+        await asyncio.sleep(0)
