@@ -298,6 +298,8 @@ def _answer_headers(exchange: Exchange, answer: ForwardAnswer) -> dict[str, str]
     del headers["Content-Type"]
     for name in _ANSWER_HEADERS:
         value = answer.headers.get(name)
+        if name == "content-length" and "content-encoding" in answer.headers:
+            continue  # it was unpacked on the way, though nobody asked for it packed
         if value is not None and value.isascii() and value.isprintable():
             headers[name.title()] = value
     if headers.get("Content-Type", "").startswith(_EVENTS):

@@ -58,6 +58,13 @@ async def test_the_sdk_transcribes_a_file_under_the_upstreams_name_of_the_model(
     assert not {"x-stainless-lang", "cookie", "openai-organization"} & seen.headers.keys()
 
 
+async def test_an_answer_that_comes_packed_all_the_same_is_passed_on_unpacked() -> None:
+    long = Answer.json(json.dumps({"text": "hello " * 1000}).encode())
+    async with stage(long.gzipped()) as at:
+        found = await at.sdk.audio.transcriptions.create(model="voice", file=("a.wav", SOUND))
+    assert found.text == "hello " * 1000
+
+
 async def test_a_file_that_stands_before_the_model_arrives_whole_and_with_its_length() -> None:
     async with stage(TEXT) as at:
         form = upload("voice", SOUND, file_first=True)
