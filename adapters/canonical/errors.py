@@ -276,6 +276,11 @@ class UpstreamUnreachable(UpstreamError):
     default_code = "upstream_unreachable"
 
 
+class StaleConnection(UpstreamUnreachable):
+    """A kept connection ended unanswered as it was used again: its peer had most likely just closed it. It says nothing
+    about the upstream."""
+
+
 class BadUpstreamResponse(UpstreamError):
     default_code = "bad_upstream_response"
 

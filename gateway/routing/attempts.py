@@ -12,6 +12,7 @@ from typing import Self
 
 from adapters.canonical.errors import (
     GatewayError,
+    StaleConnection,
     UnsupportedParameter,
     UpstreamAuth,
     UpstreamError,
@@ -107,6 +108,7 @@ class Attempts:
         "_once",
         "_place",
         "_refused",
+        "_renewed",
         "_target",
         "_targets",
         "_tries",
@@ -136,6 +138,7 @@ class Attempts:
         self._tries: Tries | None = None
         self._wait_s: float | None = None  # until the same target is asked again; None: the next one is due
         self._once = False
+        self._renewed = False
         self._refused: list[Target] = []
         self._lacking: UnsupportedParameter | None = None
         self._begun: list[Attempt] = []
@@ -218,6 +221,10 @@ class Attempts:
     def failed(self, attempt: Attempt, error: GatewayError) -> None:
         """The target's answer is this error. Raises it where asking again, anywhere, would not mend it."""
         self._walking.end(attempt, Outcome.FAILED, error)
+        if isinstance(error, StaleConnection) and not self._renewed:
+            self._renewed = True
+            self._wait_s = 0.0  # the same target at once, on a new connection, which is no second try
+            return
         if self._turn_off(error):
             return
         retryable = error.retryable if error.should_retry is None else error.should_retry

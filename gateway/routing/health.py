@@ -6,7 +6,7 @@ Knows no routes: a target that stands behind several names has one record.
 import math
 from collections.abc import Callable, Iterator
 
-from adapters.canonical.errors import GatewayError, UpstreamConflict, UpstreamError
+from adapters.canonical.errors import GatewayError, StaleConnection, UpstreamConflict, UpstreamError
 from gateway.routing.breaker import Breaker, BreakerRules, BreakerState
 from gateway.routing.route import Target
 from providers.base import ReadinessState
@@ -24,8 +24,10 @@ _SOON_S = 3.16
 
 def tells_against(error: GatewayError) -> bool:
     """Whether a failure is the target's own. What a request got wrong, or its client's limit, is not; nor is a pause
-    that the target asks for, which it is given."""
-    return isinstance(error, UpstreamError) and not isinstance(error, UpstreamConflict) and error.retry_after_s is None
+    that the target asks for, which it is given, nor a kept connection that had ended."""
+    if not isinstance(error, UpstreamError) or isinstance(error, UpstreamConflict | StaleConnection):
+        return False
+    return error.retry_after_s is None
 
 
 class Ttft:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterable, Mapping
 from multidict import CIMultiDict
 from yarl import URL
 
-from adapters.canonical.errors import UpstreamError
+from adapters.canonical.errors import StaleConnection, UpstreamError
 from providers.base import Limits, ProviderSettings
 from providers.client_key import KeyHeader
 from providers.remote.answer import Answer
@@ -69,7 +69,11 @@ class HttpClient:
         sent = self._heads.of_get(headers)
         if self._proxy is not None:
             return await self._by_session("GET", path, sent, None, limit_s=self.limits.first_token_s)
-        return await self._ask(rendered("GET", self._target(path), sent), b"", stream=True)
+        head = rendered("GET", self._target(path), sent)
+        try:
+            return await self._ask(head, b"", stream=True)
+        except StaleConnection:
+            return await self._ask(head, b"", stream=True)  # a GET may be sent twice, and has no router
 
     async def post(
         self,
@@ -111,34 +115,33 @@ class HttpClient:
         return await self._by_session(method, path, sent, body)
 
     async def _ask(self, head: bytes, body: bytes, *, stream: bool) -> Answer:
-        """A kept connection may end at its peer at the very time when it is used again. Where it ends at once and
-        unanswered, the request goes out once more, on one that is new; any other failure is the router's."""
+        """Raises StaleConnection where a kept connection ended at its peer at the very time when it was used again, as
+        far as can be told: at once, and unanswered."""
         pool = self._pool or self._open_pool()
         connection = kept = pool.idle()
-        limit = self._first_token if stream else self._whole
-        while True:
-            if connection is None:
-                try:
-                    connection = await pool.connect(anew=kept is not None)
-                except FOREIGN as error:
-                    raise no_connection(self.provider, error) from error
-            answer = connection.send(head, body)
-            deadline = limit.watch(answer.head)
+        if connection is None:
             try:
-                await answer.head
-                return Answer(self.provider, answer, deadline if stream else None, self.limits)
+                connection = await pool.connect()
             except FOREIGN as error:
-                answer.close()
-                sent = deadline - limit.limit_s
-                is_stale = connection is kept and isinstance(error, Unanswered)
-                if not is_stale or asyncio.get_running_loop().time() - sent > _STALE_S:
-                    raise no_answer(self.provider, error) from error
-                connection = None
-            except BaseException:
-                answer.close()
-                raise
-            finally:
-                limit.forget(answer.head)
+                raise no_connection(self.provider, error) from error
+        answer = connection.send(head, body)
+        limit = self._first_token if stream else self._whole
+        deadline = limit.watch(answer.head)
+        try:
+            await answer.head
+        except FOREIGN as error:
+            answer.close()
+            took_s = asyncio.get_running_loop().time() - (deadline - limit.limit_s)
+            if connection is kept and isinstance(error, Unanswered) and took_s <= _STALE_S:
+                pool.drop_idle()  # they were kept for longer
+                raise StaleConnection(f"{self.provider}: a kept connection ended as it was used again") from error
+            raise no_answer(self.provider, error) from error
+        except BaseException:
+            answer.close()
+            raise
+        finally:
+            limit.forget(answer.head)
+        return Answer(self.provider, answer, deadline if stream else None, self.limits)
 
     async def _by_session(
         self,

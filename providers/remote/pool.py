@@ -40,20 +40,20 @@ class Pool:
         self._close_old()
         return None
 
-    async def connect(self, *, anew: bool = False) -> Connection:
-        """One that is there, or a new one. Raises TimeoutError, and OSError as `Origin.open` does.
+    def drop_idle(self) -> None:
+        """Closes those that wait for a request."""
+        for connection in list(self._idle):
+            connection.close()
 
-        `anew`: not one that was idle, which may have ended unseen; only one that just did its work.
-        """
+    async def connect(self) -> Connection:
+        """One that is there, or a new one. Raises TimeoutError, and OSError as `Origin.open` does."""
         async with asyncio.timeout(self._connect_s):
             while True:
                 if self._closed:
                     raise ConnectionError("the pool is closed")
-                connection = None if anew else self.idle()
+                connection = self.idle()
                 if connection is not None:
                     return connection
-                if anew and not self._free and self._idle:
-                    next(iter(self._idle)).close()  # the oldest, which makes the room
                 if self._free > 0:
                     self._free -= 1
                 elif (given := await self._turn()) is not None:

@@ -12,6 +12,7 @@ from adapters.canonical.errors import (
     InvalidRequest,
     ModelNotFound,
     NotReady,
+    StaleConnection,
     StreamTruncated,
     UnsupportedParameter,
     UpstreamAuth,
@@ -34,6 +35,7 @@ from adapters.canonical.messages import Message, Text
 from adapters.canonical.request import LoraAdapter, Request, Sampling, Tool
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
+from gateway.routing.breaker import BreakerState
 from gateway.routing.defaults import Defaults
 from gateway.routing.names import ModelLists, Names, ProviderRules
 from gateway.routing.requirements import Spelling
@@ -133,6 +135,24 @@ async def test_the_tries_of_one_target_are_bounded() -> None:
     target = scripted("a", [UpstreamUnreachable("x")])
     with pytest.raises(UpstreamUnreachable):
         await run(router_for(target, rules=RoutingRules(attempts=3)))
+    assert len(provider_of(target).requests) == 3
+
+
+async def test_a_kept_connection_that_had_ended_costs_no_try_no_wait_and_no_trust_in_the_target() -> None:
+    scripts: list[Script] = [[StaleConnection("x")], GOOD]
+    target = scripted("a", *scripts * 20)
+    router = router_for(target, rules=RoutingRules(attempts=1))
+    for _ in range(20):
+        progress = Progress()
+        assert await run(router, progress=progress) == "good"
+        assert progress.attempts == 2
+    assert router.health.of(target).breaker.state(0.0) is BreakerState.CLOSED
+
+
+async def test_a_connection_that_ends_once_more_is_a_failure_like_others() -> None:
+    target = scripted("a", [StaleConnection("x")])
+    with pytest.raises(StaleConnection):
+        await run(router_for(target, rules=RoutingRules(attempts=2)))
     assert len(provider_of(target).requests) == 3
 
 

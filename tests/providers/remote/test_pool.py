@@ -228,13 +228,13 @@ async def test_a_dial_that_ends_after_the_pool_was_closed_leaves_no_socket() -> 
         await pool.aclose()
 
 
-async def test_one_that_is_wanted_anew_is_none_that_was_idle_and_keeps_to_the_bound() -> None:
+async def test_those_that_are_idle_can_be_dropped_which_makes_their_room_again() -> None:
     async with pooled(1) as (pool, server):
         old = await pool.connect()
         await use(old)
-        new = await pool.connect(anew=True)
-        assert new is not old
+        pool.drop_idle()
         assert not old.usable
+        new = await pool.connect()
         assert await use(new) == b"ok"
         assert pool.idle() is new
     assert server.made == 2
