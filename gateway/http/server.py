@@ -1,12 +1,15 @@
 """A protocol factory for `loop.create_server` and its kin: knows its connections, and ends them in order."""
 
 import asyncio
+import ssl
+from socket import socket
 
 from gateway.http.connection import Connection, Serves
 
 __all__ = ["Connections"]
 
 _HEAD_S = 15.0
+_BACKLOG = 1024
 
 
 class Connections:
@@ -21,6 +24,14 @@ class Connections:
 
     def __call__(self) -> Connection:
         return Connection(self)
+
+    async def listen(self, listening: socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
+        """Takes connections of this socket. Each has `head_s` for its handshake, and again for its first head."""
+        loop = asyncio.get_running_loop()
+        handshake_s = None if tls is None else self.head_s
+        return await loop.create_server(
+            self, sock=listening, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=handshake_s
+        )
 
     def opened(self, connection: Connection) -> None:
         self.connections.add(connection)

@@ -30,7 +30,6 @@ from providers.registry import provider_types
 
 __all__ = ["serve"]
 
-_BACKLOG = 1024
 _CLOSE_S = 1.0
 """What connections get to end after the drain."""
 
@@ -135,9 +134,9 @@ class _Process:
         stop = asyncio.Event()
         self._on_signals(stop)
         main, admin = Connections(live.main), Connections(live.admin)
-        servers = [await self._listen(main, self._listening[0])]
+        servers = [await main.listen(self._listening[0], self._tls)]
         if len(self._listening) > 1:
-            servers.append(await self._listen(admin, self._listening[1]))
+            servers.append(await admin.listen(self._listening[1], self._tls))
         self._listens()
         try:
             await self._until_stopped(stop)
@@ -165,10 +164,6 @@ class _Process:
             again = "" if self._siblings is not None else "; a second signal ends them at once"
             limit_s = self._config.server.drain_s
             print(f"gateway: stopping: waits up to {limit_s:g} s for {requests}{again}", file=sys.stderr, flush=True)
-
-    async def _listen(self, connections: Connections, listening: socket.socket) -> asyncio.Server:
-        loop = asyncio.get_running_loop()
-        return await loop.create_server(connections, sock=listening, backlog=_BACKLOG, ssl=self._tls)
 
     def _build(self, config: Config, inherited: Inheritance) -> App:
         snapshots = self._siblings.snapshots if self._siblings is not None else None

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -187,7 +188,7 @@ async def hosted(*, head_s: float = 15.0, tls: ssl.SSLContext | None = None) -> 
     """Serves until the block is left; nothing may be left then, and no fault have happened that was not looked at."""
     service = Service()
     connections = Connections(service, head_s=head_s)
-    server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0, ssl=tls)
+    server = await connections.listen(socket.create_server(("127.0.0.1", 0)), tls)
     try:
         yield Hosted(service, connections, server.sockets[0].getsockname()[1])
     finally:

@@ -74,6 +74,13 @@ async def test_the_same_is_served_over_tls(tmp_path: Path) -> None:
             await until(lambda: at.service.cancelled == 1)
 
 
+async def test_a_handshake_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*certificate(tmp_path))
+    async with hosted(tls=tls, head_s=0.05) as at, at.client() as silent:
+        assert await asyncio.wait_for(silent.end(), 5) == b""
+
+
 async def test_a_refusal_over_tls_ends_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.http.connection.LINGER_S", 0.05)
     cert, key = certificate(tmp_path)
