@@ -6,12 +6,9 @@ message says (its parts) is never dropped; what a model thought before it spoke 
 """
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from operator import attrgetter
 from typing import TypeVar
 
 from msgspec import Struct
-from msgspec.structs import fields as struct_fields
 from msgspec.structs import replace
 
 from adapters.canonical.errors import GatewayError, InvalidRequest, UnsupportedParameter
@@ -28,15 +25,11 @@ from adapters.canonical.messages import (
     ToolResult,
 )
 from adapters.canonical.request import (
-    AUTO,
     EXPRESSIBLE_FIELDS,
     LoraAdapter,
     OutputFormat,
     Request,
-    Sampling,
     Tool,
-    ToolChoice,
-    set_fields,
     without_fields,
 )
 from adapters.field_names import FIELD_NAMES
@@ -45,6 +38,7 @@ from adapters.nearest_name import nearest
 from adapters.openai.aliases import resolved
 from adapters.openai.cache_fields import BREAKPOINT, CACHE_CONTROL
 from adapters.openai.response_format import FORMAT_TYPES
+from gateway.routing.asked_fields import asks_nothing, unsupported_fields, wants_no_thoughts
 from gateway.routing.route import Target
 from gateway.routing.schema_limits import unenforced, without_unenforced
 from providers.base import Capabilities
@@ -64,54 +58,10 @@ E = TypeVar("E", bound=GatewayError)
 Spelling = Callable[[str], str]
 """From a canonical field name to the client's."""
 
-_NEUTRAL: Mapping[str, tuple[object, ...]] = {
-    # Values that ask for nothing: a target that lacks the field does it anyway. They are unset without a word.
-    "n": (1,),
-    "best_of": (1,),
-    "echo": (False,),
-    "store": (False,),
-    "parallel_tool_calls": (True,),
-    "tool_choice": (ToolChoice(mode=AUTO),),
-    "output_format": (OutputFormat(kind="text"),),
-    "modalities": (("text",),),
-    "service_tier": ("auto", "default", "standard", "standard_only"),
-    "verbosity": ("medium",),
-    "return_token_ids": (False,),
-    "return_tokens_as_token_ids": (False,),
-    "return_context_logits": (False,),
-    "detokenize": (True,),
-    "include_obfuscation": (False,),
-    "truncation": ("auto", "disabled"),  # the router itself shortens what does not fit
-    "reasoning.mode": ("adaptive",),
-    "reasoning.separate": (True,),
-    "reasoning.include": (True,),  # what a target thinks aloud is shown
-    "reasoning.summary": ("auto", "concise", "detailed"),  # the front shows the thoughts themselves
-    "sampling.temperature": (1.0,),
-    "sampling.top_p": (1.0,),
-    "sampling.top_k": (0, -1),
-    "sampling.min_p": (0.0,),
-    "sampling.typical_p": (1.0,),
-    "sampling.repetition_penalty": (1.0,),
-    "sampling.presence_penalty": (0.0,),
-    "sampling.frequency_penalty": (0.0,),
-    "sampling.logit_bias": ({},),
-    "sampling.stop": ((),),
-    "sampling.stop_token_ids": ((),),
-    "sampling.bad_words": ((),),
-    "sampling.include_stop": (False,),
-    "sampling.ignore_eos": (False,),
-    "sampling.min_tokens": (0,),
-    "sampling.use_beam_search": (False,),
-    "sampling.skip_special_tokens": (True,),
-    "sampling.spaces_between_special_tokens": (True,),
-}
-_VALUES = {path.removeprefix("sampling."): (attrgetter(path), neutral) for path, neutral in _NEUTRAL.items()}
-_SAMPLING = frozenset(field.name for field in struct_fields(Sampling))
 _FORMAT_KINDS = frozenset((*FORMAT_TYPES, "choice"))
 _CACHE_FIELDS = (BREAKPOINT, CACHE_CONTROL)
 _SHOWN = 40
 """Characters of a client's word in a message."""
-_FORMS = ("messages", "prompts")  # compared by Capabilities.messages and .prompts
 
 
 class Fitted(Struct, frozen=True):
@@ -133,10 +83,10 @@ def fit(
     hints: list[str] = []
     if request.messages is not None:
         request = _fit_parts(request, request.messages, capabilities, spell, dropped)
-    unsupported = _unsupported(request, capabilities.fields)
+    unsupported = unsupported_fields(request, capabilities.fields)
     if unsupported:
         for name in unsupported:
-            if not (_asks_nothing(request, name) or (not capabilities.thinks and _wants_no_thoughts(request, name))):
+            if not (asks_nothing(request, name) or (not capabilities.thinks and wants_no_thoughts(request, name))):
                 (hints if name in HINTS else dropped).append(_spelled(request, name, spell))
         request = without_fields(request, unsupported)
     if request.extras and request.dialect not in capabilities.forwards:
@@ -204,38 +154,6 @@ def _spelled(request: Request, name: str, spell: Spelling) -> str:
     """The field as the client called it; a format of the answer has several names."""
     own = request.output_format.field if name == "output_format" and request.output_format is not None else None
     return own or spell(name)
-
-
-def _unsupported(request: Request, supported: frozenset[str]) -> list[str]:
-    """The fields that the client set and the target lacks. Looks at those alone that the target lacks."""
-    for group, values_of in _lacked(supported):
-        holder = getattr(request, group) if group else request
-        values = () if holder is None else values_of(holder)
-        if values.count(None) < len(values):  # a generator over them would cost ten times as much
-            return [name for name in set_fields(request) if name not in supported and name not in _FORMS]
-    return []
-
-
-@lru_cache(maxsize=256)
-def _lacked(supported: frozenset[str]) -> tuple[tuple[str, Callable[[object], tuple[object, ...]]], ...]:
-    """For the request itself (\"\") and each group of fields in it: what reads the values that a target lacks."""
-    names: dict[str, list[str]] = {}
-    for name in EXPRESSIBLE_FIELDS - supported - frozenset(_FORMS):
-        group, _, member = name.rpartition(".")
-        names.setdefault(group or ("sampling" if member in _SAMPLING else ""), []).append(member)
-    # A getter of one name would give a bare value, so the first name stands twice.
-    return tuple((group, attrgetter(*members, members[0])) for group, members in names.items())
-
-
-def _asks_nothing(request: Request, name: str) -> bool:
-    known = _VALUES.get(name)
-    return known is not None and known[0](request) in known[1]
-
-
-def _wants_no_thoughts(request: Request, name: str) -> bool:
-    options = request.reasoning
-    wishes = {"reasoning.effort": "none", "reasoning.budget_tokens": 0, "reasoning.mode": "disabled"}
-    return options is not None and name in wishes and attrgetter(name)(request) == wishes[name]
 
 
 def _in_form(request: Request, capabilities: Capabilities, spell: Spelling, completions_as_chat: bool) -> Request:
