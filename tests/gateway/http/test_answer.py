@@ -28,7 +28,7 @@ class Written:
     def upgrade(self, upgraded: object) -> bytes:
         return b""
 
-    def close(self) -> None: ...
+    def close(self, *, has_more: bool) -> None: ...
 
     def abort(self) -> None:
         self.aborted = True
