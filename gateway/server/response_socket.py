@@ -26,6 +26,7 @@ from gateway.server.reservation import reserve
 from gateway.server.response_create import owner_of
 from gateway.storage.records import KeptItem
 from gateway.tools.answers import ToolAnswers
+from gateway.usage.estimate import unreported_usage
 
 __all__ = ["ResponseSocket"]
 
@@ -230,6 +231,7 @@ class _Turn:
         async with aclosing(stream) as batches:
             async for batch in batches:
                 await self._send_events(live.feed(batch))
+        await self._send_events(live.feed(unreported_usage(prepared.request, progress)))
 
     async def _send_events(self, events: Sequence[ResponseEvent]) -> None:
         for event in events:

@@ -179,6 +179,13 @@ async def test_steering_is_refused_with_its_reason_and_the_input_comes_back() ->
         assert (await connection.recv()).type == "response.created"
 
 
+async def test_72_usage_that_an_upstream_does_not_report_is_estimated() -> None:
+    async with running(ScriptedProvider("fake", answers("one"))) as gateway, connected(gateway) as socket:
+        usage = (await response_of(socket))["usage"]
+    assert usage["estimated"] is True
+    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"] > 0
+
+
 async def test_72_a_lane_is_said_again_and_an_input_can_be_prepared() -> None:
     provider = ScriptedProvider("fake", answers("one"))
     async with running(provider) as gateway, connected(gateway) as socket:
