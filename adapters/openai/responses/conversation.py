@@ -27,9 +27,13 @@ def read_new_conversation(raw: bytes, *, max_depth: int) -> tuple[list[bytes], d
 
 
 def read_changes(raw: bytes, *, max_depth: int) -> dict[str, str]:
-    """The new metadata of what is kept. Raises InvalidRequest, naming the path."""
+    """The new metadata of what is kept; null takes all of it away. Raises InvalidRequest, naming the path."""
     body = parse_object(raw, max_depth=max_depth)
-    metadata: dict[str, str] = body.require("metadata", METADATA)
+    metadata: dict[str, str]
+    if body.peek_raw("metadata") is None:
+        metadata = body.require("metadata", METADATA)
+    else:
+        metadata = body.take("metadata", METADATA) or {}
     body.refuse_rest()
     return metadata
 

@@ -41,6 +41,7 @@ async def test_one_is_made_shown_changed_and_deleted() -> None:
         changed = await sdk.conversations.update(made.id, metadata={"topic": "other"})
         assert (changed.id, changed.created_at, changed.metadata) == (made.id, made.created_at, {"topic": "other"})
         assert await sdk.conversations.retrieve(made.id) == changed
+        assert (await sdk.conversations.update(made.id, metadata=None)).metadata == {}
         gone = await sdk.conversations.delete(made.id)
         assert (gone.id, gone.object, gone.deleted) == (made.id, "conversation.deleted", True)
         with pytest.raises(openai.NotFoundError):

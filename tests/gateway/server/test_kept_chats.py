@@ -85,6 +85,8 @@ async def test_its_messages_are_listed_changed_and_deleted() -> None:
         changed = await sdk.chat.completions.update(made.id, metadata={"x": "y"})
         assert changed.to_dict()["metadata"] == {"x": "y"}
         assert await sdk.chat.completions.retrieve(made.id) == changed
+        bare = await sdk.chat.completions.update(made.id, metadata=None)
+        assert bare.to_dict()["metadata"] == {}
         gone = await sdk.chat.completions.delete(made.id)
         assert (gone.id, gone.object, gone.deleted) == (made.id, "chat.completion.deleted", True)
         with pytest.raises(openai.NotFoundError):
