@@ -27,6 +27,7 @@ EXAMPLE = "gateway chat local/smollm2-135m-instruct, or: echo 'Why is the sky bl
 KEY_VARIABLE = "LLM_GATEWAY_API_KEY"
 _PROBE_TIMEOUT_S = 2.0
 _ANSWER_TIMEOUT_S = 600.0
+_NO_TEXT = "the prompt is not text in UTF-8"
 
 Write = Callable[[str], None]
 
@@ -77,9 +78,10 @@ class Conversation:
             ) as stream:
                 for chunk in stream:
                     for choice in chunk.choices:
-                        if choice.delta.content:
-                            parts.append(choice.delta.content)
-                            write(choice.delta.content)
+                        said = choice.delta.content or choice.delta.refusal
+                        if said:
+                            parts.append(said)
+                            write(said)
         except KeyboardInterrupt:
             whole = False
         except OpenAIError as error:
@@ -94,9 +96,12 @@ def talk(conversation: Conversation, read_line: Callable[[str], str], write: Wri
     write("Ctrl-C stops an answer, /exit or Ctrl-D ends.\n")
     while True:
         try:
-            prompt = read_line("> ").strip()
+            prompt = _text(read_line("> "))
         except KeyboardInterrupt:
             write("\n")
+            continue
+        except UnicodeError:
+            write(f"{_NO_TEXT}\n")
             continue
         except EOFError:
             write("\n")
@@ -113,12 +118,22 @@ def talk(conversation: Conversation, read_line: Callable[[str], str], write: Wri
 
 
 def _answer_pipe(conversation: Conversation) -> None:
-    prompt = sys.stdin.read().strip()
+    try:
+        prompt = _text(sys.stdin.read())
+    except UnicodeError:
+        raise CommandFailed(_NO_TEXT) from None
     if not prompt:
         raise CommandFailed("no prompt on stdin")
     if not conversation.ask(prompt, _write):
         raise KeyboardInterrupt
     _write("\n")
+
+
+def _text(typed: str) -> str:
+    """Raises UnicodeError for bytes that are no text, which some locales let through as lone surrogates."""
+    prompt = typed.strip()
+    prompt.encode()
+    return prompt
 
 
 @contextmanager

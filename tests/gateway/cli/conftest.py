@@ -24,6 +24,7 @@ class FakeGateway:
     scheme: str = "http"
     status: int = 200
     words: list[str] = field(default_factory=lambda: ["Hello", " there"])
+    refuses: bool = False
     error: dict[str, object] | None = None
     bodies: list[dict[str, object]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -76,7 +77,8 @@ def _serving(state: FakeGateway, tls: ssl.SSLContext | None = None) -> Iterator[
             if state.error is not None:
                 self._send(404, json.dumps({"error": state.error}).encode())
                 return
-            frames = [_chunk({"role": "assistant"}), *(_chunk({"content": word}) for word in state.words)]
+            told = "refusal" if state.refuses else "content"
+            frames = [_chunk({"role": "assistant"}), *(_chunk({told: word}) for word in state.words)]
             frames += [_chunk({}, "stop"), b"data: [DONE]\n\n"]
             self._send(200, b"".join(frames), "text/event-stream")
 

@@ -49,6 +49,34 @@ def test_the_history_goes_with_each_prompt(client: OpenAI, fake_gateway: FakeGat
     assert fake_gateway.bodies[0]["stream"] is True
 
 
+def test_a_refusal_is_shown_and_is_part_of_the_history(client: OpenAI, fake_gateway: FakeGateway) -> None:
+    fake_gateway.refuses = True
+    written: list[str] = []
+    talk(Conversation(client, "m"), reader("one", "two"), written.append)
+    assert written[1:4] == ["Hello", " there", "\n"]
+    messages = fake_gateway.bodies[1]["messages"]
+    assert isinstance(messages, list)
+    assert messages[1] == {"role": "assistant", "content": "Hello there"}
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_line_that_is_no_text_is_told_and_the_talk_goes_on(
+    client: OpenAI, fake_gateway: FakeGateway, errors: str
+) -> None:
+    written: list[str] = []
+    lines = iter((b"caf\xe9", "ol\N{LATIN SMALL LETTER E WITH ACUTE}".encode()))
+
+    def read_line(_: str) -> str:
+        line = next(lines, None)
+        if line is None:
+            raise EOFError
+        return line.decode("utf-8", errors)
+
+    talk(Conversation(client, "m"), read_line, written.append)
+    assert written[1:3] == ["the prompt is not text in UTF-8\n", "Hello"]
+    assert len(fake_gateway.bodies) == 1
+
+
 def test_exit_ends_it(client: OpenAI, fake_gateway: FakeGateway) -> None:
     talk(Conversation(client, "m"), reader("/exit", "never"), lambda _: None)
     assert fake_gateway.bodies == []
@@ -148,6 +176,17 @@ def test_a_failed_answer_to_a_pipe_is_one_line_and_status_1(
     assert captured.out == ""
     assert len(captured.err.splitlines()) == 1
     assert "no such" in captured.err
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_pipe_that_is_no_text_is_one_line_and_status_1(
+    fake_gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], errors: str
+) -> None:
+    piped = io.TextIOWrapper(io.BytesIO(b"caf\xe9"), encoding="utf-8", errors=errors)
+    monkeypatch.setattr(sys, "stdin", piped)
+    assert main(["chat", "m", "--url", fake_gateway.url]) == 1
+    assert capsys.readouterr().err == "gateway: the prompt is not text in UTF-8\n"
+    assert fake_gateway.bodies == []
 
 
 def test_an_empty_pipe_is_one_line_and_status_1(
