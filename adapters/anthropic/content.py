@@ -78,9 +78,8 @@ def take_cache(fields: JsonObject) -> CacheHint | None:
     if found is None:
         return None
     found.require("type", _EPHEMERAL)
-    hint = CacheHint(ttl=found.take("ttl", _TTL))
-    found.refuse_rest()
-    return hint
+    ttl = found.take("ttl", _TTL)
+    return CacheHint(ttl=ttl, provider_data=_rest(found))
 
 
 def _messages_in(raw: Raw, path: str) -> list[Message]:

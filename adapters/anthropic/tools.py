@@ -149,8 +149,13 @@ def _object_schema(schema: bytes | None) -> bytes:
     return b'{"type":"object"%b%b' % (b"" if inside.strip() == b"}" else b",", inside)
 
 
-def cache_object(hint: CacheHint) -> dict[str, str]:
-    return {"type": "ephemeral"} if hint.ttl is None else {"type": "ephemeral", "ttl": hint.ttl}
+def cache_object(hint: CacheHint) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "ephemeral"}
+    if hint.ttl is not None:
+        found["ttl"] = hint.ttl
+    if hint.provider_data is not None and hint.provider_data.origin == MESSAGES:
+        found.update(fragments(hint.provider_data.fields))
+    return found
 
 
 def tool_choice_object(request: Request) -> dict[str, Any] | None:

@@ -49,17 +49,18 @@ ASSISTANT = "assistant"
 TOOL = "tool"
 
 
-class CacheHint(Struct, frozen=True):
-    """Up to here the prompt is worth caching. `ttl` says how long (`5m`, `1h`); None: the dialect's default."""
-
-    ttl: str | None = None
-
-
 class ProviderData(Struct, frozen=True):
     """Opaque fields of one dialect (raw JSON by name). They travel byte-identical and go back only to `origin`."""
 
     origin: str
     fields: Mapping[str, bytes]
+
+
+class CacheHint(Struct, frozen=True):
+    """Up to here the prompt is worth caching. `ttl` says how long (`5m`, `1h`); None: the dialect's default."""
+
+    ttl: str | None = None
+    provider_data: ProviderData | None = None
 
 
 class MediaSource(Struct, frozen=True):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.openai.chat.upstream import ChatUpstream
 from tests.adapters.anthropic.exchange import PROVIDER, chat, messages
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -318,3 +319,20 @@ def test_of_two_ways_to_sample_one_that_says_nothing_is_left_out(
 def test_a_client_of_the_dialect_has_its_own_word_on_sampling() -> None:
     found = messages(temperature=0.5, top_p=1).sent()
     assert (found["temperature"], found["top_p"]) == (0.5, 1)
+
+
+def test_what_else_a_cache_hint_says_goes_to_its_maker_alone() -> None:
+    hint = {"cache_control": {"type": "ephemeral", "ttl": "1h", "scope": "global"}}
+    fields: dict[str, Any] = {
+        "system": [text("be") | hint],
+        "tools": [{"name": "f", "input_schema": {"type": "object"}} | hint],
+        "messages": [user([text("hi") | hint])],
+    }
+    exchange = messages(**fields)
+    body = exchange.sent()
+    assert [body["system"][0], body["tools"][0], body["messages"][0]["content"][0]] == [
+        fields["system"][0],
+        fields["tools"][0],
+        fields["messages"][0]["content"][0],
+    ]
+    assert b"global" not in ChatUpstream().render_request(exchange.request)
