@@ -176,10 +176,10 @@ class _Turn:
             raise InvalidRequest(f"{part.at('functionResponse')}: this field is required", param=part.path)
         name = response.require("name", NAME)
         call_id = response.take("id", TEXT)
-        answered = next(
-            (call for call in self._open if (call.id == call_id if call_id else call.name == name)),
-            None,
-        )
+        answered = next((call for call in self._open if call_id and call.id == call_id), None)
+        if answered is None:  # Gemini CLI answers calls that have no id under ids of its own
+            nameless = [call for call in self._open if not call_id or call.id.startswith(MINTED)]
+            answered = next((call for call in nameless if call.name == name), None)
         if answered is None:
             path = response.path
             raise InvalidRequest(f"{path}: it answers no call of the turn before it", param=path)

@@ -4,14 +4,17 @@ import json
 from itertools import count
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from adapters.anthropic.front import MessagesFront
+from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.result import fold
 from adapters.front import AnswerHead
 from adapters.gemini.upstream import GenerateUpstream
+from adapters.openai.chat.upstream import ChatUpstream
 from tests.adapters.gemini.exchange import PROVIDER, Exchange, chat, generate
 
 SIGNATURES = st.text(st.characters(categories=("Lu", "Nd"), max_codepoint=127), min_size=1, max_size=8)
@@ -128,3 +131,19 @@ def test_a_stream_of_single_parts_says_what_the_body_says(parts: list[dict[str, 
     whole, error = Exchange(json.dumps({"contents": [GO]}).encode()).read_body(body(parts))
     assert error is None
     assert fold(streamed) == replace(fold(whole), usage=fold(streamed).usage)
+
+
+def test_answers_under_ids_of_their_own_belong_to_the_calls_of_their_names_that_have_none() -> None:
+    def answer(name: str, call_id: str) -> dict[str, Any]:
+        return {"functionResponse": {"id": call_id, "name": name, "response": {"output": call_id}}}
+
+    calls: list[dict[str, Any]] = [{"functionCall": {"name": name, "args": {}}} for name in ("f", "g", "f")]
+    calls.append({"functionCall": {"id": "own", "name": "f", "args": {}}})
+    answers = [answer("g", "g-1"), answer("f", "f-1"), answer("f", "own"), answer("f", "f-2")]
+    said = [GO, {"role": "model", "parts": calls}, {"role": "user", "parts": answers}]
+    sent = json.loads(ChatUpstream().render_request(generate(contents=said).request))["messages"]
+    made = [call["id"] for call in sent[1]["tool_calls"]]
+    told = {message["tool_call_id"]: message["content"] for message in sent[2:]}
+    assert [told[call] for call in made] == ["f-1", "g-1", "f-2", "own"]
+    with pytest.raises(InvalidRequest):
+        generate(contents=[*said[:2], {"role": "user", "parts": [*answers, answer("f", "f-3")]}])
