@@ -7,6 +7,7 @@ from msgspec.json import Decoder
 
 from adapters.openai.logprobs import WireEntry
 from adapters.openai.responses.usage import WireResponseUsage
+from adapters.openai.responses.vocabulary import CUSTOM_CALL, FUNCTION_CALL, MESSAGE, REASONING
 
 __all__ = ["WireContent", "WireEvent", "WireItem", "WireResponse", "decode_event", "decode_item", "decode_response"]
 
@@ -69,6 +70,19 @@ class WireResponse(Struct):
     usage: WireResponseUsage | None = None
 
 
+class _Kind(Struct):
+    type: str = ""
+
+
+_MAPPED = frozenset((MESSAGE, REASONING, FUNCTION_CALL, CUSTOM_CALL, ""))
+_decode_kind = Decoder(_Kind).decode
+_decode_mapped = Decoder(WireItem).decode
 decode_event = Decoder(WireEvent).decode
-decode_item = Decoder(WireItem).decode
 decode_response = Decoder(WireResponse).decode
+
+
+def decode_item(raw: bytes) -> WireItem:
+    """Of an item that nobody maps the type alone: its other fields have types of their own (the `arguments` of a
+    `tool_search_call` are an object)."""
+    kind = _decode_kind(raw).type
+    return _decode_mapped(raw) if kind in _MAPPED else WireItem(type=kind)

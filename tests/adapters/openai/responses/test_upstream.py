@@ -157,6 +157,15 @@ def test_an_item_of_a_hosted_tool_comes_back_byte_for_byte() -> None:
         items_of(Opaque(type="x", raw=raw, origin="anthropic.messages"), role="assistant")
 
 
+def test_an_item_that_nobody_maps_may_give_any_type_to_a_field() -> None:
+    item = {"type": "tool_search_call", "id": "ts_1", "call_id": "c", "arguments": {"q": 1}, "status": "completed"}
+    exchange = responses(tools=[{"type": "tool_search"}])
+    whole = {"id": "r", "status": "completed", "output": [item]}
+    events, error = exchange.read_body(json.dumps(whole).encode())
+    assert error is None
+    assert json.loads(exchange.answer(events))["output"] == [item]
+
+
 def test_what_the_upstream_made_goes_round_through_a_responses_client() -> None:
     """A turn with encrypted reasoning, a call in a namespace and a phase, played back by the client."""
     namespace = {
