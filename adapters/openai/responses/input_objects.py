@@ -26,6 +26,7 @@ from adapters.canonical.messages import (
     told_parts,
 )
 from adapters.openai.responses.content import add_own_fields, content_objects
+from adapters.openai.responses.item_list import as_given
 from adapters.openai.responses.vocabulary import (
     CUSTOM_CALL,
     CUSTOM_OUTPUT,
@@ -143,7 +144,7 @@ def _item(part: Reasoning | ToolCall | ToolResult | Opaque, custom: set[str], pr
         case ToolResult():
             return _result(part, custom)
         case Opaque() if part.origin == RESPONSES:
-            return orjson.Fragment(part.raw)
+            return orjson.Fragment(as_given(part.raw))
         case Opaque():
             raise UnsupportedParameter("input: a part of another dialect has no place here", param="input")
 

@@ -4,6 +4,7 @@ An id that the client gave stays. Another follows from the response's id and the
 output. What else an item says stays as it came.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,7 +23,7 @@ from adapters.openai.responses.vocabulary import (
 )
 from adapters.sse import on_one_line
 
-__all__ = ["FIRST_INPUT", "listed_items"]
+__all__ = ["FIRST_INPUT", "as_given", "listed_items"]
 
 FIRST_INPUT = 0x8000
 """From this place on, ids are those of input items."""
@@ -36,6 +37,8 @@ _PREFIXES = {
     "compaction": "cmp",
 }
 _WITH_STATUS = frozenset((MESSAGE, FUNCTION_CALL, FUNCTION_OUTPUT, CUSTOM_CALL, CUSTOM_OUTPUT))
+_MADE_ID = re.compile(rb'"[a-z]+_[0-9a-f]{24}[89a-f][0-9a-f]{3}"')
+"""An id of an input item: what ids of responses have at random, and a place from FIRST_INPUT on."""
 _NULL = b"null"
 _TEXT = Decoder(str)
 _OBJECT = Decoder(dict[str, Raw])
@@ -45,6 +48,15 @@ _OBJECTS = Decoder(list[dict[str, Raw]])
 def listed_items(items: Iterable[bytes], response_id: str) -> list[bytes]:
     """The items (raw JSON objects that `Asked.request` took without complaint), in order, each on one line."""
     return [_listed(_OBJECT.decode(raw), response_id, place) for place, raw in enumerate(items)]
+
+
+def as_given(item: bytes) -> bytes:
+    """The item without an id that it got here: OpenAI refuses an id of another form than its own, and encrypted content
+    beside another id than the one it was made with."""
+    fields = _OBJECT.decode(item)
+    if _MADE_ID.fullmatch(bytes(fields.get("id", b""))) is None:
+        return item
+    return orjson.dumps({name: orjson.Fragment(bytes(raw)) for name, raw in fields.items() if name != "id"})
 
 
 def _listed(fields: dict[str, Raw], response_id: str, place: int) -> bytes:

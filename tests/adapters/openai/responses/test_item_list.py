@@ -6,7 +6,7 @@ from typing import Any
 from openai.types.responses import ResponseItem
 from pydantic import TypeAdapter
 
-from adapters.openai.responses.item_list import listed_items
+from adapters.openai.responses.item_list import as_given, listed_items
 from adapters.openai.responses.parse import read_body
 from tests.adapters.openai.responses.exchange import front_of, responses
 
@@ -47,6 +47,17 @@ def test_ids_are_given_or_follow_from_the_response_and_the_place() -> None:
 def test_what_is_listed_says_the_same_as_what_came() -> None:
     again = responses(input=listed()).request
     assert again.messages == responses(input=ITEMS).request.messages
+
+
+def test_an_id_that_an_item_got_here_is_not_sent_on_and_another_is() -> None:
+    bare = b'{"type":"computer_call_output","call_id":"c","output":{"n":1.50}}'
+    thought = b'{"type":"reasoning","summary":[],"encrypted_content":"BLOB"}'
+    own = b'{"id":"cuo_6a1","type":"computer_call_output","call_id":"c","output":{}}'
+    kept = listed_items([bare, thought, own], "resp_b093a42b8859a00d637c9a1d")
+    assert all(json.loads(item)["id"] for item in kept)
+    assert [as_given(item) for item in kept] == [bare, thought, own]
+    sent = responses(input=[json.loads(item) for item in kept]).sent()["input"]
+    assert [item.get("id") for item in sent] == [None, None, "cuo_6a1"]
 
 
 def test_a_text_is_the_message_that_it_stands_for_and_nothing_is_rebuilt() -> None:
