@@ -39,5 +39,5 @@ def test_modules_and_folders_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for path in re.findall(r"`((?:adapters|providers|local_engine|gateway|bench|deploy|tests)/[\w/.]+)`", text):
         assert (ROOT / path).exists(), path
-    for path in re.findall(r"`((?:server|routing)/\w+\.py)`", text):
+    for path in re.findall(r"`((?:server|routing)/[\w/]+\.py)`", text):
         assert (ROOT / "gateway" / path).exists(), path

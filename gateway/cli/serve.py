@@ -20,6 +20,6 @@ def run(arguments: argparse.Namespace) -> int:
     for name, why in config.off.items():
         print(f"gateway: provider {name} is off: {why}", file=sys.stderr)
     warn_of_no_provider(config)
-    from gateway.server.run import serve
+    from gateway.server.process.run import serve
 
     return serve(config, config_path=arguments.config)

@@ -21,8 +21,8 @@ _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 async def find_faults(config: Config) -> list[Fault]:
     """All that is wrong with single providers, or else the first thing that is wrong with the whole."""
     from gateway.server.app import Surroundings, build_app
+    from gateway.server.process.tls import tls_context
     from gateway.server.provider_building import build_provider_of
-    from gateway.server.tls import tls_context
 
     errors: list[Exception] = []
     providers: dict[str, Provider] = {}

@@ -22,11 +22,11 @@ from gateway.routing.health import Health
 from gateway.routing.names import ModelLists
 from gateway.routing.router import Router
 from gateway.server.accounting import build_accounts
-from gateway.server.admin import AdminTable, admin_routes, reload_table
-from gateway.server.admin_adapters import AdminAdapters
-from gateway.server.admin_keys import AdminKeys
-from gateway.server.admin_targets import AdminTargets
-from gateway.server.admin_usage import AdminUsage
+from gateway.server.admin.adapters import AdminAdapters
+from gateway.server.admin.keys import AdminKeys
+from gateway.server.admin.routes import AdminTable, admin_routes, reload_table
+from gateway.server.admin.targets import AdminTargets
+from gateway.server.admin.usage import AdminUsage
 from gateway.server.answer_cache import build_cache
 from gateway.server.attempt_log import AttemptLog
 from gateway.server.body import BodyReader, HeldBytes
@@ -44,7 +44,7 @@ from gateway.server.provider_building import build_providers
 from gateway.server.route_table import build_names, routing_rules
 from gateway.server.routes import Route
 from gateway.server.service import Served, Service
-from gateway.server.stateful import Stateful
+from gateway.server.stateful.assembly import Stateful
 from gateway.telemetry.gauges import engine_gauges, gauge, target_gauges
 from gateway.telemetry.names import ACTIVE_REQUESTS, HELD_BODIES
 from gateway.tools.answers import ToolAnswers

@@ -19,7 +19,7 @@ from gateway.server.inheritance import Inheritance, unchanged_providers
 from gateway.server.log import Log
 from gateway.server.observed import Observed
 from gateway.server.service import Service
-from gateway.server.stateful import Stateful
+from gateway.server.stateful.assembly import Stateful
 from gateway.telemetry.series import Snapshot
 from gateway.tools.tool_servers import ToolServers
 from gateway.usage.accounts import Accounts

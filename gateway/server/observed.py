@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from gateway.config.sections.telemetry import Telemetry as Section
 from gateway.http.answer import Answer, Reply
-from gateway.server.admin import AdminTable
+from gateway.server.admin.routes import AdminTable
 from gateway.server.exchange import Exchange
 from gateway.server.log import Log
 from gateway.telemetry.metrics import Metrics

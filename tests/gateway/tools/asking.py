@@ -17,8 +17,8 @@ from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from providers.base import Batch
 from tests.adapters.openai.responses.event_order import checked
-from tests.gateway.server.responding import ONE_TRY, body
 from tests.gateway.server.running import Running
+from tests.gateway.server.stateful.responding import ONE_TRY, body
 
 SMALL = {"type": "mcp", "server_label": "small", "require_approval": "never"}
 

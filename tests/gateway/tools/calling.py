@@ -8,8 +8,8 @@ import json
 import sys
 
 from providers.testing.scripted import ScriptedProvider
-from tests.gateway.server.endless import STORAGE
 from tests.gateway.server.running import running
+from tests.gateway.server.stateful.endless import STORAGE
 from tests.gateway.tools.asking import ADD, calls
 from tests.gateway.tools.serving import PLAIN
 

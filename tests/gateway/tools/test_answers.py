@@ -9,8 +9,8 @@ from adapters.canonical.events import ChoiceFinished, Started, ToolArgumentsDelt
 from adapters.canonical.stop_reason import StopReason
 from providers.base import Batch
 from providers.testing.scripted import ScriptedProvider
-from tests.gateway.server.responding import answers, body, client
 from tests.gateway.server.running import running
+from tests.gateway.server.stateful.responding import answers, body, client
 from tests.gateway.tools.asking import (
     ADD,
     SMALL,

@@ -8,8 +8,8 @@ from adapters.canonical.messages import Opaque, Text
 from adapters.canonical.request import EXPRESSIBLE_FIELDS
 from providers.base import Capabilities
 from providers.testing.scripted import ScriptedProvider
-from tests.gateway.server.responding import body, client
 from tests.gateway.server.running import error_of, running
+from tests.gateway.server.stateful.responding import body, client
 from tests.gateway.tools.asking import (
     ADD,
     SMALL,

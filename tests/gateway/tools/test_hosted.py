@@ -8,8 +8,8 @@ import pytest
 from adapters.canonical.request import EXPRESSIBLE_FIELDS
 from providers.base import Capabilities
 from providers.testing.scripted import ScriptedProvider
-from tests.gateway.server.responding import body
 from tests.gateway.server.running import error_of, running
+from tests.gateway.server.stateful.responding import body
 from tests.gateway.tools.asking import calls, kinds, made, results, says, streamed, tools
 
 pytestmark = pytest.mark.timeout(60)

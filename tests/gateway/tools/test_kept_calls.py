@@ -14,9 +14,9 @@ import pytest
 from adapters.canonical.messages import Message, ToolCall
 from providers.testing.scripted import ScriptedProvider
 from tests.adapters.openai.responses.event_order import check_events, checked
-from tests.gateway.server.endless import STORAGE
-from tests.gateway.server.responding import body, client
 from tests.gateway.server.running import HELLO, running, until
+from tests.gateway.server.stateful.endless import STORAGE
+from tests.gateway.server.stateful.responding import body, client
 from tests.gateway.tools.asking import (
     ADD,
     SMALL,

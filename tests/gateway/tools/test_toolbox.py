@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from providers.testing.scripted import ScriptedProvider
-from tests.gateway.server.responding import body
 from tests.gateway.server.running import error_of, running
+from tests.gateway.server.stateful.responding import body
 from tests.gateway.tools.asking import (
     ADD,
     SMALL,

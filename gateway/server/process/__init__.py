@@ -1,0 +1,1 @@
+"""The processes that serve: sockets, signals, reloads, workers. Nothing that answers a request knows of them."""

@@ -1,0 +1,410 @@
+"""The process: it binds first, says clearly why it can't start, and stops in order."""
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gateway.cli import main
+from tests.certificates import certificate
+
+SERVE = """\
+import os, sys
+from pathlib import Path
+from gateway.config import load_config
+from gateway.server.process.run import serve
+from providers.registry import provider_types
+path = Path(sys.argv[1])
+sys.exit(serve(load_config(path, os.environ, provider_types=provider_types()), config_path=path))
+"""
+ROOT = Path(__file__).parents[4]
+
+
+class Upstream:
+    """A server that takes a request and answers nothing until it is let go."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+
+    def accept(self) -> socket.socket:
+        self._listening.settimeout(10)
+        connection, _ = self._listening.accept()
+        connection.settimeout(10)
+        assert connection.recv(65536)
+        return connection
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@contextmanager
+def serving(
+    folder: Path, upstream_port: int = 9, server: str = "", *, extra: str = "", env: Mapping[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A gateway process and its address."""
+    config = folder / "run.yaml"
+    config.write_text(
+        f"version: 1\nserver: {{port: 0{server}}}\n"
+        f"providers: {{up: {{type: openai-compatible, base_url: 'http://127.0.0.1:{upstream_port}/v1'}}}}\n"
+        f"storage: {{url: memory}}\n{extra}"
+    )
+    command = [sys.executable, "-c", SERVE, str(config)]
+    environment = {**os.environ, **(env or {})}
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment, start_new_session=True
+    )
+    try:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        assert "://" in first, first + process.stderr.read()
+        yield process, first.rpartition("://")[2].strip().removesuffix("/v1")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_it_answers_and_a_signal_ends_it_with_status_zero(tmp_path: Path) -> None:
+    with serving(tmp_path) as (process, address):
+        assert httpx.get(f"http://{address}/healthz").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_it_may_have_as_many_sockets_as_the_system_allows(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        with serving(tmp_path) as (process, _):
+            limits = Path(f"/proc/{process.pid}/limits").read_text()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    (line,) = (line for line in limits.splitlines() if line.startswith("Max open files"))
+    assert line.split()[3:5] == [str(before[1])] * 2
+
+
+async def closed(address: str) -> None:
+    """Waits until nothing listens there."""
+    host, _, port = address.partition(":")
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(host, int(port))
+        except ConnectionRefusedError:
+            return
+        except ConnectionResetError:
+            continue  # it waited in the backlog of the socket that was being closed
+        writer.close()
+        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+
+CHAT = {"model": "up/m", "messages": [{"role": "user", "content": "hi"}]}
+BODY = (
+    b'{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop",'
+    b'"message":{"role":"assistant","content":"late"}}]}'
+)
+
+
+async def test_a_request_that_runs_when_it_is_told_to_stop_is_answered(tmp_path: Path) -> None:
+    upstream = Upstream()
+    with serving(tmp_path, upstream.port) as (process, address):
+        async with httpx.AsyncClient(timeout=10) as client:
+            asking = asyncio.ensure_future(client.post(f"http://{address}/v1/chat/completions", json=CHAT))
+            connection = await asyncio.to_thread(upstream.accept)
+            process.send_signal(signal.SIGTERM)
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
+            )
+            answer = await asking
+        assert answer.json()["choices"][0]["message"]["content"] == "late"
+        assert await asyncio.to_thread(process.wait, 10) == 0
+        connection.close()
+    upstream.close()
+
+
+def test_a_provider_that_cannot_be_reached_at_the_start_is_a_warning_and_an_open_breaker(tmp_path: Path) -> None:
+    extra = "models: {fast: up/m}\ntelemetry: {prometheus: true}\n"
+    with serving(tmp_path, upstream_port=9, extra=extra) as (process, address):
+        assert process.stderr is not None
+        told = json.loads(process.stderr.readline())
+        assert (told["event"], told["provider"]) == ("provider_unreachable", "up")
+        states = [line for line in httpx.get(f"http://{address}/metrics").text.splitlines() if "breaker_state{" in line]
+        assert len(states) == 1
+        assert 'gateway_breaker_state="open"' in states[0]
+
+
+async def test_what_outlives_the_drain_is_told_and_cut(tmp_path: Path) -> None:
+    upstream = Upstream()
+    with serving(tmp_path, upstream.port, ", drain_s: 0.1") as (process, address):
+        async with httpx.AsyncClient(timeout=10) as client:
+            asking = asyncio.ensure_future(client.post(f"http://{address}/v1/chat/completions", json=CHAT))
+            connection = await asyncio.to_thread(upstream.accept)
+            process.send_signal(signal.SIGINT)
+            answer = await asking
+        assert answer.status_code == 503
+        assert await asyncio.to_thread(process.wait, 10) == 0
+        assert process.stderr is not None
+        assert "gateway: stopping: waits up to 0.1 s for 1 request; a second signal ends" in process.stderr.read()
+        connection.close()
+    upstream.close()
+
+
+async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    upstream = Upstream()
+    with serving(tmp_path, upstream.port) as (process, address):
+        async with httpx.AsyncClient(timeout=10) as client:
+            asking = asyncio.ensure_future(client.post(f"http://{address}/v1/chat/completions", json=CHAT))
+            connection = await asyncio.to_thread(upstream.accept)
+            process.send_signal(signal.SIGTERM)
+            await closed(address)
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 10) == 130
+            assert time.monotonic() - began < 5
+            with pytest.raises(httpx.HTTPError):
+                await asking
+        connection.close()
+    upstream.close()
+
+
+async def test_ctrl_c_in_a_terminal_which_tells_every_process_lets_requests_finish(tmp_path: Path) -> None:
+    upstream = Upstream()
+    with serving(tmp_path, upstream.port, ", workers: 2") as (process, address):
+        async with httpx.AsyncClient(timeout=10) as client:
+            asking = asyncio.ensure_future(client.post(f"http://{address}/v1/chat/completions", json=CHAT))
+            connection = await asyncio.to_thread(upstream.accept)
+            os.killpg(process.pid, signal.SIGINT)
+            await closed(address)
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
+            )
+            answer = await asking
+        assert answer.json()["choices"][0]["message"]["content"] == "late"
+        assert await asyncio.to_thread(process.wait, 10) == 0
+        connection.close()
+    upstream.close()
+
+
+ENGINE_AND_SERVER = """\
+import os, select, signal, sys
+from gateway.server.process.workers import Workers
+engine_lives, held_by_engine = os.pipe()
+def engine(siblings, ready):
+    ready()
+    signal.pause()
+def server(siblings, ready):
+    os.close(held_by_engine)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    ready()
+    signal.sigwait({signal.SIGTERM})
+    ended, _, _ = select.select([engine_lives], [], [], 0.5)
+    print("the engine has ended" if ended else "the engine lives", flush=True)
+    return 0
+def all_ready():
+    os.close(held_by_engine)
+    print("ready", flush=True)
+sys.exit(Workers(1, all_ready, engine).run(server))
+"""
+
+
+def test_the_engine_outlives_the_processes_whose_requests_need_it() -> None:
+    command = [sys.executable, "-c", ENGINE_AND_SERVER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == "the engine lives\n"
+        assert process.wait(10) == 0
+
+
+def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = tmp_path / "run.yaml"
+        config.write_text(
+            f"version: 1\nserver: {{port: {port}}}\n"
+            "providers: {up: {type: openai-compatible, base_url: 'http://127.0.0.1:9/v1'}}\n"
+        )
+        command = [sys.executable, "-c", SERVE, str(config)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=30)
+    assert done.returncode == 1
+    assert done.stderr == f"gateway: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+def test_a_wrong_default_of_an_alias_is_one_clear_line(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        "version: 1\nserver: {port: 0}\nproviders: {up: {type: openai-compatible, base_url: 'http://127.0.0.1:9/v1'}}\n"
+        "models: {fast: {targets: [up/m], defaults: {max_tokns: 5}}}\n"
+    )
+    command = [sys.executable, "-c", SERVE, str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=30)
+    assert done.returncode == 1
+    why = "models.fast.defaults.max_tokns: no such field of a request, did you mean 'max_tokens'?"
+    assert done.stderr == f"gateway: {config}: {why}\n"
+
+
+def test_the_server_is_imported_without_torch_openai_and_sqlalchemy() -> None:
+    code = (
+        "import sys, gateway.server.process.run; "
+        "print([m for m in ('torch', 'openai', 'sqlalchemy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=30)
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_it_serves_https_with_the_certificate_of_the_file(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    with serving(tmp_path, server=f", tls: {{cert: {cert}, key: {key}}}") as (_, address):
+        trusting = ssl.create_default_context(cafile=str(cert))
+        answer = httpx.get(f"https://{address}/healthz", verify=trusting)
+        assert answer.status_code == 200
+        assert "strict-transport-security" in answer.headers
+
+
+def test_a_certificate_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.pem"
+    bad.write_text("nothing")
+    config = tmp_path / "run.yaml"
+    config.write_text(f"version: 1\nserver: {{port: 0, tls: {{cert: {bad}, key: {bad}}}}}\n")
+    done = subprocess.run([sys.executable, "-c", SERVE, str(config)], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1
+    assert "server.tls" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def until_serving(address: str) -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        with suppress(httpx.TransportError):
+            if httpx.get(f"http://{address}/readyz").status_code == 200:
+                return
+    raise AssertionError("it does not serve")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_several_processes_serve_one_port_and_a_dead_one_is_replaced(tmp_path: Path) -> None:
+    with serving(tmp_path, server=", workers: 2") as (process, address):
+        until_serving(address)
+        first = children(process)
+        assert len(first) == 2
+        os.kill(first[0], signal.SIGKILL)
+        end = time.monotonic() + 20
+        while len(now := children(process)) < 2 or first[0] in now:
+            assert time.monotonic() < end, now
+        until_serving(address)
+        assert first[1] in now
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="SO_REUSEPORT spreads connections on Linux")
+def test_metrics_are_those_of_all_processes_and_a_reload_reaches_all(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    with serving(tmp_path, server=", workers: 2", extra="telemetry: {prometheus: true}\n") as (_, address):
+        until_serving(address)
+        for _ in range(20):
+            assert httpx.get(f"http://{address}/nothing").status_code == 404
+        told = httpx.get(f"http://{address}/metrics").text
+        counted = [line for line in told.splitlines() if line.startswith("gateway_requests_total") and '"404"' in line]
+        assert [line.rpartition(" ")[2] for line in counted] == ["20.0"]
+        config.write_text(config.read_text() + "models: {fast: up/m}\n")
+        assert httpx.post(f"http://{address}/admin/reload").status_code == 200
+        for _ in range(10):
+            names = [row["id"] for row in httpx.get(f"http://{address}/v1/models").json()["data"]]
+            assert "fast" in names
+
+
+def test_a_signal_reloads_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    with serving(tmp_path) as (process, address):
+        until_serving(address)
+        config.write_text(config.read_text() + "models: {fast: up/m}\n")
+        process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 10
+        while "fast" not in httpx.get(f"http://{address}/v1/models").text:
+            assert time.monotonic() < end
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_key_of_run_yaml_with_the_id_of_another_key_ends_the_start(tmp_path: Path, workers: int) -> None:
+    config = tmp_path / "run.yaml"
+    text = (
+        f"version: 1\nserver: {{port: 0, workers: {workers}}}\nstorage: {{url: 'sqlite:///{tmp_path}/gateway.db'}}\n"
+        "providers: {up: {type: openai-compatible, base_url: 'http://127.0.0.1:9/v1'}}\n"
+        "auth: {hash_secret: pepper-of-the-test, keys: [{id: ours, secret: secret-of-ours}]}\n"
+    )
+    config.write_text(text.replace("ours", "other"))
+    assert main(["keys", "create", "ours", "--config", str(config)]) == 0
+    config.write_text(text)
+    command = [sys.executable, "-c", SERVE, str(config)]
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=30, check=False)
+    assert ended.returncode == 1
+    assert f"gateway: {config}: auth.keys: 'ours': a key of this id was made at run time" in ended.stderr
+    assert "started again" not in ended.stderr
+
+
+def test_a_service_manager_is_told_when_it_serves_and_when_it_stops(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(10)
+        with serving(tmp_path, env={"NOTIFY_SOCKET": str(tmp_path / "notify")}) as (process, _):
+            assert manager.recv(100) == b"READY=1"
+            process.send_signal(signal.SIGTERM)
+            assert manager.recv(100) == b"STOPPING=1"
+            assert process.wait(10) == 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_local_models_of_several_processes_run_in_one_more_which_is_replaced_when_it_dies(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        "version: 1\nserver: {port: 0, workers: 2}\nstorage: {url: memory}\n"
+        "providers: {local: {type: local, device: cpu, models: {tiny: {source: ./nowhere.gguf}}}}\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", SERVE, str(config)], stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert process.stderr is not None
+        address = process.stderr.readline().rpartition("://")[2].strip().removesuffix("/v1")
+        assert len(children(process)) == 3
+        engine = children(process)[-1]  # the one that was started last
+        until_told(address, "nowhere.gguf")
+        config.write_text(config.read_text().replace("nowhere", "elsewhere"))
+        assert httpx.post(f"http://{address}/admin/reload").status_code == 200
+        until_told(address, "elsewhere.gguf")
+        os.kill(engine, signal.SIGKILL)
+        until_told(address, "starting")
+        until_told(address, "elsewhere.gguf")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        said = process.stderr.read()
+        assert "gateway: the local models' process has ended, and is started again" in said
+        assert "\ngateway: model tiny failed to load: " in said
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def until_told(address: str, reason: str) -> None:
+    """Until the gateway is not ready for this reason."""
+    end = time.monotonic() + 30
+    told = ""
+    while reason not in told:
+        assert time.monotonic() < end, told
+        told = httpx.get(f"http://{address}/readyz").text
