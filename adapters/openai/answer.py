@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.json import Decoder
 
-from adapters.answer_addresses import check_addresses
 from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated
 from adapters.canonical.events import Event, ProviderReported, Started, UsageReported
 from adapters.canonical.stop_reason import StopReason
@@ -32,8 +31,6 @@ _OTHER_MESSAGES = frozenset(("detail", "error_message", "error_msg"))
 """What nothing but an error has."""
 _KINDS = frozenset(("code", "type", "status", "statusCode"))
 """What stands beside the message of an error."""
-_IMAGES = "delta.images"
-"""Made by a model, as OpenRouter tells of them."""
 
 
 class WireChunk(msgspec.Struct, forbid_unknown_fields=True):
@@ -148,8 +145,6 @@ class Answer:
                 _check_stopped(fields)
                 if self._note is not None:
                     self._note(fields)
-            if _IMAGES in fields:
-                check_addresses(fields[_IMAGES])
             out.append(ProviderReported(fields, self._dialect, index))
         if chunk.system_fingerprint != self._fingerprint or chunk.service_tier != self._service_tier:
             self._report_head(chunk, out)

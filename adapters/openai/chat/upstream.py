@@ -12,6 +12,7 @@ import orjson
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
+from adapters.answer_addresses import check_addresses
 from adapters.call_ids import EarlierIds
 from adapters.canonical.citation import Citation
 from adapters.canonical.errors import GatewayError
@@ -20,6 +21,7 @@ from adapters.canonical.events import (
     ChoiceFinished,
     Event,
     MediaDelta,
+    ProviderReported,
     ReasoningDelta,
     ReasoningFinished,
     RefusalDelta,
@@ -34,6 +36,7 @@ from adapters.openai.annotations import listed_sources, parse_annotation
 from adapters.openai.answer import Answer, FinishBooks, WireChunk, parse_whole, parser_of
 from adapters.openai.cache_fields import with_cache_fields
 from adapters.openai.chat.calls import CallDelta, Calls, FunctionDelta
+from adapters.openai.chat.images import IMAGES, parse_images
 from adapters.openai.content import REASONING_DETAILS, message_object
 from adapters.openai.errors import error_from_object, parse_error
 from adapters.openai.logprobs import WireChatLogprobs, WireEntry, content_logprobs, parse_chat_logprobs
@@ -50,8 +53,9 @@ from adapters.tool_names import renamed
 __all__ = ["ChatUpstream"]
 
 _UNSENT = Raw()
+_DELTA_IMAGES = f"delta.{IMAGES}"
 _CONTINUED = "continue_final_message"
-_NO_DETAILS = (b"null", b"[]")
+_NO_ITEMS = (b"null", b"[]")
 _TEXT = "text"
 
 
@@ -83,6 +87,7 @@ class _Delta(Struct, forbid_unknown_fields=True):
     refusal: str | None = None
     tool_calls: list[CallDelta] | None = None
     audio: _Audio | None = None
+    images: Raw = _UNSENT  # OpenRouter
     annotations: list[Raw] | None = None
     function_call: FunctionDelta | None = None  # the form before tool calls
 
@@ -270,6 +275,7 @@ def _has_output(delta: _Delta) -> bool:
         or delta.refusal
         or delta.audio
         or delta.function_call
+        or (delta.images is not _UNSENT and bytes(delta.images) not in _NO_ITEMS)
     )
 
 
@@ -288,7 +294,7 @@ def _feed_delta(choice: _OpenChoice, delta: _Delta, found: _Choice, out: list[Ev
     if reasoning or tokens.reasoning:
         part = choice.part_of("reasoning")
         out.append(ReasoningDelta(index, part, reasoning or "", False, tokens.reasoning, tokens.reasoning_ids))
-    if delta.reasoning_details is not _UNSENT and bytes(delta.reasoning_details) not in _NO_DETAILS:
+    if delta.reasoning_details is not _UNSENT and bytes(delta.reasoning_details) not in _NO_ITEMS:
         data = ProviderData(CHAT, {REASONING_DETAILS: bytes(delta.reasoning_details)})
         out.append(ReasoningFinished(index, choice.part_of("reasoning"), provider_data=data))
     if text or tokens.content or tokens.content_ids:
@@ -315,6 +321,8 @@ def _feed_delta(choice: _OpenChoice, delta: _Delta, found: _Choice, out: list[Ev
                 expires_at=audio.expires_at,
             )
         )
+    if delta.images is not _UNSENT:
+        _feed_images(choice, bytes(delta.images), out)
     if delta.function_call is not None:
         choice.calls.feed(CallDelta(function=delta.function_call), choice.next_call_part, out)
     if delta.tool_calls:
@@ -322,6 +330,19 @@ def _feed_delta(choice: _OpenChoice, delta: _Delta, found: _Choice, out: list[Ev
             if found.message is not None:
                 call.index = position  # each element of a whole message is a call of its own
             choice.calls.feed(call, choice.next_call_part, out)
+
+
+def _feed_images(choice: _OpenChoice, raw: bytes, out: list[Event]) -> None:
+    """Images that hold their data, for every client; any others as they came, for clients of this dialect."""
+    found = parse_images(raw)
+    if not found:
+        check_addresses(raw)
+        out.append(ProviderReported({_DELTA_IMAGES: raw}, CHAT, choice.index))
+        return
+    for source in found:
+        choice.kind = IMAGES
+        part = choice.next_part()
+        out.append(MediaDelta(choice.index, part, "image", data=source.data or "", format=source.media_type))
 
 
 def _take_parts(delta: _Delta, parts: list[_ContentPart]) -> str:
