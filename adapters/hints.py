@@ -17,6 +17,8 @@ from adapters.ollama.embeddings import EMBED, EMBED_HINTS
 from adapters.ollama.vocabulary import CHAT as OLLAMA_CHAT
 from adapters.ollama.vocabulary import GENERATE
 from adapters.ollama.vocabulary import HINTS as OLLAMA_HINTS
+from adapters.openai.responses.vocabulary import HINTS as RESPONSES_HINTS
+from adapters.openai.vocabulary import RESPONSES
 
 __all__ = ["HINTS", "is_hint"]
 
@@ -37,6 +39,7 @@ _OF_DIALECT: Mapping[str, Mapping[str, Callable[[object], bool] | None]] = {
     OLLAMA_CHAT: OLLAMA_HINTS,
     GENERATE: OLLAMA_HINTS,
     EMBED: EMBED_HINTS,
+    RESPONSES: RESPONSES_HINTS,
 }
 
 

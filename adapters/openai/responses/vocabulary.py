@@ -3,6 +3,8 @@
 Sources: the openai SDK 3.57 types, OpenAI's API description of 2026-08, the Open Responses specification of 2026-04-24.
 """
 
+from collections.abc import Callable, Mapping
+
 from adapters.canonical.errors import (
     GatewayError,
     InvalidRequest,
@@ -18,6 +20,7 @@ __all__ = [
     "ENCRYPTED",
     "FUNCTION_CALL",
     "FUNCTION_OUTPUT",
+    "HINTS",
     "INCLUDE",
     "INCOMPLETE_REASONS",
     "INPUT_MESSAGES",
@@ -58,6 +61,9 @@ INCLUDE = frozenset(
     )
 )
 """Values of `include`."""
+
+HINTS: Mapping[str, Callable[[object], bool] | None] = {"client_metadata": None}
+"""Unmapped fields that say nothing about an answer (Codex labels its requests), as those of Anthropic are told."""
 
 INCOMPLETE_REASONS = {
     StopReason.LENGTH: "max_output_tokens",

@@ -13,6 +13,7 @@ from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.openai.chat.upstream import ChatUpstream
 from adapters.openai.responses.parse import read_body
 from adapters.openai.vocabulary import RESPONSES_FIELDS
+from tests.adapters.field_rules import check_hint
 from tests.adapters.openai.responses.exchange import front_of, responses
 
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True, "description": "d"}
@@ -123,6 +124,12 @@ def test_a_field_reaches_an_upstream_of_the_dialect_as_it_came(name: str, value:
     found = sent.pop(name)
     assert found == value
     assert set(sent) <= {"model", "input", "store", "stream", "include"}
+
+
+def test_labels_of_codex_reach_an_upstream_of_the_dialect_and_stop_no_other_target() -> None:
+    said: dict[str, Any] = {"client_metadata": {"x-codex-installation-id": "i"}}
+    assert responses(**said).sent()["client_metadata"] == said["client_metadata"]
+    check_hint(responses(**said), "client_metadata")
 
 
 def test_numbers_and_schemas_are_not_rebuilt() -> None:
