@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, insert, select
+from sqlalchemy import ColumnElement, Table, exists, insert, select
 from sqlalchemy.engine import Connection
 
 from adapters.canonical.errors import InvalidRequest
@@ -27,9 +27,14 @@ def add_items(connection: Connection, table: Table, items: Sequence[KeptItem], *
 
 
 def page_of_items(connection: Connection, table: Table, wanted: ColumnElement[bool], page: Page) -> PageOf:
-    """Items of the rows that `wanted` names. Raises InvalidRequest for a cursor that is not among them."""
-    position = table.c.position
-    query = select(table.c.item, table.c.raw).where(wanted)
+    """Items of the rows that `wanted` names, of one object. Raises InvalidRequest for a cursor that is not among them.
+
+    Of several with one id (a client sent a turn again) the first alone: a cursor names one place.
+    """
+    position, (parent, *_) = table.c.position, table.primary_key
+    other = table.alias()
+    is_again = exists().where(other.c[parent.name] == parent, other.c.item == table.c.item, other.c.position < position)
+    query = select(table.c.item, table.c.raw).where(wanted, ~is_again)
     if page.after is not None:
         cursor = select(position).where(wanted, table.c.item == page.after).order_by(position).limit(1)
         found = connection.execute(cursor).scalar_one_or_none()

@@ -70,6 +70,23 @@ async def test_items_are_added_listed_shown_and_deleted() -> None:
         assert await texts_in(sdk, made.id, order="asc") == list("abde")
 
 
+async def test_an_item_that_is_sent_again_is_listed_once_in_pages_that_end() -> None:
+    provider = ScriptedProvider("fake", HELLO)
+    async with running(provider) as gateway, client(gateway) as sdk:
+        talk = await sdk.conversations.create()
+        first = await sdk.responses.create(model="fake/m", input="a", conversation=talk.id)
+        again: Any = [*first.to_dict()["output"], USER]  # type: ignore[misc]
+        await sdk.responses.create(model="fake/m", input=again, conversation=talk.id)
+        assert len(provider.requests[-1].messages or ()) == 4
+        for order in ("asc", "desc"):
+            pages = sdk.conversations.items.list(talk.id, limit=1, order=order)
+            seen: list[str] = []
+            async for item in pages:
+                seen.append(str(item.id))
+                assert len(seen) <= 4
+            assert len(set(seen)) == len(seen) == 4
+
+
 async def test_responses_go_on_in_a_conversation() -> None:
     provider = ScriptedProvider("fake", answers("one"), answers("two"), answers("three"))
     async with running(provider) as gateway, client(gateway) as sdk:
