@@ -120,6 +120,7 @@ HINTS: Mapping[str, Callable[[object], bool] | None] = {
     "options.penalize_newline": (True,).__contains__,
     **dict.fromkeys(["options.logits_all", "options.vocab_only", "options.embedding_only"], (False,).__contains__),
     "options.tfs_z": (1,).__contains__,
+    "tools[].function.strict": (False,).__contains__,  # as programs spell tools that know OpenAI's
 }  # fmt: skip
 """Unmapped fields that say nothing about an answer, and whether a value says nothing; None: none says anything."""
 

@@ -197,6 +197,15 @@ def test_a_hint_reaches_ollama_as_it_came_and_stops_no_other_target(fields: dict
     check_hint(ollama(**fields), name)
 
 
+def test_a_tool_that_is_said_not_to_be_strict_stops_no_target() -> None:
+    def tools(strict: bool) -> list[dict[str, Any]]:
+        return [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": strict}}]
+
+    assert ollama(tools=tools(False)).sent()["tools"] == tools(False)
+    check_hint(ollama(tools=tools(False)), "tools[0].function.strict")
+    check_of_one_dialect(ollama(tools=tools(True)), "tools[0].function.strict")
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
