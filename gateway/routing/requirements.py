@@ -98,7 +98,7 @@ def fit(
     if request.output_format is not None and request.dialect not in capabilities.forwards:
         request = _fit_format(request, request.output_format, capabilities, dropped, spell)
     if request.messages is not None:
-        request = _fit_message_extras(request, request.messages, capabilities, dropped, spell)
+        request = _fit_message_extras(request, request.messages, capabilities, dropped, spell, hints=hints)
     if dropped and not drop:
         told = (
             f"{', '.join(dropped)}: not supported by the model '{asked.model}'{_advice(asked, dropped, capabilities)}"
@@ -321,12 +321,20 @@ def _fit_format(
 
 
 def _fit_message_extras(
-    request: Request, messages: tuple[Message, ...], capabilities: Capabilities, dropped: list[str], spell: Spelling
+    request: Request,
+    messages: tuple[Message, ...],
+    capabilities: Capabilities,
+    dropped: list[str],
+    spell: Spelling,
+    *,
+    hints: list[str],
 ) -> Request:
     fitted: list[Message] | None = None
     for index, message in enumerate(messages):
         if message.extras is not None and (foreign := _foreign(message.extras, capabilities)):
-            dropped += [f"{_path_of(request, index, spell)}.{name}" for name in foreign]
+            path = _path_of(request, index, spell)
+            for name, raw in foreign.items():
+                (hints if is_hint(request.dialect, f"messages[].{name}", raw) else dropped).append(f"{path}.{name}")
             fitted = fitted or list(messages)
             fitted[index] = replace(message, extras=None)
     return request if fitted is None else replace(request, messages=tuple(fitted))

@@ -62,8 +62,11 @@ INCLUDE = frozenset(
 )
 """Values of `include`."""
 
-HINTS: Mapping[str, Callable[[object], bool] | None] = {"client_metadata": None}
-"""Unmapped fields that say nothing about an answer (Codex labels its requests), as those of Anthropic are told."""
+HINTS: Mapping[str, Callable[[object], bool] | None] = {
+    "client_metadata": None,
+    "messages[].internal_chat_message_metadata_passthrough": None,
+}
+"""Unmapped fields that say nothing about an answer, as those of Anthropic are told: Codex labels its requests."""
 
 INCOMPLETE_REASONS = {
     StopReason.LENGTH: "max_output_tokens",

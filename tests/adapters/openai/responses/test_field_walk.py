@@ -130,6 +130,10 @@ def test_labels_of_codex_reach_an_upstream_of_the_dialect_and_stop_no_other_targ
     said: dict[str, Any] = {"client_metadata": {"x-codex-installation-id": "i"}}
     assert responses(**said).sent()["client_metadata"] == said["client_metadata"]
     check_hint(responses(**said), "client_metadata")
+    label = {"internal_chat_message_metadata_passthrough": {"turn_id": "t"}}
+    item = {"type": "message", "role": "user", "content": "hi", **label}
+    assert responses(input=[item]).sent()["input"] == [item]
+    check_hint(responses(input=[item]), "input[0].internal_chat_message_metadata_passthrough")
 
 
 def test_numbers_and_schemas_are_not_rebuilt() -> None:
