@@ -6,7 +6,7 @@ client.chat.completions.create(model="fast", messages=[...])
 """
 
 import os
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import openai
 
@@ -18,6 +18,9 @@ __all__ = ["AsyncGateway", "Gateway"]
 
 _DEFAULT_URL = "http://127.0.0.1:8080/v1"
 _EMBEDDED_URL = "http://localhost/v1"
+_NO_SOCKETS = "ws://localhost:0/v1"
+"""OpenAI's client opens WebSockets by itself, past the transport: one has to fail, and not to reach a server of this
+machine with the gateway's key."""
 _NO_KEY = "none"
 """What stands in for a key where the gateway asks for none; openai's client must have one."""
 _TIMEOUT_S = 600.0
@@ -56,9 +59,22 @@ class Gateway(openai.OpenAI):
         read = read_config(config)
         embedded = EmbeddedGateway.from_config(read, log)
         inside = http.Client(transport=PipeTransport(embedded), timeout=_TIMEOUT_S)
-        client = cls(base_url=_EMBEDDED_URL, api_key=api_key or _embedded_key(read), http_client=inside, **options)
+        client = cls(
+            base_url=_EMBEDDED_URL,
+            websocket_base_url=_NO_SOCKETS,
+            api_key=api_key or _embedded_key(read),
+            http_client=inside,
+            **options,
+        )
         client._inside = embedded
         return client
+
+    def copy(self, **options: Any) -> Self:
+        made = super().copy(**options)
+        made._inside = self._inside if made._client is self._client else None
+        return made
+
+    with_options = copy
 
     def wait_until_loaded(self, model: str) -> None:
         """Blocks while a gateway inside is loading this model. Of another gateway nothing is known: returns at once."""
@@ -83,4 +99,10 @@ class AsyncGateway(openai.AsyncOpenAI):
         read = read_config(config)
         transport = AsyncPipeTransport(EmbeddedGateway.from_config(read, log))
         inside = http.AsyncClient(transport=transport, timeout=_TIMEOUT_S)
-        return cls(base_url=_EMBEDDED_URL, api_key=api_key or _embedded_key(read), http_client=inside, **options)
+        return cls(
+            base_url=_EMBEDDED_URL,
+            websocket_base_url=_NO_SOCKETS,
+            api_key=api_key or _embedded_key(read),
+            http_client=inside,
+            **options,
+        )

@@ -176,6 +176,26 @@ def test_a_gateway_is_embedded_from_its_file_and_needs_no_key(tmp_path: Path) ->
         assert caught.value.status_code == 502
 
 
+def test_an_embedded_gateway_is_never_looked_for_on_a_port(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text("version: 1\nproviders: {up: {type: openai-compatible, base_url: 'http://127.0.0.1:9/v1'}}\n")
+    with Gateway.embedded(config) as client:
+        for each in (client, client.with_options(timeout=3)):
+            manager = each.responses.connect()
+            assert manager._prepare_url().port == 0
+            with pytest.raises(OSError):  # each system has its own word for it
+                manager.enter()
+
+
+def test_a_copy_of_an_embedded_client_waits_for_models_too() -> None:
+    inside = Inside(HELLO)
+    with inside.sync() as client:
+        client._inside = inside.gateway
+        assert client.with_options(timeout=3)._inside is inside.gateway
+        with http.Client() as other:
+            assert client.copy(http_client=other)._inside is None
+
+
 def test_a_wrong_file_is_told_by_the_constructor(tmp_path: Path) -> None:
     config = tmp_path / "run.yaml"
     config.write_text("version: 2\n")
