@@ -151,7 +151,7 @@ class _Output:
             field = "refusal" if parts[number]["type"] == "refusal" else "text"
             parts[number][field] += told["delta"]
         elif (field := _ARGUMENTS.get(item["type"], "")) in item:
-            item[field] += told["delta"]
+            item[field] = (item[field] or "") + told["delta"]  # an upstream's code begins as null
 
     @staticmethod
     def _has_parts(told: dict[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from adapters.canonical.errors import InternalError
 from adapters.canonical.events import (
     ChoiceFinished,
     Event,
+    HostedToolEvent,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
@@ -55,6 +56,19 @@ def test_69_the_log_of_a_dead_maker_adds_up_to_a_failed_response(count: int, sum
     alive = json.loads(live.snapshot())
     assert response["output"] == alive["output"]
     assert {**response, "error": 0, "status": 0} == {**alive, "error": 0, "status": 0}
+
+
+def test_code_that_an_upstream_had_begun_is_left_of_a_response_whose_maker_died() -> None:
+    item = {"type": "code_interpreter_call", "id": "ci_1", "status": "in_progress", "code": None, "container_id": "c"}
+    told = {"type": "response.code_interpreter_call_code.delta", "item_id": "ci_1", "delta": "print("}
+    live = front_of().live(responses(tools=[{"type": "code_interpreter", "container": "c"}]).request, HEAD)
+    log = live.queue() + live.start()
+    log += live.feed(
+        [HostedToolEvent(0, 0, "response.output_item.added", json.dumps(item).encode(), "openai.responses")]
+    )
+    log += live.feed([HostedToolEvent(0, 0, told["type"], json.dumps(told).encode(), "openai.responses")])
+    found = salvaged(live.snapshot(), log, InternalError("the gateway stopped", code="gateway_stopped"))
+    assert [json.loads(one) for one in found.items] == [{**item, "code": "print(", "status": "incomplete"}]
 
 
 def test_references_are_found_and_stand_for_their_items() -> None:
