@@ -11,7 +11,7 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest
-from adapters.canonical.messages import TOOL, Message, Opaque, Part, Text, ToolCall, ToolResult
+from adapters.canonical.messages import ASSISTANT, TOOL, Message, Opaque, Part, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request
 from adapters.json_fields import told
 from adapters.openai.responses import tool_items as words
@@ -72,14 +72,21 @@ class ToolHistory:
         self._asked: dict[str, _Item] = {}
         self._answers: dict[str, tuple[_Item, str]] = {}
         self._made: set[str] = set()
+        self._late: set[str] = set()
+        """Requests that were answered after the model had said more: their calls stand where the answers do."""
         self.listed: set[str] = set()
         """The labels of servers whose tools are listed already."""
         paths = request.message_paths or ()
+        open_requests: set[str] = set()
         for place, message in enumerate(request.messages or ()):
             path = paths[place] if place < len(paths) else f"input[{place}]"
+            if open_requests and message.role == ASSISTANT:
+                self._late |= open_requests
             for part in message.parts:
                 if _is_known(part):
                     self._take(part, path)
+            if self._asked:
+                open_requests = self._asked.keys() - self._answers.keys()
 
     @property
     def is_empty(self) -> bool:
@@ -149,7 +156,7 @@ class ToolHistory:
 
         def turn() -> None:
             if said:
-                found.append(replace(message, parts=tuple(said)))
+                found.append(replace(message, role=ASSISTANT if answers else message.role, parts=tuple(said)))
                 said.clear()
             found.extend([Message(role=TOOL, parts=(answer,)) for answer in answers])
             answers.clear()
@@ -165,10 +172,15 @@ class ToolHistory:
             if stays(label):
                 said.append(part)
                 continue
-            result = self._result_of(part.type, item, results)
+            kind = part.type
+            if kind == words.APPROVAL_REQUEST and item.id in self._late:
+                continue
+            if kind == words.APPROVAL_RESPONSE and item.approval_request_id in self._late:
+                kind, item = words.APPROVAL_REQUEST, self._asked[item.approval_request_id]
+            result = self._result_of(kind, item, results)
             if result is not None:
-                name = name_of(label, item.name or HOSTED_CALLS.get(part.type, ""))
-                said.append(ToolCall(id=item.id, name=name, arguments=_arguments(part.type, item)))
+                name = name_of(label, item.name or HOSTED_CALLS.get(kind, ""))
+                said.append(ToolCall(id=item.id, name=name, arguments=_arguments(kind, item)))
                 text = Text(text=result.text)
                 answers.append(ToolResult(call_id=item.id, parts=(text,), is_error=result.is_error or None))
         turn()

@@ -57,6 +57,27 @@ def shape(asked: Request) -> list[str]:
     return found
 
 
+def test_a_call_that_is_approved_after_the_model_said_more_stands_where_the_approval_does() -> None:
+    asks = [
+        {"type": "mcp_approval_request", "id": f"r{number}", "server_label": "s", "name": "f", "arguments": "{}"}
+        for number in (1, 2)
+    ]
+    answers = [{"type": "mcp_approval_response", "approval_request_id": f"r{n}", "approve": True} for n in (1, 2)]
+    first, second = (Message(role="user", parts=(opaque(answer),)) for answer in answers)
+    asked = request(said(*asks), first, said(call(1, approval_request_id="r1"), "One."), second)
+    assert [pending.request_id for pending in ToolHistory(asked).pending()] == ["r2"]
+    assert shape(expanded(asked, {"r2": CallResult("two", is_error=False)})) == [
+        "assistant: >mcp_1",
+        "tool: <mcp_1 out 1",
+        "assistant: One.",
+        "assistant: >r2",
+        "tool: <r2 two",
+    ]
+    at_once = request(said(*asks), first, second)
+    results = {"r1": CallResult("one", is_error=False), "r2": CallResult("two", is_error=False)}
+    assert shape(expanded(at_once, results)) == ["assistant: >r1 >r2", "tool: <r1 one", "tool: <r2 two"]
+
+
 def test_calls_of_one_turn_stand_together_and_their_results_behind_them() -> None:
     found = expanded(request(said(LIST, "Let me see.", call(1), call(2), "Both.")))
     assert shape(found) == [
