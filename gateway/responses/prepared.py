@@ -119,7 +119,8 @@ class Preparation:
             return ()
         stores = await self._storage.stores()
         if await stores.conversations.find(owner, conversation) is None:
-            raise NotFound(f"conversation: there is no conversation '{conversation[:100]}'", param="conversation")
+            what = f"conversation: there is no conversation '{conversation[:100]}'"
+            raise NotFound(what, param="conversation", code="conversation_not_found")
         return await stores.conversations.all_items(conversation)
 
     async def _chain(self, owner: str, parent: str) -> Sequence[KeptItem]:

@@ -145,7 +145,8 @@ async def test_another_keys_conversation_is_not_there() -> None:
         asked = body(conversation=talk.id)
         async with gateway.post(asked, "/v1/responses", headers=headers) as answer:
             assert answer.status == 404
-            assert (await error_of(answer))["param"] == "conversation"
+            error = await error_of(answer)
+            assert (error["param"], error["code"]) == ("conversation", "conversation_not_found")
 
 
 async def test_what_is_wrong_is_named() -> None:
