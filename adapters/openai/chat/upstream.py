@@ -29,7 +29,7 @@ from adapters.canonical.events import (
     UsageReported,
 )
 from adapters.canonical.messages import DEVELOPER, SYSTEM, ProviderData
-from adapters.canonical.request import Request
+from adapters.canonical.request import REQUIRED, Request
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import TokenLogprob
 from adapters.openai.annotations import listed_sources, parse_annotation
@@ -148,8 +148,10 @@ class ChatUpstream:
                 body["top_logprobs"] = request.logprobs
         if request.tools is not None:
             body["tools"] = [tool_object(tool, request.dialect) for tool in request.tools]
-        if request.tool_choice is not None:
-            body["tool_choice"] = tool_choice_object(request.tool_choice)
+        choice = request.tool_choice
+        # Servers of chat refuse a choice without tools; Codex makes one in each request of the Responses API.
+        if choice is not None and (request.tools or choice.mode == REQUIRED or request.dialect == CHAT):
+            body["tool_choice"] = tool_choice_object(choice)
         if request.output_format is not None:
             body.update(format_fields(request.output_format, request.dialect))
         add_extras(body, request, CHAT, quirks.defaults)

@@ -28,12 +28,25 @@ from adapters.canonical.events import (
 from adapters.canonical.result import fold
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage, usage_of_turns
+from adapters.openai.chat.upstream import ChatUpstream
 from adapters.openai.vocabulary import CHAT
-from tests.adapters.openai.exchange import DONE, Exchange, chat, chunks_of, completion, sse
+from tests.adapters.openai.exchange import DONE, HEAD, Exchange, chat, chunks_of, completion, sse
+from tests.adapters.openai.responses.exchange import front_of
+from tests.adapters.sides import Sides
 
 
 def chunk(delta: Any = None, finish: str | None = None, index: Any = 0, **fields: Any) -> dict[str, Any]:
     return {"choices": [{"index": index, "delta": delta or {}, "finish_reason": finish, **fields}]}
+
+
+def test_a_choice_without_tools_is_left_out_where_another_dialect_allows_it() -> None:
+    def sent(**fields: Any) -> Any:
+        body = json.dumps({"model": "m", "input": "hi", **fields}).encode()
+        return Sides(front_of(), ChatUpstream(), HEAD, body).sent().get("tool_choice")
+
+    assert [sent(tools=[], tool_choice=choice) for choice in ("auto", "none")] == [None, None]
+    assert sent(tools=[{"type": "function", "name": "f"}], tool_choice="auto") == "auto"
+    assert chat(tool_choice="none").sent()["tool_choice"] == "none"
 
 
 def read(*chunks: Any, **fields: Any) -> tuple[list[Event], GatewayError | None]:
