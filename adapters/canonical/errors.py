@@ -26,6 +26,7 @@
         ├── UpstreamAuth              it refused the gateway's key
         ├── UpstreamQuota             its wallet or spend cap is exhausted
         ├── UpstreamUnreachable       no connection, or reset before an answer
+        │   └── StaleConnection       a kept one that had ended
         ├── BadUpstreamResponse       not the protocol: HTML, broken JSON, an empty 200
         ├── StreamTruncated           the stream ended without a finish marker
         ├── UpstreamRateLimited 429
@@ -60,6 +61,7 @@ __all__ = [
     "PermissionDenied",
     "QueueFull",
     "RateLimited",
+    "StaleConnection",
     "StreamTruncated",
     "TargetTooLong",
     "Unprocessable",

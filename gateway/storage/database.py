@@ -107,6 +107,11 @@ class Database:
         with self._pace, engine.begin() as connection:
             return work(connection)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether operations run that go to their ends, waited for or not."""
+        return bool(self._operations)
+
     async def to_its_end(self, operation: Coroutine[Any, Any, T]) -> T:
         """Waits for an operation that goes on when the waiting task is cancelled."""
         task = asyncio.get_running_loop().create_task(operation)

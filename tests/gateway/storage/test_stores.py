@@ -22,6 +22,7 @@ from gateway.storage.records import (
     KeptResponse,
     Page,
 )
+from tests.gateway.server.running import until
 from tests.gateway.storage.postgresql import empty_postgresql
 
 """The URL of an empty database."""
@@ -295,6 +296,7 @@ class StoreContract:
             await asyncio.gather(task, return_exceptions=True)
         await stores.responses.add(response("last"), items("a"))
         assert await stores.responses.find("ann", "last") is not None
+        await until(lambda: not stores.database.is_busy)
         counted = stores.retention.bytes
         await stores.retention.load()
         assert stores.retention.bytes == counted
