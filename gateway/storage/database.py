@@ -9,6 +9,7 @@ In memory there is one connection, so that thread reads as well. PostgreSQL sort
 """
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from importlib.util import find_spec
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, inspect, text
+from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -32,7 +34,7 @@ T = TypeVar("T")
 
 _CONNECTIONS = 8
 _BUSY_MS = 10_000
-_PRAGMAS = (f"busy_timeout={_BUSY_MS}", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON")
+_PRAGMAS = (f"busy_timeout={_BUSY_MS}", "synchronous=NORMAL", "foreign_keys=ON")
 _LOOK_S = 1.0
 _MAX_SHARE = 0.5
 """A process that has written for so much of the last second leaves a gap."""
@@ -229,7 +231,21 @@ def _prepare(connection: object, entry: ConnectionPoolEntry) -> None:
     cursor = dbapi.cursor()
     for pragma in _PRAGMAS:
         cursor.execute(f"PRAGMA {pragma}")
+    _write_ahead(cursor)
     cursor.close()
+
+
+def _write_ahead(cursor: DBAPICursor) -> None:
+    """Of several that open a new file at once, SQLite refuses some this step without waiting."""
+    until = time.monotonic() + _BUSY_MS / 1000
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+        time.sleep(0.01)
 
 
 def _begin(connection: Connection) -> None:

@@ -17,6 +17,14 @@ async def write(database: Database) -> None:
     await database.write(lambda connection: connection.execute(insert(USAGE_GROUPS), [ROW]))
 
 
+async def test_several_may_open_a_new_file_at_once(tmp_path: Path) -> None:
+    for number in range(5):
+        place = FilePlace(tmp_path / f"{number}.db")
+        opened = await asyncio.gather(*[Database.open(place) for _ in range(6)])
+        await asyncio.gather(*[write(database) for database in opened])
+        await asyncio.gather(*[database.aclose() for database in opened])
+
+
 async def test_one_writes_all_it_has_while_the_other_one_writes_without_a_break(tmp_path: Path) -> None:
     place = FilePlace(tmp_path / "gateway.db")
     busy, calm = await asyncio.gather(Database.open(place), Database.open(place))
