@@ -89,6 +89,7 @@ def _through_http(path: Path, programs: Path, options: argparse.Namespace) -> st
         run_yaml.write_text(
             textwrap.dedent(f"""\
                 version: 1
+                storage: {{url: memory}}
                 server: {{port: {ours}}}
                 providers:
                   local: {{type: local, threads: {options.threads}, models: {{m: {{source: {path.resolve()}}}}}}}
