@@ -47,11 +47,7 @@ class Stream:
             data = b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
         else:
             data = self._counted(piece)
-        if self._head:
-            data, self._head = self._head + data, b""
-            self._request.is_answered = True
-        if data:
-            self._wire.write(data)
+        self._send(data)
 
     def end(self, piece: bytes = b"") -> None:
         """The last piece. Raises as `write` does; an answer that is too short ends the connection."""
@@ -59,14 +55,18 @@ class Stream:
             data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(piece), piece) if piece else b"0\r\n\r\n"
         else:
             data = self._counted(piece)
+        self._send(data)
+        if self._left:
+            self._wire.abort()
+        self.ended = True
+
+    def _send(self, data: bytes) -> None:
+        """Behind the head, where that is still here."""
         if self._head:
             data, self._head = self._head + data, b""
             self._request.is_answered = True
         if data:
             self._wire.write(data)
-        if self._left:
-            self._wire.abort()
-        self.ended = True
 
     def _counted(self, piece: bytes) -> bytes:
         if self._silent:
