@@ -33,19 +33,28 @@ class ResumingContext(ssl.SSLContext):
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 
-@cache
 def trusting(ca_file: str | None) -> ResumingContext:
-    """A context that trusts the authorities in this file and no others; None: those of the system.
+    """A context that trusts the authorities in this file, which may have changed since the last time, and no others;
+    None: those of the system. Raises OSError where the file holds no readable certificate."""
+    if ca_file is None:
+        return _trusting_as_system()
+    context = _context()
+    context.load_verify_locations(ca_file)
+    return context
 
-    Reads files: some 20 ms for those of the system. Raises OSError where the file holds no readable certificate.
-    """
+
+@cache
+def _trusting_as_system() -> ResumingContext:
+    """One for all, since it reads files for some 20 ms."""
+    context = _context()
+    context.load_default_certs()
+    return context
+
+
+def _context() -> ResumingContext:
     context = ResumingContext(ssl.PROTOCOL_TLS_CLIENT)
     context._sessions = {}
     context.set_alpn_protocols(["http/1.1"])
     if sys.version_info >= (3, 13):  # as create_default_context has it there
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_STRICT
-    if ca_file is None:
-        context.load_default_certs()
-    else:
-        context.load_verify_locations(ca_file)
     return context
