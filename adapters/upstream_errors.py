@@ -3,7 +3,10 @@
 A dialect's own codes and types are more specific and go before the status; they stand with the dialect.
 """
 
+import re
+
 from adapters.canonical.errors import (
+    ContextOverflow,
     GatewayError,
     InvalidRequest,
     ModelNotFound,
@@ -42,6 +45,22 @@ _PRIVATE: dict[type[GatewayError], str] = {
     UpstreamAuth: "the provider refused the gateway's credentials",
     UpstreamQuota: "the gateway's quota at the provider is exhausted",
 }
+_OVERFLOWS = (
+    # How those who have no code for it tell of a prompt that does not fit, from its first word on.
+    r"prompt is too long(: \d+ tokens > \d+ maximum|\.?$)",  # Anthropic; on Vertex AI without numbers
+    r"input length and `?max_tokens`? exceed context limit: \d",
+    r"Input is too long for requested model",  # Bedrock
+    r"The input token count (\(\d+\) )?exceeds the maximum number of tokens allowed",  # Gemini
+    r"Unable to submit request because the input token count is \d+ but model only supports up to \d",
+    r"This (model|endpoint)'s maximum context length is \d",  # vLLM, DeepSeek, OpenRouter
+    r"'max_tokens' or 'max_completion_tokens' is too large: \d+\. This model's maximum context length is \d",
+    r"This model's maximum prompt length is \d",  # xAI
+    r"The input \(\d+ tokens\) is longer than the model's context length",  # SGLang, Together
+    r"Prompt contains \d+ tokens\b.{0,40}, too large for model with \d",  # Mistral
+    r"(Invalid request: )?Your request exceeded model token limit: \d",  # Moonshot
+    r"(prompt too long; exceeded max|the input length exceeds the) context length",  # Ollama
+)
+_TOO_LONG = re.compile(f"(The model returned the following errors: )?({'|'.join(_OVERFLOWS)})", re.IGNORECASE)
 _MAX_MESSAGE = 2000
 
 
@@ -67,6 +86,8 @@ def upstream_failure(
     stands for a `message` that is no text, or empty."""
     if not isinstance(message, str) or not message:
         message = "the upstream answered with an error" if status is None else f"the upstream answered {status}"
+    if error_class is InvalidRequest and _TOO_LONG.match(message):
+        error_class, code = ContextOverflow, None
     if issubclass(error_class, (UpstreamAuth, UpstreamQuota)):
         return error_class(_PRIVATE[error_class], upstream_status=status)
     if issubclass(error_class, UpstreamError):
