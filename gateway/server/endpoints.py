@@ -33,8 +33,6 @@ _GEMINI = GenerateFront()
 _GEMINI_ARRAY, _GEMINI_SSE = GenerateFront(stream=True), GenerateFront(stream=True, sse=True)
 OLLAMA = OllamaChatFront()
 _GEMINI_MODELS = ("/v1beta/models", "/v1/models")
-_VERTEX_MODELS = ("/v1beta1/publishers/google/models", "/v1/publishers/google/models")
-"""Where clients of Vertex AI ask that have a key (express mode); those with a project name it in the path."""
 FRONTS: Mapping[str, Front] = {
     CHAT: ChatFront(),
     "/v1/completions": CompletionsFront(),
@@ -52,11 +50,11 @@ _COUNTS: Mapping[str, CountingFront] = {
 _EMBEDDINGS: Mapping[str, EmbeddingFront] = {
     **{f"{models}/*:embedContent": EmbedFront() for models in _GEMINI_MODELS},
     **{f"{models}/*:batchEmbedContents": BatchEmbedFront() for models in _GEMINI_MODELS},
-    **{f"{models}/*:predict": PredictFront() for models in (*_GEMINI_MODELS, *_VERTEX_MODELS)},
+    **{f"{models}/*:predict": PredictFront() for models in _GEMINI_MODELS},
 }
 LISTS: Mapping[str, ListingFront | None] = {"/v1/models": None, "/v1beta/models": _GEMINI}
 BY_HEADER: Mapping[str, ListingFront] = {"anthropic-version": _MESSAGES, "x-goog-api-key": _GEMINI}
-BY_START: Mapping[str, Front] = {"/v1beta/": _GEMINI, "/api/": OLLAMA}
+BY_START: Mapping[str, Front] = {"/v1beta/": _GEMINI, "/v1beta1/": _GEMINI, "/api/": OLLAMA}
 _UNTYPED = "/api/"
 """Below this path bodies need not say that they are JSON: Ollama does not ask, and its examples with curl do not."""
 

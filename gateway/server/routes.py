@@ -6,6 +6,7 @@
 /v1beta/models/*:streamGenerateContent?alt=sse     the same, only with this in the query
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
@@ -18,6 +19,8 @@ from gateway.server.exchange import Exchange
 __all__ = ["Handler", "Route", "Routes"]
 
 Handler = Callable[[Exchange], Awaitable[Reply]]
+_VERTEX = re.compile(r"^/v1(?:beta1)?/(?:projects/[^/]+/locations/[^/]+/)?publishers/([^/]+)/models/")
+"""How clients of Vertex AI begin a path. They put a name `a/b` into it as `publishers/a/models/b`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Routes:
     def find(self, path: str, query: str) -> tuple[Route | None, str | None]:
         """The route of a path, and the name in it, decoded. Both are as they were sent, percent-encoded."""
         exact = self._exact.get(path)
-        return (exact, None) if exact is not None else self._find_named(path, query)
+        return (exact, None) if exact is not None else self._find_named(_VERTEX.sub(_as_plain, path), query)
 
     def nearest(self, path: str) -> str | None:
         """The path that a wrong one may have meant, None where none is like it: without its `/v1`, or misspelt."""
@@ -66,3 +69,9 @@ class Routes:
             if found is not None:
                 return found, unquote(name)
         return self._named.get(f"{start}*"), unquote(path[len(start) :])
+
+
+def _as_plain(vertex: re.Match[str]) -> str:
+    """The same beginning, as clients of the Gemini API have it."""
+    publisher = vertex[1]
+    return "/v1beta/models/" if publisher == "google" else f"/v1beta/models/{publisher}/"

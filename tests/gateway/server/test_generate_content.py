@@ -82,9 +82,11 @@ def body(**fields: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def client(gateway: Running, key: str = "any", **options: Any) -> AsyncIterator[genai.client.AsyncClient]:
+async def client(
+    gateway: Running, key: str = "any", *, vertex: bool = False, **options: Any
+) -> AsyncIterator[genai.client.AsyncClient]:
     http = types.HttpOptions(base_url=gateway.url, **options)
-    found = genai.Client(api_key=key, http_options=http)
+    found = genai.Client(api_key=key, http_options=http, vertexai=vertex)
     try:
         yield found.aio
     finally:
@@ -232,6 +234,17 @@ async def test_the_path_names_the_model(path: str) -> None:
     model = path.partition("/models/")[2].rpartition(":")[0].replace("%2F", "/").replace("%3A", ":")
     assert found["modelVersion"] == model
     assert [asked.model for asked in provider.requests] == [model.partition("/")[2]]
+
+
+async def test_the_sdk_speaks_as_to_vertex_ai_too() -> None:
+    provider = ScriptedProvider("fake", HELLO)
+    async with running(provider) as gateway, client(gateway, vertex=True) as sdk:
+        await answered(sdk, stream=False)
+        await answered(sdk, stream=True)
+        path = "/v1beta1/projects/p/locations/l/publishers/fake/models/m:generateContent"
+        async with gateway.post(body(), path) as answer:
+            assert answer.status == 200
+    assert [asked.model for asked in provider.requests] == ["m"] * 3
 
 
 async def answered(sdk: genai.client.AsyncClient, *, stream: bool) -> None:
