@@ -1,6 +1,6 @@
 """`Gateway` and `AsyncGateway`: OpenAI's clients whose address and key come from arguments, environment, or defaults.
 
-client = Gateway()                           # LLM_GATEWAY_URL, or http://127.0.0.1:8080/v1
+client = Gateway()                           # LLM_GATEWAY_URL, or http://127.0.0.1:8080; with or without /v1
 client = Gateway.embedded("run.yaml")        # the gateway in this process; close() ends it
 client.chat.completions.create(model="fast", messages=[...])
 """
@@ -16,7 +16,8 @@ from gateway.config import Config
 
 __all__ = ["AsyncGateway", "Gateway"]
 
-_DEFAULT_URL = "http://127.0.0.1:8080/v1"
+_DEFAULT_URL = "http://127.0.0.1:8080"
+_VERSION = "/v1"
 _EMBEDDED_URL = "http://localhost/v1"
 _NO_SOCKETS = "ws://localhost:0/v1"
 """OpenAI's client opens WebSockets by itself, past the transport: one has to fail, and not to reach a server of this
@@ -26,8 +27,10 @@ _NO_KEY = "none"
 _TIMEOUT_S = 600.0
 
 
-def _url(given: object) -> Any:
-    return given or os.environ.get("LLM_GATEWAY_URL") or _DEFAULT_URL
+def _url(given: object) -> str:
+    """The address of the API, where that of the gateway alone was given too."""
+    url = str(given or os.environ.get("LLM_GATEWAY_URL") or _DEFAULT_URL).rstrip("/")
+    return url if url.endswith(_VERSION) else url + _VERSION
 
 
 def _key(given: object) -> Any:

@@ -85,6 +85,12 @@ def test_the_address_and_the_key_come_from_arguments_then_environment_then_defau
     assert isinstance(from_environment, openai.AsyncOpenAI)
 
 
+@pytest.mark.parametrize("url", ["http://given", "http://given/", "http://given/v1", "http://given/v1/"])
+def test_the_address_may_be_that_of_the_gateway_or_of_its_api(url: str) -> None:
+    assert str(Gateway(base_url=url).base_url) == "http://given/v1/"
+    assert str(AsyncGateway(base_url=http.URL(url)).base_url) == "http://given/v1/"
+
+
 def test_options_can_be_changed_on_a_copy() -> None:
     copy = Gateway(base_url="http://given/v1", api_key="k").with_options(timeout=3)
     assert isinstance(copy, Gateway)
