@@ -4,7 +4,7 @@ server.py      counts connections, and ends them in order
 connection.py  one connection: its requests in turn, its timers, how it ends
 reader.py      bytes -> requests, by llhttp; what is no request is refused here
 request.py     a request, as it came
-body.py        its body, as it arrives; unpacking.py undoes its coding
+body.py        its body, as it arrives, unpacked
 answer.py      a whole answer, in one write
 stream.py      an answer that is sent piece by piece
 websocket.py   a connection that became a WebSocket

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
-from gateway.http.unpacking import Unpacker
+from adapters.inflater import Inflater, Undecodable
 
-__all__ = ["Body", "BrokenBody"]
+__all__ = ["CODINGS", "Body", "BrokenBody"]
 
+CODINGS = frozenset(("gzip", "deflate"))
+"""In which a body may come."""
 _MOST_HELD = 1 << 18
 """So many bytes wait here at most, and what one read of the socket brought."""
 _PIECE_COST = 64
@@ -20,17 +22,17 @@ class BrokenBody(Exception):
 class Body:
     """`throttle` is told True when too much waits here, and False when it was taken.
 
-    `coding` is how the client packed it: `read` undoes it. What nobody reads is not unpacked.
+    `coding`, of `CODINGS`, is how the client packed it: `read` undoes it. What nobody reads is not unpacked.
     """
 
     __slots__ = (
         "_coding",
         "_fault",
         "_held",
+        "_inflater",
         "_pieces",
         "_throttle",
         "_throttled",
-        "_unpacker",
         "_waiter",
         "has_ended",
         "is_awaited",
@@ -51,7 +53,7 @@ class Body:
         self._throttle = throttle
         self._throttled = False
         self._coding = coding
-        self._unpacker: Unpacker | None = None
+        self._inflater: Inflater | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._fault: Exception | None = None
 
@@ -122,20 +124,18 @@ class Body:
             await self._waiter
 
     async def _unpacked(self, coding: str) -> bytes:
+        inflater = self._inflater = self._inflater or Inflater(gzip=coding == "gzip")
         try:
-            unpacker = self._unpacker = self._unpacker or Unpacker(coding)
             while True:
                 packed = b""
-                if not unpacker.has_more:
+                if not inflater.pending:
                     await self._arrival()
                     packed = self.take()
                     if not packed:
-                        unpacker.end()
+                        inflater.end()
                         return b""
-                found = unpacker.step(packed)
+                found = inflater.feed(packed)
                 if found:
                     return found
-        except (ConnectionError, BrokenBody):
-            raise
-        except Exception as error:  # each library has its own
+        except Undecodable as error:
             raise BrokenBody(f"it is no {coding}") from error

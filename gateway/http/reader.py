@@ -10,9 +10,8 @@ from collections.abc import Callable
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from adapters.canonical.errors import GatewayError, HeadTooLarge, InvalidRequest, TargetTooLong
-from gateway.http.body import Body, BrokenBody
+from gateway.http.body import CODINGS, Body, BrokenBody
 from gateway.http.request import Request, Wire
-from gateway.http.unpacking import CODINGS
 
 __all__ = ["RequestReader"]
 

@@ -9,9 +9,8 @@ from collections.abc import AsyncGenerator
 from types import TracebackType
 
 from adapters.canonical.errors import BodyTooLarge, InvalidRequest, NotReady, WrongMediaType
-from gateway.http.body import BrokenBody
+from gateway.http.body import CODINGS, BrokenBody
 from gateway.http.request import Request
-from gateway.http.unpacking import CODINGS
 
 __all__ = ["BodyReader", "HeldBytes"]
 
@@ -93,7 +92,7 @@ class BodyReader:
             raise self._too_large()
         packing = headers.get("content-encoding")
         if packing is not None and packing.lower() not in _PACKINGS:
-            raise WrongMediaType("Content-Encoding: expected gzip, deflate, br or zstd, or none")
+            raise WrongMediaType("Content-Encoding: expected gzip or deflate, or none")
         expected = headers.get("expect")
         if expected is not None:
             if expected.lower() != "100-continue":

@@ -24,8 +24,8 @@ from adapters.canonical.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from adapters.inflater import Undecodable
 from providers.remote.connection import NotHttp
-from providers.remote.inflater import Undecodable
 
 __all__ = [
     "FOREIGN",

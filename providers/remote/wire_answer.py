@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
-from providers.remote.inflater import Inflater, Undecodable, inflater_for
+from adapters.inflater import Inflater, Undecodable, inflater_for
 
 __all__ = ["BrokenOff", "Unanswered", "WireAnswer"]
 

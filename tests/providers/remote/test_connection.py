@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.inflater import Undecodable
 from providers.remote.connection import NotHttp
-from providers.remote.inflater import Undecodable
 from providers.remote.wire_answer import BrokenOff, WireAnswer
 from tests.providers.remote.wire import Peer, read_whole
 

@@ -1,4 +1,4 @@
-"""Compressed bodies, unpacked in steps of a stated size: what a small body becomes never waits in memory whole."""
+"""Bodies in gzip or deflate, unpacked in steps of a stated size: what a small one becomes never waits in memory whole."""
 
 import zlib
 
@@ -29,6 +29,8 @@ class Inflater:
         """What these bytes give, one step of it at most. Raises Undecodable."""
         data = self._tail + data
         self._began = self._began or bool(data)
+        if self.complete and self._deflate is not None and len(self._deflate.unused_data) >= len(_GZIP_MAGIC):
+            return b""  # what follows the end is no part of it
         if self._deflate is None:
             if not data:
                 return b""
