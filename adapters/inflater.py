@@ -1,4 +1,4 @@
-"""Bodies in gzip or deflate, unpacked in steps of a stated size: what a small one becomes never waits in memory whole."""
+"""Bodies in gzip or deflate, unpacked in steps of a bounded size: what one holds never waits whole in memory."""
 
 import zlib
 
