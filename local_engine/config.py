@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from local_engine.errors import InvalidInput
+from local_engine.layer_config import LLAMA_BLOCK, BlockConfig, ExpertsConfig
 
 __all__ = [
     "MAX_LAYERS",
@@ -16,7 +17,6 @@ __all__ = [
     "CpuInstructionSet",
     "DType",
     "EngineConfig",
-    "ExpertsConfig",
     "KVDType",
     "ModelConfig",
     "RopeConfig",
@@ -216,38 +216,6 @@ class AttentionKind:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpertsConfig:
-    """The sparse experts of a decoder's layers.
-
-    per_token: how many of the `count` experts compute a token. intermediate_size: the width of one.
-    normalised: the chosen experts' weights add up to 1. dense_layers: indices of the layers that have none.
-    swiglu_alpha, swiglu_limit: of gpt-oss alone, see models/gpt_oss.py.
-    """
-
-    count: int
-    per_token: int
-    intermediate_size: int
-    normalised: bool = True
-    dense_layers: frozenset[int] = frozenset()
-    swiglu_alpha: float = 1.702
-    swiglu_limit: float = 7.0
-
-    def problem(self) -> str | None:
-        """One line naming the first impossible value, or None."""
-        for name, value, high in (
-            ("number of experts", self.count, 1 << 14),
-            ("number of experts per token", self.per_token, self.count),
-            ("experts' intermediate_size", self.intermediate_size, 1 << 22),
-        ):
-            if not 1 <= value <= high:
-                return f"the {name} is {value}, expected 1 to {high}"
-        for name, number in (("swiglu_alpha", self.swiglu_alpha), ("swiglu_limit", self.swiglu_limit)):
-            if not (math.isfinite(number) and number > 0):
-                return f"{name} is {number}, expected a positive number"
-        return None
-
-
-@dataclass(frozen=True, slots=True)
 class VisionConfig:
     """A tower that reads images, and what becomes of its patches.
 
@@ -304,12 +272,13 @@ class VisionConfig:
 class ModelConfig:
     """The shape of a decoder. `problem` says what is impossible about it; loaders refuse such a file.
 
+    block: the frame of a layer.
     attention_kinds: the distinct kinds of layers, as regards attention.
     layer_pattern: for each layer the index of its kind; begun again where there are more layers than items.
     attention_scale: what scores are multiplied with; None is 1 / sqrt(head_dim).
     attention_soft_cap, logits_soft_cap: c bounds scores, or logits, as c * tanh(x / c); None leaves them.
     qkv_bias, output_bias, mlp_bias: which of the linear layers add one.
-    qk_norm: queries and keys are normalised head by head before they turn.
+    qk_norm: queries and keys are normalised before they turn: head by head, or all heads of a row as one vector.
     attention_sinks: every query head has a logit that takes part in the softmax and has no value.
     experts: of the layers that have them instead of one feed-forward block.
     fused_projections: files have Q, K and V as one tensor, and gate and up as another.
@@ -326,6 +295,7 @@ class ModelConfig:
     head_dim: int
     max_context: int
     rms_norm_eps: float = 1e-5
+    block: BlockConfig = LLAMA_BLOCK
     attention_kinds: tuple[AttentionKind, ...] = (AttentionKind(),)
     layer_pattern: tuple[int, ...] = (0,)
     attention_scale: float | None = None
@@ -335,7 +305,7 @@ class ModelConfig:
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
-    qk_norm: bool = False
+    qk_norm: Literal["heads", "row"] | None = None
     fused_projections: bool = False
     attention_sinks: bool = False
     experts: ExpertsConfig | None = None
@@ -385,6 +355,8 @@ class ModelConfig:
         ):
             if not (math.isfinite(number) and number > 0):
                 return f"{name} is {number}, expected a positive number"
+        if problem := self.block.problem():
+            return problem
         if self.experts is not None:
             if problem := self.experts.problem():
                 return problem

@@ -37,6 +37,7 @@ def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]
     sliding = gguf_sliding_layers(fields, "gemma2", config.num_layers, every_but_nth(_PERIOD))
     return replace(
         config.with_layers(lambda index: AttentionKind(window if sliding(index) else None, rope)),
+        block=gemma.block(config.hidden_size),
         attention_scale=gemma.gguf_score_scale(fields, config, layers_of_27b=_LAYERS_OF_27B),
         attention_soft_cap=fields.number("gemma2.attn_logit_softcapping", _SCORE_CAP),
         logits_soft_cap=fields.number("gemma2.final_logit_softcapping", _LOGITS_CAP),

@@ -21,7 +21,7 @@ _LAYERS_OF_27B = 62
 
 def hf_config(fields: FieldReader) -> ModelConfig:
     """config.json of Gemma3ForCausalLM. Raises ModelLoadError."""
-    config = replace(gemma.hf_shape(fields, "gemma3"), qk_norm=True)
+    config = replace(gemma.hf_shape(fields, "gemma3"), qk_norm="heads")
     # transformers 5 has an object for each kind of layer; older files a scaling and two base frequencies.
     ropes = fields.table("rope_parameters")
     full_scaling = ropes.table("full_attention") if ropes else fields.table("rope_scaling")
@@ -48,7 +48,8 @@ def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]
     sliding = gguf_sliding_layers(fields, "gemma3", config.num_layers, every_but_nth(_PERIOD))
     return replace(
         config.with_layers(lambda index: local if sliding(index) else full),
-        qk_norm=True,
+        qk_norm="heads",
+        block=gemma.block(config.hidden_size),
         attention_scale=gemma.gguf_score_scale(fields, config, layers_of_27b=_LAYERS_OF_27B),
         logits_soft_cap=fields.optional_number("gemma3.final_logit_softcapping"),
     )

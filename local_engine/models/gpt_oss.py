@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from local_engine.config import AttentionKind, ExpertsConfig, ModelConfig
+from local_engine.config import AttentionKind, ModelConfig
+from local_engine.layer_config import ExpertsConfig
 from local_engine.layers.experts import clamped_swiglu
 from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
@@ -17,7 +18,7 @@ from local_engine.loading.rope import hf_rope
 from local_engine.loading.sliding_layers import every_but_nth, gguf_sliding_layers, hf_sliding_layers
 from local_engine.loading.weights import GgufName, Weights
 from local_engine.models import llama
-from local_engine.models.llama import Llama, Mlp
+from local_engine.models.decoder import Decoder, Mlp, dense_mlp
 from local_engine.models.sparse_mlp import ExpertNames, gguf_expert_names, gguf_experts, sparse_mlp
 
 __all__ = ["NAMES", "build_gpt_oss", "gguf_config", "gguf_names", "hf_config", "hf_stacks"]
@@ -94,14 +95,14 @@ def hf_stacks(config: ModelConfig) -> dict[str, HfName]:
     return names
 
 
-def build_gpt_oss(config: ModelConfig, weights: Weights, ops: Ops) -> Llama:
+def build_gpt_oss(config: ModelConfig, weights: Weights, ops: Ops) -> Decoder:
     """A model with all its weights read. Raises ModelLoadError naming a missing or misshapen tensor."""
-    return Llama(config, weights, ops, build_mlp=_mlp)
+    return Decoder(config, weights, ops, build_mlp=_mlp)
 
 
 def _mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
     if config.experts is None:
-        return llama.dense_mlp(config, index, weights, ops)
+        return dense_mlp(config, index, weights, ops)
     shape = config.experts
     activation = partial(clamped_swiglu, alpha=shape.swiglu_alpha, limit=shape.swiglu_limit)
     return sparse_mlp(weights, ops, NAMES.of_layer(index), config, shape, activation=activation, bias=True)

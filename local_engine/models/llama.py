@@ -1,111 +1,18 @@
-"""The Llama decoder (Touvron et al. 2023; Llama 3.1 rope scaling), and how both file formats describe it.
+"""How both file formats describe Llama (Touvron et al. 2023; Llama 3.1 rope scaling), and what most others share.
 
-SmolLM2, Llama 2 and 3 and TinyLlama are this architecture; files beside this one say where theirs differ, by their
-configuration or by another feed-forward block.
+SmolLM2, Llama 2 and 3 and TinyLlama are this architecture; files beside this one say where theirs differ.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-
-import torch.nn.functional as F  # noqa: N812
-from torch import Tensor
+from collections.abc import Mapping
+from dataclasses import replace
 
 from local_engine.config import AttentionKind, ModelConfig
-from local_engine.layers.attention import AttentionPlans, LayerCache
-from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.rope import gguf_rope, hf_rope, stretched_context
-from local_engine.loading.weights import GgufName, Weights
-from local_engine.models.gated_mlp import GatedMlp
-from local_engine.models.self_attention import ROPE_FACTORS, Rotary, SelfAttention
+from local_engine.loading.weights import GgufName
+from local_engine.models.self_attention import ROPE_FACTORS
 
-__all__ = [
-    "Llama",
-    "Mlp",
-    "build_llama",
-    "dense_mlp",
-    "gguf_config",
-    "gguf_names",
-    "gguf_names_of",
-    "gguf_shape",
-    "hf_config",
-]
-
-# A layer's feed-forward block: normalised hidden states to what is added to the residual, [T, hidden_size] each.
-Mlp = Callable[[Tensor], Tensor]
-BuildMlp = Callable[[ModelConfig, int, Weights, Ops], Mlp]
-
-
-def dense_mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
-    """Llama's own block of layer `index`."""
-    return GatedMlp(config, index, weights, ops, activation=F.silu)
-
-
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    kind: int
-    attention_norm: Tensor
-    attention: SelfAttention
-    mlp_norm: Tensor
-    mlp: Mlp
-
-
-class Llama:
-    """Implements `Model`. Weights are shared and never written, so any number of engines may hold one."""
-
-    def __init__(self, config: ModelConfig, weights: Weights, ops: Ops, *, build_mlp: BuildMlp = dense_mlp) -> None:
-        self._config = config
-        self._ops = ops
-        hidden = config.hidden_size
-        self._vocabulary = weights.vocabulary(config.vocab_size)
-        self._embedding = weights.stacked(["model.embed_tokens.weight"], [self._vocabulary.rows], hidden)
-        self._layers = [
-            _Layer(
-                kind=config.kind_of(index),
-                attention_norm=weights.joined([f"model.layers.{index}.input_layernorm.weight"], [hidden]),
-                attention=SelfAttention(config, index, weights, ops),
-                mlp_norm=weights.joined([f"model.layers.{index}.post_attention_layernorm.weight"], [hidden]),
-                mlp=build_mlp(config, index, weights, ops),
-            )
-            for index in range(config.num_layers)
-        ]
-        self._norm = weights.joined(["model.norm.weight"], [hidden])
-        if config.tie_embeddings:
-            weights.skip("lm_head.weight")
-            self._head = ops.linear(self._embedding, None)
-        else:
-            self._head = ops.linear(weights.stacked(["lm_head.weight"], [self._vocabulary.rows], hidden), None)
-        self._rotary = Rotary(config, weights, self._embedding.device)
-
-    @property
-    def config(self) -> ModelConfig:
-        return self._config
-
-    def embed(self, token_ids: Tensor) -> Tensor:
-        """See `Model.embed`."""
-        return self._vocabulary.embed(token_ids, self._embedding)
-
-    def forward(self, hidden: Tensor, positions: Tensor, caches: list[LayerCache], plans: AttentionPlans) -> Tensor:
-        """See `Model.forward`. Residuals are added in place: two fewer copies of [T, hidden] a layer."""
-        rms_norm, eps = self._ops.rms_norm, self._config.rms_norm_eps
-        steps = self._rotary.steps(positions, hidden.dtype, plans)
-        for layer, cache in zip(self._layers, caches, strict=True):
-            hidden += layer.attention(rms_norm(hidden, layer.attention_norm, eps), cache, steps[layer.kind])
-            hidden += layer.mlp(rms_norm(hidden, layer.mlp_norm, eps))
-        return hidden
-
-    def normed(self, hidden: Tensor) -> Tensor:
-        """See `Model.normed`."""
-        return self._ops.rms_norm(hidden, self._norm, self._config.rms_norm_eps)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """See `Model.logits`."""
-        return self._vocabulary.joined(self._head(self.normed(hidden))).float()
-
-
-def build_llama(config: ModelConfig, weights: Weights, ops: Ops) -> Llama:
-    """A model with all its weights read. Raises ModelLoadError naming a missing or misshapen tensor."""
-    return Llama(config, weights, ops)
+__all__ = ["gguf_config", "gguf_names", "gguf_names_of", "gguf_shape", "hf_config"]
 
 
 def hf_config(fields: FieldReader) -> ModelConfig:

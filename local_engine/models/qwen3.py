@@ -14,11 +14,11 @@ __all__ = ["gguf_config", "hf_config"]
 def hf_config(fields: FieldReader) -> ModelConfig:
     """config.json of Qwen3ForCausalLM. Raises ModelLoadError."""
     head_dim = fields.integer("head_dim", 128)
-    config = replace(llama.hf_config(fields), architecture="qwen3", head_dim=head_dim, mlp_bias=False, qk_norm=True)
+    config = replace(llama.hf_config(fields), architecture="qwen3", head_dim=head_dim, mlp_bias=False, qk_norm="heads")
     return hf_windows(fields, config)
 
 
 def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
     """Metadata of a GGUF whose general.architecture is qwen3."""
     config = llama.gguf_shape(fields, tensor_shapes, architecture="qwen3")
-    return replace(gguf_windows(fields, config), qk_norm=True)
+    return replace(gguf_windows(fields, config), qk_norm="heads")

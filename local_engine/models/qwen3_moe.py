@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local_engine.config import MAX_LAYERS, ExpertsConfig, ModelConfig
+from local_engine.config import MAX_LAYERS, ModelConfig
+from local_engine.layer_config import ExpertsConfig
 from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.weights import GgufName, Weights
 from local_engine.models import llama, qwen2, qwen3
-from local_engine.models.llama import Llama, Mlp
+from local_engine.models.decoder import Decoder, Mlp, dense_mlp
 from local_engine.models.qwen2 import gguf_windows
 from local_engine.models.sparse_mlp import ExpertNames, gguf_expert_names, gguf_experts, sparse_mlp
 
@@ -43,7 +44,7 @@ def hf_config(fields: FieldReader) -> ModelConfig:
 def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
     """Metadata of a GGUF whose general.architecture is qwen3moe: experts in all layers."""
     config = gguf_windows(fields, llama.gguf_shape(fields, tensor_shapes, architecture="qwen3moe"))
-    return replace(config, qk_norm=True, experts=gguf_experts(fields, "qwen3moe", config.intermediate_size))
+    return replace(config, qk_norm="heads", experts=gguf_experts(fields, "qwen3moe", config.intermediate_size))
 
 
 def gguf_names(config: ModelConfig) -> dict[str, GgufName]:
@@ -51,12 +52,12 @@ def gguf_names(config: ModelConfig) -> dict[str, GgufName]:
     return qwen2.gguf_names(config) | gguf_expert_names(config, NAMES)
 
 
-def build_qwen3_moe(config: ModelConfig, weights: Weights, ops: Ops) -> Llama:
+def build_qwen3_moe(config: ModelConfig, weights: Weights, ops: Ops) -> Decoder:
     """A model with all its weights read. Raises ModelLoadError naming a missing or misshapen tensor."""
-    return Llama(config, weights, ops, build_mlp=_mlp)
+    return Decoder(config, weights, ops, build_mlp=_mlp)
 
 
 def _mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
     if config.experts is None or index in config.experts.dense_layers:
-        return llama.dense_mlp(config, index, weights, ops)
+        return dense_mlp(config, index, weights, ops)
     return sparse_mlp(weights, ops, NAMES.of_layer(index), config, config.experts)

@@ -24,6 +24,7 @@ from local_engine.models import (
     qwen3_moe,
     smollm3,
 )
+from local_engine.models.decoder import build_decoder
 from local_engine.models.model import Model
 from local_engine.models.siglip import ImageTower
 
@@ -58,7 +59,7 @@ ARCHITECTURES = (
         hf_config=llama.hf_config,
         gguf_config=llama.gguf_config,
         gguf_names=llama.gguf_names,
-        build=llama.build_llama,
+        build=build_decoder,
     ),
     Architecture(
         gguf_name="llama",
@@ -66,7 +67,7 @@ ARCHITECTURES = (
         hf_config=mistral.hf_config,
         gguf_config=llama.gguf_config,
         gguf_names=llama.gguf_names,
-        build=llama.build_llama,
+        build=build_decoder,
     ),
     Architecture(
         gguf_name="qwen2",
@@ -74,7 +75,7 @@ ARCHITECTURES = (
         hf_config=qwen2.hf_config,
         gguf_config=qwen2.gguf_config,
         gguf_names=qwen2.gguf_names,
-        build=llama.build_llama,
+        build=build_decoder,
     ),
     Architecture(
         gguf_name="qwen3",
@@ -82,7 +83,7 @@ ARCHITECTURES = (
         hf_config=qwen3.hf_config,
         gguf_config=qwen3.gguf_config,
         gguf_names=qwen2.gguf_names,
-        build=llama.build_llama,
+        build=build_decoder,
     ),
     Architecture(
         gguf_name="gemma2",
@@ -90,7 +91,7 @@ ARCHITECTURES = (
         hf_config=gemma2.hf_config,
         gguf_config=gemma2.gguf_config,
         gguf_names=gemma.gguf_names,
-        build=gemma.Gemma,
+        build=build_decoder,
     ),
     Architecture(
         gguf_name="gemma3",
@@ -98,7 +99,7 @@ ARCHITECTURES = (
         hf_config=gemma3.hf_config,
         gguf_config=gemma3.gguf_config,
         gguf_names=gemma.gguf_names,
-        build=gemma.Gemma,
+        build=build_decoder,
     ),
     Architecture(
         gguf_name="gemma3",
@@ -106,7 +107,7 @@ ARCHITECTURES = (
         hf_config=gemma3_vision.hf_config,
         gguf_config=gemma3.gguf_config,
         gguf_names=gemma.gguf_names,
-        build=gemma.Gemma,
+        build=build_decoder,
         hf_prefixes=gemma3_vision.PREFIXES,
         build_tower=gemma3_vision.build_tower,
     ),
@@ -116,7 +117,7 @@ ARCHITECTURES = (
         hf_config=idefics3.hf_config,
         gguf_config=llama.gguf_config,
         gguf_names=llama.gguf_names,
-        build=llama.build_llama,
+        build=build_decoder,
         hf_prefixes=idefics3.PREFIXES,
         build_tower=idefics3.build_tower,
     ),
@@ -126,7 +127,7 @@ ARCHITECTURES = (
         hf_config=phi3.hf_config,
         gguf_config=phi3.gguf_config,
         gguf_names=phi3.gguf_names,
-        build=llama.build_llama,
+        build=build_decoder,
     ),
     Architecture(
         gguf_name="smollm3",
@@ -134,7 +135,7 @@ ARCHITECTURES = (
         hf_config=smollm3.hf_config,
         gguf_config=smollm3.gguf_config,
         gguf_names=llama.gguf_names,
-        build=llama.build_llama,
+        build=build_decoder,
     ),
     Architecture(
         gguf_name="llama",

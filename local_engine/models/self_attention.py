@@ -15,6 +15,7 @@ from local_engine.layers.attention import AttentionPlan, AttentionPlans, LayerCa
 from local_engine.layers.ops import Ops
 from local_engine.layers.rope import inverse_frequencies, rope_tables
 from local_engine.loading.weights import Weights
+from local_engine.models.norm import Norm, read_norm
 from local_engine.models.projection import projection
 
 __all__ = ["LONG_FACTORS", "ROPE_FACTORS", "SHORT_FACTORS", "LayerStep", "Rotary", "SelfAttention"]
@@ -65,7 +66,6 @@ class SelfAttention:
     """The attention of layer `index`: from normalised hidden states to what is added to the residual.
 
     bias of each projection, norms of the heads, scale, soft cap and sinks are as the configuration says.
-    norm_offset: added to the weights of the heads' norms.
     """
 
     def __init__(
@@ -74,12 +74,9 @@ class SelfAttention:
         index: int,
         weights: Weights,
         ops: Ops,
-        *,
-        norm_offset: float = 0.0,
     ) -> None:
         self._ops = ops
         self._head_dim = config.head_dim
-        self._eps = config.rms_norm_eps
         self._scale, self._soft_cap = config.attention_scale, config.attention_soft_cap
         num_rotated = config.num_heads + config.num_kv_heads
         self._queries, self._keys = slice(config.num_heads), slice(config.num_heads, num_rotated)
@@ -96,16 +93,22 @@ class SelfAttention:
         self._output = projection(
             weights, ops, {f"{name}.o_proj": config.hidden_size}, query_rows, bias=config.output_bias
         )
-        self._norms: list[tuple[slice, Tensor]] = []
-        if config.qk_norm:
-            for heads, norm in ((self._queries, "q_norm"), (self._keys, "k_norm")):
-                self._norms.append((heads, weights.joined([f"{name}.{norm}.weight"], [config.head_dim]) + norm_offset))
+        self._norms: list[tuple[slice, Norm]] = []
+        if config.qk_norm is not None:
+            for heads, norm, count in (
+                (self._queries, "q_norm", config.num_heads),
+                (self._keys, "k_norm", config.num_kv_heads),
+            ):
+                width = config.head_dim * (count if config.qk_norm == "row" else 1)
+                self._norms.append((heads, read_norm(config, f"{name}.{norm}", width, weights, ops)))
+        self._norms_rows = config.qk_norm == "row"
 
     def __call__(self, x: Tensor, cache: LayerCache, step: LayerStep) -> Tensor:
         """x [T, hidden_size] -> [T, hidden_size]; writes the keys and values of the rows to the cache."""
         qkv = self._qkv(x).view(x.shape[0], -1, self._head_dim)
-        for heads, weight in self._norms:
-            qkv[:, heads] = self._ops.rms_norm(qkv[:, heads], weight, self._eps)
+        for heads, norm in self._norms:
+            vectors = qkv[:, heads]
+            qkv[:, heads] = norm(vectors.flatten(1)).view_as(vectors) if self._norms_rows else norm(vectors)
         rotated = qkv[:, self._rotated]
         if step.angles is not None:
             rotated = self._ops.apply_rope(rotated, *step.angles)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from local_engine.config import ExpertsConfig, ModelConfig
+from local_engine.config import ModelConfig
+from local_engine.layer_config import ExpertsConfig
 from local_engine.layers.experts import Expert, SparseExperts
 from local_engine.layers.linear import Linear
 from local_engine.layers.ops import Ops

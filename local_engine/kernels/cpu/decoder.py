@@ -1,6 +1,6 @@
-"""A decoder of the Llama family as the kernels want it, built from named tensors.
+"""A decoder as the kernels want it, built from named tensors.
 
-Knows which architectures are of that family and how each differs; `unsupported` says in one line why a model is not.
+Knows which shapes they compute; `unsupported` says in one line why a model is not one.
 """
 
 import ctypes
@@ -20,7 +20,6 @@ from local_engine.kernels.cpu.library import (
     RopeStruct,
 )
 from local_engine.kernels.cpu.packing import MatrixPacker, Rounding
-from local_engine.kernels.families import FAMILIES
 from local_engine.loading.weights import Weights
 from local_engine.models.self_attention import Rotary
 
@@ -48,8 +47,10 @@ class PackedDecoder:
 
 def unsupported(config: ModelConfig) -> str | None:
     """Why the kernels cannot run a decoder of this shape, or None. Weight types are another question."""
-    if config.architecture not in FAMILIES:
-        return f"architecture {config.architecture}"
+    if config.block.norms not in ("before", "around") or config.block.norm != "rms":
+        return f"{config.block.norm} norms {config.block.norms} the layers' halves"
+    if config.qk_norm == "row":
+        return "norms over all heads"
     if config.experts is not None:
         return "mixtures of experts"
     if config.attention_sinks:
@@ -85,7 +86,6 @@ class _Builder:
         self._config = config
         self._library = library
         self._weights = weights
-        self._family = FAMILIES[config.architecture]
         self._packer = MatrixPacker(library, weights, rounding=rounding)
         self._kept: list[object] = [self._packer]
         self._sites: list[tuple[str, str, str, str]] = []
@@ -111,9 +111,9 @@ class _Builder:
             kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
             vocabulary=config.vocab_size,
-            activation=_ACTIVATIONS[self._family.activation],
+            activation=_ACTIVATIONS[config.block.activation],
             eps=config.rms_norm_eps,
-            embedding_scale=config.hidden_size**0.5 if self._family.scaled_embedding else 1.0,
+            embedding_scale=config.block.embedding_scale,
             score_scale=config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale,
             score_cap=config.attention_soft_cap or 0.0,
             logits_cap=config.logits_soft_cap or 0.0,
@@ -122,7 +122,7 @@ class _Builder:
             layers=layers,
             embedding=embedding,
             head=head,
-            norm=self._norm("model.norm", config.hidden_size),
+            norm=self._norm("model.norm", config.hidden_size, scale=config.block.logits_scale),
         )
         self._kept += [layers, ropes]
         return PackedDecoder(config=config, library=self._library, struct=struct, sites=self._sites, kept=self._kept)
@@ -135,15 +135,18 @@ class _Builder:
         self._weights.skip(f"{attention}.rotary_emb.inv_freq")
         kind = config.kind_of(index)
         rope = config.attention_kinds[kind].rope
-        post_norms = self._family.post_norms
-        mlp_norm = "pre_feedforward_layernorm" if post_norms else "post_attention_layernorm"
+
+        def norm(name: str | None) -> int | None:
+            return None if name is None else self._norm(f"{layer}.{name}", hidden)
+
+        names = config.block.layer_norms
         struct = LayerStruct(
-            attention_norm=self._norm(f"{layer}.input_layernorm", hidden),
+            attention_norm=norm(names.attention_input),
             query_norm=self._norm(f"{attention}.q_norm", config.head_dim) if config.qk_norm else None,
             key_norm=self._norm(f"{attention}.k_norm", config.head_dim) if config.qk_norm else None,
-            post_attention_norm=self._norm(f"{layer}.post_attention_layernorm", hidden) if post_norms else None,
-            mlp_norm=self._norm(f"{layer}.{mlp_norm}", hidden),
-            post_mlp_norm=self._norm(f"{layer}.post_feedforward_layernorm", hidden) if post_norms else None,
+            post_attention_norm=norm(names.attention_output),
+            mlp_norm=norm(names.mlp_input),
+            post_mlp_norm=norm(names.mlp_output),
             output=self._linear(f"{attention}.o_proj", hidden, queries, bias=config.output_bias),
             down=self._linear(f"{mlp}.down_proj", hidden, width, bias=config.mlp_bias),
             window=config.attention_kinds[kind].window or 0,
@@ -197,8 +200,10 @@ class _Builder:
         first = MatrixStruct(both.data, both.bias, both.format, rows, both.columns, 0)
         return first, MatrixStruct(both.data + offset, bias, both.format, rows, both.columns, 0)
 
-    def _norm(self, name: str, size: int) -> int:
-        return self._address(self._weights.joined([f"{name}.weight"], [size]) + self._family.norm_offset)
+    def _norm(self, name: str, size: int, *, scale: float = 1.0) -> int:
+        """scale: of what comes out, which is the weights' to give."""
+        weight = self._weights.joined([f"{name}.weight"], [size]) + self._config.block.norm_offset
+        return self._address(weight * scale)
 
     def _rope_order(self) -> list[RopeConfig]:
         return list(dict.fromkeys(kind.rope for kind in self._config.attention_kinds if kind.rope is not None))

@@ -1,4 +1,4 @@
-"""A decoder of the Llama family over fused operations, built from named tensors.
+"""A decoder over fused operations, built from named tensors.
 
 Knows which models it runs and in which order the operations follow one another; which implementation computes them is
 `dispatch`'s business, and which rows a step has the executor's. `models` has the same in plain torch: the reference.
@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from local_engine.config import ModelConfig
-from local_engine.kernels.families import FAMILIES, LLAMA
 from local_engine.kernels.gpu.matrices import Matrices, Sparse
 from local_engine.kernels.gpu.vocabulary import Vocabulary
 from local_engine.kernels.operations import Activation, HeadNorms, Kernels
@@ -24,7 +23,7 @@ from local_engine.models.self_attention import Rotary
 
 __all__ = ["FusedDecoder", "FusedLayer", "StepTensors", "unsupported"]
 
-# Llama's family with layers of experts, which the CPU's decoder lacks.
+# How the architectures with layers of experts, which the CPU's decoder lacks, name and compute them.
 _SPARSE: Mapping[str, Sparse] = {
     "mixtral": Sparse(mixtral.NAMES),
     "qwen3_moe": Sparse(qwen3_moe.NAMES),
@@ -93,8 +92,12 @@ class FusedLayer:
 
 def unsupported(config: ModelConfig) -> str | None:
     """Why the fused decoder cannot run a model of this shape, or None."""
-    if config.architecture not in FAMILIES and config.architecture not in _SPARSE:
-        return f"architecture {config.architecture}"
+    if config.experts is not None and config.architecture not in _SPARSE:
+        return f"the experts of {config.architecture}"
+    if config.block.norms not in ("before", "around") or config.block.norm != "rms":
+        return f"{config.block.norm} norms {config.block.norms} the layers' halves"
+    if config.qk_norm == "row":
+        return "norms over all heads"
     if config.vision is not None:
         return "images"
     if config.head_dim > _MAX_HEAD_DIM:
@@ -112,10 +115,11 @@ class FusedDecoder:
         weights = matrices.weights
         self.config = config
         self.kernels = matrices.kernels
-        self._family = FAMILIES.get(config.architecture, LLAMA)
         hidden = config.hidden_size
         self.layers = [_layer(config, index, matrices) for index in range(config.num_layers)]
-        self.norm = weights.joined(["model.norm.weight"], [hidden])
+        offset, scale = config.block.norm_offset, config.block.logits_scale
+        # Logits are scaled where it costs nothing: the kernels add the offset.
+        self.norm = (weights.joined(["model.norm.weight"], [hidden]) + offset) * scale - offset
         self.dtype = self.norm.dtype
         self.vocabulary = Vocabulary(config, matrices, self.dtype)
         self._rotary = Rotary(config, weights, self.norm.device)
@@ -151,7 +155,7 @@ class FusedDecoder:
 
     def normed(self, hidden: Tensor) -> Tensor:
         """Rows of hidden states after the last norm."""
-        weight = self.norm.float() + self._family.norm_offset
+        weight = self.norm.float() + self.config.block.norm_offset
         return rms_norm(hidden.float(), weight, self.config.rms_norm_eps).to(hidden.dtype)
 
     def logits(self, normed: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -165,7 +169,7 @@ class FusedDecoder:
             weight,
             self.config.rms_norm_eps,
             inner_weight=inner_weight,
-            weight_offset=self._family.norm_offset,
+            weight_offset=self.config.block.norm_offset,
         )
 
     def _attend(
@@ -210,7 +214,6 @@ class FusedDecoder:
 
 def _layer(config: ModelConfig, index: int, matrices: Matrices) -> FusedLayer:
     weights = matrices.weights
-    family = FAMILIES.get(config.architecture, LLAMA)
     hidden, head_dim = config.hidden_size, config.head_dim
     queries, keys = config.num_heads * head_dim, config.num_kv_heads * head_dim
     layer = f"model.layers.{index}"
@@ -221,28 +224,31 @@ def _layer(config: ModelConfig, index: int, matrices: Matrices) -> FusedLayer:
     else:
         qkv_parts = {f"{attention}.q_proj": queries, f"{attention}.k_proj": keys, f"{attention}.v_proj": keys}
 
-    def norm(name: str) -> Tensor:
+    def norm(name: str | None) -> Tensor:
+        if name is None:
+            raise ValueError("a layer without norms of what it reads, which `unsupported` refuses")
         return weights.joined([f"{layer}.{name}.weight"], [hidden])
 
+    norms = config.block.layer_norms
     head_norms = None
     if config.qk_norm:
         # In float32, with what the family adds: the kernel knows no offset here.
         query_norm, key_norm = (
-            weights.joined([f"{attention}.{name}.weight"], [head_dim]).float() + family.norm_offset
+            weights.joined([f"{attention}.{name}.weight"], [head_dim]).float() + config.block.norm_offset
             for name in ("q_norm", "k_norm")
         )
         head_norms = HeadNorms(query_norm, key_norm, config.rms_norm_eps)
     return FusedLayer(
         kind=config.kind_of(index),
-        attention_norm=norm("input_layernorm"),
+        attention_norm=norm(norms.attention_input),
         qkv=matrices.linear(qkv_parts, hidden, bias=config.qkv_bias),
         head_norms=head_norms,
         sinks=weights.joined([f"{attention}.sinks"], [config.num_heads]) if config.attention_sinks else None,
         output=matrices.linear({f"{attention}.o_proj": hidden}, queries, bias=config.output_bias),
-        post_attention_norm=norm("post_attention_layernorm") if family.post_norms else None,
-        mlp_norm=norm("pre_feedforward_layernorm" if family.post_norms else "post_attention_layernorm"),
+        post_attention_norm=norm(norms.attention_output) if norms.attention_output else None,
+        mlp_norm=norm(norms.mlp_input),
         mlp=_mlp(config, index, matrices),
-        post_mlp_norm=norm("post_feedforward_layernorm") if family.post_norms else None,
+        post_mlp_norm=norm(norms.mlp_output) if norms.mlp_output else None,
     )
 
 
@@ -258,6 +264,6 @@ def _mlp(config: ModelConfig, index: int, matrices: Matrices) -> Linear:
     return DenseMlp(
         gate_up=matrices.linear(parts, hidden, bias=config.mlp_bias),
         down=matrices.linear({f"{name}.down_proj": hidden}, width, bias=config.mlp_bias),
-        activation=FAMILIES.get(config.architecture, LLAMA).activation,
+        activation=config.block.activation,
         kernels=matrices.kernels,
     )

@@ -10,8 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from local_engine.config import ExpertsConfig
 from local_engine.kernels.operations import Activation, Kernels, StackedExperts
+from local_engine.layer_config import ExpertsConfig
 from local_engine.layers.linear import DenseLinear, Linear
 from local_engine.layers.quantized_matrix import QuantizedMatrix, beside_each_other
 from local_engine.layers.tiled_linear import TiledLinear

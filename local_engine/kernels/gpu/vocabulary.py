@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from local_engine.config import ModelConfig
-from local_engine.kernels.families import FAMILIES, LLAMA
 from local_engine.kernels.gpu.matrices import Matrices, splits_of
 from local_engine.layers.quantized_matrix import QuantizedMatrix
 from local_engine.layers.tiled_linear import TiledLinear
@@ -28,9 +27,8 @@ class Vocabulary:
         self._dtype = dtype
         self._share = weights.vocabulary(config.vocab_size)
         self._soft_cap = config.logits_soft_cap
-        scaled = FAMILIES.get(config.architecture, LLAMA).scaled_embedding
         # Rounded to the model's type, as it was trained.
-        self._scale = float(torch.tensor(hidden**0.5 if scaled else 1.0, dtype=dtype))
+        self._scale = float(torch.tensor(config.block.embedding_scale, dtype=dtype))
         self.embedding = matrices.embedding(_EMBEDDING, self._share.rows, hidden)
         if config.tie_embeddings:
             weights.skip(_HEAD)

@@ -12,7 +12,6 @@ from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.errors import GenerationFailed, InvalidInput, ModelLoadError
 from local_engine.generation import GenerationRequest
-from local_engine.kernels.families import FAMILIES
 from local_engine.kernels.gpu.executor import GpuExecutor
 from local_engine.loading.load import LoadedModel
 from local_engine.models.registry import ARCHITECTURES
@@ -51,11 +50,6 @@ def test_every_architecture_answers_as_in_transformers(name: str, tmp_path: Path
     engine = Engine(loaded, fused_config(max_batch_tokens=7))
     outcomes = generate(engine, [request(prompt, GREEDY) for prompt in PROMPTS])
     assert [tokens_of(outcome) for outcome in outcomes] == [oracle.greedy(prompt, 12) for prompt in PROMPTS]
-
-
-def test_no_architecture_of_the_families_is_left_out() -> None:
-    built = {oracle_of(name).model.config.model_type.removesuffix("_text") for name in FUSED}
-    assert built == {*FAMILIES, "mixtral", "qwen3_moe", "gpt_oss"}
 
 
 @pytest.mark.parametrize("overrides", [{}, {"max_sequences": 3}, {"max_batch_tokens": 9}], ids=str)

@@ -1,0 +1,97 @@
+"""How the layers of a decoder are put together: the groups of `ModelConfig` that every path of computation reads.
+
+Imports no torch.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+__all__ = ["LLAMA_BLOCK", "Activation", "BlockConfig", "ExpertsConfig", "LayerNorms", "NormPlacement"]
+
+Activation = Literal["silu", "gelu_tanh"]
+NormPlacement = Literal["before", "after", "around", "parallel"]
+
+
+class LayerNorms(NamedTuple):
+    """What a layer calls the norms of what its two sublayers read and of what they add to the residual; None: none."""
+
+    attention_input: str | None
+    attention_output: str | None
+    mlp_input: str | None
+    mlp_output: str | None
+
+
+_LAYER_NORMS = {
+    "before": LayerNorms("input_layernorm", None, "post_attention_layernorm", None),
+    "after": LayerNorms(None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
+    "around": LayerNorms(
+        "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"
+    ),
+    "parallel": LayerNorms("input_layernorm", None, None, None),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockConfig:
+    """In what a layer's frame is not Llama's.
+
+    norms: of what attention and feed-forward read, of what they add to the residual, or of both. parallel: one of what
+        both of them read, side by side.
+    norm: layer subtracts the mean. norm_offset: added to the weights of norms.
+    activation: of the gate.
+    embedding_scale, logits_scale: what embeddings and logits are multiplied with.
+    """
+
+    norms: NormPlacement = "before"
+    norm: Literal["rms", "layer"] = "rms"
+    norm_offset: float = 0.0
+    activation: Activation = "silu"
+    embedding_scale: float = 1.0
+    logits_scale: float = 1.0
+
+    @property
+    def layer_norms(self) -> LayerNorms:
+        return _LAYER_NORMS[self.norms]
+
+    def problem(self) -> str | None:
+        """One line naming the first impossible value, or None."""
+        for name, number in (("embedding_scale", self.embedding_scale), ("logits_scale", self.logits_scale)):
+            if not (math.isfinite(number) and number > 0):
+                return f"{name} is {number}, expected a positive number"
+        return None
+
+
+LLAMA_BLOCK = BlockConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsConfig:
+    """The sparse experts of a decoder's layers.
+
+    per_token: how many of the `count` experts compute a token. intermediate_size: the width of one.
+    normalised: the chosen experts' weights add up to 1. dense_layers: indices of the layers that have none.
+    swiglu_alpha, swiglu_limit: of gpt-oss alone, see models/gpt_oss.py.
+    """
+
+    count: int
+    per_token: int
+    intermediate_size: int
+    normalised: bool = True
+    dense_layers: frozenset[int] = frozenset()
+    swiglu_alpha: float = 1.702
+    swiglu_limit: float = 7.0
+
+    def problem(self) -> str | None:
+        """One line naming the first impossible value, or None."""
+        for name, value, high in (
+            ("number of experts", self.count, 1 << 14),
+            ("number of experts per token", self.per_token, self.count),
+            ("experts' intermediate_size", self.intermediate_size, 1 << 22),
+        ):
+            if not 1 <= value <= high:
+                return f"the {name} is {value}, expected 1 to {high}"
+        for name, number in (("swiglu_alpha", self.swiglu_alpha), ("swiglu_limit", self.swiglu_limit)):
+            if not (math.isfinite(number) and number > 0):
+                return f"{name} is {number}, expected a positive number"
+        return None
