@@ -94,14 +94,20 @@ def adapter_rows(
     )
 
 
-def place_images(batch: Batch, hidden: Tensor) -> None:
-    """Writes what images are made of over the embeddings [T, hidden_size] of the tokens that stand for them."""
-    for chunk, first in zip(batch.chunks, batch.first_row, strict=True):
+def place_images(chunks: SequenceOf[Chunk], first_row: SequenceOf[int], hidden: Tensor) -> list[slice]:
+    """Writes what images are made of over the embeddings [T, hidden_size] of the tokens that stand for them.
+
+    Returns the rows that it wrote.
+    """
+    placed = []
+    for chunk, first in zip(chunks, first_row, strict=True):
         for image in chunk.sequence.images:
             start, stop = max(image.start, chunk.start), min(image.stop, chunk.stop)
             if start < stop:
-                row = first - chunk.start
-                hidden[row + start : row + stop] = image.rows[start - image.start : stop - image.start]
+                rows = slice(first + start - chunk.start, first + stop - chunk.start)
+                hidden[rows] = image.rows[start - image.start : stop - image.start]
+                placed.append(rows)
+    return placed
 
 
 def _groups(

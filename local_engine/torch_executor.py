@@ -40,7 +40,7 @@ class TorchExecutor:
             chunks, block_size=self._block_size, windows=self._windows, device=self._device, dtype=self._dtype
         )
         hidden = self._model.embed(batch.token_ids)
-        place_images(batch, hidden)
+        place_images(batch.chunks, batch.first_row, hidden)
         adapters = adapter_rows(batch.chunks, batch.first_row, len(batch.token_ids), self._device)
         with self._lora_sites.applied(adapters):
             hidden = self._model.forward(hidden, batch.positions, self._pool.caches, batch.plans)

@@ -175,24 +175,28 @@ def _build(
     ranks: Ranks,
 ) -> LoadedModel:
     shares = Shares(info.config, ranks)
+    # Rank 0 alone reads images, and hands out what becomes of them.
+    tower = None if info.config.vision is None or ranks.rank else architecture.build_tower
+    read_tower = None if tower is None else partial(tower, info.config)
     if config.on_gpu:
         torch.backends.cuda.matmul.allow_tf32 = config.tf32
         on_gpu = load_for_gpu(source, info.config, config, progress=progress, recording=recording, ranks=ranks)
         if on_gpu is not None:
             return LoadedModel(open_executor=on_gpu.open_executor, read_adapter=on_gpu.read_adapter, info=info)
     if config.device == "cpu" and config.wants_kernels and ranks.size == 1:
-        fused = load_fused(source, info.config, config, progress)
+        fused = load_fused(source, info.config, config, progress, read_tower=read_tower)
         if fused is not None:
             return LoadedModel(
-                open_executor=partial(CpuExecutor, fused.model), read_adapter=fused.read_adapter, info=info
+                open_executor=partial(CpuExecutor, fused.model),
+                read_adapter=fused.read_adapter,
+                info=info,
+                encode_image=fused.encode_image,
             )
     device, dtype = torch.device(config.device), getattr(torch, config.float_dtype)
     weights = Weights(source, device=device, dtype=dtype, progress=progress, shares=shares)
     with torch.inference_mode():
         model = architecture.build(shares.shape, weights, best_ops(device, dtype))
-        tower = None if architecture.build_tower is None or info.config.vision is None else architecture.build_tower
-        # Rank 0 alone reads images, and hands out what becomes of them.
-        encode_image = None if tower is None or ranks.rank else tower(info.config, weights)
+        encode_image = None if read_tower is None else read_tower(weights)
     weights.finish()
     sites = weights.lora_sites
     return LoadedModel(

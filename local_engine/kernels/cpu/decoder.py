@@ -55,8 +55,6 @@ def unsupported(config: ModelConfig) -> str | None:
         return "mixtures of experts"
     if config.attention_sinks:
         return "attention sinks"
-    if config.vision is not None:
-        return "images"
     for name, value in (
         ("head_dim", config.head_dim),
         ("hidden_size", config.hidden_size),

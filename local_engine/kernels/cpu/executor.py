@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from local_engine.batch import place_images
 from local_engine.config import EngineConfig
 from local_engine.errors import GenerationFailed, InvalidInput
 from local_engine.executor import Ahead, StepRows
@@ -26,6 +28,8 @@ CACHE_BYTES: Mapping[str, int] = {"auto": 2, "bfloat16": 2, "float32": 4}
 """Of one number of keys and values, by `EngineConfig.kv_dtype`."""
 
 _MAX_BLOCKS = 2**31 - 1
+_EMBEDDED = -1
+"""In place of a token: its row has its embedding already."""
 
 
 class CpuExecutor:
@@ -83,12 +87,20 @@ class CpuExecutor:
             sequences += [index] * (chunk.stop - chunk.start)
             blocks += chunk.sequence.blocks
             wanted += _wanted_rows(chunk)
-        adapted = self._adapters.of_rows(chunks)
         arrays = [np.array(items, dtype=np.int32) for items in (tokens, positions, sequences, blocks, first_block)]
-        address = None if adapted is None else adapted.ctypes.data
-        asked = np.array(wanted, dtype=np.uint8)
-        step = StepStruct(len(tokens), *(array.ctypes.data for array in arrays), address, asked.ctypes.data)
         hidden = torch.empty(len(tokens), self._hidden_size)
+        for rows in place_images(chunks, first_row, hidden):
+            arrays[0][rows] = _EMBEDDED
+        adapted = self._adapters.of_rows(chunks)
+        asked = np.array(wanted, dtype=np.uint8)
+        seen = _seen_positions(chunks, first_row, len(tokens))
+        step = StepStruct(
+            len(tokens),
+            *(array.ctypes.data for array in arrays),
+            adapters=None if adapted is None else adapted.ctypes.data,
+            wanted=asked.ctypes.data,
+            seen=None if seen is None else seen.ctypes.data,
+        )
         self._library.forward(self._session, step, hidden.data_ptr())
         return StepRows(hidden, tuple(chunks), tuple(first_row))
 
@@ -130,6 +142,21 @@ def _wanted_rows(chunk: Chunk) -> list[bool]:
         return [True] * count
     last = 1 + len(chunk.draft)
     return [False] * (count - last) + [True] * last
+
+
+def _seen_positions(
+    chunks: SequenceOf[Chunk], first_row: SequenceOf[int], num_rows: int
+) -> npt.NDArray[np.int32] | None:
+    """Of each row how many positions it sees, be they behind it: all of a span of `Sequence.uncut`. None: of no row."""
+    if not any(chunk.sequence.uncut for chunk in chunks):
+        return None
+    seen = np.zeros(num_rows, dtype=np.int32)
+    for chunk, first in zip(chunks, first_row, strict=True):
+        for start, stop in chunk.sequence.uncut:
+            begin, end = max(start, chunk.start), min(stop, chunk.stop)
+            if begin < end:
+                seen[first + begin - chunk.start : first + end - chunk.start] = stop
+    return seen
 
 
 def _close(library: Library, session: int, process: int) -> None:

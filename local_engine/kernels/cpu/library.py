@@ -35,7 +35,7 @@ INSTRUCTION_SETS: Final = ("avx512bf16", "avx512", "avx2vnni", "avx2", "neon", "
 """Of all builds, the best one first."""
 
 # Of the functions and structures below and of the packed layout; the same as kernels_version in api.cpp.
-_VERSION = 5
+_VERSION = 6
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -128,6 +128,7 @@ class StepStruct(Structure):
         ("first_block", c_void_p),
         ("adapters", c_void_p),
         ("wanted", c_void_p),
+        ("seen", c_void_p),
     )
 
 

@@ -13,6 +13,7 @@ import torch
 
 from local_engine.config import EngineConfig, ModelConfig
 from local_engine.errors import InvalidInput, ModelLoadError
+from local_engine.images import EncodeImage
 from local_engine.kernels.cpu.decoder import PackedDecoder, build_decoder, unsupported
 from local_engine.kernels.cpu.executor import CACHE_BYTES
 from local_engine.kernels.cpu.library import Library, best_library, open_library
@@ -28,10 +29,11 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FusedModel:
-    """A packed model, and how adapters are read for it: see `LoadedModel.read_adapter`."""
+    """A packed model; the rest as `LoadedModel` has it."""
 
     model: PackedDecoder
     read_adapter: Callable[[Path], Mapping[str, LowRank]]
+    encode_image: EncodeImage | None
 
 
 def chosen_library(config: EngineConfig) -> Library | None:
@@ -47,9 +49,14 @@ def chosen_library(config: EngineConfig) -> Library | None:
 
 
 def load_fused(
-    source: TensorSource, shape: ModelConfig, config: EngineConfig, progress: Progress | None
+    source: TensorSource,
+    shape: ModelConfig,
+    config: EngineConfig,
+    progress: Progress | None,
+    *,
+    read_tower: Callable[[Weights], EncodeImage] | None = None,
 ) -> FusedModel | None:
-    """Reads the weights, or returns None with a log line that says why torch has to.
+    """Reads the weights, or returns None with a log line that says why torch has to. A tower computes in torch.
 
     Raises ModelLoadError for a file that is wrong, and where `config.weights` asks for what torch cannot do.
     """
@@ -63,12 +70,13 @@ def load_fused(
         except NotPackable as error:
             reason = str(error)
         else:
+            encode_image = None if read_tower is None else read_tower(weights)
             weights.finish()
             _logger.info("%s runs on the CPU kernels for %s", source.path.name, library.instruction_set)
             read_adapter = partial(
                 load_adapter, sites=weights.lora_sites, device=torch.device("cpu"), dtype=torch.float32
             )
-            return FusedModel(model, read_adapter)
+            return FusedModel(model, read_adapter, encode_image)
     if config.weights in ("int8", "int4"):
         raise ModelLoadError(source.path, f"weights: {config.weights} needs the CPU kernels: {reason}")
     _logger.info("%s runs on torch in %s, not on the CPU kernels: %s", source.path.name, config.float_dtype, reason)

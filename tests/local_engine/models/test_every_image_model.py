@@ -1,6 +1,7 @@
 """Every model that reads images against transformers, however the engine comes to its answer."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from local_engine.engine import Engine
 from local_engine.loading.load import LoadedModel, load_model
 from local_engine.models.registry import ARCHITECTURES
 from local_engine.sampling import SamplingParams
-from tests.local_engine.engine_driver import Outcome, config_with_blocks, last, run, small_config, tokens_of
+from tests.local_engine.engine_driver import Outcome, last, run, small_config, tokens_of
 from tests.local_engine.models.tiny_image_oracles import (
     IMAGE,
     TINY_IMAGE_ORACLES,
@@ -25,6 +26,7 @@ from tests.local_engine.models.tiny_image_oracles import (
 COUNT = 10
 GREEDY = SamplingParams(temperature=0.0, max_tokens=COUNT, ignore_eos=True, logit_bias={IMAGE: -100.0})
 ONE, OTHER, THIRD = (pixels_of(seed) for seed in (1, 2, 3))
+exact_config = partial(small_config, kv_dtype="float32")
 PROMPTS = (
     ImagePrompt([3, 17, 99, 101, ONE, 102, 64, 23, 8, 101, OTHER, 102, 31, 90]),
     ImagePrompt([3, 17, 99, 101, OTHER, 102, 64, 23]),
@@ -47,11 +49,18 @@ class Subject:
         self.expected = [oracle.greedy(prompt, COUNT) for prompt in PROMPTS]
 
 
-@pytest.fixture(scope="module", params=list(TINY_IMAGE_ORACLES))
+@pytest.fixture(
+    scope="module",
+    params=[(name, kind) for name in TINY_IMAGE_ORACLES for kind in ("torch", "kernels")],
+    ids="-".join,
+)
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    folder: Path = tmp_path_factory.mktemp(request.param)
-    oracle = image_oracle(request.param)
-    return Subject(oracle, load_model(oracle.write(folder), EngineConfig()))
+    name, kind = request.param
+    folder: Path = tmp_path_factory.mktemp(name)
+    oracle = image_oracle(name)
+    return Subject(
+        oracle, load_model(oracle.write(folder), EngineConfig(dtype="float32" if kind == "torch" else "auto"))
+    )
 
 
 def answers(engine: Engine, prompts: tuple[ImagePrompt, ...] = PROMPTS) -> list[Outcome]:
@@ -64,7 +73,7 @@ def answers(engine: Engine, prompts: tuple[ImagePrompt, ...] = PROMPTS) -> list[
 def test_its_logits_are_those_of_transformers_at_every_position_of_a_prompt(subject: Subject) -> None:
     sampling = SamplingParams(temperature=0.0, max_tokens=1, context_logits=True)
     for prompt in PROMPTS:
-        engine = Engine(subject.loaded, small_config())
+        engine = Engine(subject.loaded, exact_config())
         sequence = engine.add(prompt.request(sampling))
         found = last(run(engine)[sequence]).context_logits
         assert found is not None
@@ -78,29 +87,33 @@ def test_what_an_image_shows_changes_the_answer(subject: Subject) -> None:
 
 def test_alone_it_answers_as_transformers(subject: Subject) -> None:
     for prompt, expected in zip(PROMPTS, subject.expected, strict=True):
-        (outcome,) = answers(Engine(subject.loaded, small_config()), (prompt,))
+        (outcome,) = answers(Engine(subject.loaded, exact_config()), (prompt,))
         assert tokens_of(outcome) == expected
 
 
 @pytest.mark.parametrize("budget", [64, 7, 5, 3, 1])
 def test_batched_and_chunked_it_answers_the_same(subject: Subject, budget: int) -> None:
-    outcomes = answers(Engine(subject.loaded, small_config(max_batch_tokens=budget)))
+    outcomes = answers(Engine(subject.loaded, exact_config(max_batch_tokens=budget)))
     assert [tokens_of(outcome) for outcome in outcomes] == subject.expected
 
 
 def test_preempted_it_answers_the_same(subject: Subject) -> None:
-    engine = Engine(subject.loaded, config_with_blocks(subject.loaded, 12, max_batch_tokens=16))
+    roomy = exact_config(max_batch_tokens=16)
+    executor = subject.loaded.open_executor(roomy)
+    block_bytes = roomy.kv_bytes // (executor.num_blocks + 1)
+    executor.close()
+    engine = Engine(subject.loaded, replace(roomy, kv_bytes=13 * block_bytes))
     assert [tokens_of(outcome) for outcome in answers(engine)] == subject.expected
     assert engine.stats().preemptions > 0
 
 
 def test_with_guessed_tokens_it_answers_the_same(subject: Subject) -> None:
-    engine = Engine(subject.loaded, small_config(draft_tokens=3))
+    engine = Engine(subject.loaded, exact_config(draft_tokens=3))
     assert [tokens_of(outcome) for outcome in answers(engine)] == subject.expected
 
 
 def test_beams_are_ranked_by_what_transformers_thinks_of_them(subject: Subject) -> None:
-    engine = Engine(subject.loaded, small_config())
+    engine = Engine(subject.loaded, exact_config())
     sampling = replace(GREEDY, beam_search=True, n=1, best_of=2)
     sequences = [engine.add(prompt.request(sampling)) for prompt in PROMPTS[:2]]
     outcomes = run(engine)
@@ -121,7 +134,7 @@ def test_behind_a_cached_prefix_that_ends_anywhere_in_an_image_it_answers_the_sa
     subject: Subject, words_before: int
 ) -> None:
     prompt = ImagePrompt([*range(20, 20 + words_before), 101, ONE, 102, 64])
-    engine = Engine(subject.loaded, small_config(max_batch_tokens=5))
+    engine = Engine(subject.loaded, exact_config(max_batch_tokens=5))
     expected = subject.oracle.greedy(prompt, COUNT)
     for cached_tokens in (0, (len(prompt.tokens) - 1) // 4 * 4):
         (outcome,) = answers(engine, (prompt,))
@@ -130,7 +143,7 @@ def test_behind_a_cached_prefix_that_ends_anywhere_in_an_image_it_answers_the_sa
 
 
 def test_prompts_that_differ_in_an_image_alone_share_what_is_before_it(subject: Subject) -> None:
-    engine = Engine(subject.loaded, small_config())
+    engine = Engine(subject.loaded, exact_config())
     for image, cached_tokens in ((ONE, 0), (OTHER, 4), (THIRD, 4), (OTHER, 12)):
         prompt = ImagePrompt([3, 17, 99, 42, 101, image, 102, 64, 23, 9, 8, 5])
         (outcome,) = answers(engine, (prompt,))

@@ -24,6 +24,7 @@ _TEXT = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
+    "head_dim": 32,
     "max_position_embeddings": 96,
     "eos_token_id": 7,
     "bos_token_id": 1,
@@ -41,8 +42,7 @@ _TOWER = {
 def _gemma3(**overrides: Any) -> Any:
     text = {
         **_TEXT,
-        "head_dim": 16,
-        "query_pre_attn_scalar": 16,
+        "query_pre_attn_scalar": 32,
         "num_hidden_layers": 7,
         "sliding_window": 6,
         "rope_parameters": {

@@ -101,9 +101,8 @@ int page_of(const KvLayout& layout, int position) {
 int first_page(const KvLayout& layout, const AttentionTask& task) {
   return task.window > 0 ? page_of(layout, std::max(0, task.position + 1 - task.window)) : 0;
 }
-int last_page(const KvLayout& layout, const AttentionTask& task) {
-  return page_of(layout, task.position + task.rows - 1) + 1;
-}
+int seen_by_any(const AttentionTask& task) { return std::max(task.position + task.rows, task.seen); }
+int last_page(const KvLayout& layout, const AttentionTask& task) { return page_of(layout, seen_by_any(task) - 1) + 1; }
 
 // One span of pages for all queries of a task.
 template <class Cache>
@@ -151,7 +150,7 @@ class Span {
   int positions(int page) const {
     const KvLayout& layout = layer_.layout();
     const int left = layout.block_size - page % layout.pages() * kPage;
-    return std::min({kPage, left, task_.position + task_.rows - first_position(page)});
+    return std::min({kPage, left, seen_by_any(task_) - first_position(page)});
   }
   const Item* page_at(int page) const { return page_at(task_, page); }
   const Item* page_at(const AttentionTask& task, int page) const {
@@ -184,11 +183,11 @@ class Span {
     });
     const int start = first_position(page);
     const int valid = positions(page);
-    const bool seen_by_all = task_.window == 0 && valid == kPage && start + kPage <= task_.position + 1;
+    const bool seen_by_all = task_.window == 0 && valid == kPage && start + kPage <= std::max(task_.position + 1, task_.seen);
     if (seen_by_all && task_.soft_cap == 0.0f) return;
     for (int query = 0; query < queries_; query++) {
       const int own = task_.position + query / task_.heads;
-      const int last = std::min(valid, own + 1 - start);
+      const int last = std::min(valid, std::max(own + 1, task_.seen) - start);
       const int first = task_.window > 0 ? std::max(0, own + 1 - task_.window - start) : 0;
       if (task_.soft_cap == 0.0f && first == 0 && last == kPage) continue;
       float* row = scores_ + at + query * kSpanPositions;

@@ -1,4 +1,4 @@
-// Causal attention of a few neighbouring rows of one sequence over the pages of one kv head.
+// Attention of a few neighbouring rows of one sequence, causal but for what they all see, over the pages of one kv head.
 #pragma once
 
 #include "buffer.h"
@@ -16,7 +16,8 @@ struct AttentionTask {
   int kv_head;
   const int32_t* blocks;
   int position;  // of the first row
-  int window;    // positions that a row sees, itself included; 0 is all
+  int seen;      // positions that all rows see at least, within the window
+  int window;    // positions that a row sees, itself included and what is behind it not; 0 is all
   float soft_cap;  // 0 is none
   const AttentionTask* next;  // whose pages are read from memory meanwhile, or null
 };

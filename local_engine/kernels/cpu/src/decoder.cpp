@@ -81,16 +81,33 @@ void Session::forward(const Step& step, float* hidden) {
   used_ = std::max(used_, end_of(last));
   touch(used_);
   // Later rows of a sequence find the keys of earlier ones in the cache, so parts of a step follow one another.
-  for (int row = 0; row < step.num_rows; row += kMostRows) {
+  for (int row = 0, rows = 0; row < step.num_rows; row += rows) {
+    rows = part_rows(step, row);
     Step part = step;
-    part.num_rows = std::min(kMostRows, step.num_rows - row);
+    part.num_rows = rows;
     part.tokens += row;
     part.positions += row;
     part.sequences += row;
     if (part.adapters != nullptr) part.adapters += row;
     if (part.wanted != nullptr) part.wanted += row;
+    if (part.seen != nullptr) part.seen += row;
     forward_part(part, hidden + static_cast<size_t>(row) * decoder_.hidden);
   }
+}
+
+// Rows from `first` on that go through the layers together: none of them sees keys of a later part, so that a part may be
+// longer than others.
+int Session::part_rows(const Step& step, int first) const {
+  const auto cuts = [&](int row) {
+    return row < step.num_rows && step.seen_by(row) != 0 && step.seen_by(row) == step.seen_by(row - 1) &&
+           step.sequences[row] == step.sequences[row - 1];
+  };
+  int end = std::min(first + kMostRows, step.num_rows);
+  while (end > first && cuts(end)) end--;
+  if (end > first) return end - first;
+  for (end = first + 1; cuts(end); end++) {
+  }
+  return end - first;
 }
 
 void Session::forward_part(const Step& step, float* hidden) {
@@ -155,6 +172,7 @@ Step Session::only_wanted(const Step& step, float* hidden) {
   wanted_positions_.clear();
   wanted_sequences_.clear();
   wanted_adapters_.clear();
+  wanted_seen_.clear();
   for (size_t to = 0; to < wanted_.size(); to++) {
     const size_t from = wanted_[to];
     std::memmove(hidden + to * width, hidden + from * width, width * sizeof(float));
@@ -163,6 +181,7 @@ Step Session::only_wanted(const Step& step, float* hidden) {
     wanted_positions_.push_back(step.positions[from]);
     wanted_sequences_.push_back(step.sequences[from]);
     if (step.adapters != nullptr) wanted_adapters_.push_back(step.adapters[from]);
+    if (step.seen != nullptr) wanted_seen_.push_back(step.seen[from]);
   }
   Step rest = step;
   rest.num_rows = static_cast<int32_t>(wanted_.size());
@@ -170,6 +189,7 @@ Step Session::only_wanted(const Step& step, float* hidden) {
   rest.positions = wanted_positions_.data();
   rest.sequences = wanted_sequences_.data();
   if (step.adapters != nullptr) rest.adapters = wanted_adapters_.data();
+  if (step.seen != nullptr) rest.seen = wanted_seen_.data();
   rest.wanted = nullptr;
   return rest;
 }
@@ -192,6 +212,7 @@ void Session::prepare_rotations(const Step& step) {
 
 void Session::embed(Team& team, const Step& step, float* hidden) {
   team.share(step.num_rows, [&](int row) {
+    if (step.tokens[row] < 0) return;
     float* out = hidden + static_cast<size_t>(row) * decoder_.hidden;
     unpack_row(decoder_.embedding, step.tokens[row], out);
     if (decoder_.embedding_scale != 1.0f)

@@ -63,13 +63,16 @@ struct AdaptedLayer {
 // Rows of one step: consecutive ones of a sequence stand side by side.
 struct Step {
   int32_t num_rows;
-  const int32_t* tokens;
+  const int32_t* tokens;  // -1 where `hidden` holds a row's embedding already, as an image's rows do
   const int32_t* positions;
   const int32_t* sequences;     // of each row, an index into first_block
   const int32_t* blocks;        // the block lists of all sequences, one after the other
   const int32_t* first_block;   // where each begins
   const AdaptedLayer* const* adapters;  // of each row its adapter's layers, or null; null where no row has one
   const uint8_t* wanted;  // of each row whether its state is asked for, and not only its keys and values; null: of all
+  const int32_t* seen;    // of each row how many positions it sees beside those up to its own; null: none does
+
+  int32_t seen_by(int row) const { return seen == nullptr ? 0 : seen[row]; }
 };
 
 // Owns the KV pool, the threads and all memory that a step needs. Not thread-safe.
@@ -78,7 +81,8 @@ class Session {
   // cache_bytes: 4 for float32, 2 for bfloat16. Throws std::bad_alloc.
   Session(const Decoder& decoder, int block_size, int num_blocks, int cache_bytes, int threads);
 
-  // hidden [num_rows][hidden]: the states before the last norm, of rows that are wanted.
+  // hidden [num_rows][hidden]: the states before the last norm, of rows that are wanted. Rows that see those behind them
+  // come with these.
   void forward(const Step& step, float* hidden);
 
   // Copies whole KV blocks in every layer, pairs of (from, to), as if all were read before any is written.
@@ -98,6 +102,7 @@ class Session {
   size_t end_of(int32_t block) const { return layout_.block_bytes() * (static_cast<size_t>(block) + 1); }
   void touch(size_t end);
   void touch_piece(size_t begin);
+  int part_rows(const Step& step, int first) const;
   void forward_part(const Step& step, float* hidden);
   template <class Cache>
   void run_step(const Step& step, float* hidden);
@@ -147,7 +152,7 @@ class Session {
     int rows;
   };
   std::vector<int> wanted_;  // rows of a step, and what a step of these alone has
-  std::vector<int32_t> wanted_positions_, wanted_sequences_;
+  std::vector<int32_t> wanted_positions_, wanted_sequences_, wanted_seen_;
   std::vector<const AdaptedLayer*> wanted_adapters_;
   std::vector<Run> runs_;  // rows of one sequence that attend together
   bool lone_ = false;      // a step of one row: who attends with a head writes its keys first

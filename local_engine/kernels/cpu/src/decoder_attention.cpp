@@ -21,7 +21,7 @@ void Session::find_runs(const Step& step) {
   runs_.clear();
   for (int row = 0; row < step.num_rows; row++) {
     const bool follows = !runs_.empty() && runs_.back().rows < most && step.sequences[row] == step.sequences[row - 1] &&
-                         step.positions[row] == step.positions[row - 1] + 1;
+                         step.positions[row] == step.positions[row - 1] + 1 && step.seen_by(row) == step.seen_by(row - 1);
     if (follows) {
       runs_.back().rows++;
     } else {
@@ -93,6 +93,7 @@ AttentionTask Session::attention_task(const Layer& layer, const Step& step, int 
   task.kv_head = kv_head;
   task.blocks = step.blocks + step.first_block[step.sequences[run.row]];
   task.position = step.positions[run.row];
+  task.seen = step.seen_by(run.row);
   task.window = layer.window;
   task.soft_cap = decoder_.score_cap;
   task.next = next;

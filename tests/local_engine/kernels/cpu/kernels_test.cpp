@@ -127,6 +127,8 @@ void test_attention() {
   const int heads = 1 + below(5);
   const int length = 1 + below(600);
   const int rows = 1 + below(std::min(length, 8));
+  const int behind = below(2) == 0 ? 0 : below(std::min(40, length - rows + 1));  // what rows see though it is behind them
+  const int seen = behind == 0 && below(2) == 0 ? 0 : length;
   const int window = below(3) == 0 ? 1 + below(length) : 0;
   const int num_blocks = length / layout.block_size + 2;
   Buffer<uint8_t> memory;
@@ -145,7 +147,7 @@ void test_attention() {
   std::vector<float> out(queries.size());
   const float cap = below(2) == 0 ? 0.0f : 5.0f;
   const AttentionTask task{queries.data(), out.data(), heads * head_dim, heads * head_dim, rows, heads, kv_head,
-                           blocks.data(), length - rows, window, cap, nullptr};
+                           blocks.data(), length - rows - behind, seen, window, cap, nullptr};
   AttentionScratch scratch;
   attend<Cache>(layer, task, scratch);
   fold(out.data(), out.size());
@@ -163,10 +165,10 @@ void test_attention() {
   require(out == whole, "attention in spans");
   const double slack = sizeof(typename Cache::Item) == 4 ? 1e-4 : 0.05;
   for (int query = 0; query < rows * heads; query++) {
-    const int position = length - rows + query / heads;
+    const int position = length - rows - behind + query / heads;
     std::vector<double> total(head_dim);
     double sum = 0;
-    for (int i = window > 0 ? std::max(0, position + 1 - window) : 0; i <= position; i++) {
+    for (int i = window > 0 ? std::max(0, position + 1 - window) : 0; i < std::max(position + 1, seen); i++) {
       double score = 0;
       for (int d = 0; d < head_dim; d++) score += static_cast<double>(queries[query * head_dim + d]) * keys[i * head_dim + d];
       if (cap != 0.0f) score = cap * std::tanh(score / cap);
