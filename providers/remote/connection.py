@@ -5,7 +5,7 @@ another request. Knows no pool, no limits on time and no dialect. Closing is at 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Mapping
 from typing import Protocol, cast
 
 import httptools
@@ -55,11 +55,13 @@ class Connection(asyncio.Protocol):
         "_fed",
         "_fields",
         "_loop",
+        "_more",
         "_overhead",
         "_owner",
         "_parser",
         "_pieces",
         "_reusable",
+        "_room",
         "_status",
         "_unsent",
         "_until_close",
@@ -75,7 +77,9 @@ class Connection(asyncio.Protocol):
         self._answer: WireAnswer | None = None
         self._dropped = False
         self._unsent: memoryview | None = None
+        self._more = False
         self._writable = True
+        self._room: asyncio.Future[None] | None = None
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append  # the parser calls it without a frame of Python in between
         self._fields: list[tuple[bytes, bytes]] = []
@@ -88,11 +92,12 @@ class Connection(asyncio.Protocol):
     def usable(self) -> bool:
         return not self._dropped
 
-    def send(self, head: bytes, body: bytes) -> WireAnswer:
-        """Writes a request. Its answer comes, or fails, on its own."""
+    def send(self, head: bytes, body: bytes, *, more: bool = False) -> WireAnswer:
+        """Writes a request. Its answer comes, or fails, on its own. `more`: the rest of the body is for `send_rest`."""
         answer = self._answer = WireAnswer(self, self._loop)
         self._status = self._overhead = self._fed = 0
         self._complete = self._until_close = False
+        self._more = more
         self._fields.clear()
         transport = self.transport
         assert transport is not None
@@ -103,6 +108,29 @@ class Connection(asyncio.Protocol):
             self._unsent = memoryview(body)
             self._send_on()
         return answer
+
+    async def send_rest(self, body: AsyncIterable[bytes], length: int | None) -> None:
+        """Writes the rest of a body as it comes and the peer takes it, in chunks where its length is None. Returns when
+        all went out, or the connection ended: there is no more of it for an answer that ended. Raises what `body` does.
+        """
+        left = length or 0
+        async for piece in body:
+            if self._dropped or self.transport is None:
+                return
+            if length is None:
+                piece = b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
+            elif (left := left - len(piece)) < 0:
+                break
+            self.transport.write(piece)
+            await asyncio.sleep(0)  # the peer is heard between any two of them
+            if not self._writable and not self._dropped:
+                self._room = self._loop.create_future()
+                await self._room
+        if left:
+            self.abort()  # what follows would be taken for the rest, or the rest for what follows
+        elif not self._dropped and self.transport is not None:
+            self.transport.write(b"" if length is not None else b"0\r\n\r\n")
+            self._more = False
 
     def _send_on(self) -> None:
         transport = self.transport
@@ -135,6 +163,7 @@ class Connection(asyncio.Protocol):
         if not self._dropped:
             self._dropped = True
             self._unsent = None
+            self._make_room()
             self._owner.dropped(self)
 
     # What the transport calls.
@@ -149,6 +178,11 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._send_on()
+        self._make_room()
+
+    def _make_room(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         answer, parser = self._answer, self._parser
@@ -185,7 +219,8 @@ class Connection(asyncio.Protocol):
     def _finish(self, answer: WireAnswer, *, reusable: bool) -> None:
         self._answer = None
         transport = self.transport
-        if not reusable or self._unsent is not None or transport is None or transport.get_write_buffer_size():
+        left = self._more or self._unsent is not None
+        if not reusable or left or transport is None or transport.get_write_buffer_size():
             self.abort()  # what is left of the request must not be taken for the next one
         else:
             self._owner.release(self)

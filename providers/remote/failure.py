@@ -1,4 +1,4 @@
-"""What went wrong upstream, as one of our errors: the one place where HTTP's and aiohttp's words are translated.
+"""What went wrong upstream, as one of our errors: the one place where HTTP's and the sockets' words are translated.
 
 Knows no vendor and no JSON; an error body in JSON is the dialect's (`Upstream.parse_error`). A message names the
 provider as run.yaml does and holds no URL, no key and no markup.
@@ -12,8 +12,6 @@ import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 
-import aiohttp
-
 from adapters.canonical.errors import (
     BadUpstreamResponse,
     GatewayError,
@@ -26,6 +24,7 @@ from adapters.canonical.errors import (
 )
 from adapters.inflater import Undecodable
 from providers.remote.connection import NotHttp
+from providers.remote.proxy import ProxyFailed
 
 __all__ = [
     "FOREIGN",
@@ -40,8 +39,8 @@ __all__ = [
     "wrong_content",
 ]
 
-FOREIGN = (NotHttp, aiohttp.ClientError, OSError, TimeoutError, RuntimeError)
-"""What a call may raise; RuntimeError is aiohttp's and uvloop's for a connection that was closed."""
+FOREIGN = (NotHttp, OSError, TimeoutError, RuntimeError)
+"""What a call may raise; RuntimeError is uvloop's for a connection that was closed."""
 MAX_RETRY_AFTER_S = 86_400.0
 _EXCERPT_CHARS = 120
 _MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,40}/[a-z0-9.+-]{1,60}")
@@ -53,6 +52,8 @@ def no_connection(provider: str, error: Exception) -> UpstreamError:
     match error:
         case TimeoutError():
             return UpstreamUnreachable(f"{provider}: no connection within the connect limit")
+        case ProxyFailed():
+            return UpstreamUnreachable(f"{provider}: {error}")
         case socket.gaierror():
             return UpstreamUnreachable(f"{provider}: its host name does not resolve")
         case ssl.SSLError():
@@ -66,23 +67,11 @@ def no_connection(provider: str, error: Exception) -> UpstreamError:
 def no_answer(provider: str, error: Exception) -> UpstreamError:
     """The error for an exception before the status line came."""
     match error:
-        case aiohttp.ConnectionTimeoutError():
-            return no_connection(provider, TimeoutError())
-        case aiohttp.ClientConnectorDNSError():
-            return UpstreamUnreachable(f"{provider}: its host name does not resolve")
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
-            return UpstreamUnreachable(f"{provider}: TLS failed, {type(error).__name__}")
-        case aiohttp.ClientProxyConnectionError():
-            return UpstreamUnreachable(f"{provider}: the configured proxy can't be reached")
-        case aiohttp.ClientHttpProxyError():
-            return UpstreamUnreachable(f"{provider}: the configured proxy refused the connection")
-        case aiohttp.ClientConnectorError():
-            return no_connection(provider, error.os_error)
         case TimeoutError():
             return UpstreamTimeout(f"{provider}: no answer within the limit for its beginning")
-        case NotHttp() | aiohttp.ClientResponseError():
+        case NotHttp():
             return BadUpstreamResponse(f"{provider}: the answer is not HTTP")
-        case aiohttp.ClientConnectionError() | OSError():
+        case OSError():
             return UpstreamUnreachable(f"{provider}: the connection broke before an answer came")
         case _:
             return UpstreamUnreachable(f"{provider}: the call failed, {type(error).__name__}")
@@ -92,7 +81,7 @@ def broken_answer(provider: str, error: Exception) -> UpstreamError:
     """The error for an exception while the answer's body was read."""
     if isinstance(error, TimeoutError):
         return UpstreamTimeout(f"{provider}: it fell silent before its answer was whole")
-    if isinstance(error, Undecodable) or isinstance(error.__cause__, aiohttp.http_exceptions.ContentEncodingError):
+    if isinstance(error, Undecodable):
         return BadUpstreamResponse(f"{provider}: the answer can't be decompressed")
     return StreamTruncated(f"{provider}: the connection broke in the middle of the answer")
 

@@ -7,21 +7,21 @@ Answer's.
 import asyncio
 from collections.abc import AsyncIterable, Mapping
 
-from multidict import CIMultiDict
 from yarl import URL
 
 from adapters.canonical.errors import StaleConnection, UpstreamError
 from providers.base import Limits, ProviderSettings
 from providers.client_key import KeyHeader
 from providers.remote.answer import Answer
+from providers.remote.connection import Connection
 from providers.remote.failure import FOREIGN, no_answer, no_connection
 from providers.remote.origin import Origin
-from providers.remote.pool import Pool
+from providers.remote.pool import Pool, Way
+from providers.remote.proxy import Proxy, Tunnel
 from providers.remote.request_head import RequestHeads, rendered
-from providers.remote.session import Session
 from providers.remote.shared_limit import SharedLimit
 from providers.remote.tls import ResumingContext, trusting
-from providers.remote.wire_answer import Unanswered
+from providers.remote.wire_answer import Unanswered, WireAnswer
 
 __all__ = ["BESIDE_VERSION", "HttpClient"]
 
@@ -50,15 +50,21 @@ class HttpClient:
         self.provider = settings.name
         self.limits: Limits = settings.limits
         url = _checked_base(settings.name, base_url)
-        self._host = url.raw_host or ""
-        self._port = url.port or 0
-        self._site = str(url.origin())
-        self._base_path = url.raw_path.rstrip("/")
-        self._heads = RequestHeads(settings, auth, url.host_port_subcomponent or "", key_header)
-        self._tls = _trusting(settings) if url.scheme == "https" or settings.ca_file is not None else None
-        self._proxy = _checked_proxy(settings)
+        self._base = url.raw_path.rstrip("/")
+        host, port = url.raw_host or "", url.port or 0
+        tls = _trusting(settings) if url.scheme == "https" or settings.ca_file is not None else None
+        proxy = _proxy(settings)
+        through: Mapping[str, str] = {}
+        self._way: Way
+        if url.scheme == "https" and tls is not None:
+            self._way = Origin(host, port, tls) if proxy is None else Tunnel(proxy, host, port, tls)
+        elif proxy is None:
+            self._way = Origin(host, port, None)
+        else:
+            self._way, through = proxy, proxy.headers
+            self._base = f"{url.origin()}{self._base}"
+        self._heads = RequestHeads(settings, auth, url.host_port_subcomponent or "", key_header, through=through)
         self._max_connections = settings.max_connections
-        self._session = Session(self.limits, max_connections=self._max_connections, tls=self._tls, proxy=self._proxy)
         self._pool: Pool | None = None
         self._first_token = SharedLimit(self.limits.first_token_s)
         self._whole = SharedLimit(self.limits.whole_s)
@@ -66,10 +72,7 @@ class HttpClient:
 
     async def get(self, path: str, headers: Mapping[str, str] | None = None) -> Answer:
         """The answer to a GET. Its body counts against the first-token limit."""
-        sent = self._heads.of_get(headers)
-        if self._proxy is not None:
-            return await self._by_session("GET", path, sent, None, limit_s=self.limits.first_token_s)
-        head = rendered("GET", self._target(path), sent)
+        head = rendered("GET", self._target(path), self._heads.of_get(headers))
         try:
             return await self._ask(head, b"", stream=True)
         except StaleConnection:
@@ -87,13 +90,8 @@ class HttpClient:
         """The answer to a JSON body, as soon as its head came. `stream`: server-sent events are wanted, the first of
         them within the first-token limit; what comes whole begins within `whole_s`, and has the gap limit from there.
         """
-        if self._proxy is None:
-            head = self._heads.post(self._target(path), len(body), request_id, headers, stream=stream)
-            return await self._ask(head, body, stream=stream)
-        sent = self._heads.of_post(len(body), request_id, headers, stream=stream)
-        if stream:
-            return await self._by_session("POST", path, sent, body, limit_s=self.limits.first_token_s)
-        return await self._by_session("POST", path, sent, body, head_s=self.limits.whole_s)
+        head = self._heads.post(self._target(path), len(body), request_id, headers, stream=stream)
+        return await self._ask(head, body, stream=stream)
 
     async def forward(
         self,
@@ -110,32 +108,38 @@ class HttpClient:
         `length`: of the body, None sends it in chunks. The total limit alone holds until the head.
         """
         sent = self._heads.of_forwarded(headers, request_id)
-        if length is not None:
-            sent["content-length"] = str(length)
-        return await self._by_session(method, path, sent, body)
+        if body is not None and length is None:
+            sent["transfer-encoding"] = "chunked"
+        elif body is not None or method != "GET":
+            sent["content-length"] = str(length or 0)
+        head = rendered(method, self._target(path), sent)
+        connection, is_kept = await self._connection()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        answer = connection.send(head, b"", more=body is not None)
+        try:
+            if body is not None:
+                await _send_rest(connection, answer, body, length)
+            await answer.head
+        except FOREIGN as error:
+            raise self._failure(answer, error, may_be_stale=is_kept and loop.time() - began <= _STALE_S) from error
+        except BaseException:
+            answer.head.cancel()  # nobody waits for it
+            answer.close()
+            raise
+        return Answer(self.provider, answer, None, self.limits)
 
     async def _ask(self, head: bytes, body: bytes, *, stream: bool) -> Answer:
-        """Raises StaleConnection where a kept connection ended at its peer at the very time when it was used again, as
-        far as can be told: at once, and unanswered."""
-        pool = self._pool or self._open_pool()
-        connection = kept = pool.idle()
-        if connection is None:
-            try:
-                connection = await pool.connect()
-            except FOREIGN as error:
-                raise no_connection(self.provider, error) from error
+        """Raises StaleConnection as `_failure` has it."""
+        connection, is_kept = await self._connection()
         answer = connection.send(head, body)
         limit = self._first_token if stream else self._whole
         deadline = limit.watch(answer.head)
         try:
             await answer.head
         except FOREIGN as error:
-            answer.close()
             took_s = asyncio.get_running_loop().time() - (deadline - limit.limit_s)
-            if connection is kept and isinstance(error, Unanswered) and took_s <= _STALE_S:
-                pool.drop_idle()  # they were kept for longer
-                raise StaleConnection(f"{self.provider}: a kept connection ended as it was used again") from error
-            raise no_answer(self.provider, error) from error
+            raise self._failure(answer, error, may_be_stale=is_kept and took_s <= _STALE_S) from error
         except BaseException:
             answer.close()
             raise
@@ -143,42 +147,38 @@ class HttpClient:
             limit.forget(answer.head)
         return Answer(self.provider, answer, deadline if stream else None, self.limits)
 
-    async def _by_session(
-        self,
-        method: str,
-        path: str,
-        headers: CIMultiDict[str],
-        body: bytes | AsyncIterable[bytes] | None,
-        *,
-        limit_s: float | None = None,
-        head_s: float | None = None,
-    ) -> Answer:
-        """`limit_s` bounds the time until the answer has begun, `head_s` until its head came."""
-        self._check_open()
-        deadline = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
-        url = URL(self._site + self._target(path), encoded=True)
+    async def _connection(self) -> tuple[Connection, bool]:
+        """One that is there, or a new one; and whether it was there."""
+        pool = self._pool or self._open_pool()
+        kept = pool.idle()
+        if kept is not None:
+            return kept, True
         try:
-            async with asyncio.timeout(limit_s if head_s is None else head_s):
-                answer = await self._session.call(method, url, headers, body)
+            return await pool.connect(), False
         except FOREIGN as error:
-            raise no_answer(self.provider, error) from error
-        return Answer(self.provider, answer, deadline, self.limits)
+            raise no_connection(self.provider, error) from error
+
+    def _failure(self, answer: WireAnswer, error: Exception, *, may_be_stale: bool) -> UpstreamError:
+        """StaleConnection where a kept connection ended at its peer at the very time when it was used again, as far as
+        can be told: at once, and unanswered."""
+        answer.close()
+        if not may_be_stale or not isinstance(error, Unanswered):
+            return no_answer(self.provider, error)
+        if self._pool is not None:
+            self._pool.drop_idle()  # they were kept for longer
+        return StaleConnection(f"{self.provider}: a kept connection ended as it was used again")
 
     def _target(self, path: str) -> str:
         """What stands in a request's first line."""
         if path.startswith(BESIDE_VERSION):
-            return self._base_path.rpartition("/")[0] + path[len(BESIDE_VERSION) - 1 :]
-        return self._base_path + path
+            return self._base.rpartition("/")[0] + path[len(BESIDE_VERSION) - 1 :]
+        return self._base + path
 
     def _open_pool(self) -> Pool:
-        self._check_open()
-        origin = Origin(self._host, self._port, self._tls)
-        self._pool = Pool(origin, max_connections=self._max_connections, connect_s=self.limits.connect_s)
-        return self._pool
-
-    def _check_open(self) -> None:
         if self._closed:
             raise UpstreamError(f"{self.provider}: the provider is closed")
+        self._pool = Pool(self._way, max_connections=self._max_connections, connect_s=self.limits.connect_s)
+        return self._pool
 
     async def aclose(self) -> None:
         """Closes every connection, also those in use. May be called again."""
@@ -188,7 +188,20 @@ class HttpClient:
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.aclose()
-        await self._session.aclose()
+
+
+async def _send_rest(
+    connection: Connection, answer: WireAnswer, body: AsyncIterable[bytes], length: int | None
+) -> None:
+    """Returns when the body went out, or need not: it was refused or answered before. Raises what `body` does."""
+    sending = asyncio.ensure_future(connection.send_rest(body, length))
+    try:
+        await asyncio.wait((sending, answer.head), return_when=asyncio.FIRST_COMPLETED)
+        if sending.done() or not (answer.ended or answer.status >= 300):
+            await sending
+    finally:
+        sending.cancel()
+        await asyncio.wait((sending,))
 
 
 def _checked_base(provider: str, base_url: str) -> URL:
@@ -203,17 +216,16 @@ def _checked_base(provider: str, base_url: str) -> URL:
     return url
 
 
-def _checked_proxy(settings: ProviderSettings) -> URL | None:
-    """The proxy's URL; it may hold a user and a password, so no message quotes it."""
+def _proxy(settings: ProviderSettings) -> Proxy | None:
+    """It may have a user and a password, so no message quotes it."""
     if settings.proxy is None:
         return None
     try:
-        proxy = URL(settings.proxy)
+        return Proxy(URL(settings.proxy), settings.ca_file)
     except ValueError as error:
-        raise ValueError(f"providers.{settings.name}.proxy: not a URL") from error
-    if proxy.scheme not in ("http", "https") or not proxy.host:
-        raise ValueError(f"providers.{settings.name}.proxy: must start with http:// or https:// and name a host")
-    return proxy
+        raise ValueError(
+            f"providers.{settings.name}.proxy: must start with http:// or https:// and name a host"
+        ) from error
 
 
 def _trusting(settings: ProviderSettings) -> ResumingContext:

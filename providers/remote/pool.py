@@ -5,20 +5,35 @@ Knows no HTTP beyond Connection, and no words of failure. Who waits for a connec
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from typing import Protocol
 
 from providers.remote.connection import Connection
-from providers.remote.origin import Origin
 
-__all__ = ["Pool"]
+__all__ = ["Pool", "Way"]
 
 _Turn = asyncio.Future[Connection | None]
+
+
+class Way(Protocol):
+    """How connections are opened: `Origin`, or through a proxy."""
+
+    is_secured: bool
+
+    async def open(self, make: Callable[[], Connection]) -> Connection:
+        """A new one. Raises OSError. Has no time limit."""
+        ...
+
+    def keep_session(self, transport: asyncio.BaseTransport | None) -> None:
+        """Lets the next connection take up the TLS session of this one."""
+        ...
 
 
 class Pool:
     """Belongs to one event loop. `connect_s` bounds the whole wait for a connection."""
 
-    def __init__(self, origin: Origin, *, max_connections: int, connect_s: float, keep_alive_s: float = 30.0) -> None:
-        self._origin = origin
+    def __init__(self, way: Way, *, max_connections: int, connect_s: float, keep_alive_s: float = 30.0) -> None:
+        self._way = way
         self._connect_s = connect_s
         self._keep_alive_s = keep_alive_s
         self._free = max_connections
@@ -46,7 +61,7 @@ class Pool:
             connection.close()
 
     async def connect(self) -> Connection:
-        """One that is there, or a new one. Raises TimeoutError, and OSError as `Origin.open` does."""
+        """One that is there, or a new one. Raises TimeoutError, and OSError as `Way.open` does."""
         async with asyncio.timeout(self._connect_s):
             while True:
                 if self._closed:
@@ -82,7 +97,7 @@ class Pool:
         """A new connection in the room that was made for it."""
         connection = Connection(self, self._loop)
         try:
-            await self._origin.open(lambda: connection)
+            await self._way.open(lambda: connection)
             if self._closed:
                 raise ConnectionError("the pool is closed")
         except BaseException:
@@ -94,8 +109,8 @@ class Pool:
         self._open[connection] = self._loop.create_future()
 
     def release(self, connection: Connection) -> None:
-        if self._origin.is_secured:
-            self._origin.keep_session(connection.transport)
+        if self._way.is_secured:
+            self._way.keep_session(connection.transport)
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():

@@ -17,7 +17,7 @@ __all__ = ["RequestHeads", "rendered"]
 
 _MAX_KEPT = 64
 _TRACE_NAMES = ("traceparent", "tracestate")
-_TARGET = re.compile(r"/[\x21-\x7e]*")
+_TARGET = re.compile(r"(http://[\x21-\x2e\x30-\x7e]+)?/[\x21-\x7e]*")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 _NOT_IN_LINE = re.compile(r"[\r\n\0]")
@@ -41,16 +41,24 @@ _OURS = frozenset(
 
 
 class RequestHeads:
-    """`auth` are the headers that carry the key, `key_header` is where a client's own one goes; None: nowhere."""
+    """`auth` are the headers that carry the key, `key_header` is where a client's own one goes; None: nowhere.
+    `through` are those for a proxy."""
 
     def __init__(
-        self, settings: ProviderSettings, auth: Mapping[str, str], host: str, key_header: KeyHeader | None
+        self,
+        settings: ProviderSettings,
+        auth: Mapping[str, str],
+        host: str,
+        key_header: KeyHeader | None,
+        *,
+        through: Mapping[str, str],
     ) -> None:
         """Raises ValueError on settings that no header can carry."""
         self._provider = settings.name
         self._key_header = key_header
         self._asks_for_no_key = key_header is not None and not auth
         self._common = _outgoing_headers(settings, auth, host)
+        self._common.update(through)
         self._post = CIMultiDict(self._common, **{"content-type": "application/json"})
         self._stream = CIMultiDict(self._post)
         self._stream["accept"] = "text/event-stream"

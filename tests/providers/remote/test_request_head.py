@@ -17,7 +17,7 @@ PARENT = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
 
 
 def heads(auth: dict[str, str] = KEY, key_header: KeyHeader | None = KEY_HEADER, **changes: object) -> RequestHeads:
-    return RequestHeads(settings(**changes), auth, "host:1", key_header)  # type: ignore[arg-type]
+    return RequestHeads(settings(**changes), auth, "host:1", key_header, through={})  # type: ignore[arg-type]
 
 
 def fields(head: bytes) -> dict[str, str]:
