@@ -33,7 +33,7 @@ from gateway.server.body import BodyReader, HeldBytes
 from gateway.server.catalogue import Catalogue
 from gateway.server.cors import Cors
 from gateway.server.endpoints import BY_HEADER, BY_START, CHAT, FRONTS, LISTS, OLLAMA, endpoints
-from gateway.server.forwarding import Forwarding, forwarded_routes
+from gateway.server.forwarding.calls import Forwarding, forwarded_routes
 from gateway.server.inheritance import NOTHING, Inheritance
 from gateway.server.key_doors import build_door
 from gateway.server.lifetime import App

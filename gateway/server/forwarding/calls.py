@@ -32,10 +32,10 @@ from gateway.server.answer_headers import forwarded_headers
 from gateway.server.body import BodyReader
 from gateway.server.event_stream import STALLED_S
 from gateway.server.exchange import Exchange
+from gateway.server.forwarding.upload import Body, Upload, WholeBody
 from gateway.server.generation import admit
 from gateway.server.reservation import reserve
 from gateway.server.routes import Route
-from gateway.server.upload import Body, Upload, WholeBody
 from providers.abilities import ForwardAnswer, ForwardCall, Forwarder, lacks
 from providers.base import Provider
 

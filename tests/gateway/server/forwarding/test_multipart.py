@@ -3,7 +3,7 @@
 import pytest
 
 from adapters.canonical.errors import InvalidRequest
-from gateway.server.multipart import Field, FieldReader, boundary_of
+from gateway.server.forwarding.multipart import Field, FieldReader, boundary_of
 
 
 def part(name: str, value: bytes, more: str = "") -> bytes:

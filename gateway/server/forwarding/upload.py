@@ -16,7 +16,7 @@ from adapters.canonical.errors import GatewayError, InvalidRequest
 from gateway.guardrails.ability_texts import TEXT_FIELDS, json_texts, with_json_texts
 from gateway.http.request import Request
 from gateway.server.body import BodyReader
-from gateway.server.multipart import FieldReader, boundary_of
+from gateway.server.forwarding.multipart import FieldReader, boundary_of
 
 __all__ = ["Body", "TextCheck", "Upload", "WholeBody"]
 

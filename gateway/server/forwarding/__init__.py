@@ -1,0 +1,1 @@
+"""Calls that pass through unread: audio, images, moderations, files and batches."""
