@@ -1,5 +1,6 @@
 """Stored answers in Redis, for several processes. Needs the extra [redis]."""
 
+import math
 from collections.abc import Callable, Mapping
 
 from redis.asyncio import Redis
@@ -10,6 +11,8 @@ __all__ = ["RedisStore"]
 _PREFIX = "gateway:answer:"
 _WAIT_S = 0.25
 """What Redis gets to answer: a cache that is slower than this is no help."""
+_AGAIN_S = 1.0
+"""After a failure Redis is left alone for so long, lest every request waits for it."""
 _QUIET_S = 60.0
 
 
@@ -23,9 +26,11 @@ class RedisStore:
         self._ttl_ms = max(1, int(ttl_s * 1000))
         self._clock = clock
         self._log = log
-        self._quiet_until = 0.0
+        self._away_until = self._quiet_until = -math.inf
 
     async def get(self, key: bytes) -> bytes | None:
+        if self._clock() < self._away_until:
+            return None
         try:
             found = await self._redis.get(_PREFIX + key.hex())
         except (RedisError, OSError) as error:
@@ -34,6 +39,8 @@ class RedisStore:
         return found if isinstance(found, bytes) else None
 
     async def put(self, key: bytes, data: bytes) -> None:
+        if self._clock() < self._away_until:
+            return
         try:
             await self._redis.set(_PREFIX + key.hex(), data, px=self._ttl_ms)
         except (RedisError, OSError) as error:
@@ -43,6 +50,8 @@ class RedisStore:
         await self._redis.aclose()
 
     def _failed(self, error: Exception) -> None:
-        if self._clock() >= self._quiet_until:
-            self._quiet_until = self._clock() + _QUIET_S
+        now = self._clock()
+        self._away_until = now + _AGAIN_S
+        if now >= self._quiet_until:
+            self._quiet_until = now + _QUIET_S
             self._log("cache_unreachable", {"error": type(error).__name__})

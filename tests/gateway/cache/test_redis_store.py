@@ -1,5 +1,6 @@
 """Answers in Redis: found by another process, and a Redis that is away is an empty cache."""
 
+import asyncio
 from collections.abc import Mapping
 
 from gateway.cache.redis_store import RedisStore
@@ -29,3 +30,28 @@ async def test_a_redis_that_is_away_is_an_empty_cache_and_one_line() -> None:
     assert await store.get(b"key") is None
     assert logged == ["cache_unreachable"]
     await store.aclose()
+
+
+async def test_a_redis_that_is_silent_is_waited_for_once_and_left_alone_for_a_while() -> None:
+    asked = 0
+    now = 1.0
+
+    async def be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.read(-1)
+        writer.close()
+
+    server = await asyncio.start_server(be_silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    store = RedisStore(f"redis://127.0.0.1:{port}", 60, clock=lambda: now, log=lambda event, _: None)
+    for _ in range(3):
+        assert await store.get(b"key") is None
+        await store.put(b"key", b"data")
+    assert asked == 1
+    now += 1.0
+    assert await store.get(b"key") is None
+    assert asked == 2
+    await store.aclose()
+    server.close()
+    await server.wait_closed()
