@@ -1,7 +1,7 @@
 """Finds keys made at run time by what a client shows. Answers from memory where it can, for a few seconds.
 
 So a key that was revoked or changed elsewhere (by `gateway keys`, at another replica) is let in as it was for KNOWN_S
-more at most. While the database fails, keys that it knew go on for GRACE_S.
+more at most. While the database fails or is silent, keys that it knew go on for GRACE_S.
 """
 
 import asyncio
@@ -19,6 +19,9 @@ __all__ = ["GRACE_S", "KNOWN_S", "MAX_KNOWN", "KeyDirectory"]
 KNOWN_S = 10.0
 GRACE_S = 600.0
 MAX_KNOWN = 10_000
+KNOWN_WAIT_S = 0.25
+"""A key that was good a moment ago waits no longer for a database that is slow."""
+UNKNOWN_WAIT_S = 5.0
 
 Find = Callable[[bytes], Awaitable[KeptKey | None]]
 
@@ -29,6 +32,11 @@ class _Known(NamedTuple):
     key: KeptKey | None
     client: ClientKey | None
     at: float
+
+
+class _Asking(NamedTuple):
+    task: "asyncio.Task[_Known]"
+    since: float
 
 
 class KeyDirectory:
@@ -53,7 +61,7 @@ class KeyDirectory:
         self._now = now
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._forgotten = 0  # how often something was
-        self._asking: dict[bytes, asyncio.Task[KeptKey | None]] = {}
+        self._asking: dict[bytes, _Asking] = {}
 
     async def client(self, secret: str) -> ClientKey | None:
         """None: it lets nobody in. Raises NotReady where that can't be told."""
@@ -75,17 +83,28 @@ class KeyDirectory:
 
     async def _ask(self, digest: bytes, known: _Known | None) -> _Known:
         """Once for all who ask at the same time."""
-        forgotten = self._forgotten
-        task = self._asking.get(digest)
-        if task is None:
-            task = self._asking[digest] = asyncio.ensure_future(self._found(digest))
-            task.add_done_callback(lambda done: self._answered(digest, done))
+        now = self._clock()
+        asking = self._asking.get(digest)
+        if asking is None:
+            asking = self._asking[digest] = _Asking(asyncio.ensure_future(self._found(digest, self._forgotten)), now)
+            asking.task.add_done_callback(lambda done: self._answered(digest, done))
+        goes_on = known is not None and known.key is not None and now - known.at < GRACE_S
+        wait_s = KNOWN_WAIT_S if goes_on else UNKNOWN_WAIT_S
         try:
-            key = await asyncio.shield(task)
-        except NotReady:
-            if known is None or known.key is None or self._clock() - known.at >= GRACE_S:
+            async with asyncio.timeout(max(0.0, asking.since + wait_s - now)):
+                return await asyncio.shield(asking.task)
+        except (NotReady, TimeoutError) as error:
+            if known is not None and goes_on:
+                return known
+            if isinstance(error, NotReady):
                 raise
-            return known
+            raise NotReady("the gateway's database does not answer", code="storage_unavailable") from error
+
+    async def _found(self, digest: bytes, forgotten: int) -> _Known:
+        """Goes on when nobody waits for it any more."""
+        key = await self._find(digest)
+        if key is not None and key.id in self._taken:
+            key = None
         fresh = _Known(key, None if key is None else client_of(key), self._clock())
         if forgotten != self._forgotten:
             return fresh  # it may be of the time before a change
@@ -95,12 +114,9 @@ class KeyDirectory:
             self._known.popitem(last=False)
         return fresh
 
-    async def _found(self, digest: bytes) -> KeptKey | None:
-        key = await self._find(digest)
-        return None if key is None or key.id in self._taken else key
-
-    def _answered(self, digest: bytes, task: "asyncio.Task[KeptKey | None]") -> None:
-        if self._asking.get(digest) is task:
+    def _answered(self, digest: bytes, task: "asyncio.Task[_Known]") -> None:
+        asking = self._asking.get(digest)
+        if asking is not None and asking.task is task:
             del self._asking[digest]
         if not task.cancelled():
             task.exception()  # whoever waits for it gets it as well

@@ -26,6 +26,8 @@ FETCH_AGAIN_S = 30.0
 """An unknown key makes for one fetch in this time: a client may name any."""
 MAX_KNOWN = 10_000
 """Tokens whose signature is remembered."""
+_AGAIN_S = 1.0
+"""An issuer that failed is left alone for so long, lest one request after the other waits for it."""
 _KNOWN_S = 60.0
 _MAX_ID = 200
 _MAX_KEYS = 100
@@ -51,6 +53,7 @@ class SignedTokens:
         self._limits = Rules.of(rules.limits, rules.budget)
         self._keys: dict[str, jwt.PyJWK] = {}
         self._fetched_at: float | None = None
+        self._failed_at: float | None = None
         self._fetching = asyncio.Lock()
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
 
@@ -77,7 +80,7 @@ class SignedTokens:
                     "verify_nbf": False,
                 },
             )
-        except jwt.PyJWTError as error:
+        except (jwt.PyJWTError, TypeError) as error:  # the second for a key that is of no use to the token's algorithm
             raise AuthenticationFailed(f"the token is not accepted: {error}", code="invalid_token") from error
         key = self._client(claims)
         self._known[digest] = _Known(key, min(float(claims["exp"]), self._now() + _KNOWN_S))
@@ -127,6 +130,8 @@ class SignedTokens:
 
     async def _load(self) -> None:
         """The issuer's keys. Keys that are known already go on where they can't be fetched."""
+        if self._failed_at is not None and self._clock() - self._failed_at < _AGAIN_S:
+            raise NotReady("the issuer of tokens can't be reached", code="issuer_unavailable", retry_after_s=_AGAIN_S)
         try:
             body = await self._fetch(await self._address())
             entries = _object(body).get("keys")
@@ -134,6 +139,7 @@ class SignedTokens:
                 raise NotReady("the issuer of tokens gives no keys", code="issuer_unavailable")
         except NotReady:
             if not self._keys:
+                self._failed_at = self._clock()
                 raise
             self._fetched_at = self._clock()
             return

@@ -20,6 +20,8 @@ class Keys:
         self.kept: dict[bytes, KeptKey] = {}
         self.asked = 0
         self.is_down = False
+        self.silence: asyncio.Event | None = None
+        """Until it is set nobody is answered."""
 
     def add(self, secret: str) -> None:
         digest = digest_of(secret, PEPPER)
@@ -28,6 +30,8 @@ class Keys:
     async def find(self, digest: bytes) -> KeptKey | None:
         self.asked += 1
         await asyncio.sleep(0)
+        if self.silence is not None:
+            await self.silence.wait()
         if self.is_down:
             raise NotReady("away")
         return self.kept.get(digest)
@@ -87,6 +91,29 @@ async def test_known_keys_go_on_for_a_while_without_the_database_and_unknown_one
     keys.time += GRACE_S
     with pytest.raises(NotReady):
         await directory.client(SECRETS[0])
+
+
+async def test_a_database_that_is_silent_holds_no_known_key_up_and_the_others_not_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "KNOWN_WAIT_S", 0.01)
+    monkeypatch.setattr(module, "UNKNOWN_WAIT_S", 0.02)
+    keys = Keys()
+    keys.add(SECRETS[0])
+    directory = keys.directory()
+    assert await is_let_in(directory, SECRETS[0])
+    keys.silence = asyncio.Event()
+    keys.time += KNOWN_S
+    async with asyncio.timeout(1):
+        assert all(await asyncio.gather(*[is_let_in(directory, SECRETS[0]) for _ in range(5)]))
+        with pytest.raises(NotReady):
+            await directory.client(SECRETS[1])
+        assert keys.asked == 3
+        keys.kept.clear()
+        keys.silence.set()
+        await asyncio.gather(*[asking.task for asking in directory._asking.values()])
+    assert not await is_let_in(directory, SECRETS[0])  # what it said in the end is heard, though nobody waited for it
+    assert keys.asked == 3
 
 
 async def test_a_client_that_leaves_does_not_take_the_question_of_others_with_it() -> None:

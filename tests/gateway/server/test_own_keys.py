@@ -14,6 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from gateway.config import parse_config
+from gateway.keys import issuer_fetch
 from gateway.server.app import Surroundings, build_app
 from gateway.server.lifetime import App
 from tests.mock_upstream import Answer, MockUpstream
@@ -130,6 +131,8 @@ async def test_each_algorithm_goes_with_a_key_of_its_kind() -> None:
         ({"key": OTHER}, "invalid_token"),
         ({"name": "unknown"}, "invalid_token"),
         ({"algorithm": "RS512"}, "invalid_token"),
+        ({"name": "two"}, "invalid_token"),
+        ({"key": EC, "algorithm": "ES256"}, "invalid_token"),
         ({"key": "a-shared-secret-that-is-long-enough!", "algorithm": "HS256"}, "invalid_token"),
         ({"key": None, "algorithm": "none"}, "invalid_token"),
     ],
@@ -164,6 +167,15 @@ async def test_the_issuers_configuration_tells_where_its_keys_are() -> None:
 async def test_an_issuer_that_cannot_be_reached_is_a_503() -> None:
     async with asked(TOKENS, keys=(Answer.json(b"{}", status=500),)) as gateway:
         assert await gateway.ask(token(issuer_of(gateway))) == (503, "issuer_unavailable")
+
+
+async def test_an_issuer_that_is_silent_is_waited_for_once_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(issuer_fetch, "_TIMEOUT_S", 0.2)
+    async with asked(TOKENS, keys=(Answer(then="hang", silent=True),)) as gateway:
+        tokens = [token(issuer_of(gateway), sub=f"user-{number}") for number in range(5)]
+        answers = await asyncio.gather(*map(gateway.ask, tokens))
+        assert set(answers) == {(503, "issuer_unavailable")}
+        assert len(gateway.issuer.requests) == 1
 
 
 PASSED = "auth: {pass_through: true, keys: [{id: ours, secret: key-of-a-team}]}\n"
