@@ -36,7 +36,6 @@ _NAMES: dict[str, type[GatewayError]] = {
     "resourcenotfound": ModelNotFound,
     "servicequotaexceeded": UpstreamQuota,
 }
-_FAILED_MODEL = 424
 
 
 class _Body(Struct):
@@ -52,7 +51,7 @@ def parse_error(status: int, body: bytes) -> GatewayError:
     """The error of an HTTP status and a JSON body."""
     found = _read(body)
     known = None if found.kind is None else _class_of(found.kind)
-    kind = known or (UpstreamError if status == _FAILED_MODEL else error_class_of(status))
+    kind = known or error_class_of(status)
     return upstream_failure(kind, found.message, status=status)
 
 

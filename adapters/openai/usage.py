@@ -38,12 +38,11 @@ class WireUsage(Struct):
     prompt_cache_hit_tokens: int | None = None  # DeepSeek
     cached_tokens: int | None = None  # Moonshot
     reasoning_tokens: int | None = None  # SGLang
+    total_tokens: Any = None
 
 
 class ChunkUsage(WireUsage, forbid_unknown_fields=True):
     """The usage of a chunk or body, whose other fields are passed on."""
-
-    total_tokens: Any = None
 
 
 _NO_PROMPT_DETAILS = _PromptDetails()
@@ -79,21 +78,31 @@ def parse_usage(found: WireUsage) -> Usage:
     prompt = found.prompt_tokens_details or _NO_PROMPT_DETAILS
     completion = found.completion_tokens_details or _NO_COMPLETION_DETAILS
     cached = found.prompt_cache_hit_tokens if prompt.cached_tokens is None else prompt.cached_tokens
-    thought = completion.reasoning_tokens
+    thought = found.reasoning_tokens if completion.reasoning_tokens is None else completion.reasoning_tokens
     return Usage(
         prompt_tokens=found.prompt_tokens,
-        completion_tokens=found.completion_tokens,
+        completion_tokens=_with_thoughts(found, thought),
         cached_tokens=found.cached_tokens if cached is None else cached,
         cache_write_tokens=prompt.cache_write_tokens,
         prompt_audio_tokens=prompt.audio_tokens,
         prompt_image_tokens=prompt.image_tokens,
         prompt_text_tokens=prompt.text_tokens,
-        reasoning_tokens=found.reasoning_tokens if thought is None else thought,
+        reasoning_tokens=thought,
         completion_audio_tokens=completion.audio_tokens,
         completion_text_tokens=completion.text_tokens,
         accepted_prediction_tokens=completion.accepted_prediction_tokens,
         rejected_prediction_tokens=completion.rejected_prediction_tokens,
     )
+
+
+def _with_thoughts(found: WireUsage, thought: int | None) -> int | None:
+    """The whole completion. xAI, and Gemini's API of this dialect, leave out of it what the model thought, which the
+    total has (Gemini says nothing else of it)."""
+    prompt, completion, total = found.prompt_tokens, found.completion_tokens, found.total_tokens
+    if not isinstance(total, int) or prompt is None or completion is None:
+        return completion
+    missing = total - prompt - completion
+    return completion + missing if missing > 0 and (not thought or missing == thought) else completion
 
 
 def usage_object(usage: Usage, more: Mapping[str, bytes] | None = None) -> dict[str, Any]:

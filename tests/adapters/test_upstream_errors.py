@@ -18,7 +18,19 @@ from adapters.canonical.errors import (
 from adapters.gemini.errors import parse_error as of_gemini
 from adapters.ollama.errors import parse_error as of_ollama
 from adapters.openai.errors import parse_error as of_openai
-from adapters.upstream_errors import upstream_failure
+from adapters.upstream_errors import error_class_of, upstream_failure
+
+
+@pytest.mark.parametrize(
+    "status", [401, 402, 403, 404, 405, 407, 408, 409, 410, 421, 424, 425, 429, 499, 500, 503, 529]
+)
+def test_another_target_is_asked_after_a_status_that_is_not_about_the_requests_content(status: int) -> None:
+    assert error_class_of(status).fails_over
+
+
+@pytest.mark.parametrize("status", [400, 413, 415, 418, 422, 431])
+def test_a_status_about_the_requests_content_is_told_at_once(status: int) -> None:
+    assert not error_class_of(status).fails_over
 
 
 @pytest.mark.parametrize("message", [None, "", 7, {"a": 1}])

@@ -283,3 +283,19 @@ def test_the_reason_why_a_stream_was_stopped_is_told() -> None:
     assert error.message == "over capacity"
     for harmless in ({"id": "r"}, None, "x", {"error": None}, {"error": ""}):
         assert read(A, {"choices": [], "x_groq": harmless}, STOP)[1] is None
+
+
+@pytest.mark.parametrize(
+    ("total", "thought", "completion"),
+    [(242, 200, 205), (519, None, 482), (519, 0, 482), (42, 3, 5), (99, 3, 5), (41, None, 5), ("242", 200, 5)],
+    ids=["xai", "gemini", "gemini-0", "inclusive", "unexplained", "too-small", "no-number"],
+)
+def test_what_the_model_thought_is_part_of_the_completion_where_only_the_total_has_it(
+    total: object, thought: int | None, completion: int
+) -> None:
+    usage: dict[str, object] = {"prompt_tokens": 37, "completion_tokens": 5, "total_tokens": total}
+    if thought is not None:
+        usage["completion_tokens_details"] = {"reasoning_tokens": thought}
+    events, _ = read(A, {**STOP, "usage": usage})
+    (told,) = [event.usage for event in events if isinstance(event, UsageReported)]
+    assert (told.completion_tokens, told.reasoning_tokens) == (completion, thought)
