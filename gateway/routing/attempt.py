@@ -55,15 +55,16 @@ class Attempt:
     guard: FinishGuard | None = None
     """Of a stream of events."""
     estimate: Usage | None = None
-    """What it must have used where the target did not say, once it is over."""
+    """What it must have used where the target did not say all of it, once it is over."""
     cost_nano_usd: int | None = None
     """Billionths of a dollar, once it is over; None: no price is known."""
 
     @property
     def usage(self) -> Usage | None:
         """What was reported until now; also an attempt that failed may have spent tokens."""
-        reported = self.guard.usage if self.guard is not None else self.progress.counted
-        return self.estimate if reported is None else reported
+        if self.estimate is not None:
+            return self.estimate
+        return self.guard.usage if self.guard is not None else self.progress.counted
 
 
 class AttemptObserver(Protocol):

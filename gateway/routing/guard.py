@@ -32,7 +32,7 @@ _WRITTEN = (TextDelta, ReasoningDelta, ToolArgumentsDelta, RefusalDelta)
 class FinishGuard:
     """Sees every batch of one try. Costs one look at the type and one sum an event."""
 
-    __slots__ = ("_broken", "_finished", "_num_choices", "_tools", "undeclared_calls", "usage", "written_chars")
+    __slots__ = ("_broken", "_finished", "_num_choices", "_tools", "uncounted_chars", "undeclared_calls", "usage")
 
     def __init__(self, num_choices: int, tools: Sequence[Tool] | None = None) -> None:
         self._tools = tools
@@ -42,9 +42,9 @@ class FinishGuard:
         self._broken = False
         self._finished: set[int] = set()
         self.usage: Usage | None = None
-        """The last report."""
-        self.written_chars = 0
-        """Of text, reasoning and arguments, for an upstream that does not say how many tokens they were."""
+        """The last report that says anything: some have nothing but nulls."""
+        self.uncounted_chars = 0
+        """Of text, reasoning and arguments since that report."""
 
     @property
     def complete(self) -> bool:
@@ -56,14 +56,15 @@ class FinishGuard:
         finished = self._finished
         for event in batch:
             if isinstance(event, _WRITTEN) and event.choice not in finished:
-                self.written_chars += len(event.text)
+                self.uncounted_chars += len(event.text)
             elif type(event) is ChoiceFinished:
                 if event.choice in finished:
                     self._broken = True
                     raise BadUpstreamResponse(f"the upstream finished choice {event.choice} twice")
                 finished.add(event.choice)
             elif type(event) is UsageReported:
-                self.usage = event.usage
+                if event.usage.total_tokens is not None:
+                    self.usage, self.uncounted_chars = event.usage, 0
             elif finished and not isinstance(event, _FREE) and event.choice in finished:
                 self._broken = True
                 raise BadUpstreamResponse(f"the upstream went on with choice {event.choice} after its finish")

@@ -12,7 +12,7 @@ from gateway.limits.scope import Demand, Scope
 from gateway.routing.attempt import Attempt, AttemptKind, Outcome
 from gateway.routing.names import Names
 from gateway.usage.charge import Charge
-from gateway.usage.estimate import estimated_usage, output_tokens, prompt_tokens, with_prompt
+from gateway.usage.estimate import estimated_usage, output_tokens, prompt_tokens, with_prompt, with_uncounted
 from gateway.usage.ledger import Ledger
 from gateway.usage.prices import Price, PriceBook, cost_of
 from gateway.usage.row import UsageRow
@@ -87,6 +87,8 @@ class Accounts:
             attempt.estimate = usage = _estimate(attempt, charge)
         elif usage is not None and charge is not None and usage.prompt_tokens is None:
             usage = with_prompt(usage, charge.request)
+        elif usage is not None and attempt.outcome is not Outcome.ANSWERED and attempt.guard is not None:
+            attempt.estimate = usage = with_uncounted(usage, attempt.guard.uncounted_chars)
         if usage is not None:
             price = self._prices.of(attempt.target.label)
             if price is not None:
@@ -136,7 +138,7 @@ def _estimate(attempt: Attempt, charge: Charge) -> Usage | None:
     """What an upstream that did not say how much must have used. None for one that failed before its first output."""
     if charge.request is None or (attempt.outcome is Outcome.FAILED and attempt.first_output is None):
         return None
-    return estimated_usage(charge.request, attempt.guard.written_chars if attempt.guard is not None else 0)
+    return estimated_usage(charge.request, attempt.guard.uncounted_chars if attempt.guard is not None else 0)
 
 
 def _row(attempt: Attempt, charge: Charge | None, usage: Usage, now: float) -> UsageRow:

@@ -37,6 +37,7 @@ __all__ = [
     "text_tokens",
     "unreported_usage",
     "with_prompt",
+    "with_uncounted",
 ]
 
 DEFAULT_OUTPUT_TOKENS = 512
@@ -98,7 +99,7 @@ def unreported_usage(request: Request, progress: Progress) -> list[Event]:
         return []
     told = guard.usage
     if told is None:
-        return [UsageReported(estimated_usage(request, guard.written_chars))]
+        return [UsageReported(estimated_usage(request, guard.uncounted_chars))]
     whole = with_prompt(told, request)
     return [] if whole is told else [UsageReported(whole)]
 
@@ -108,6 +109,14 @@ def with_prompt(told: Usage, request: object) -> Usage:
     if told.prompt_tokens is not None or not told.completion_tokens:
         return told
     return replace(told, prompt_tokens=prompt_tokens(request), estimated=True)
+
+
+def with_uncounted(told: Usage, chars: int) -> Usage:
+    """What an upstream had reported when its answer was broken off, with what it wrote after that: Anthropic counts one
+    token at the beginning, and the others at the end."""
+    if not chars:
+        return told
+    return replace(told, completion_tokens=(told.completion_tokens or 0) - (-chars // _ASCII_CHARS), estimated=True)
 
 
 def _input_tokens(request: object) -> int:

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from adapters.canonical.errors import InvalidRequest, UpstreamOverloaded, UpstreamUnreachable
-from adapters.canonical.events import TextDelta, UsageReported
+from adapters.canonical.events import Event, TextDelta, UsageReported
 from adapters.canonical.usage import Usage
 from gateway.config import parse_config
 from gateway.limits.in_process import InProcessLimiter
@@ -132,10 +132,15 @@ async def test_what_was_reserved_is_settled_however_the_request_ends(script: lis
         assert left - again < 20  # what was not used came back
 
 
+@pytest.mark.parametrize(
+    "told", [[], [UsageReported(Usage(prompt_tokens=5, completion_tokens=0))]], ids=["none", "early"]
+)
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_gives_its_place_back_and_pays_for_what_was_written(stream: bool) -> None:
+async def test_a_client_that_leaves_gives_its_place_back_and_pays_for_what_was_written(
+    stream: bool, told: list[Event]
+) -> None:
     gate = asyncio.Event()
-    script = [text("a" * 400), gate, *HELLO[1:]]
+    script = [told, text("a" * 400), gate, *HELLO[1:]]
     async with serving(script, HELLO, extra=limited("limits: {parallel: 1, tpm: 10000}")) as gateway:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
@@ -192,8 +197,11 @@ async def test_a_key_has_limits_for_single_models() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_upstream_that_does_not_say_what_it_used_is_estimated_and_marked(stream: bool) -> None:
-    script = [[TextDelta(0, 0, "x" * 40)], FINISH]
+@pytest.mark.parametrize("told", [[], [UsageReported(Usage())]], ids=["no usage", "nulls"])
+async def test_an_upstream_that_does_not_say_what_it_used_is_estimated_and_marked(
+    stream: bool, told: list[Event]
+) -> None:
+    script = [[TextDelta(0, 0, "x" * 40)], [*FINISH, *told]]
     fields = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
     async with serving(script, extra=limited("limits: {tpm: 1000}")) as gateway:
         async with gateway.post(chat("fake/m", **fields), headers=BEARER) as answer:

@@ -5,7 +5,7 @@ from adapters.canonical.messages import Image, MediaSource, Message, Text, ToolR
 from adapters.canonical.request import Request, Tool
 from adapters.canonical.rerank import RerankRequest
 from adapters.canonical.usage import Usage
-from gateway.usage.estimate import DEFAULT_OUTPUT_TOKENS, output_tokens, prompt_tokens, with_prompt
+from gateway.usage.estimate import DEFAULT_OUTPUT_TOKENS, output_tokens, prompt_tokens, with_prompt, with_uncounted
 
 
 def asked(*parts: object, **fields: object) -> Request:
@@ -51,3 +51,9 @@ def test_a_prompt_that_an_upstream_did_not_count_is_guessed_beside_what_it_did_c
     )
     for told in (Usage(prompt_tokens=3), Usage(prompt_tokens=0, completion_tokens=5), Usage(completion_tokens=0)):
         assert with_prompt(told, request) is told
+
+
+def test_what_was_written_after_the_last_report_is_guessed_beside_it() -> None:
+    told = Usage(prompt_tokens=3, completion_tokens=1)
+    assert with_uncounted(told, 401) == Usage(prompt_tokens=3, completion_tokens=102, estimated=True)
+    assert with_uncounted(told, 0) is told
