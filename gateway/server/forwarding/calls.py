@@ -121,19 +121,21 @@ class Forwarding:
         async def call(target: Target) -> ForwardAnswer:
             return await self._call(exchange, target, path, body)
 
+        def may_repeat() -> bool:
+            return body is None or body.repeatable
+
         if model is None:
             _check_unlimited(exchange)
             await reserve(exchange, None, None, self._router.names)
             target = self._only_target(exchange, path)
             await _check(body, guardrails, subject)
-            answer = await self._router.ask_targets([target], exchange.begin_routing(), call)
+            answer = await self._router.ask_targets([target], exchange.begin_routing(), call, may_repeat=may_repeat)
         else:
             exchange.model = model
             await admit(exchange, _Named(model), self._router.names)
             await reserve(exchange, model, None, self._router.names)
             await _check(body, guardrails, subject)
-            progress = exchange.begin_routing()
-            answer = await self._router.ask(model, progress, call, may_repeat=lambda: body is None or body.repeatable)
+            answer = await self._router.ask(model, exchange.begin_routing(), call, may_repeat=may_repeat)
         exchange.upstream_request_id = answer.request_id
         new_filters = None
         if guardrails is not None and guardrails.outputs:

@@ -392,6 +392,14 @@ async def test_an_upload_of_which_a_part_is_gone_is_not_sent_again() -> None:
         assert not at.b.requests
 
 
+async def test_an_upload_that_names_no_model_is_sent_once() -> None:
+    refused = Answer.json(b'{"error":{"message":"busy"}}', status=503, headers={"retry-after": "0"})
+    async with stage(refused, reliability="{retry: {attempts: 3}}", kinds=("openai", "deepseek")) as at:
+        async with at.session.post(f"{at.url}/v1/files", data=upload(None)) as answer:
+            assert answer.status == 503
+        assert len(at.a.requests) == 1
+
+
 async def test_what_waits_for_its_model_is_bounded_over_all_uploads() -> None:
     async def waiting() -> AsyncIterator[bytes]:
         yield b"--b\r\nX: y\r\n\r\n" + SOUND[:1_000_000]
