@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
-from msgspec import DecodeError, Raw
+from msgspec import DecodeError
 from msgspec.json import Decoder
 
 from adapters.alternating_turns import Block
@@ -24,7 +24,6 @@ __all__ = ["ConverseUpstream"]
 
 _MAX_CACHE_POINTS = 4
 _TIERS = ("default", "priority", "flex", "reserved")
-_TYPED = Decoder(dict[str, Raw])
 _STRINGS = Decoder(dict[str, str])
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-from adapters.front import Front
 from gateway.config import Config, Redactor
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.tools import Fetch, Tools
@@ -32,7 +31,7 @@ from gateway.server.attempt_log import AttemptLog
 from gateway.server.body import BodyReader, HeldBytes
 from gateway.server.catalogue import Catalogue
 from gateway.server.cors import Cors
-from gateway.server.endpoints import BY_HEADER, BY_START, CHAT, FRONTS, LISTS, OLLAMA, endpoints
+from gateway.server.endpoints import BY_HEADER, BY_START, CHAT, LISTS, OLLAMA, endpoints
 from gateway.server.forwarding.calls import Forwarding, forwarded_routes
 from gateway.server.inheritance import NOTHING, Inheritance
 from gateway.server.key_doors import build_door
@@ -88,7 +87,6 @@ def build_app(
     config: Config,
     *,
     providers: Mapping[str, Provider] | None = None,
-    fronts: Mapping[str, Front] = FRONTS,
     around: Surroundings | None = None,
     inherited: Inheritance = NOTHING,
     reload: Callable[[], Awaitable[None]] | None = None,
@@ -96,13 +94,13 @@ def build_app(
 ) -> App:
     """The gateway for a configuration; call it inside the event loop that will run it.
 
-    `providers` are those to use in place of the configured ones; `fronts` are the dialects by path; `inherited` is
-    what an app before leaves to this one, `reload` what POST /admin/reload does, `snapshots` what other
-    processes counted. Raises ValueError on settings that can't work, and ImportError where an extra is missing.
+    `providers` are those to use in place of the configured ones; `inherited` is what an app before leaves to this one,
+    `reload` what POST /admin/reload does, `snapshots` what other processes counted. Raises ValueError on settings that
+    can't work, and ImportError where an extra is missing.
     """
     parts = _Parts(config, around or Surroundings(), inherited, providers=providers)
     parts.observed.snapshots = snapshots
-    served = parts.endpoints(fronts)
+    served = parts.endpoints()
     admin = parts.admin_routes(reload)
     if config.server.admin_port is None:
         service, admin_service = parts.service(served, admin), None
@@ -192,10 +190,9 @@ class _Parts:
         """The open database; for who asks later, since what opens it is built after those."""
         return await self.stateful.storage.stores()
 
-    def endpoints(self, fronts: Mapping[str, Front]) -> dict[str, Served]:
+    def endpoints(self) -> dict[str, Served]:
         return endpoints(
             self.config,
-            fronts,
             names=self.router.names,
             router=self.router,
             catalogue=self.catalogue,

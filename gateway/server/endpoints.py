@@ -24,7 +24,7 @@ from gateway.server.ollama_routes import OllamaPreloads, ollama_posts
 from gateway.server.service import ListingFront, Served
 from gateway.server.token_count import CountingFront, TokenCount
 
-__all__ = ["BY_HEADER", "BY_START", "CHAT", "FRONTS", "LISTS", "OLLAMA", "endpoints"]
+__all__ = ["BY_HEADER", "BY_START", "CHAT", "LISTS", "OLLAMA", "endpoints"]
 
 CHAT = "/v1/chat/completions"
 _OLLAMA_CHAT, _OLLAMA_GENERATE = _PRELOADING = ("/api/chat", "/api/generate")
@@ -33,7 +33,7 @@ _GEMINI = GenerateFront()
 _GEMINI_ARRAY, _GEMINI_SSE = GenerateFront(stream=True), GenerateFront(stream=True, sse=True)
 OLLAMA = OllamaChatFront()
 _GEMINI_MODELS = ("/v1beta/models", "/v1/models")
-FRONTS: Mapping[str, Front] = {
+_FRONTS: Mapping[str, Front] = {
     CHAT: ChatFront(),
     "/v1/completions": CompletionsFront(),
     "/v1/messages": _MESSAGES,
@@ -61,7 +61,6 @@ _UNTYPED = "/api/"
 
 def endpoints(
     config: Config,
-    fronts: Mapping[str, Front],
     *,
     names: Names,
     router: Router,
@@ -86,7 +85,7 @@ def endpoints(
             if path in _PRELOADING
             else None,
         )
-        for path, front in fronts.items()
+        for path, front in _FRONTS.items()
     }
     counts = TokenCounts(router)
     for path, front in _COUNTS.items():

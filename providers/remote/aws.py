@@ -24,13 +24,12 @@ def require_botocore(provider: str) -> None:
 
 
 class AwsSignature:
-    """Signs requests to one service in one region with what the surroundings hold: variables, profiles, the machine."""
+    """Signs requests to Bedrock in one region with what the surroundings hold: variables, profiles, the machine."""
 
-    def __init__(self, provider: str, base_url: str, *, region: str, service: str = "bedrock") -> None:
+    def __init__(self, provider: str, base_url: str, *, region: str) -> None:
         self._provider = provider
         self._base_url = base_url.rstrip("/")
         self._region = region
-        self._service = service
         self._credentials: Any = None
 
     async def headers(self, path: str, body: bytes) -> Mapping[str, str]:
@@ -51,7 +50,7 @@ class AwsSignature:
         except BotoCoreError as error:
             raise UpstreamAuth(f"{self._provider}: no credentials from AWS, {type(error).__name__}") from error
         request = AWSRequest(method, self._base_url + path, headers, body)
-        SigV4Auth(frozen, self._service, self._region).add_auth(request)
+        SigV4Auth(frozen, "bedrock", self._region).add_auth(request)
         return {name.lower(): value for name, value in request.headers.items()}
 
     def _frozen(self) -> Any:
