@@ -5,7 +5,7 @@ generation, and writes into `progress` what became of it. What a target cannot e
 and listed, as for generation. Any front may call them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -22,10 +22,20 @@ from adapters.nearest_name import did_you_mean
 from gateway.routing.requirements import Spelling, fit
 from gateway.routing.route import Target
 from gateway.routing.router import Progress, Router
-from providers.abilities import INPUT_TYPE, Compacted, Compactor, Embedder, Reranker, Tokenizer, extras_of, lacks
+from providers.abilities import (
+    INPUT_TYPE,
+    Compacted,
+    Compactor,
+    Embedder,
+    Reranker,
+    TokenCounter,
+    Tokenizer,
+    extras_of,
+    lacks,
+)
 from providers.base import Capabilities
 
-__all__ = ["compact", "detokenize", "embed", "rerank", "score", "tokenize"]
+__all__ = ["compact", "count_tokens", "detokenize", "embed", "rerank", "score", "tokenize"]
 
 _EMBEDDING_FIELDS = ("dimensions", "purpose", "titles", "truncate_prompt_tokens", "user")
 _RERANK_FIELDS = ("top_n", "truncate_prompt_tokens", "user")
@@ -139,6 +149,26 @@ async def tokenize(router: Router, request: TokenizeRequest, progress: Progress,
         return await provider.tokenize(replace(request, request=replace(fitted.request, model=target.model)))
 
     return await router.ask(request.model, progress, call)
+
+
+async def count_tokens(router: Router, request: Request, progress: Progress, spell: Spelling) -> int:
+    """How many tokens the prompt has for the model that would answer it, templates and tools included.
+
+    Raises UnsupportedParameter where no target of the model can count.
+    """
+
+    async def call(target: Target) -> Sequence[int]:
+        provider = target.provider
+        if not isinstance(provider, TokenCounter):
+            raise UnsupportedParameter(
+                f"model: no provider of the model '{request.model}' can count tokens", param="model"
+            )
+        capabilities = provider.capabilities(target.model)
+        fitted = fit(request, capabilities, spell, drop=target.drops_unsupported, completions_as_chat=False)
+        progress.dropped = fitted.dropped
+        return await provider.count_tokens(replace(fitted.request, model=target.model))
+
+    return sum(await router.ask(request.model, progress, call))
 
 
 async def detokenize(router: Router, request: DetokenizeRequest, progress: Progress) -> str:

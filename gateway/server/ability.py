@@ -14,10 +14,8 @@ from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest
 from adapters.front import AnswerHead, Front
 from gateway.guardrails.ability_texts import HasTexts
 from gateway.guardrails.guardrail import Subject
-from gateway.guardrails.guardrails import Guardrails
 from gateway.http.answer import Answer, Reply
-from gateway.routing.names import Names
-from gateway.routing.router import Progress
+from gateway.routing.router import Progress, Router
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
@@ -55,19 +53,17 @@ class Ability(Generic[Q, A]):
         self,
         words: AbilityFront[Q, A],
         ask: Asks[Q, A],
-        names: Names,
+        router: Router,
         bodies: BodyReader,
         *,
         now: Callable[[], float],
         max_depth: int,
         front: Front | None = None,
-        guardrails: Guardrails | None = None,
     ) -> None:
         self.front = front
-        self._guardrails = guardrails
         self._words = words
         self._ask = ask
-        self._names = names
+        self._router = router
         self._bodies = bodies
         self._now = now
         self._max_depth = max_depth
@@ -80,11 +76,12 @@ class Ability(Generic[Q, A]):
         if exchange.path_model is not None:
             request = replace(request, model=exchange.path_model)
         exchange.model, exchange.streams = request.model, False
-        await admit(exchange, request, self._names)
-        await reserve(exchange, request.model, request, self._names)
-        if self._guardrails is not None and isinstance(request, HasTexts):
+        await admit(exchange, request, self._router.names)
+        await reserve(exchange, request.model, request, self._router.names)
+        guardrails = self._router.guardrails
+        if guardrails is not None and isinstance(request, HasTexts):
             subject = Subject(request.model, exchange.request_id, exchange.key.id if exchange.key else None)
-            request = await self._guardrails.checked_ability(request, subject)
+            request = await guardrails.checked_ability(request, subject)
         progress = exchange.begin_routing()
         head = AnswerHead(f"{self._words.id_prefix}{exchange.token}", int(self._now()), request.model)
         result = await self._ask(request, progress)

@@ -11,7 +11,6 @@ from adapters.openai.embeddings.front import EmbeddingsFront
 from adapters.openai.rerank.front import CohereRerankFront, RerankFront, ScoreFront
 from adapters.openai.tokens.front import ChatTokenCountFront, DetokenizeFront, TokenizeFront
 from gateway.routing import abilities
-from gateway.routing.counting import TokenCounts
 from gateway.routing.router import Router
 from gateway.server.ability import Ability, AbilityFront
 from gateway.server.body import BodyReader
@@ -40,42 +39,27 @@ def embedding(
 ) -> Served:
     """What answers with vectors. `front` is the dialect of errors, None is OpenAI's; `now` gives Unix seconds."""
     embed = partial(abilities.embed, router, spell=words.client_field)
-    return Ability(
-        words,
-        embed,
-        router.names,
-        bodies,
-        now=now,
-        max_depth=max_depth,
-        front=front,
-        guardrails=router.guardrails,
-    )
+    return Ability(words, embed, router, bodies, now=now, max_depth=max_depth, front=front)
 
 
 def ability_routes(
     router: Router, bodies: BodyReader, *, now: Callable[[], float], max_depth: int
 ) -> Mapping[str, Served]:
     """What answers the POSTs of each path. `now` gives Unix seconds."""
-    guarded = partial(Ability, guardrails=router.guardrails)
+    answers = partial(Ability, router=router, bodies=bodies, now=now, max_depth=max_depth)
     ranks = partial(abilities.rerank, router)
-    scores = partial(abilities.score, router)
-    rerank = guarded(RerankFront(), ranks, router.names, bodies, now=now, max_depth=max_depth)
-    cohere = guarded(CohereRerankFront(), ranks, router.names, bodies, now=now, max_depth=max_depth)
-    score = guarded(ScoreFront(), scores, router.names, bodies, now=now, max_depth=max_depth)
-    spell = ChatTokenCountFront().client_field
-    tokenize = partial(abilities.tokenize, router, spell=spell)
-    detokenize = partial(abilities.detokenize, router)
+    rerank = answers(RerankFront(), ranks)
+    score = answers(ScoreFront(), partial(abilities.score, router))
+    counts = ChatTokenCountFront()
     return {
         "/v1/embeddings": embedding(EmbeddingsFront(), router, bodies, now=now, max_depth=max_depth),
         "/v1/rerank": rerank,
         "/rerank": rerank,
         "/v2/embed": embedding(CohereEmbedFront(), router, bodies, now=now, max_depth=max_depth),
-        "/v2/rerank": cohere,
+        "/v2/rerank": answers(CohereRerankFront(), ranks),
         "/v1/score": score,
         "/score": score,
-        "/tokenize": Ability(TokenizeFront(), tokenize, router.names, bodies, now=now, max_depth=max_depth),
-        "/detokenize": Ability(DetokenizeFront(), detokenize, router.names, bodies, now=now, max_depth=max_depth),
-        "/v1/chat/completions/input_tokens": TokenCount(
-            ChatTokenCountFront(), TokenCounts(router), bodies, max_depth=max_depth
-        ),
+        "/tokenize": answers(TokenizeFront(), partial(abilities.tokenize, router, spell=counts.client_field)),
+        "/detokenize": answers(DetokenizeFront(), partial(abilities.detokenize, router)),
+        "/v1/chat/completions/input_tokens": TokenCount(counts, router, bodies, max_depth=max_depth),
     }

@@ -13,7 +13,6 @@ from adapters.ollama.front import OllamaChatFront, OllamaGenerateFront
 from adapters.openai.chat.front import ChatFront
 from adapters.openai.completions.front import CompletionsFront
 from gateway.config import Config
-from gateway.routing.counting import TokenCounts
 from gateway.routing.names import Names
 from gateway.routing.router import Router
 from gateway.server.ability_routes import EmbeddingFront, ability_routes, embedding
@@ -87,9 +86,8 @@ def endpoints(
         )
         for path, front in _FRONTS.items()
     }
-    counts = TokenCounts(router)
     for path, front in _COUNTS.items():
-        served[path] = TokenCount(front, counts, bodies, max_depth=max_depth)
+        served[path] = TokenCount(front, router, bodies, max_depth=max_depth)
     for path, words in _EMBEDDINGS.items():
         served[path] = embedding(words, router, bodies, now=now, max_depth=max_depth, front=_GEMINI)
     served.update(ability_routes(router, bodies, now=now, max_depth=max_depth))

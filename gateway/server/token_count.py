@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from adapters.canonical.request import Request
 from adapters.front import Front
 from gateway.http.answer import Answer, Reply
-from gateway.routing.counting import TokenCounts
+from gateway.routing.abilities import count_tokens
+from gateway.routing.router import Router
 from gateway.server.answer_headers import forwarded_headers
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
@@ -28,9 +29,9 @@ class CountingFront(Front, Protocol):
 
 
 class TokenCount:
-    def __init__(self, front: CountingFront, counts: TokenCounts, bodies: BodyReader, *, max_depth: int) -> None:
+    def __init__(self, front: CountingFront, router: Router, bodies: BodyReader, *, max_depth: int) -> None:
         self.front = front
-        self._counts = counts
+        self._router = router
         self._bodies = bodies
         self._max_depth = max_depth
 
@@ -41,11 +42,11 @@ class TokenCount:
         if exchange.path_model is not None:
             request = replace(request, model=exchange.path_model)
         exchange.model, exchange.streams = request.model, False
-        await admit(exchange, request, self._counts.names)
-        await reserve(exchange, request.model, None, self._counts.names)
+        await admit(exchange, request, self._router.names)
+        await reserve(exchange, request.model, None, self._router.names)
         progress = exchange.begin_routing()
         headers = forwarded_headers(exchange.request, self.front.forwarded_headers)
         asked = replace(request, request_id=exchange.request_id, headers=headers)
-        tokens = await self._counts.count(asked, progress, self.front.client_field)
+        tokens = await count_tokens(self._router, asked, progress, self.front.client_field)
         exchange.status = 200
         return Answer(body=self.front.render_count(tokens), headers=exchange.headers())

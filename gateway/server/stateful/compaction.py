@@ -14,8 +14,7 @@ from adapters.openai.responses.front import ResponsesFront
 from adapters.openai.responses.parse import read_body
 from gateway.http.answer import Reply
 from gateway.responses.prepared import Preparation, Prepared
-from gateway.routing.abilities import compact
-from gateway.routing.counting import TokenCounts
+from gateway.routing.abilities import compact, count_tokens
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit, whole_result
@@ -43,7 +42,6 @@ class Compaction:
         self._for_client = for_client
         self._answers = answers
         self._router = answers.router
-        self._counts = TokenCounts(answers.router)
         self._bodies = bodies
         self._preparation = preparation
         self._max_depth = max_depth
@@ -53,7 +51,7 @@ class Compaction:
         prepared = await self._prepare(exchange, spends=False)
         progress = exchange.begin_routing()
         request = await self._answers.first_request(prepared.request)
-        tokens = await self._counts.count(request, progress, prepared.front.client_field)
+        tokens = await count_tokens(self._router, request, progress, prepared.front.client_field)
         return answered(exchange, token_count_object(tokens))
 
     async def compact(self, exchange: Exchange) -> Reply:
