@@ -2,7 +2,10 @@
 
 While Redis answers it is as exact as the limiter of one process, but for two things that only make it stricter: a
 replica that dies leaves its reservations of money and tokens behind, and its places among the parallel ones until their
-lease is over; a correction that is lost with its connection is not sent twice.
+lease is over; of a correction that is lost with its connection only the place that it frees is told again.
+
+What was spent in a period stands in the database as well: Redis is told it at the first request of the period, and when
+it has lost it.
 
 While Redis does not answer, every replica limits by itself, from nothing: then a limit is passed at most as many times
 as there are replicas. No request fails for it, and none waits longer than TIMEOUT_S; one log line tells when that
@@ -17,7 +20,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from gateway.limits.in_process import InProcessLimiter
+from adapters.canonical.errors import NotReady
+from gateway.limits.in_process import InProcessLimiter, SpentBefore
 from gateway.limits.limiter import BUSY_S, Grant, Obstacle, Refusal, Standing, tokens_needed
 from gateway.limits.redis_scripts import RESERVE, SETTLE
 from gateway.limits.scope import Demand, Scope, period_at
@@ -33,6 +37,9 @@ MAX_PENDING = 100_000
 _CONNECTIONS = 32
 _CORRECT_EVERY_S = 0.02
 _GROUP = 256
+_KEPT_S = 86_400
+"""So long after its end the spending of a period is kept: replicas' clocks may differ."""
+_UNKNOWN = b"unknown"
 _TAG = "{llm-gateway}"
 
 
@@ -40,7 +47,8 @@ class RedisLimiter:
     """`clock` gives seconds of any origin, `now` Unix seconds, `token` names for grants, unique over all replicas.
 
     `lease_s` is longer than any request lasts. `log` takes an event and its fields. `server_clock`: minutes are those
-    of Redis's own clock; else of `now`. Raises ValueError on an address that is none.
+    of Redis's own clock; else of `now`. `spent_before` is what the database knows; None: nothing. Raises ValueError on
+    an address that is none.
     """
 
     def __init__(
@@ -54,6 +62,7 @@ class RedisLimiter:
         log: Callable[[str, dict[str, object]], None],
         server_clock: bool = True,
         timeout_s: float = TIMEOUT_S,
+        spent_before: SpentBefore | None = None,
     ) -> None:
         pool = BlockingConnectionPool.from_url(
             url,
@@ -74,6 +83,8 @@ class RedisLimiter:
         self._log = log
         self._server_clock = server_clock
         self._timeout_s = timeout_s
+        self._spent_before = spent_before
+        self._closing = False
         self._failed_at: float | None = None
         self._pending: list[tuple[list[str], list[str | int | float]]] = []
         self._correcting: asyncio.Task[None] | None = None
@@ -102,9 +113,13 @@ class RedisLimiter:
                 answer = await self._reserve(keys=keys, args=arguments)
         except (RedisError, OSError, TimeoutError) as error:
             self._fell_silent(error)
+            self._correct_later(keys, _freed([*arguments[:2], 0], keys))  # it may have heard, and answer too late
             return await self._alone.reserve(demand)
         self._answered()
         is_taken, second, place, obstacle, wait_ms, *counts = answer
+        if obstacle == _UNKNOWN:
+            is_told = await self._tell_spent(demand.scopes[int(place) - 1], now)
+            return await (self if is_told else self._alone).reserve(demand)
         standing = _standing(demand.scopes, counts)
         if is_taken:
             return _Grant(self, demand, (name, int(second)), ends, standing)
@@ -126,11 +141,8 @@ class RedisLimiter:
                 if now >= end:  # a new period has begun: it takes what was more, and gets nothing back
                     end, change = period_at(scope.budget.per, now)[1], max(0, change)
             keys += _keys(scope, end)
-            arguments += [0 if scope.tpm is None else tokens - tokens_needed(scope, grant.demand), change, end]
-        if len(self._pending) < MAX_PENDING:
-            self._pending.append((keys, arguments))
-        if self._correcting is None or self._correcting.done():
-            self._correcting = asyncio.get_running_loop().create_task(self._correct())
+            arguments += [0 if scope.tpm is None else tokens - tokens_needed(scope, grant.demand), change]
+        self._correct_later(keys, arguments)
 
     async def settled(self) -> None:
         """Waits until every correction was sent."""
@@ -138,11 +150,34 @@ class RedisLimiter:
             await asyncio.wait([self._correcting])
 
     async def aclose(self) -> None:
+        self._closing = True
         await self.settled()
         await self._redis.aclose()
 
     def _sent_time(self) -> float:
         return 0 if self._server_clock else self._now()
+
+    async def _tell_spent(self, scope: Scope, now: float) -> bool:
+        """Lets Redis know what the scope has spent in this period. False: that can't be told now."""
+        assert scope.budget is not None
+        start, end = period_at(scope.budget.per, now)
+        try:
+            spent = 0 if self._spent_before is None else await self._spent_before(scope, start)
+            async with asyncio.timeout(self._timeout_s):
+                key = _keys(scope, end)[-1]
+                await self._redis.set(key, spent, nx=True, ex=int(end - now) + _KEPT_S)
+        except NotReady:
+            return False
+        except (RedisError, OSError, TimeoutError) as error:
+            self._fell_silent(error)
+            return False
+        return True
+
+    def _correct_later(self, keys: list[str], arguments: list[str | int | float]) -> None:
+        if len(self._pending) < MAX_PENDING:
+            self._pending.append((keys, arguments))
+        if self._correcting is None or self._correcting.done():
+            self._correcting = asyncio.get_running_loop().create_task(self._correct())
 
     async def _correct(self) -> None:
         while self._pending:
@@ -155,7 +190,11 @@ class RedisLimiter:
                         await self._settle(keys=keys, args=arguments, client=pipeline)
                     await pipeline.execute()
             except (RedisError, OSError, TimeoutError) as error:
-                self._fell_silent(error)  # what was reserved stays taken, which is the safe side
+                self._fell_silent(error)  # money and tokens that were reserved stay taken, which is the safe side
+                if self._closing:
+                    return
+                self._pending += [(keys, _freed(arguments, keys)) for keys, arguments in group]
+                await asyncio.sleep(AGAIN_S)
 
     def _fell_silent(self, error: BaseException) -> None:
         if self._failed_at is None:
@@ -190,6 +229,11 @@ class _Grant:
 def _keys(scope: Scope, period_end: int) -> list[str]:
     start = f"{_TAG}:limits:{scope.name}"
     return [f"{start}:requests", f"{start}:tokens", f"{start}:running", f"{start}:spent:{period_end}"]
+
+
+def _freed(arguments: Sequence[str | int | float], keys: Sequence[str]) -> list[str | int | float]:
+    """A correction that only gives up the places among those that run: that may be done twice."""
+    return [*arguments[:3], *[0] * (len(keys) // 2)]
 
 
 def _standing(scopes: Sequence[Scope], counts: Sequence[int]) -> Standing:

@@ -11,7 +11,7 @@ RESERVE = """
 -- ARGV: now (0: this server's clock), grant, lease in s, then for each scope:
 -- rpm, tpm, tokens, prompt tokens, parallel, budget, nano, end of the period (-1: no limit)
 -- gives: taken (1 or 0), second, place of the scope in the way, what is in the way, ms to wait, then for each scope
--- requests and tokens of the minute
+-- requests and tokens of the minute. 'unknown' is in the way of a budget of whose period nothing is known here
 local now = tonumber(ARGV[1])
 if now == 0 then
   local time = redis.call('TIME')
@@ -64,7 +64,9 @@ for place = 1, scopes do
       found = {place, 'prompt', -1}
     elseif tpm >= 0 and used + tokens > tpm then
       found = {place, 'tokens', wait(token_parts, used, tokens, tpm)}
-    elseif budget >= 0 and tonumber(redis.call('GET', KEYS[key + 4]) or '0') + nano > budget then
+    elseif budget >= 0 and redis.call('EXISTS', KEYS[key + 4]) == 0 then
+      found = {place, 'unknown', -1}
+    elseif budget >= 0 and tonumber(redis.call('GET', KEYS[key + 4])) + nano > budget then
       found = {place, 'budget', math.ceil((tonumber(ARGV[arg + 8]) - now) * 1000)}
     elseif parallel >= 0 then
       redis.call('ZREMRANGEBYSCORE', KEYS[key + 3], '-inf', now)
@@ -92,7 +94,6 @@ for place = 1, scopes do
   end
   if tonumber(ARGV[arg + 6]) >= 0 then
     redis.call('INCRBY', KEYS[key + 4], ARGV[arg + 7])
-    redis.call('EXPIREAT', KEYS[key + 4], tonumber(ARGV[arg + 8]) + 86400)
   end
 end
 return {1, second, 0, '', 0, unpack(counts)}
@@ -100,12 +101,12 @@ return {1, second, 0, '', 0, unpack(counts)}
 
 SETTLE = """
 -- ARGV: now (0: this server's clock), grant, second of the reservation, then for each scope:
--- change of tokens, change of nano (0: none, or no such limit), end of the period that is changed
+-- change of tokens, change of nano (0: none, or no such limit)
 local now = tonumber(ARGV[1])
 if now == 0 then now = tonumber(redis.call('TIME')[1]) end
 local second = math.floor(now)
 for place = 1, #KEYS / 4 do
-  local key, arg = (place - 1) * 4, 3 + (place - 1) * 3
+  local key, arg = (place - 1) * 4, 3 + (place - 1) * 2
   redis.call('ZREM', KEYS[key + 3], ARGV[2])
   local tokens = tonumber(ARGV[arg + 1])
   if tokens > 0 then
@@ -115,9 +116,8 @@ for place = 1, #KEYS / 4 do
     redis.call('HINCRBY', KEYS[key + 2], ARGV[3], tokens)
   end
   local nano = tonumber(ARGV[arg + 2])
-  if nano > 0 or (nano < 0 and redis.call('EXISTS', KEYS[key + 4]) == 1) then
+  if nano ~= 0 and redis.call('EXISTS', KEYS[key + 4]) == 1 then -- else the database will tell
     redis.call('INCRBY', KEYS[key + 4], ARGV[arg + 2])
-    redis.call('EXPIREAT', KEYS[key + 4], tonumber(ARGV[arg + 3]) + 86400)
   end
 end
 return 1

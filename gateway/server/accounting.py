@@ -7,7 +7,7 @@ from gateway.config import Config
 from gateway.config.sections.auth import Key
 from gateway.config.sections.state import Shared
 from gateway.keys.client_key import ClientKey, matches
-from gateway.limits.in_process import InProcessLimiter
+from gateway.limits.in_process import InProcessLimiter, SpentBefore
 from gateway.limits.limiter import Limiter
 from gateway.limits.rules import NO_RULES, Rules
 from gateway.limits.scope import Scope
@@ -64,7 +64,7 @@ def build_accounts(
             limiter = InProcessLimiter(clock, now)
         limiter.ask_for_spent(spent_before)
     else:
-        limiter = _shared_limiter(config, config.run.shared, log, clock=clock, now=now, token=token)
+        limiter = _shared_limiter(config, config.run.shared, log, spent_before, clock=clock, now=now, token=token)
     ledger = Ledger(sink, log.write) if is_kept else None
     types = {name: entry.type for name, entry in config.providers.items()}
     prices = PriceList(config.prices) if config.run.prices is not None else PublishedPrices(types)
@@ -83,6 +83,7 @@ def _shared_limiter(
     config: Config,
     shared: Shared,
     log: Log,
+    spent_before: SpentBefore,
     *,
     clock: Callable[[], float],
     now: Callable[[], float],
@@ -100,6 +101,7 @@ def _shared_limiter(
             token=token,
             lease_s=config.reliability.timeouts.total_s + _LEASE_MARGIN_S,
             log=log.write,
+            spent_before=spent_before,
         )
     except ValueError as error:
         raise ValueError("shared.url: expected redis://HOST:PORT/DATABASE or rediss://...") from error

@@ -4,14 +4,18 @@ import socket
 import time as wall
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from urllib.parse import urlsplit
 
 import pytest
 from redis.asyncio import Redis
 
+from adapters.canonical.errors import NotReady
+from gateway.limits import redis_limiter as module
+from gateway.limits.in_process import SpentBefore
 from gateway.limits.limiter import Limiter, Obstacle, Refusal
 from gateway.limits.redis_limiter import AGAIN_S, TIMEOUT_S, RedisLimiter
-from gateway.limits.scope import NANO, Budget, Demand, Scope
-from tests.gateway.limits.contract import LimiterContract, Time, refused, taken
+from gateway.limits.scope import NANO, Budget, Demand, Scope, period_at
+from tests.gateway.limits.contract import NOON, LimiterContract, Time, refused, taken
 from tests.gateway.limits.redis_server import REDIS_URL, needs_redis
 
 SCOPE = Scope(name="key:a", label="this key", rpm=50, tpm=500, parallel=20, budget=Budget(NANO, "day"))
@@ -19,7 +23,11 @@ _names = itertools.count()
 
 
 def made(
-    time: Callable[[], float], url: str = REDIS_URL, lines: list[str] | None = None, timeout_s: float = 10
+    time: Callable[[], float],
+    url: str = REDIS_URL,
+    lines: list[str] | None = None,
+    timeout_s: float = 10,
+    spent_before: SpentBefore | None = None,
 ) -> RedisLimiter:
     def log(event: str, _: dict[str, object]) -> None:
         if lines is not None:
@@ -34,7 +42,35 @@ def made(
         log=log,
         server_clock=False,
         timeout_s=timeout_s,
+        spent_before=spent_before,
     )
+
+
+class Relay:
+    """Between a limiter and Redis; while it is `deaf` Redis hears everything, and nothing comes back."""
+
+    def __init__(self) -> None:
+        self.deaf = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[str]:
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+        server.close()
+        await asyncio.gather(*self._tasks)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        address = urlsplit(REDIS_URL)
+        redis = await asyncio.open_connection(address.hostname, address.port)
+        for task in (self._pass(reader, redis[1]), self._pass(redis[0], writer, answers=True)):
+            self._tasks.add(asyncio.ensure_future(task))
+
+    async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool = False) -> None:
+        while piece := await source.read(65536):
+            if not (answers and self.deaf):
+                sink.write(piece)
+        sink.close()
 
 
 @asynccontextmanager
@@ -153,6 +189,67 @@ async def test_a_redis_that_comes_back_is_used_again_and_said_once() -> None:
         refused(await limiter.reserve(Demand([scope])))
         await limiter.aclose()
     assert lines == ["shared_limits_lost", "shared_limits_back"]
+
+
+@needs_redis
+async def test_places_are_given_back_though_redis_was_silent_when_they_were_taken_or_freed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "AGAIN_S", 0.02)
+    scope = Scope(name="key:a", label="", parallel=3, tpm=100)
+    time, relay = Time(), Relay()
+    async with emptied(), relay.opened() as url:
+        limiter, other = made(time, url, timeout_s=0.05), made(time)
+        grants = [taken(await limiter.reserve(Demand([scope], 10))) for _ in range(2)]
+        relay.deaf = True
+        for grant in grants:
+            grant.settle(5, 0)
+        taken(await limiter.reserve(Demand([scope], 10)))  # by itself; Redis has taken a place as well
+        relay.deaf = False
+        await limiter.settled()
+        found = [await other.reserve(Demand([scope], 10)) for _ in range(4)]
+        assert [isinstance(each, Refusal) for each in found] == [False, False, False, True]
+        left = taken(found[0]).standing.remaining_tokens
+        assert left is not None
+        assert left <= 70  # nothing is given back twice
+        await limiter.aclose()
+        await other.aclose()
+
+
+@needs_redis
+async def test_a_budget_goes_on_from_what_the_database_knows_where_redis_does_not() -> None:
+    scope = Scope(name="key:a", label="", budget=Budget(100, "month"))
+    asked: list[tuple[str, int]] = []
+    lines: list[str] = []
+
+    async def spent_before(scope: Scope, since: int) -> int:
+        asked.append((scope.name, since))
+        return 70
+
+    limiter = made(Time(), lines=lines, spent_before=spent_before)
+    for _ in range(2):  # at the first request, and after Redis has lost everything
+        async with emptied():
+            grant = taken(await limiter.reserve(Demand([scope], nano_usd=20)))
+            assert refused(await limiter.reserve(Demand([scope], nano_usd=20))).obstacle is Obstacle.BUDGET
+    grant.settle(0, 10)
+    await limiter.settled()
+    taken(await limiter.reserve(Demand([scope], nano_usd=20)))
+    assert asked == [("key:a", period_at("month", NOON)[0])] * 2
+    await limiter.aclose()
+    assert lines == []
+
+
+@needs_redis
+async def test_where_the_database_cannot_tell_a_budget_each_replica_counts_by_itself() -> None:
+    async def spent_before(scope: Scope, since: int) -> int:
+        raise NotReady("away")
+
+    scope = Scope(name="key:a", label="", budget=Budget(100, "month"))
+    async with emptied():
+        limiter = made(Time(), spent_before=spent_before)
+        taken(await limiter.reserve(Demand([scope], nano_usd=60)))
+        refused(await limiter.reserve(Demand([scope], nano_usd=60)))
+        await limiter.aclose()
 
 
 def test_an_address_that_is_none_is_a_fault_at_once() -> None:
