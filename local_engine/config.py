@@ -279,9 +279,11 @@ class ModelConfig:
     attention_soft_cap, logits_soft_cap: c bounds scores, or logits, as c * tanh(x / c); None leaves them.
     qkv_bias, output_bias, mlp_bias: which of the linear layers add one.
     qk_norm: queries and keys are normalised before they turn: head by head, or all heads of a row as one vector.
+        turned_heads: head by head, after it.
     attention_sinks: every query head has a logit that takes part in the softmax and has no value.
     experts: of the layers that have them instead of one feed-forward block.
-    fused_projections: files have Q, K and V as one tensor, and gate and up as another.
+    fused_qkv, fused_gate_up: files have Q, K and V as one tensor; gate and up as one.
+    interleaved_heads: transformers' files have rows of Q and K pair by pair, see `loading.interleaved`.
     vision: of a model that reads images.
     """
 
@@ -305,8 +307,10 @@ class ModelConfig:
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
-    qk_norm: Literal["heads", "row"] | None = None
-    fused_projections: bool = False
+    qk_norm: Literal["heads", "turned_heads", "row"] | None = None
+    fused_qkv: bool = False
+    fused_gate_up: bool = False
+    interleaved_heads: bool = False
     attention_sinks: bool = False
     experts: ExpertsConfig | None = None
     vision: VisionConfig | None = None

@@ -132,7 +132,7 @@ def _load_decoder(
     layout = sentence_layout(folder) or SentenceLayout(pooling="last", normalized=True, max_tokens=None)
     shape = decoder.hf_config(fields)
     with contextlib.closing(SafetensorsSource(folder, under="model.")) as stored:
-        source = PlainSource(stored, packing=packing_of(fields), names=decoder.hf_stacks(shape))
+        source = PlainSource(stored, packing=packing_of(fields), names=decoder.hf_places(shape))
         return _pooled(decoder, shape, layout, source, config, progress=progress, dimensions=_dimensions(fields))
 
 

@@ -64,6 +64,10 @@ class FieldReader:
         """The same, where absent names have these values."""
         return FieldReader(self._path, {**defaults, **self._values})
 
+    def without(self, *names: str) -> "FieldReader":
+        """The same, where these names are absent."""
+        return FieldReader(self._path, {name: value for name, value in self._values.items() if name not in names})
+
     def given(self, name: str) -> bool:
         """The file has the name, be its value null."""
         return name in self._values

@@ -20,6 +20,7 @@ from local_engine.errors import ModelLoadError
 from local_engine.layers.quantized_matrix import QuantizedMatrix
 from local_engine.layers.share import WHOLE, Share
 from local_engine.loading.gguf import GgufFile, GgufTensor
+from local_engine.loading.interleaved import head_order
 from local_engine.loading.repacked.gguf import REPACKED_TYPES, gguf_matrix
 from local_engine.loading.weights import GgufName, StoredRows
 
@@ -84,7 +85,7 @@ class GgufSource:
         last = tensor.shape[-1] if len(tensor.shape) > 1 or GGML_QUANT_SIZES[tensor.type][0] > 1 else 1
         matrix = replace(tensor, shape=(math.prod(tensor.shape) // last, last))
         rows = out.view(-1, last if share.columns is None else len(share.columns))
-        for first, raw in self._pieces(place.file, matrix, place.at.interleaved_heads, share):
+        for first, raw in self._pieces(place.file, matrix, place.at, share):
             try:
                 values = dequantize(raw, tensor.type)
             except NotImplementedError as error:
@@ -106,7 +107,7 @@ class GgufSource:
         in_bytes = range(columns.start // items * num_bytes, columns.stop // items * num_bytes)
         rows = torch.empty(num_rows, len(in_bytes), dtype=torch.uint8, device=device)
         of_bytes = replace(share, columns=None if share.columns is None else in_bytes)
-        for first, raw in self._pieces(place.file, tensor, place.at.interleaved_heads, share):
+        for first, raw in self._pieces(place.file, tensor, place.at, share):
             of_bytes.write(rows, first, torch.from_numpy(np.ascontiguousarray(raw)).view(len(raw), -1).to(device))
         return gguf_matrix(rows, tensor.type)
 
@@ -115,11 +116,10 @@ class GgufSource:
         tensor = place.tensor
         if len(tensor.shape) != 2 or place.at.added:
             return None
-        heads = place.at.interleaved_heads
         return StoredRows(
             tensor.type.value,
             tensor.type.name,
-            lambda: (raw for _, raw in self._pieces(place.file, tensor, heads, WHOLE)),
+            lambda: (raw for _, raw in self._pieces(place.file, tensor, place.at, WHOLE)),
         )
 
     def _check_stacks(self) -> None:
@@ -132,24 +132,25 @@ class GgufSource:
                 raise ModelLoadError(place.file.path, reason)
 
     def _pieces(
-        self, file: GgufFile, matrix: GgufTensor, heads: int, share: Share
+        self, file: GgufFile, matrix: GgufTensor, at: GgufName, share: Share
     ) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
         """The rows in order, in pieces small enough to dequantise, each with its first; only those that a share has."""
-        num_rows = matrix.shape[0]
-        multiple = _ROW_MULTIPLE
+        num_rows, heads = matrix.shape[0], at.interleaved_heads
+        multiple, head_dim = _ROW_MULTIPLE, num_rows
         if heads:
-            if num_rows % (2 * heads):
+            head_dim = num_rows // heads
+            if num_rows % (2 * heads) or at.turning > head_dim:
                 raise ModelLoadError(file.path, f"tensor {matrix.name!r} has {num_rows} rows for {heads} heads")
-            multiple = math.lcm(multiple, num_rows // heads)
+            multiple = math.lcm(multiple, head_dim)
+        order = head_order(head_dim, at.turning) if heads else []
         step = max(1, _PIECE_BYTES * num_rows // matrix.num_bytes // multiple) * multiple
         for first in range(0, num_rows, step):
             stop = min(first + step, num_rows)
             if not share.meets(first, stop):
                 continue
             raw = file.read(matrix, first, stop)
-            if heads:
-                # Stored as (0, half), (1, half + 1), ... of each head; whole rows move, so blocks stay as they are.
-                raw = raw.reshape(-1, num_rows // heads // 2, 2, raw.shape[1]).swapaxes(1, 2).reshape(raw.shape)
+            if heads:  # whole rows move, so blocks stay as they are
+                raw = raw.reshape(-1, head_dim, raw.shape[1])[:, order].reshape(raw.shape)
             yield first, raw
 
 

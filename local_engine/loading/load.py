@@ -160,7 +160,7 @@ def _load_folder(
     info = ModelInfo(folder, shape, _in_vocabulary(stop_ids, shape), defaults)
     packing = packing_of(fields)
     with contextlib.closing(SafetensorsSource(folder, prefixes=architecture.hf_prefixes)) as stored:
-        source = PlainSource(stored, packing=packing, names=architecture.hf_stacks(shape))
+        source = PlainSource(stored, packing=packing, names=architecture.hf_places(shape))
         return _build(architecture, source, info, config, progress=progress, recording=recording, ranks=ranks)
 
 
@@ -201,7 +201,7 @@ def _build(
     sites = weights.lora_sites
     return LoadedModel(
         open_executor=partial(TorchExecutor, model, lora_sites=sites),
-        read_adapter=partial(load_adapter, sites=sites, device=device, dtype=dtype),
+        read_adapter=partial(load_adapter, sites=sites, shape=info.config, device=device, dtype=dtype),
         info=info,
         encode_image=encode_image,
     )

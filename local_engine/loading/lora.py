@@ -15,10 +15,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from local_engine.config import ModelConfig
 from local_engine.errors import ModelLoadError
 from local_engine.layers.lora import LoraSite, LoraSites, LowRank
 from local_engine.layers.share import Share
 from local_engine.loading.fields import FieldReader
+from local_engine.loading.interleaved import in_our_order, interleaved_heads, turning_rows
 from local_engine.loading.safetensors import read_json
 
 __all__ = ["load_adapter"]
@@ -67,18 +69,22 @@ class _Pair(NamedTuple):
     up: str
 
 
-def load_adapter(folder: Path, sites: LoraSites, *, device: torch.device, dtype: torch.dtype) -> dict[str, LowRank]:
-    """What the adapter adds to each linear layer, by the layer's name, on `device` in `dtype`.
+def load_adapter(
+    folder: Path, sites: LoraSites, shape: ModelConfig, *, device: torch.device, dtype: torch.dtype
+) -> dict[str, LowRank]:
+    """What the adapter adds to each linear layer, by the layer's name, on `device` in `dtype`. shape: of the base.
 
     Blocks. Raises ModelLoadError: one line that names the folder, the file, and the key or the tensor.
     """
     try:
-        return _read(folder, sites, device=device, dtype=dtype)
+        return _read(folder, sites, shape, device=device, dtype=dtype)
     except ModelLoadError as error:
         raise ModelLoadError(folder, str(error)) from error
 
 
-def _read(folder: Path, sites: LoraSites, *, device: torch.device, dtype: torch.dtype) -> dict[str, LowRank]:
+def _read(
+    folder: Path, sites: LoraSites, shape: ModelConfig, *, device: torch.device, dtype: torch.dtype
+) -> dict[str, LowRank]:
     config = _LoraConfig.read(folder / _CONFIG)
     file = folder / _WEIGHTS
     if not file.is_file():
@@ -86,7 +92,7 @@ def _read(folder: Path, sites: LoraSites, *, device: torch.device, dtype: torch.
         raise ModelLoadError(file, "is missing" + (f"; {_PICKLE} is a pickle and is not read" if pickled else ""))
     try:
         with safe_open(file, framework="pt") as opened:
-            tensors = _Tensors(file, opened)
+            tensors = _Tensors(file, opened, shape)
             pairs = _pairs(tensors, config, sites)
             return {
                 site.name: _low_rank(tensors, config, site, pairs, sites.share_of).to(device, dtype)
@@ -218,9 +224,10 @@ def _first(patterns: tuple[tuple[re.Pattern[str], float], ...], module: str, def
 class _Tensors:
     """The open file; what is wrong with a tensor is told by its name."""
 
-    def __init__(self, file: Path, opened: _File) -> None:
+    def __init__(self, file: Path, opened: _File, shape: ModelConfig) -> None:
         self.file = file
         self._opened = opened
+        self._shape = shape
 
     def refuse(self, name: str, reason: str) -> NoReturn:
         raise ModelLoadError(self.file, f"tensor {name!r} {reason}")
@@ -248,6 +255,12 @@ class _Tensors:
         if not bool(tensor.isfinite().all()):
             self.refuse(name, "holds numbers that are not finite")
         return tensor
+
+    def read_up(self, name: str, module: str) -> Tensor:
+        """The side of the outputs, in the order that the module's rows have here."""
+        up = self.read(name)
+        heads = interleaved_heads(self._shape, module)
+        return in_our_order(up, heads, turning_rows(self._shape)) if heads else up
 
 
 def _pairs(tensors: _Tensors, config: _LoraConfig, sites: LoraSites) -> dict[str, _Pair]:
@@ -294,7 +307,7 @@ def _low_rank(
     row = column = 0
     for part, rows in site.parts.items():
         if part in pairs:
-            whole = tensors.read(pairs[part].up) * config.scale_of(part)
+            whole = tensors.read_up(pairs[part].up, part) * config.scale_of(part)
             side = share_of(f"{part}.weight").cut(whole, rows=(0, 1))
             up[row : row + rows, column : column + side.shape[1]] = side
             column += side.shape[1]

@@ -18,10 +18,11 @@ from torch import Tensor
 from local_engine.errors import ModelLoadError
 from local_engine.layers.quantized_matrix import QuantizedMatrix
 from local_engine.layers.share import WHOLE, Share
+from local_engine.loading.interleaved import in_our_order
 from local_engine.loading.safetensors import SafetensorsSource
 from local_engine.loading.weights import StoredRows
 
-__all__ = ["PIECE_ITEMS", "HfName", "Packing", "PlainSource", "StoredTensor"]
+__all__ = ["PIECE_ITEMS", "HfName", "HfRows", "Packing", "PlainSource", "StoredTensor"]
 
 PIECE_ITEMS = 1 << 20
 """Numbers that are unpacked at once: some MB in float32, and the caches still hold what the next operation reads."""
@@ -44,6 +45,14 @@ class HfName(NamedTuple):
     expert: int
     start: int = 0
     step: int = 1
+
+
+class HfRows(NamedTuple):
+    """A whole tensor that a file has by another name, or in another order: heads and turning are as in `GgufName`."""
+
+    name: str
+    heads: int = 0
+    turning: int = 0
 
 
 class StoredTensor(Protocol):
@@ -138,14 +147,51 @@ class _Stacked:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Interleaved:
+    """A tensor whose heads' rows lie pair by pair."""
+
+    stored: StoredTensor
+    heads: int
+    turning: int
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self.stored.parts
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.stored.shape
+
+    @property
+    def num_bytes(self) -> int:
+        return self.stored.num_bytes
+
+    def ordered(self, rows: Tensor) -> Tensor:
+        """All rows, each in its place."""
+        return in_our_order(rows, self.heads, self.turning)
+
+    def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
+        whole = out.new_empty(self.shape)
+        self.stored.read_into(whole)
+        out.copy_(share.cut(self.ordered(whole), rows=(0, 1), columns=(1, 1)))
+
+    def quantized(self, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
+        return None
+
+
 class PlainSource:
-    """A TensorSource over open safetensors files. `names` maps our names to places in stacks; others are the file's.
+    """A TensorSource over open safetensors files. `names` maps our names to their places; others are the file's own.
 
     Raises ModelLoadError for a tensor that is no float and that no packing knows.
     """
 
     def __init__(
-        self, file: SafetensorsSource, *, packing: Packing | None = None, names: Mapping[str, HfName] | None = None
+        self,
+        file: SafetensorsSource,
+        *,
+        packing: Packing | None = None,
+        names: Mapping[str, HfName | HfRows] | None = None,
     ) -> None:
         self._file = file
         self._packing = packing
@@ -166,8 +212,8 @@ class PlainSource:
                     file.path, f"tensor {name!r} is there twice: as it is and in {tensors[name].parts}"
                 )
             tensors[name] = _Plain(file, name)
-        self._tensors = tensors
-        self.shapes: Mapping[str, tuple[int, ...]] = {name: tensor.shape for name, tensor in tensors.items()}
+        self._tensors = self._renamed(tensors)
+        self.shapes: Mapping[str, tuple[int, ...]] = {name: tensor.shape for name, tensor in self._tensors.items()}
 
     @property
     def path(self) -> Path:
@@ -192,20 +238,37 @@ class PlainSource:
 
     def stored_rows(self, name: str) -> StoredRows | None:
         tensor = self._tensors[name]
-        kind = _STORED_TYPES.get(self._file.types[name]) if isinstance(tensor, _Plain) else None
+        plain = tensor.stored if isinstance(tensor, _Interleaved) else tensor
+        kind = _STORED_TYPES.get(self._file.types[plain.name]) if isinstance(plain, _Plain) else None
         if kind is None or len(tensor.shape) != 2:
             return None
-        return StoredRows(kind.value, kind.name, lambda: self._rows(name))
+        return StoredRows(kind.value, kind.name, lambda: self._rows(tensor))
 
-    def _rows(self, name: str) -> Iterator[npt.NDArray[np.uint8]]:
-        """All rows at once: they are a view of the mapped file."""
-        yield self._file.stored(name).contiguous().view(torch.uint8).numpy()
+    def _rows(self, tensor: StoredTensor) -> Iterator[npt.NDArray[np.uint8]]:
+        """All rows at once: they are a view of the mapped file, or a copy where they change places."""
+        rows = self._file.stored(tensor.parts[0])
+        rows = tensor.ordered(rows) if isinstance(tensor, _Interleaved) else rows
+        yield rows.contiguous().view(torch.uint8).numpy()
+
+    def _renamed(self, tensors: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
+        """With those that the file has under another name, or in another order, as they are with us."""
+        moved: dict[str, StoredTensor] = {}
+        for ours, at in self._names.items():
+            if isinstance(at, HfRows) and (tensor := tensors.get(at.name)) is not None:
+                if at.heads and (tensor.shape[0] % (2 * at.heads) or at.turning > tensor.shape[0] // at.heads):
+                    reason = f"tensor {at.name!r} has {tensor.shape[0]} rows for {at.heads} heads"
+                    raise ModelLoadError(self.path, reason)
+                moved[ours] = _Interleaved(tensor, at.heads, at.turning) if at.heads else tensor
+        left = {at.name for at in self._names.values() if isinstance(at, HfRows)}
+        return {name: tensor for name, tensor in tensors.items() if name not in left} | moved
 
     def _cut_stacks(self) -> dict[str, StoredTensor]:
         """The tensors of `names` that the file has; a stack must be used up, or the model is not what the file says."""
         found: dict[str, StoredTensor] = {}
         used: dict[tuple[str, ...], int] = {}
         for ours, at in self._names.items():
+            if isinstance(at, HfRows):
+                continue
             tensor = None if self._packing is None else self._packing.stacked(self._file, at)
             shape = self._file.shapes.get(at.name)
             if tensor is None and shape is not None and len(shape) > 1 and at.expert < shape[0]:

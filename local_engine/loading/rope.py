@@ -1,14 +1,15 @@
 """Rotary embedding as config.json and GGUF metadata describe it. Knows no architecture."""
 
 import math
+from dataclasses import replace
 
-from local_engine.config import RopeConfig
+from local_engine.config import ModelConfig, RopeConfig
 from local_engine.loading.fields import FieldReader
 
-__all__ = ["gguf_rope", "hf_rope", "hf_rope_of", "stretched_context"]
+__all__ = ["gguf_rope", "hf_partial_rope", "hf_rope", "hf_rope_of", "stretched_context"]
 
 # Corrections to yarn that DeepSeek's models and hand-made files carry.
-_GGUF_YARN_REFUSED = ("attn_factor", "yarn_attn_factor", "yarn_ext_factor", "yarn_log_multiplier")
+_GGUF_YARN_REFUSED = ("attn_factor", "yarn_ext_factor", "yarn_log_multiplier")
 
 
 def hf_rope(fields: FieldReader, max_context: int, *, theta: float = 10000.0) -> RopeConfig:
@@ -19,6 +20,20 @@ def hf_rope(fields: FieldReader, max_context: int, *, theta: float = 10000.0) ->
     # transformers 5 writes rope_parameters, theta included; older ones rope_scaling beside rope_theta.
     scaling = fields.table("rope_parameters") or fields.table("rope_scaling")
     return hf_rope_of(fields, scaling, max_context, theta=fields.number("rope_theta", theta))
+
+
+def hf_partial_rope(fields: FieldReader, config: ModelConfig, *, share: float) -> RopeConfig:
+    """From config.json of a model whose heads turn in part. share: which part, where the file does not say.
+
+    config: the shape without that, its head size in particular.
+    """
+    scaling = fields.table("rope_parameters")
+    share = fields.number("partial_rotary_factor", share)
+    if scaling is not None:
+        share = scaling.number("partial_rotary_factor", share)
+    if not 0 < share <= 1:
+        fields.refuse(f"partial_rotary_factor is {share}, expected more than 0 and at most 1")
+    return replace(hf_rope(fields, config.max_context), rotary_dim=int(config.head_dim * share))
 
 
 def hf_rope_of(fields: FieldReader, scaling: FieldReader | None, max_context: int, *, theta: float) -> RopeConfig:
@@ -114,7 +129,7 @@ def gguf_rope(fields: FieldReader, architecture: str, max_context: int) -> RopeC
         original_max_context=fields.integer(f"{prefix}.scaling.original_context_length", max_context),
         beta_fast=fields.number(f"{prefix}.scaling.yarn_beta_fast", 32.0),
         beta_slow=fields.number(f"{prefix}.scaling.yarn_beta_slow", 1.0),
-        attention_factor=_temperature(factor),
+        attention_factor=fields.number(f"{prefix}.scaling.yarn_attn_factor", _temperature(factor)),
     )
 
 

@@ -41,6 +41,8 @@ _FIRST_RANKS = ("vision.", "projector.")
 
 def share_problem(shape: ModelConfig, size: int) -> str | None:
     """Why so many ranks cannot share a model of this shape evenly, in one line; or None."""
+    if size > 1 and shape.qk_norm == "row":
+        return "norms of all heads of a row as one vector need them in one process"
     if shape.num_heads % size:
         return f"{shape.num_heads} query heads do not divide by {size}"
     if shape.num_kv_heads % size and size % shape.num_kv_heads:

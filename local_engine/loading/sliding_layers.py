@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from local_engine.loading.fields import FieldReader
 
-__all__ = ["every_but_nth", "gguf_sliding_layers", "hf_sliding_layers"]
+__all__ = ["SlidingLayers", "every_but_nth", "gguf_sliding_layers", "hf_sliding_layers"]
 
 # Whether the layer of an index has the window.
 SlidingLayers = Callable[[int], bool]

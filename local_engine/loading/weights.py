@@ -31,6 +31,7 @@ Progress = Callable[[int, int], None]
 class GgufName(NamedTuple):
     """A tensor's name in a GGUF; interleaved_heads is how many heads its rows hold pair by pair, 0 for none.
 
+    turning: how many of such a head's first rows turn, and lie so; 0 is all of them.
     expert: which one of a tensor that stacks the experts' matrices; None is the whole tensor.
     added: what the file's values are above ours, as with norms that multiply by 1 + weight and are stored as that sum.
     """
@@ -39,6 +40,7 @@ class GgufName(NamedTuple):
     interleaved_heads: int = 0
     expert: int | None = None
     added: float = 0.0
+    turning: int = 0
 
 
 @dataclass(frozen=True, slots=True)

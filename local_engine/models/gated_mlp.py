@@ -21,7 +21,7 @@ class GatedMlp:
         self._width = width = config.intermediate_size
         self._activation = activation
         name = f"model.layers.{index}.mlp"
-        if config.fused_projections:
+        if config.fused_gate_up:
             parts = {f"{name}.gate_up_proj": 2 * width}
         else:
             parts = {f"{name}.gate_proj": width, f"{name}.up_proj": width}

@@ -7,10 +7,8 @@ The frame of a layer is not Llama's: a norm before and another after attention a
 from local_engine.config import AttentionKind, ModelConfig
 from local_engine.layer_config import BlockConfig
 from local_engine.loading.fields import FieldReader
-from local_engine.loading.weights import GgufName
-from local_engine.models import llama
 
-__all__ = ["block", "gguf_names", "gguf_score_scale", "hf_shape"]
+__all__ = ["block", "gguf_score_scale", "hf_shape"]
 
 # A norm multiplies by 1 + weight. A GGUF stores that sum.
 _NORM_OFFSET = 1.0
@@ -64,24 +62,3 @@ def gguf_score_scale(fields: FieldReader, config: ModelConfig, *, layers_of_27b:
     """
     divisor = config.hidden_size / config.num_heads if config.num_layers == layers_of_27b else config.head_dim
     return fields.number(f"{config.architecture}.attention.scale", max(divisor, 1) ** -0.5)
-
-
-def gguf_names(config: ModelConfig) -> dict[str, GgufName]:
-    """Our tensor names to those of a GGUF."""
-    parts = {
-        "input_layernorm": GgufName("attn_norm", added=_NORM_OFFSET),
-        "self_attn.q_proj": GgufName("attn_q"),
-        "self_attn.k_proj": GgufName("attn_k"),
-        "self_attn.v_proj": GgufName("attn_v"),
-        "self_attn.q_norm": GgufName("attn_q_norm", added=_NORM_OFFSET),
-        "self_attn.k_norm": GgufName("attn_k_norm", added=_NORM_OFFSET),
-        "self_attn.o_proj": GgufName("attn_output"),
-        "post_attention_layernorm": GgufName("post_attention_norm", added=_NORM_OFFSET),
-        "pre_feedforward_layernorm": GgufName("ffn_norm", added=_NORM_OFFSET),
-        "mlp.gate_proj": GgufName("ffn_gate"),
-        "mlp.up_proj": GgufName("ffn_up"),
-        "mlp.down_proj": GgufName("ffn_down"),
-        "post_feedforward_layernorm": GgufName("post_ffw_norm", added=_NORM_OFFSET),
-    }
-    final = {"model.norm.weight": GgufName("output_norm.weight", added=_NORM_OFFSET)}
-    return llama.gguf_names_of(config, parts) | final

@@ -21,7 +21,7 @@ from local_engine.models import llama
 from local_engine.models.decoder import Decoder, Mlp, dense_mlp
 from local_engine.models.sparse_mlp import ExpertNames, gguf_expert_names, gguf_experts, sparse_mlp
 
-__all__ = ["NAMES", "build_gpt_oss", "gguf_config", "gguf_names", "hf_config", "hf_stacks"]
+__all__ = ["NAMES", "build_gpt_oss", "gguf_config", "gguf_names", "hf_config", "hf_places"]
 
 NAMES = ExpertNames("mlp.router", "mlp.experts")
 # What absent keys mean to transformers and llama.cpp.
@@ -71,15 +71,15 @@ def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]
 
 def gguf_names(config: ModelConfig) -> dict[str, GgufName]:
     """Our tensor names to those of a GGUF."""
-    names = llama.gguf_names(config, interleaved=False) | gguf_expert_names(config, NAMES)
+    names = llama.gguf_names(config, interleaved=False, mlp_norm="post_attention_norm")
+    names |= gguf_expert_names(config, NAMES)
     for layer in range(config.num_layers):
         prefix = f"model.layers.{layer}"
-        names[f"{prefix}.post_attention_layernorm.weight"] = GgufName(f"blk.{layer}.post_attention_norm.weight")
         names[f"{prefix}.self_attn.sinks"] = GgufName(f"blk.{layer}.attn_sinks.weight")
     return names
 
 
-def hf_stacks(config: ModelConfig) -> dict[str, HfName]:
+def hf_places(config: ModelConfig) -> dict[str, HfName]:
     """Our names of the experts' matrices and biases to places in the stacks of safetensors."""
     if config.experts is None:
         return {}

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 from local_engine.config import AttentionKind, ModelConfig
 from local_engine.loading.fields import FieldReader
+from local_engine.loading.interleaved import interleaved_heads, turning_rows
+from local_engine.loading.plain_source import HfRows
 from local_engine.loading.rope import gguf_rope, hf_rope, stretched_context
 from local_engine.loading.weights import GgufName
 from local_engine.models.self_attention import ROPE_FACTORS
 
-__all__ = ["gguf_config", "gguf_names", "gguf_names_of", "gguf_shape", "hf_config"]
+__all__ = ["gguf_config", "gguf_names", "gguf_shape", "hf_config", "hf_places"]
 
 
 def hf_config(fields: FieldReader) -> ModelConfig:
@@ -82,7 +84,7 @@ def gguf_shape(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]
         num_kv_heads=fields.integer(f"{architecture}.attention.head_count_kv", heads),
         head_dim=head_dim,
         max_context=stretched_context(rope, max_context),
-        rms_norm_eps=fields.number(f"{architecture}.attention.layer_norm_rms_epsilon"),
+        rms_norm_eps=_gguf_epsilon(fields, architecture),
         attention_kinds=(AttentionKind(window, rope),),
         tie_embeddings="output.weight" not in tensor_shapes,
         qkv_bias="blk.0.attn_q.bias" in tensor_shapes,
@@ -91,30 +93,39 @@ def gguf_shape(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]
     )
 
 
-def gguf_names(config: ModelConfig, *, interleaved: bool = True) -> dict[str, GgufName]:
-    """Our tensor names to those of a GGUF. interleaved: Q and K rows are stored pair by pair, as Llama's are."""
+def _gguf_epsilon(fields: FieldReader, architecture: str) -> float:
+    """Of the norms: the key tells those with a mean from those without."""
+    centred = f"{architecture}.attention.layer_norm_epsilon"
+    return fields.number(centred if fields.given(centred) else f"{architecture}.attention.layer_norm_rms_epsilon")
+
+
+def gguf_names(config: ModelConfig, *, interleaved: bool = True, mlp_norm: str = "ffn_norm") -> dict[str, GgufName]:
+    """Our tensor names to those of a GGUF. interleaved: Q and K rows are stored pair by pair, as Llama's are.
+
+    mlp_norm: what it calls the norm of what the feed-forward block reads.
+    """
+    offset = config.block.norm_offset
     query_heads, key_heads = (config.num_heads, config.num_kv_heads) if interleaved else (0, 0)
     parts = {
-        "input_layernorm": GgufName("attn_norm"),
-        "self_attn.q_proj": GgufName("attn_q", query_heads),
-        "self_attn.k_proj": GgufName("attn_k", key_heads),
+        "self_attn.q_proj": GgufName("attn_q", query_heads, turning=turning_rows(config)),
+        "self_attn.k_proj": GgufName("attn_k", key_heads, turning=turning_rows(config)),
         "self_attn.v_proj": GgufName("attn_v"),
         "self_attn.o_proj": GgufName("attn_output"),
-        "post_attention_layernorm": GgufName("ffn_norm"),
+        "self_attn.qkv_proj": GgufName("attn_qkv"),
         "mlp.gate_proj": GgufName("ffn_gate"),
-        "mlp.up_proj": GgufName("ffn_up"),
+        "mlp.gate_up_proj" if config.fused_gate_up else "mlp.up_proj": GgufName("ffn_up"),
         "mlp.down_proj": GgufName("ffn_down"),
     }
-    if config.qk_norm:
-        parts |= {"self_attn.q_norm": GgufName("attn_q_norm"), "self_attn.k_norm": GgufName("attn_k_norm")}
-    return gguf_names_of(config, parts)
-
-
-def gguf_names_of(config: ModelConfig, parts: Mapping[str, GgufName]) -> dict[str, GgufName]:
-    """The names of a whole model from those within one layer, which say nothing of `.weight` and `.bias`."""
+    if config.qk_norm is not None:
+        parts["self_attn.q_norm"] = GgufName("attn_q_norm", added=offset)
+        parts["self_attn.k_norm"] = GgufName("attn_k_norm", added=offset)
+    norms = ("attn_norm", "post_attention_norm", mlp_norm, "post_ffw_norm")
+    for norm, name in zip(config.block.layer_norms, norms, strict=True):
+        if norm is not None:
+            parts[norm] = GgufName(name, added=offset)
     names = {
         "model.embed_tokens.weight": GgufName("token_embd.weight"),
-        "model.norm.weight": GgufName("output_norm.weight"),
+        "model.norm.weight": GgufName("output_norm.weight", added=offset),
         "lm_head.weight": GgufName("output.weight"),
         ROPE_FACTORS: GgufName("rope_freqs.weight"),
     }
@@ -123,3 +134,15 @@ def gguf_names_of(config: ModelConfig, parts: Mapping[str, GgufName]) -> dict[st
             for kind in ("weight", "bias"):
                 names[f"model.layers.{index}.{ours}.{kind}"] = theirs._replace(name=f"blk.{index}.{theirs.name}.{kind}")
     return names
+
+
+def hf_places(config: ModelConfig) -> dict[str, HfRows]:
+    """Of tensors that transformers keeps otherwise: rows of Q and K that lie pair by pair."""
+    names = [
+        f"model.layers.{index}.self_attn.{part}.{kind}"
+        for index in range(config.num_layers)
+        for part in ("q_proj", "k_proj")
+        for kind in ("weight", "bias")
+    ]
+    heads = {name: interleaved_heads(config, name) for name in names}
+    return {name: HfRows(name, heads=count, turning=turning_rows(config)) for name, count in heads.items() if count}

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from local_engine.config import AttentionKind, ModelConfig
 from local_engine.loading.fields import FieldReader
+from local_engine.loading.rope import hf_partial_rope
 from local_engine.loading.weights import GgufName
 from local_engine.models import llama
 from local_engine.models.self_attention import LONG_FACTORS, SHORT_FACTORS
@@ -20,21 +21,15 @@ __all__ = ["gguf_config", "gguf_names", "hf_config"]
 def hf_config(fields: FieldReader) -> ModelConfig:
     """config.json of Phi3ForCausalLM. Raises ModelLoadError."""
     config = llama.hf_config(fields)
-    (kind,) = config.attention_kinds
-    scaling = fields.table("rope_parameters")
-    share = fields.number("partial_rotary_factor", 1.0)
-    if scaling is not None:
-        share = scaling.number("partial_rotary_factor", share)
-    if not 0 < share <= 1:
-        fields.refuse(f"partial_rotary_factor is {share}, expected more than 0 and at most 1")
-    rope = replace(kind.rope, rotary_dim=int(config.head_dim * share)) if kind.rope is not None else None
+    rope = hf_partial_rope(fields, config, share=1.0)
     return replace(
         config,
         architecture="phi3",
         qkv_bias=False,
         output_bias=False,
         mlp_bias=False,
-        fused_projections=True,
+        fused_qkv=True,
+        fused_gate_up=True,
         attention_kinds=(AttentionKind(fields.optional_integer("sliding_window"), rope),),
     )
 
@@ -51,18 +46,10 @@ def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]
             attention_factor=fields.number("phi3.rope.scaling.attn_factor", 1.0),
         )
         kind = replace(kind, rope=rope)
-    return replace(config, fused_projections=True, attention_kinds=(kind,))
+    return replace(config, fused_qkv=True, fused_gate_up=True, attention_kinds=(kind,))
 
 
 def gguf_names(config: ModelConfig) -> dict[str, GgufName]:
     """Our tensor names to those of a GGUF."""
-    parts = {
-        "input_layernorm": GgufName("attn_norm"),
-        "self_attn.qkv_proj": GgufName("attn_qkv"),
-        "self_attn.o_proj": GgufName("attn_output"),
-        "post_attention_layernorm": GgufName("ffn_norm"),
-        "mlp.gate_up_proj": GgufName("ffn_up"),
-        "mlp.down_proj": GgufName("ffn_down"),
-    }
     factors = {LONG_FACTORS: GgufName("rope_factors_long.weight"), SHORT_FACTORS: GgufName("rope_factors_short.weight")}
-    return llama.gguf_names_of(config, parts) | factors
+    return llama.gguf_names(config) | factors

@@ -6,22 +6,29 @@ from dataclasses import dataclass, field
 from local_engine.config import ModelConfig
 from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
-from local_engine.loading.plain_source import HfName
+from local_engine.loading.plain_source import HfName, HfRows
 from local_engine.loading.weights import GgufName, Weights
 from local_engine.models import (
-    gemma,
+    cohere,
+    ernie4_5,
+    exaone4,
     gemma2,
     gemma3,
     gemma3_vision,
+    glm4,
     gpt_oss,
+    granite,
+    hunyuan,
     idefics3,
     llama,
     mistral,
     mixtral,
+    olmo,
     phi3,
     qwen2,
     qwen3,
     qwen3_moe,
+    seed_oss,
     smollm3,
 )
 from local_engine.models.decoder import build_decoder
@@ -36,7 +43,8 @@ class Architecture:
     """One decoder: the names that files know it by, how its configuration reads, and how it is built.
 
     Rows that share a gguf_name and gguf_experts, whether such a file has experts, read it with the same functions.
-    hf_stacks: where safetensors stack the experts. hf_prefixes: what names of tensors begin with there, and with us.
+    hf_places: of tensors that safetensors have by other names, in another order or in stacks. hf_prefixes: what names
+    of tensors begin with there, and with us.
     build_tower: of a model that reads images. In a GGUF such a model is its decoder alone.
     """
 
@@ -44,9 +52,9 @@ class Architecture:
     hf_names: tuple[str, ...]
     hf_config: Callable[[FieldReader], ModelConfig]
     gguf_config: Callable[[FieldReader, Mapping[str, tuple[int, ...]]], ModelConfig]
-    gguf_names: Callable[[ModelConfig], dict[str, GgufName]]
-    build: Callable[[ModelConfig, Weights, Ops], Model]
-    hf_stacks: Callable[[ModelConfig], Mapping[str, HfName]] = lambda _: {}
+    gguf_names: Callable[[ModelConfig], dict[str, GgufName]] = llama.gguf_names
+    build: Callable[[ModelConfig, Weights, Ops], Model] = build_decoder
+    hf_places: Callable[[ModelConfig], Mapping[str, HfName | HfRows]] = llama.hf_places
     gguf_experts: bool = False
     hf_prefixes: Mapping[str, str] = field(default_factory=dict)
     build_tower: Callable[[ModelConfig, Weights], ImageTower] | None = None
@@ -58,16 +66,12 @@ ARCHITECTURES = (
         hf_names=("LlamaForCausalLM",),
         hf_config=llama.hf_config,
         gguf_config=llama.gguf_config,
-        gguf_names=llama.gguf_names,
-        build=build_decoder,
     ),
     Architecture(
         gguf_name="llama",
         hf_names=("MistralForCausalLM",),
         hf_config=mistral.hf_config,
         gguf_config=llama.gguf_config,
-        gguf_names=llama.gguf_names,
-        build=build_decoder,
     ),
     Architecture(
         gguf_name="qwen2",
@@ -75,7 +79,6 @@ ARCHITECTURES = (
         hf_config=qwen2.hf_config,
         gguf_config=qwen2.gguf_config,
         gguf_names=qwen2.gguf_names,
-        build=build_decoder,
     ),
     Architecture(
         gguf_name="qwen3",
@@ -83,31 +86,27 @@ ARCHITECTURES = (
         hf_config=qwen3.hf_config,
         gguf_config=qwen3.gguf_config,
         gguf_names=qwen2.gguf_names,
-        build=build_decoder,
     ),
     Architecture(
         gguf_name="gemma2",
         hf_names=("Gemma2ForCausalLM",),
         hf_config=gemma2.hf_config,
         gguf_config=gemma2.gguf_config,
-        gguf_names=gemma.gguf_names,
-        build=build_decoder,
+        gguf_names=qwen2.gguf_names,
     ),
     Architecture(
         gguf_name="gemma3",
         hf_names=("Gemma3ForCausalLM",),
         hf_config=gemma3.hf_config,
         gguf_config=gemma3.gguf_config,
-        gguf_names=gemma.gguf_names,
-        build=build_decoder,
+        gguf_names=qwen2.gguf_names,
     ),
     Architecture(
         gguf_name="gemma3",
         hf_names=("Gemma3ForConditionalGeneration",),
         hf_config=gemma3_vision.hf_config,
         gguf_config=gemma3.gguf_config,
-        gguf_names=gemma.gguf_names,
-        build=build_decoder,
+        gguf_names=qwen2.gguf_names,
         hf_prefixes=gemma3_vision.PREFIXES,
         build_tower=gemma3_vision.build_tower,
     ),
@@ -116,8 +115,6 @@ ARCHITECTURES = (
         hf_names=("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"),
         hf_config=idefics3.hf_config,
         gguf_config=llama.gguf_config,
-        gguf_names=llama.gguf_names,
-        build=build_decoder,
         hf_prefixes=idefics3.PREFIXES,
         build_tower=idefics3.build_tower,
     ),
@@ -127,15 +124,79 @@ ARCHITECTURES = (
         hf_config=phi3.hf_config,
         gguf_config=phi3.gguf_config,
         gguf_names=phi3.gguf_names,
-        build=build_decoder,
     ),
     Architecture(
         gguf_name="smollm3",
         hf_names=("SmolLM3ForCausalLM",),
         hf_config=smollm3.hf_config,
         gguf_config=smollm3.gguf_config,
-        gguf_names=llama.gguf_names,
-        build=build_decoder,
+    ),
+    Architecture(
+        gguf_name="granite",
+        hf_names=("GraniteForCausalLM",),
+        hf_config=granite.hf_config,
+        gguf_config=granite.gguf_config,
+    ),
+    Architecture(
+        gguf_name="olmo2",
+        hf_names=("Olmo2ForCausalLM",),
+        hf_config=olmo.hf_config,
+        gguf_config=olmo.gguf_config,
+        gguf_names=qwen2.gguf_names,
+    ),
+    Architecture(
+        gguf_name="olmo2",
+        hf_names=("Olmo3ForCausalLM",),
+        hf_config=olmo.hf_config_of_3,
+        gguf_config=olmo.gguf_config,
+        gguf_names=qwen2.gguf_names,
+    ),
+    Architecture(
+        gguf_name="glm4",
+        hf_names=("Glm4ForCausalLM",),
+        hf_config=glm4.hf_config,
+        gguf_config=glm4.gguf_config,
+        hf_places=glm4.hf_places,
+    ),
+    Architecture(
+        gguf_name="command-r",
+        hf_names=("CohereForCausalLM",),
+        hf_config=cohere.hf_config,
+        gguf_config=cohere.gguf_config,
+    ),
+    Architecture(
+        gguf_name="cohere2",
+        hf_names=("Cohere2ForCausalLM",),
+        hf_config=cohere.hf_config_of_2,
+        gguf_config=cohere.gguf_config_of_2,
+    ),
+    Architecture(
+        gguf_name="seed_oss",
+        hf_names=("SeedOssForCausalLM",),
+        hf_config=seed_oss.hf_config,
+        gguf_config=seed_oss.gguf_config,
+        gguf_names=seed_oss.gguf_names,
+    ),
+    Architecture(
+        gguf_name="ernie4_5",
+        hf_names=("Ernie4_5ForCausalLM",),
+        hf_config=ernie4_5.hf_config,
+        gguf_config=ernie4_5.gguf_config,
+    ),
+    Architecture(
+        gguf_name="hunyuan-dense",
+        hf_names=("HunYuanDenseV1ForCausalLM",),
+        hf_config=hunyuan.hf_config,
+        gguf_config=hunyuan.gguf_config,
+        gguf_names=qwen2.gguf_names,
+        hf_places=hunyuan.hf_places,
+    ),
+    Architecture(
+        gguf_name="exaone4",
+        hf_names=("Exaone4ForCausalLM",),
+        hf_config=exaone4.hf_config,
+        gguf_config=exaone4.gguf_config,
+        gguf_names=qwen2.gguf_names,
     ),
     Architecture(
         gguf_name="llama",
@@ -162,7 +223,7 @@ ARCHITECTURES = (
         gguf_config=gpt_oss.gguf_config,
         gguf_names=gpt_oss.gguf_names,
         build=gpt_oss.build_gpt_oss,
-        hf_stacks=gpt_oss.hf_stacks,
+        hf_places=gpt_oss.hf_places,
         gguf_experts=True,
     ),
 )

@@ -83,7 +83,7 @@ class SelfAttention:
         self._rotated, self._values = slice(num_rotated), slice(num_rotated, None)
         name = f"model.layers.{index}.self_attn"
         query_rows, kv_rows = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-        if config.fused_projections:
+        if config.fused_qkv:
             parts = {f"{name}.qkv_proj": query_rows + 2 * kv_rows}
         else:
             parts = {f"{name}.q_proj": query_rows, f"{name}.k_proj": kv_rows, f"{name}.v_proj": kv_rows}
@@ -101,17 +101,18 @@ class SelfAttention:
             ):
                 width = config.head_dim * (count if config.qk_norm == "row" else 1)
                 self._norms.append((heads, read_norm(config, f"{name}.{norm}", width, weights, ops)))
-        self._norms_rows = config.qk_norm == "row"
+        self._qk_norm = config.qk_norm
 
     def __call__(self, x: Tensor, cache: LayerCache, step: LayerStep) -> Tensor:
         """x [T, hidden_size] -> [T, hidden_size]; writes the keys and values of the rows to the cache."""
         qkv = self._qkv(x).view(x.shape[0], -1, self._head_dim)
-        for heads, norm in self._norms:
-            vectors = qkv[:, heads]
-            qkv[:, heads] = norm(vectors.flatten(1)).view_as(vectors) if self._norms_rows else norm(vectors)
         rotated = qkv[:, self._rotated]
+        if self._qk_norm != "turned_heads":
+            self._normalise(rotated)
         if step.angles is not None:
             rotated = self._ops.apply_rope(rotated, *step.angles)
+        if self._qk_norm == "turned_heads":
+            self._normalise(rotated)
         attended = self._ops.paged_attention(
             rotated[:, self._queries],
             rotated[:, self._keys],
@@ -123,3 +124,9 @@ class SelfAttention:
             sinks=self._sinks,
         )
         return self._output(attended)
+
+    def _normalise(self, x: Tensor) -> None:
+        """Queries and keys [T, H + K, D], in place."""
+        for heads, norm in self._norms:
+            vectors = x[:, heads]
+            x[:, heads] = norm(vectors.flatten(1)).view_as(vectors) if self._qk_norm == "row" else norm(vectors)

@@ -1,6 +1,5 @@
 """Random models of a few kilobytes, written as safetensors and as GGUF, with transformers as the oracle."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,26 +11,10 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.local_engine.tiny_experts import add_experts, with_split_experts
+from tests.local_engine.tiny_gguf_keys import GGUF_ARCHITECTURES, INTERLEAVED, NORMS_FROM_ONE, add_layer_keys
 
 VOCAB_SIZE = 128
 STOP_ID = 7
-
-# What a GGUF calls the architectures of transformers.
-_GGUF_ARCHITECTURES = {
-    "llama": "llama",
-    "mistral": "llama",
-    "qwen2": "qwen2",
-    "qwen3": "qwen3",
-    "gemma2": "gemma2",
-    "gemma3_text": "gemma3",
-    "phi3": "phi3",
-    "smollm3": "smollm3",
-    "mixtral": "llama",
-    "qwen3_moe": "qwen3moe",
-    "gpt_oss": "gpt-oss",
-}
-_INTERLEAVED = ("llama", "smollm3")
-_NORMS_FROM_ONE = ("gemma2", "gemma3")
 
 
 @dataclass(frozen=True)
@@ -98,19 +81,14 @@ def write_gguf(
 ) -> Path:
     """The model as llama.cpp's converter writes it: Llama's Q and K rows interleaved, matrices in `matrix_type`."""
     config = oracle.model.config
-    writer = gguf.GGUFWriter(path, _GGUF_ARCHITECTURES[config.model_type])
+    writer = gguf.GGUFWriter(path, GGUF_ARCHITECTURES[config.model_type])
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    head_dim = getattr(config, "head_dim", None)
-    if head_dim is not None:
-        writer.add_key_length(head_dim)
-        writer.add_value_length(head_dim)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    tensors = _add_attention(writer, config)
+    tensors = add_layer_keys(writer, config)
     writer.add_eos_token_id(STOP_ID)
     writer.add_uint32("tokenizer.ggml.eot_token_id", 9)
     for key, value in (numbers or {}).items():
@@ -136,45 +114,9 @@ def write_gguf(
     return path
 
 
-def _add_attention(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray]:
-    """Rope, windows and caps. Returns what of them is a tensor."""
-    rope = config.rope_parameters
-    if config.model_type == "gemma3_text":
-        rope = rope["full_attention"]
-    writer.add_rope_freq_base(rope["rope_theta"])
-    if rope["rope_type"] in ("linear", "yarn"):
-        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
-        writer.add_rope_scaling_factor(rope["factor"])
-    if rope["rope_type"] == "yarn":
-        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
-    if config.model_type == "phi3":
-        writer.add_rope_dimension_count(
-            int(rope["partial_rotary_factor"] * config.hidden_size) // config.num_attention_heads
-        )
-        writer.add_rope_scaling_orig_ctx_len(config.original_max_position_embeddings)
-        writer.add_sliding_window(config.sliding_window or 0)
-    elif getattr(config, "sliding_window", None) is not None:
-        writer.add_sliding_window(config.sliding_window)
-    if config.model_type.startswith("qwen") and config.sliding_window is not None:
-        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
-    if getattr(config, "attn_logit_softcapping", None) is not None:
-        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
-    if getattr(config, "final_logit_softcapping", None) is not None:
-        writer.add_final_logit_softcapping(config.final_logit_softcapping)
-    if rope["rope_type"] != "longrope":
-        return {}
-    original = config.original_max_position_embeddings
-    scale = config.max_position_embeddings / original
-    writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0)
-    return {
-        f"rope_factors_{kind}.weight": np.asarray(rope[f"{kind}_factor"], dtype=np.float32)
-        for kind in ("short", "long")
-    }
-
-
 def _gguf_name(name: str, config: Any) -> str:
     """By the gguf package's own tables."""
-    kind = _GGUF_ARCHITECTURES[config.model_type]
+    kind = GGUF_ARCHITECTURES[config.model_type]
     architecture = next(each for each, text in gguf.MODEL_ARCH_NAMES.items() if text == kind)
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     found: str | None = names.get_name(name, try_suffixes=(".weight", ".bias"))
@@ -184,10 +126,10 @@ def _gguf_name(name: str, config: Any) -> str:
 
 def _stored(name: str, weight: torch.Tensor, config: Any) -> np.ndarray:
     values = weight.detach().numpy().astype(np.float32)
-    architecture = _GGUF_ARCHITECTURES[config.model_type]
-    if architecture in _NORMS_FROM_ONE and "norm" in name:
+    architecture = GGUF_ARCHITECTURES[config.model_type]
+    if architecture in NORMS_FROM_ONE and "norm" in name:
         return values + 1
-    if architecture not in _INTERLEAVED:
+    if architecture not in INTERLEAVED:
         return values
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     for part, count in heads.items():

@@ -49,8 +49,8 @@ def unsupported(config: ModelConfig) -> str | None:
     """Why the kernels cannot run a decoder of this shape, or None. Weight types are another question."""
     if config.block.norms not in ("before", "around") or config.block.norm != "rms":
         return f"{config.block.norm} norms {config.block.norms} the layers' halves"
-    if config.qk_norm == "row":
-        return "norms over all heads"
+    if config.qk_norm not in (None, "heads"):
+        return f"norms of queries and keys as {config.qk_norm}"
     if config.experts is not None:
         return "mixtures of experts"
     if config.attention_sinks:
@@ -151,15 +151,17 @@ class _Builder:
             rope=-1 if rope is None else self._rope_order().index(rope),
         )
         self._register_sites(attention, mlp)
-        if config.fused_projections:
+        if config.fused_qkv:
             # The rows of Q, K and V follow one another, so one matrix stands for all three.
             struct.query = self._linear(f"{attention}.qkv_proj", queries + 2 * keys, hidden, bias=config.qkv_bias)
-            gate_up = self._linear(f"{mlp}.gate_up_proj", 2 * width, hidden, bias=config.mlp_bias)
-            struct.gate, struct.up = self._halves(gate_up)
         else:
             struct.query = self._linear(f"{attention}.q_proj", queries, hidden, bias=config.qkv_bias)
             struct.key = self._linear(f"{attention}.k_proj", keys, hidden, bias=config.qkv_bias)
             struct.value = self._linear(f"{attention}.v_proj", keys, hidden, bias=config.qkv_bias)
+        if config.fused_gate_up:
+            gate_up = self._linear(f"{mlp}.gate_up_proj", 2 * width, hidden, bias=config.mlp_bias)
+            struct.gate, struct.up = self._halves(gate_up)
+        else:
             struct.gate = self._linear(f"{mlp}.gate_proj", width, hidden, bias=config.mlp_bias)
             struct.up = self._linear(f"{mlp}.up_proj", width, hidden, bias=config.mlp_bias)
         return struct
@@ -169,11 +171,13 @@ class _Builder:
         config = self._config
         hidden, width = config.hidden_size, config.intermediate_size
         queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-        if config.fused_projections:
+        if config.fused_qkv:
             qkv = {f"{attention}.qkv_proj": queries + 2 * keys}
-            gate_up = {f"{mlp}.gate_up_proj": 2 * width}
         else:
             qkv = {f"{attention}.q_proj": queries, f"{attention}.k_proj": keys, f"{attention}.v_proj": keys}
+        if config.fused_gate_up:
+            gate_up = {f"{mlp}.gate_up_proj": 2 * width}
+        else:
             gate_up = {f"{mlp}.gate_proj": width, f"{mlp}.up_proj": width}
         sites = self._weights.lora_sites
         self._sites.append(

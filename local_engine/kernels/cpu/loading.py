@@ -74,7 +74,7 @@ def load_fused(
             weights.finish()
             _logger.info("%s runs on the CPU kernels for %s", source.path.name, library.instruction_set)
             read_adapter = partial(
-                load_adapter, sites=weights.lora_sites, device=torch.device("cpu"), dtype=torch.float32
+                load_adapter, sites=weights.lora_sites, shape=shape, device=torch.device("cpu"), dtype=torch.float32
             )
             return FusedModel(model, read_adapter, encode_image)
     if config.weights in ("int8", "int4"):

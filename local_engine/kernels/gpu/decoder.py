@@ -96,8 +96,8 @@ def unsupported(config: ModelConfig) -> str | None:
         return f"the experts of {config.architecture}"
     if config.block.norms not in ("before", "around") or config.block.norm != "rms":
         return f"{config.block.norm} norms {config.block.norms} the layers' halves"
-    if config.qk_norm == "row":
-        return "norms over all heads"
+    if config.qk_norm not in (None, "heads"):
+        return f"norms of queries and keys as {config.qk_norm}"
     if config.vision is not None:
         return "images"
     if config.head_dim > _MAX_HEAD_DIM:
@@ -219,7 +219,7 @@ def _layer(config: ModelConfig, index: int, matrices: Matrices) -> FusedLayer:
     layer = f"model.layers.{index}"
     attention = f"{layer}.self_attn"
     weights.skip(f"{attention}.rotary_emb.inv_freq")
-    if config.fused_projections:
+    if config.fused_qkv:
         qkv_parts = {f"{attention}.qkv_proj": queries + 2 * keys}
     else:
         qkv_parts = {f"{attention}.q_proj": queries, f"{attention}.k_proj": keys, f"{attention}.v_proj": keys}
@@ -257,7 +257,7 @@ def _mlp(config: ModelConfig, index: int, matrices: Matrices) -> Linear:
         return matrices.experts(config.experts, index, config.hidden_size, _SPARSE[config.architecture])
     hidden, width = config.hidden_size, config.intermediate_size
     name = f"model.layers.{index}.mlp"
-    if config.fused_projections:
+    if config.fused_gate_up:
         parts = {f"{name}.gate_up_proj": 2 * width}
     else:
         parts = {f"{name}.gate_proj": width, f"{name}.up_proj": width}

@@ -88,5 +88,5 @@ def load_fused(
     return FusedModel(
         open_executor=partial(GpuExecutor, model, lora_sites=sites, facts=facts, recording=recording),
         # Executors put them on the device, in slots of their own.
-        read_adapter=partial(load_adapter, sites=sites, device=torch.device("cpu"), dtype=dtype),
+        read_adapter=partial(load_adapter, sites=sites, shape=shape, device=torch.device("cpu"), dtype=dtype),
     )

@@ -49,7 +49,7 @@ def test_scaling_that_is_not_computed_is_refused_by_name(change: dict[str, Any],
         hf_rope(reader({"rope_parameters": YARN | change}), 32768)
 
 
-@pytest.mark.parametrize("key", ["attn_factor", "yarn_attn_factor", "yarn_ext_factor", "yarn_log_multiplier"])
+@pytest.mark.parametrize("key", ["attn_factor", "yarn_ext_factor", "yarn_log_multiplier"])
 def test_corrections_to_yarn_in_a_gguf_are_refused_by_the_key(key: str) -> None:
     with pytest.raises(ModelLoadError, match=f"qwen2.rope.scaling.{key} is not supported"):
         gguf_rope(reader(GGUF_YARN | {f"qwen2.rope.scaling.{key}": 1.0}), "qwen2", 32768)

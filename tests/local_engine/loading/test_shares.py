@@ -102,7 +102,7 @@ def opened(path: Path) -> Iterator[tuple[ModelConfig, TensorSource]]:
     assert architecture is not None
     with contextlib.closing(SafetensorsSource(path)) as file:
         packing = packing_of(FieldReader(path, values))
-        yield shape, PlainSource(file, packing=packing, names=architecture.hf_stacks(shape))
+        yield shape, PlainSource(file, packing=packing, names=architecture.hf_places(shape))
 
 
 def read(source: TensorSource, name: str, share: Share) -> Tensor:
@@ -207,6 +207,11 @@ def test_the_bias_of_a_sum_is_added_once() -> None:
         (SHAPE, 3, "4 query heads do not divide by 3"),
         (ModelConfig("llama", 10, 24, 12, 1, 6, 3, 4, 64), 2, "3 kv heads and 2 do not divide one another"),
         (ModelConfig("llama", 3, 16, 12, 1, 4, 4, 4, 64), 4, "vocab_size 3 is less than 4"),
+        (
+            ModelConfig("olmo2", 10, 16, 12, 1, 4, 2, 4, 64, qk_norm="row"),
+            2,
+            "norms of all heads of a row as one vector need them in one process",
+        ),
         (
             ModelConfig("mixtral", 10, 16, 12, 1, 4, 2, 4, 64, experts=ExpertsConfig(4, 2, 9)),
             2,

@@ -9,11 +9,10 @@ from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.errors import ModelLoadError
 from local_engine.loading.load import load_model
-from local_engine.models.registry import ARCHITECTURES
 from local_engine.sampling import SamplingParams
 from tests.local_engine.engine_driver import generate, request, small_config, tokens_of
 from tests.local_engine.models.against_transformers import PROMPTS
-from tests.local_engine.models.tiny_oracles import oracle_of
+from tests.local_engine.models.tiny_oracles import TEXT_ARCHITECTURES, oracle_of
 from tests.local_engine.tiny_adapters import ALL_LINEAR, adapted, write_adapter
 from tests.local_engine.tiny_models import write_safetensors
 
@@ -21,14 +20,14 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
 ATTENTION = ALL_LINEAR[:4]
 TARGETS = {
     "Phi3ForCausalLM": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"],
+    "Glm4ForCausalLM": [*ATTENTION, "gate_up_proj", "down_proj"],
     "MixtralForCausalLM": ATTENTION,
     "Qwen3MoeForCausalLM": ATTENTION,
     "GptOssForCausalLM": ATTENTION,
 }
-NAMES = [name for row in ARCHITECTURES if row.build_tower is None for name in row.hf_names]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TEXT_ARCHITECTURES)
 def test_an_adapted_model_beside_its_base_answers_as_peft_does(name: str, tmp_path: Path) -> None:
     oracle = oracle_of(name)
     folder = write_adapter(oracle, tmp_path / "a", target_modules=TARGETS.get(name, ALL_LINEAR), lora_alpha=4)

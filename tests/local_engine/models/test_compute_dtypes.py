@@ -10,18 +10,16 @@ from local_engine.config import DType, EngineConfig
 from local_engine.engine import Engine
 from local_engine.generation import GenerationRequest
 from local_engine.loading.load import LoadedModel, load_model
-from local_engine.models.registry import ARCHITECTURES
 from local_engine.sampling import SamplingParams
 from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 from tests.local_engine.engine_driver import generate, last, request, small_config, token_outputs
 from tests.local_engine.models.against_transformers import PROMPTS
-from tests.local_engine.models.tiny_oracles import oracle_of
+from tests.local_engine.models.tiny_oracles import TEXT_ARCHITECTURES, oracle_of
 from tests.local_engine.tiny_adapters import ALL_LINEAR, write_adapter
 from tests.local_engine.tiny_models import Oracle, write_safetensors
 
 HALVES: list[DType] = ["bfloat16", "float16"]
-NAMES = [name for row in ARCHITECTURES if row.build_tower is None for name in row.hf_names]
 SCORED = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True, logprobs=3)
 
 
@@ -36,7 +34,7 @@ def logits_of(loaded: LoadedModel, tokens: list[int], dtype: DType) -> torch.Ten
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TEXT_ARCHITECTURES)
 def test_logits_are_as_near_to_float32_as_those_of_transformers(name: str, dtype: DType, tmp_path: Path) -> None:
     oracle = oracle_of(name)
     loaded = load_model(write_safetensors(oracle, tmp_path), EngineConfig(dtype=dtype))

@@ -11,19 +11,17 @@ import torch
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.loading.load import LoadedModel, load_model
-from local_engine.models.registry import ARCHITECTURES
 from local_engine.sampling import SamplingParams
 from tests.local_engine.engine_driver import config_with_blocks, generate, last, request, small_config, tokens_of
 from tests.local_engine.models.against_transformers import PROMPTS, logits_of
-from tests.local_engine.models.tiny_oracles import TINY_ORACLES, oracle_of
+from tests.local_engine.models.tiny_oracles import TEXT_ARCHITECTURES, TINY_ORACLES, oracle_of
 from tests.local_engine.tiny_models import Oracle, write_gguf, write_safetensors
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=14, ignore_eos=True)
-NAMES = [name for row in ARCHITECTURES if row.build_tower is None for name in row.hf_names]
 
 
 def test_every_row_has_an_oracle() -> None:
-    assert set(NAMES) <= TINY_ORACLES.keys()
+    assert set(TEXT_ARCHITECTURES) <= TINY_ORACLES.keys()
 
 
 class Subject:
@@ -40,7 +38,9 @@ class Subject:
 
 
 @pytest.fixture(
-    scope="module", params=[(name, kind) for name in NAMES for kind in ("safetensors", "gguf")], ids="-".join
+    scope="module",
+    params=[(name, kind) for name in TEXT_ARCHITECTURES for kind in ("safetensors", "gguf")],
+    ids="-".join,
 )
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     name, kind = request.param

@@ -1,11 +1,18 @@
 """A tiny random oracle of every architecture in the registry, by the name that config.json calls it."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from local_engine.config import ModelConfig
+from local_engine.loading.fields import FieldReader
+from local_engine.models.registry import ARCHITECTURES, by_hf_name
 from tests.local_engine.tiny_models import Oracle, tiny_oracle
 
-__all__ = ["TINY_ORACLES", "oracle_of"]
+__all__ = ["TEXT_ARCHITECTURES", "TINY_ORACLES", "oracle_of", "shape_of"]
+
+TEXT_ARCHITECTURES = [name for row in ARCHITECTURES if row.build_tower is None for name in row.hf_names]
+"""What config.json calls the rows that read text alone."""
 
 LONG_ROPE = {
     "rope_type": "longrope",
@@ -98,6 +105,46 @@ TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             },
         },
     ),
+    "GraniteForCausalLM": (
+        "granite",
+        {
+            "embedding_multiplier": 1.5,
+            "attention_multiplier": 0.3,
+            "residual_multiplier": 0.22,
+            "logits_scaling": 1.5,
+        },
+    ),
+    "Olmo2ForCausalLM": ("olmo2", {}),
+    "Olmo3ForCausalLM": (
+        "olmo3",
+        {
+            "num_hidden_layers": 5,
+            "sliding_window": 5,
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "yarn",
+                    "rope_theta": 1e4,
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 16,
+                    "attention_factor": 1.2,
+                },
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+    ),
+    "Glm4ForCausalLM": ("glm4", {"head_dim": 16, "pad_token_id": 0}),
+    "CohereForCausalLM": ("cohere", {"logit_scale": 0.5, "tie_word_embeddings": True}),
+    "Cohere2ForCausalLM": (
+        "cohere2",
+        {"logit_scale": 0.5, "num_hidden_layers": 5, "sliding_window": 5, "tie_word_embeddings": True},
+    ),
+    "SeedOssForCausalLM": ("seed_oss", {"head_dim": 16}),
+    "Ernie4_5ForCausalLM": ("ernie4_5", {"head_dim": 16}),
+    "HunYuanDenseV1ForCausalLM": (
+        "hunyuan_v1_dense",
+        {"head_dim": 16, "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}},
+    ),
+    "Exaone4ForCausalLM": ("exaone4", {"num_hidden_layers": 5, "sliding_window": 5}),
     "SmolLM3ForCausalLM": ("smollm3", {"num_hidden_layers": 5, "pad_token_id": 0}),
 }
 
@@ -106,3 +153,10 @@ def oracle_of(hf_name: str, seed: int = 21, **overrides: Any) -> Oracle:
     """The tiny model of an architecture. overrides: keys of its config."""
     kind, values = TINY_ORACLES[hf_name]
     return tiny_oracle(seed, kind=kind, **{**values, **overrides})
+
+
+def shape_of(hf_name: str) -> ModelConfig:
+    """What we read from the config.json of that model."""
+    architecture = by_hf_name(hf_name)
+    assert architecture is not None
+    return architecture.hf_config(FieldReader(Path("config.json"), oracle_of(hf_name).model.config.to_dict()))

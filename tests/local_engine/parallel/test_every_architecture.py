@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from local_engine.models.registry import ARCHITECTURES
 from local_engine.parallel.group import RankGroup
 from local_engine.sampling import SamplingParams
 from tests.local_engine.engine_driver import config_with_blocks, generate, last, request, tokens_of
 from tests.local_engine.models.against_transformers import PROMPTS
 from tests.local_engine.models.tiny_image_oracles import IMAGE, TINY_IMAGE_ORACLES, ImagePrompt, image_oracle, pixels_of
-from tests.local_engine.models.tiny_oracles import oracle_of
+from tests.local_engine.models.tiny_oracles import TEXT_ARCHITECTURES, oracle_of
 from tests.local_engine.parallel.alike import TOLERANCE, Models, load_both
 from tests.local_engine.tiny_models import write_gguf, write_safetensors
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
 REQUESTS = [request(prompt, GREEDY) for prompt in PROMPTS]
-NAMES = [name for row in ARCHITECTURES if row.build_tower is None for name in row.hf_names]
+# OLMo norms all heads of a row as one vector, which a process with half of them cannot.
+NAMES = [name for name in TEXT_ARCHITECTURES if not name.startswith("Olmo")]
 # One format each: `test_shares` reads the shares of both.
 KINDS = [(name, ("safetensors", "gguf")[index % 2]) for index, name in enumerate(NAMES)]
 

@@ -22,8 +22,9 @@ from local_engine.sequence import Sequence as EngineSequence
 from local_engine.torch_executor import TorchExecutor
 from tests.local_engine.engine_driver import generate, request, tokens_of
 from tests.local_engine.kernels.cpu.libraries import runnable_libraries
+from tests.local_engine.models.test_adapters_everywhere import TARGETS
 from tests.local_engine.models.tiny_oracles import oracle_of
-from tests.local_engine.tiny_adapters import adapted, write_adapter
+from tests.local_engine.tiny_adapters import ALL_LINEAR, adapted, write_adapter
 from tests.local_engine.tiny_models import Oracle, write_gguf, write_safetensors
 
 EXACT = EngineConfig(kv_dtype="float32", kv_bytes=1 << 22, threads=2)
@@ -48,6 +49,10 @@ ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
         },
     },
     "SmolLM3ForCausalLM": {},
+    "GraniteForCausalLM": {},
+    "Glm4ForCausalLM": {"head_dim": 64},
+    "SeedOssForCausalLM": {"head_dim": 32},
+    "Ernie4_5ForCausalLM": {"head_dim": 32},
 }
 
 
@@ -89,11 +94,10 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(oracle: Oracle, kind
     assert tokens_of(outcome) == oracle.greedy(PROMPT, 12)
 
 
-# Other names than peft's test adapters have are Phi-3's alone.
-@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name != "Phi3ForCausalLM"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_adapters_change_rows_as_in_peft(name: str, tmp_path: Path) -> None:
     oracle = oracle_of(name, **(SHAPE | dict(ARCHITECTURES[name])))
-    folder = write_adapter(oracle, tmp_path / "adapter")
+    folder = write_adapter(oracle, tmp_path / "adapter", target_modules=TARGETS.get(name, ALL_LINEAR))
     engine = Engine(load_model(write_safetensors(oracle, tmp_path / "m"), EXACT), EXACT)
     engine.load_adapter("a", folder)
     plain, changed = (

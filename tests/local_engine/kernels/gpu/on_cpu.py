@@ -1,7 +1,7 @@
 """Models on the fused decoder of GPUs, on a CPU: by the twins of its kernels, or by kernels that Triton interprets."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +19,21 @@ from local_engine.loading.plain_source import PlainSource
 from local_engine.loading.safetensors import SafetensorsSource
 from local_engine.loading.weights import TensorSource
 from local_engine.models.registry import by_gguf_name, by_hf_name
+from tests.local_engine.models.tiny_oracles import TEXT_ARCHITECTURES
 
-__all__ = ["fused_config", "load_on_cpu"]
+__all__ = ["FUSED", "LEFT_TO_TORCH", "fused_config", "load_on_cpu"]
+
+LEFT_TO_TORCH: Mapping[str, str] = {
+    "Olmo2ForCausalLM": "rms norms after the layers' halves",
+    "Olmo3ForCausalLM": "rms norms after the layers' halves",
+    "CohereForCausalLM": "layer norms parallel the layers' halves",
+    "Cohere2ForCausalLM": "layer norms parallel the layers' halves",
+    "HunYuanDenseV1ForCausalLM": "norms of queries and keys as turned_heads",
+    "Exaone4ForCausalLM": "rms norms after the layers' halves",
+}
+"""Architectures that the fused decoder does not run, with what it says about it."""
+
+FUSED = [name for name in TEXT_ARCHITECTURES if name not in LEFT_TO_TORCH]
 
 
 def fused_config(**overrides: Any) -> EngineConfig:
@@ -45,7 +58,7 @@ def _source(path: Path, loaded: LoadedModel) -> Iterator[TensorSource]:
         with closing(SafetensorsSource(path)) as stored:
             architecture = by_hf_name(values["architectures"][0])
             assert architecture is not None
-            yield PlainSource(stored, packing=packing, names=architecture.hf_stacks(loaded.info.config))
+            yield PlainSource(stored, packing=packing, names=architecture.hf_places(loaded.info.config))
     else:
         architecture = by_gguf_name(loaded.info.config.architecture, experts=False)
         assert architecture is not None

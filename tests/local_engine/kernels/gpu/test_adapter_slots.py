@@ -14,12 +14,11 @@ from local_engine.kernels.dispatch import choose_kernels, device_facts
 from local_engine.kernels.gpu.adapter_slots import AdapterSlots
 from local_engine.kernels.gpu.executor import GpuExecutor
 from local_engine.layers.lora import LowRank
-from local_engine.models.registry import ARCHITECTURES
 from local_engine.sampling import SamplingParams
 from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 from tests.local_engine.engine_driver import generate, request, tokens_of
-from tests.local_engine.kernels.gpu.on_cpu import fused_config, load_on_cpu
+from tests.local_engine.kernels.gpu.on_cpu import FUSED, fused_config, load_on_cpu
 from tests.local_engine.models.against_transformers import PROMPTS
 from tests.local_engine.models.test_adapters_everywhere import TARGETS
 from tests.local_engine.models.tiny_oracles import oracle_of
@@ -27,7 +26,6 @@ from tests.local_engine.tiny_adapters import ALL_LINEAR, adapted, write_adapter
 from tests.local_engine.tiny_models import Oracle, write_safetensors
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
-FUSED = [name for row in ARCHITECTURES if row.build_tower is None for name in row.hf_names]
 DETERMINISTIC = ["LlamaForCausalLM", "Phi3ForCausalLM"]
 CPU = torch.device("cpu")
 

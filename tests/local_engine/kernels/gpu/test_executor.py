@@ -12,21 +12,20 @@ from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.errors import GenerationFailed, InvalidInput, ModelLoadError
 from local_engine.generation import GenerationRequest
+from local_engine.kernels.gpu.decoder import unsupported
 from local_engine.kernels.gpu.executor import GpuExecutor
 from local_engine.loading.load import LoadedModel
-from local_engine.models.registry import ARCHITECTURES
 from local_engine.sampling import SamplingParams
 from tests.local_engine.engine_driver import config_with_blocks, generate, last, request, token_outputs, tokens_of
-from tests.local_engine.kernels.gpu.on_cpu import fused_config, load_on_cpu
+from tests.local_engine.kernels.gpu.on_cpu import FUSED, LEFT_TO_TORCH, fused_config, load_on_cpu
 from tests.local_engine.models.against_transformers import PROMPTS
-from tests.local_engine.models.tiny_oracles import oracle_of
+from tests.local_engine.models.tiny_oracles import TEXT_ARCHITECTURES, oracle_of, shape_of
 from tests.local_engine.test_engine import POISON
 from tests.local_engine.tiny_adapters import adapted, write_adapter
 from tests.local_engine.tiny_models import Oracle, tiny_oracle, write_safetensors
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 SEEDED = SamplingParams(temperature=1.3, top_k=40, top_p=0.9, min_p=0.01, max_tokens=12, ignore_eos=True)
-FUSED = [name for row in ARCHITECTURES if row.build_tower is None for name in row.hf_names]
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +49,11 @@ def test_every_architecture_answers_as_in_transformers(name: str, tmp_path: Path
     engine = Engine(loaded, fused_config(max_batch_tokens=7))
     outcomes = generate(engine, [request(prompt, GREEDY) for prompt in PROMPTS])
     assert [tokens_of(outcome) for outcome in outcomes] == [oracle.greedy(prompt, 12) for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize("name", TEXT_ARCHITECTURES)
+def test_architectures_that_are_left_to_torch_say_why(name: str) -> None:
+    assert unsupported(shape_of(name)) == LEFT_TO_TORCH.get(name)
 
 
 @pytest.mark.parametrize("overrides", [{}, {"max_sequences": 3}, {"max_batch_tokens": 9}], ids=str)

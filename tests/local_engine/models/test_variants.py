@@ -1,0 +1,109 @@
+"""Architectures that differ from Llama in little: shapes that `tiny_oracles` has not, older files, and refusals."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local_engine.config import EngineConfig
+from local_engine.loading.load import load_model
+from tests.local_engine.models.against_transformers import PROMPTS, answer_alike, logits_of, refusal
+from tests.local_engine.models.tiny_oracles import oracle_of
+from tests.local_engine.tiny_models import write_safetensors
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        ("GraniteForCausalLM", {"tie_word_embeddings": True, "residual_multiplier": 2.5}),
+        ("Olmo2ForCausalLM", {"num_key_value_heads": 4}),
+        ("Olmo3ForCausalLM", {"layer_types": ["full_attention", "sliding_attention"] * 2 + ["full_attention"]}),
+        ("Glm4ForCausalLM", {"head_dim": 8, "attention_bias": False}),
+        ("CohereForCausalLM", {"num_key_value_heads": 1}),
+        ("Cohere2ForCausalLM", {"num_hidden_layers": 8}),
+        ("SeedOssForCausalLM", {"attention_out_bias": True, "mlp_bias": True}),
+        ("Ernie4_5ForCausalLM", {"use_bias": True, "tie_word_embeddings": True}),
+        ("HunYuanDenseV1ForCausalLM", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}),
+        ("Exaone4ForCausalLM", {"sliding_window": None, "layer_types": ["full_attention"] * 5}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_another_shape_answers_as_transformers_from_both_formats(
+    name: str, variant: dict[str, Any], tmp_path: Path
+) -> None:
+    answer_alike(oracle_of(name, **variant), tmp_path)
+
+
+def rewritten(folder: Path, name: str, values: dict[str, Any], **overrides: Any) -> Any:
+    """The oracle, whose config.json in the folder has these values besides."""
+    oracle = oracle_of(name, **overrides)
+    config = write_safetensors(oracle, folder) / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | values))
+    return oracle
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "overrides"),
+    [
+        ("Glm4ForCausalLM", {"rope_parameters": None, "partial_rotary_factor": 0.5, "rope_theta": 1e4}, {}),
+        ("Glm4ForCausalLM", {"rope_parameters": None}, {}),
+        (
+            "HunYuanDenseV1ForCausalLM",
+            {"rope_parameters": None, "rope_theta": 1e4, "rope_scaling": {"type": "dynamic", "alpha": 50.0}},
+            {},
+        ),
+        (
+            "Olmo3ForCausalLM",
+            {
+                "rope_parameters": None,
+                "rope_theta": 1e4,
+                "layer_types": None,
+                "rope_scaling": {
+                    "rope_type": "yarn",
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 16,
+                    "attention_factor": 1.2,
+                },
+            },
+            {},
+        ),
+        ("Cohere2ForCausalLM", {"layer_types": None, "sliding_window_pattern": 4}, {}),
+        ("Exaone4ForCausalLM", {"layer_types": None, "sliding_window_pattern": 4}, {}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_file_of_an_older_version_of_transformers_is_the_same_model(
+    name: str, values: dict[str, Any], overrides: dict[str, Any], tmp_path: Path
+) -> None:
+    oracle = rewritten(tmp_path, name, values, **overrides)
+    ours = logits_of(load_model(tmp_path, EngineConfig()), PROMPTS[0])
+    assert ours.allclose(oracle.logits(PROMPTS[0]), atol=5e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "reason"),
+    [
+        ("GraniteForCausalLM", {"residual_multiplier": 0}, "residual_multiplier is 0, expected a number from 2^-20"),
+        ("GraniteForCausalLM", {"logits_scaling": 1e30}, "logits_scaling is 1e+30, expected a number from 2^-20"),
+        ("CohereForCausalLM", {"use_qk_norm": True}, "use_qk_norm is true"),
+        ("CohereForCausalLM", {"logit_scale": -1.0}, "logits_scale is -1.0, expected a positive number"),
+        ("Cohere2ForCausalLM", {"layer_types": None, "sliding_window_pattern": 0}, "sliding_window_pattern is 0"),
+        (
+            "Exaone4ForCausalLM",
+            {"layer_types": None, "sliding_window_pattern": "LLLG"},
+            "sliding_window_pattern is str",
+        ),
+        ("Exaone4ForCausalLM", {"layer_types": None, "sliding_window_pattern": -1}, "sliding_window_pattern is -1"),
+        ("Glm4ForCausalLM", {"rope_parameters": {"partial_rotary_factor": 2.0}}, "partial_rotary_factor is 2.0"),
+        ("Glm4ForCausalLM", {"rope_parameters": {"partial_rotary_factor": 0.2}}, "rope turns 3 of a head's 16"),
+        (
+            "HunYuanDenseV1ForCausalLM",
+            {"rope_parameters": {"rope_type": "dynamic", "alpha": 1e9}},
+            "rope scaling has alpha 1e+09 for heads of 16",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(name: str, values: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    rewritten(tmp_path, name, values)
+    assert reason in refusal(tmp_path)

@@ -1,0 +1,98 @@
+"""How llama.cpp's converter describes the layers of transformers' architectures: names and metadata."""
+
+import math
+from typing import Any
+
+import gguf
+import numpy as np
+
+__all__ = ["GGUF_ARCHITECTURES", "INTERLEAVED", "NORMS_FROM_ONE", "add_layer_keys"]
+
+# What a GGUF calls the architectures of transformers.
+GGUF_ARCHITECTURES = {
+    "llama": "llama",
+    "mistral": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "gemma2": "gemma2",
+    "gemma3_text": "gemma3",
+    "phi3": "phi3",
+    "smollm3": "smollm3",
+    "mixtral": "llama",
+    "qwen3_moe": "qwen3moe",
+    "gpt_oss": "gpt-oss",
+    "granite": "granite",
+    "olmo2": "olmo2",
+    "olmo3": "olmo2",
+    "glm4": "glm4",
+    "cohere": "command-r",
+    "cohere2": "cohere2",
+    "seed_oss": "seed_oss",
+    "ernie4_5": "ernie4_5",
+    "hunyuan_v1_dense": "hunyuan-dense",
+    "exaone4": "exaone4",
+}
+INTERLEAVED = ("llama", "smollm3", "granite")
+"""Whose rows of Q and K the converter moves."""
+NORMS_FROM_ONE = ("gemma2", "gemma3")
+_PATTERNED = ("qwen2", "qwen3", "qwen3_moe", "olmo3", "exaone4")
+
+
+def add_layer_keys(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray]:
+    """Head sizes, norms, rope, windows, caps and scales. Returns what of them is a tensor."""
+    head_dim = getattr(config, "head_dim", None)
+    if head_dim is not None:
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
+    if config.model_type in ("cohere", "cohere2"):
+        writer.add_layer_norm_eps(config.layer_norm_eps)
+        writer.add_logit_scale(config.logit_scale)
+    else:
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if config.model_type == "granite":
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+    _add_windows(writer, config)
+    if getattr(config, "attn_logit_softcapping", None) is not None:
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+    if getattr(config, "final_logit_softcapping", None) is not None:
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    return _add_rope(writer, config)
+
+
+def _add_windows(writer: gguf.GGUFWriter, config: Any) -> None:
+    window = getattr(config, "sliding_window", None)
+    if config.model_type == "phi3" or window is not None:
+        writer.add_sliding_window(window or 0)
+    if config.model_type in _PATTERNED and window is not None:
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+
+
+def _add_rope(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray]:
+    rope = config.rope_parameters
+    rope = rope.get("full_attention", rope)
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    stretched = rope.get("alpha", 1.0) ** (head_dim / (head_dim - 2))
+    writer.add_rope_freq_base(rope["rope_theta"] * stretched)
+    if "partial_rotary_factor" in rope:
+        writer.add_rope_dimension_count(int(rope["partial_rotary_factor"] * head_dim))
+    if rope["rope_type"] in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
+        writer.add_rope_scaling_factor(rope["factor"])
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        if "attention_factor" in rope:
+            writer.add_rope_scaling_yarn_attn_factor(rope["attention_factor"])
+    if config.model_type == "phi3":
+        writer.add_rope_scaling_orig_ctx_len(config.original_max_position_embeddings)
+    if rope["rope_type"] != "longrope":
+        return {}
+    original = config.original_max_position_embeddings
+    scale = config.max_position_embeddings / original
+    writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0)
+    return {
+        f"rope_factors_{kind}.weight": np.asarray(rope[f"{kind}_factor"], dtype=np.float32)
+        for kind in ("short", "long")
+    }
