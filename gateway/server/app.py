@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from gateway.config import Config, Redactor
 from gateway.config.sections.local import LocalProvider
@@ -36,7 +36,7 @@ from gateway.server.forwarding.calls import Forwarding, forwarded_routes
 from gateway.server.inheritance import NOTHING, Inheritance
 from gateway.server.key_doors import build_door
 from gateway.server.lifetime import App
-from gateway.server.log import Log
+from gateway.server.log import Log, Output
 from gateway.server.observed import Observed, Snapshots
 from gateway.server.ollama_routes import ollama_questions
 from gateway.server.provider_building import build_providers
@@ -79,7 +79,7 @@ class Surroundings:
     """From 0 to 1."""
     token: Callable[[], str] = _token
     """The random part of an id."""
-    log: BinaryIO | None = field(default_factory=lambda: sys.stderr.buffer)
+    log: Output | None = field(default_factory=lambda: sys.stderr.buffer)
     """Where log lines go; None: nowhere."""
 
 

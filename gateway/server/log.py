@@ -9,11 +9,11 @@ import traceback
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import BinaryIO, Literal
+from typing import Literal, Protocol
 
 import orjson
 
-__all__ = ["Log"]
+__all__ = ["Log", "Output"]
 
 _FLUSH_S = 0.05
 _MAX_PENDING = 10_000
@@ -23,12 +23,18 @@ _MAX_READ = 8192
 """So much is searched for secrets before a text is cut, so that the cut leaves no part of one."""
 
 
+class Output(Protocol):
+    def write(self, data: bytes, /) -> int:
+        """How many bytes it takes now. The rest is offered again a little later."""
+        ...
+
+
 class Log:
     """Writes events to `out`; None: nowhere. `now` gives Unix seconds, `redact` hides secrets in a text."""
 
     def __init__(
         self,
-        out: BinaryIO | None,
+        out: Output | None,
         *,
         form: Literal["json", "text"],
         now: Callable[[], float],
@@ -40,6 +46,7 @@ class Log:
         self._outside = lru_cache(maxsize=1024)(lambda text: _encodable(redact(text[:_MAX_READ])[:_MAX_TEXT]))
         self._pending: list[tuple[float, str, Mapping[str, object]]] = []
         self._lost = 0
+        self._unwritten = b""
         self._timer: asyncio.TimerHandle | None = None
 
     def outside(self, text: str) -> str:
@@ -62,16 +69,22 @@ class Log:
         self.write("internal_error", {**fields, "error": _trace(error)})
 
     def flush(self) -> None:
+        """Writes what waits, as far as it is taken. What is not taken waits on, and so do the lines after it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._lost:
-            self._pending.append((self._now(), "log_lines_lost", {"count": self._lost}))
-            self._lost = 0
-        pending, self._pending = self._pending, []
-        if pending and self._out is not None:
-            self._out.write(b"".join([self._render(*line) for line in pending]))
-            self._out.flush()
+        if self._out is None:
+            return
+        if not self._unwritten:
+            if self._lost:
+                self._pending.append((self._now(), "log_lines_lost", {"count": self._lost}))
+                self._lost = 0
+            pending, self._pending = self._pending, []
+            self._unwritten = b"".join([self._render(*line) for line in pending])
+        if self._unwritten:
+            self._unwritten = self._unwritten[self._out.write(self._unwritten) :]
+        if self._unwritten:
+            self._timer = asyncio.get_running_loop().call_later(_FLUSH_S, self.flush)
 
 
 def _json_line(time_s: float, event: str, fields: Mapping[str, object]) -> bytes:

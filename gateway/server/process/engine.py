@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
@@ -18,6 +17,7 @@ from gateway.engine_process.proxy import EngineProxy
 from gateway.fetching.guarded import GuardedFetcher
 from gateway.server.inheritance import Inheritance
 from gateway.server.process.siblings import Siblings
+from gateway.server.process.stderr import say
 from gateway.server.provider_building import build_provider_of
 
 __all__ = ["Hosts", "local_provider", "run_engine", "with_engine"]
@@ -132,4 +132,4 @@ async def run_engine(config: Config, siblings: Siblings, load: Callable[[], Conf
 
 
 def _fault(error: BaseException) -> None:
-    print(f"gateway: a fault in the engine's process: {type(error).__name__}", file=sys.stderr, flush=True)
+    say(f"a fault in the engine's process: {type(error).__name__}")

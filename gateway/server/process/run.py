@@ -16,7 +16,7 @@ from pathlib import Path
 from adapters.canonical.errors import Conflict, GatewayError, InvalidRequest
 from gateway.config import Config, ConfigError, Redactor, load_config
 from gateway.http.server import Connections
-from gateway.server.app import build_app
+from gateway.server.app import Surroundings, build_app
 from gateway.server.inheritance import Inheritance
 from gateway.server.lifetime import App
 from gateway.server.process.engine import local_provider, run_engine, with_engine
@@ -24,6 +24,7 @@ from gateway.server.process.listening import CannotListen, address_of, allow_man
 from gateway.server.process.live import Live, fixed_keys
 from gateway.server.process.service_manager import tell_ready, tell_reloading, tell_stopping
 from gateway.server.process.siblings import Siblings
+from gateway.server.process.stderr import Stderr, say
 from gateway.server.process.tls import load_certificate, tls_context
 from gateway.server.process.workers import CANNOT_START, Workers
 from providers.registry import provider_types
@@ -87,7 +88,7 @@ def _now(config: Config, config_path: Path, siblings: Siblings) -> Config:
     try:
         found = _load(config_path)
     except ConfigError:
-        print(f"gateway: {config_path} has faults; the configuration of the start is used", file=sys.stderr, flush=True)
+        say(f"{config_path} has faults; the configuration of the start is used")
         return config
     return config if fixed_keys(config, found) else found
 
@@ -163,13 +164,19 @@ class _Process:
             requests = "1 request" if count == 1 else f"{count} requests"
             again = "" if self._siblings is not None else "; a second signal ends them at once"
             limit_s = self._config.server.drain_s
-            print(f"gateway: stopping: waits up to {limit_s:g} s for {requests}{again}", file=sys.stderr, flush=True)
+            say(f"stopping: waits up to {limit_s:g} s for {requests}{again}")
 
     def _build(self, config: Config, inherited: Inheritance) -> App:
         snapshots = self._siblings.snapshots if self._siblings is not None else None
         if self._siblings is not None:
             inherited = with_engine(config, inherited, self._siblings)
-        return build_app(config, inherited=inherited, reload=self._reload_all, snapshots=snapshots)
+        return build_app(
+            config,
+            around=Surroundings(log=Stderr()),
+            inherited=inherited,
+            reload=self._reload_all,
+            snapshots=snapshots,
+        )
 
     def _took(self, config: Config) -> None:
         self._config = config
@@ -199,7 +206,7 @@ class _Process:
             await self._reload()
         except GatewayError as error:
             for line in error.message.splitlines():
-                print(f"gateway: not reloaded: {line}", file=sys.stderr, flush=True)
+                say(f"not reloaded: {line}")
         if self._siblings is None:
             tell_ready()
 
@@ -250,9 +257,9 @@ class _Process:
 
 def _say_where(config: Config, bound: Sequence[socket.socket], config_path: Path) -> None:
     scheme = "http" if config.server.tls is None else "https"
-    print(f"gateway: serving {config_path} on {scheme}://{address_of(bound[0])}/v1", file=sys.stderr, flush=True)
+    say(f"serving {config_path} on {scheme}://{address_of(bound[0])}/v1")
     if len(bound) > 1:
-        print(f"gateway: admin routes on {scheme}://{address_of(bound[1])}", file=sys.stderr, flush=True)
+        say(f"admin routes on {scheme}://{address_of(bound[1])}")
 
 
 def _settle_memory() -> None:

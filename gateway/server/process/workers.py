@@ -3,7 +3,6 @@
 import os
 import select
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from gateway.server.process.service_manager import tell_ready
 from gateway.server.process.siblings import Siblings
+from gateway.server.process.stderr import say
 
 __all__ = ["CANNOT_START", "Workers"]
 
@@ -87,7 +87,6 @@ class Workers:
     def _start(
         self, worker: _Worker, serve: Serve, folder: Path, ends: tuple[int, int], unneeded: tuple[int, ...]
     ) -> None:
-        sys.stderr.flush()
         pid = os.fork()
         if pid:
             worker.pid, worker.began = pid, time.monotonic()
@@ -104,7 +103,6 @@ class Workers:
             run = serve if worker.number < self._count or self._engine is None else self._engine
             status = run(siblings, lambda: _tell(ends[0]))
         finally:
-            sys.stderr.flush()
             os._exit(status)  # what the parent has registered to do at its exit is the parent's
 
     def _wait_s(self) -> float:
@@ -150,7 +148,7 @@ class Workers:
             worker.pause_s = _FIRST_PAUSE_S if lived_s > _STEADY_S else min(worker.pause_s * 2, _LONGEST_PAUSE_S)
             worker.due = time.monotonic() + (0 if lived_s > _STEADY_S else worker.pause_s)
             who = f"worker {worker.number}" if worker.number < self._count else "the local models' process"
-            print(f"gateway: {who} has ended, and is started again", file=sys.stderr, flush=True)
+            say(f"{who} has ended, and is started again")
         if failed or (self._stopping and all(worker.pid is None for worker in self._workers[: self._count])):
             _send(self._workers, signal.SIGTERM)  # the engine goes last: running requests still need it
         return failed

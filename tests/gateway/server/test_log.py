@@ -81,3 +81,34 @@ async def test_a_fault_names_its_place_and_its_type_and_not_what_it_says() -> No
     (line,) = lines_of(out)
     assert str(line["error"]).startswith("ValueError at test_log.py:")
     assert b"a prompt" not in out.getvalue()
+
+
+class Narrow:
+    """Takes a few bytes at a time, and none while it is `full`."""
+
+    def __init__(self) -> None:
+        self.taken = b""
+        self.full = False
+
+    def write(self, data: bytes, /) -> int:
+        count = 0 if self.full else 7
+        self.taken += data[:count]
+        return len(data[:count])
+
+
+async def test_what_is_not_taken_waits_and_nothing_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_PENDING", 3)
+    out = Narrow()
+    log = Log(out, form="json", now=Clock(), redact=str)
+    log.write("first", {})
+    log.flush()
+    out.full = True
+    for number in range(5):
+        log.write("later", {"number": number})
+        log.flush()
+    out.full = False
+    for _ in range(100):
+        log.flush()
+    lines = [orjson.loads(line) for line in out.taken.splitlines()]
+    assert [line["event"] for line in lines] == ["first", "later", "later", "later", "log_lines_lost"]
+    assert lines[-1]["count"] == 2
