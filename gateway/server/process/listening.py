@@ -33,13 +33,16 @@ def allow_many_sockets() -> None:
 def bind_all(section: Server, sockets: ExitStack, *, shared: bool = False) -> list[socket.socket]:
     """The main socket, and that of the admin port where there is one; `sockets` closes them. Nothing listens yet.
 
-    `shared`: other processes bind the same ports, and the system spreads connections over them. Raises CannotListen.
+    `shared`: this gateway's other processes bind the same ports, and the system spreads connections over them. Raises
+    CannotListen.
     """
     bound: list[socket.socket] = []
     for port in (section.port, section.admin_port):
         if port is None:
             continue
         try:
+            if shared:
+                _bind(section.host, port, shared=False).close()  # another gateway would share its port in silence
             bound.append(sockets.enter_context(_bind(section.host, port, shared=shared)))
         except OSError as error:
             raise CannotListen(f"cannot listen on {section.host}:{port}: {error.strerror or str(error)}") from error

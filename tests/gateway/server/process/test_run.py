@@ -116,6 +116,8 @@ BODY = (
     b'"message":{"role":"assistant","content":"late"}}]}'
 )
 
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
+
 
 async def test_a_request_that_runs_when_it_is_told_to_stop_is_answered(tmp_path: Path) -> None:
     upstream = Upstream()
@@ -124,9 +126,7 @@ async def test_a_request_that_runs_when_it_is_told_to_stop_is_answered(tmp_path:
             asking = asyncio.ensure_future(client.post(f"http://{address}/v1/chat/completions", json=CHAT))
             connection = await asyncio.to_thread(upstream.accept)
             process.send_signal(signal.SIGTERM)
-            connection.sendall(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
-            )
+            connection.sendall(ANSWER)
             answer = await asking
         assert answer.json()["choices"][0]["message"]["content"] == "late"
         assert await asyncio.to_thread(process.wait, 10) == 0
@@ -161,6 +161,24 @@ async def test_what_outlives_the_drain_is_told_and_cut(tmp_path: Path) -> None:
     upstream.close()
 
 
+async def test_requests_finish_though_nobody_hears_what_it_says_any_more(tmp_path: Path) -> None:
+    upstream = Upstream()
+    with serving(tmp_path, upstream.port) as (process, address):
+        assert process.stderr is not None
+        process.stderr.close()
+        async with httpx.AsyncClient(timeout=10) as client:
+            asking = asyncio.ensure_future(client.post(f"http://{address}/v1/chat/completions", json=CHAT))
+            connection = await asyncio.to_thread(upstream.accept)
+            process.send_signal(signal.SIGTERM)
+            await closed(address)
+            connection.sendall(ANSWER)
+            assert (await asking).status_code == 200
+        assert await asyncio.to_thread(process.wait, 10) == 0
+        process.stderr = None
+        connection.close()
+    upstream.close()
+
+
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     upstream = Upstream()
     with serving(tmp_path, upstream.port) as (process, address):
@@ -187,9 +205,7 @@ async def test_ctrl_c_in_a_terminal_which_tells_every_process_lets_requests_fini
             connection = await asyncio.to_thread(upstream.accept)
             os.killpg(process.pid, signal.SIGINT)
             await closed(address)
-            connection.sendall(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
-            )
+            connection.sendall(ANSWER)
             answer = await asking
         assert answer.json()["choices"][0]["message"]["content"] == "late"
         assert await asyncio.to_thread(process.wait, 10) == 0
@@ -229,12 +245,13 @@ def test_the_engine_outlives_the_processes_whose_requests_need_it() -> None:
         assert process.wait(10) == 0
 
 
-def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_port_in_use_is_one_clear_line(tmp_path: Path, workers: int) -> None:
+    with socket.create_server(("127.0.0.1", 0), reuse_port=workers > 1) as taken:
         port = taken.getsockname()[1]
         config = tmp_path / "run.yaml"
         config.write_text(
-            f"version: 1\nserver: {{port: {port}}}\n"
+            f"version: 1\nserver: {{port: {port}, workers: {workers}}}\n"
             "providers: {up: {type: openai-compatible, base_url: 'http://127.0.0.1:9/v1'}}\n"
         )
         command = [sys.executable, "-c", SERVE, str(config)]
