@@ -1,15 +1,16 @@
 """The frame around a streamed answer, the same in every dialect: bytes in, events out, and how it may end."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from adapters.canonical.errors import BadUpstreamResponse, GatewayError, StreamTruncated
 from adapters.canonical.events import Event
 from adapters.repeated import Repetition
 from adapters.sse import SseDecoder
+from adapters.upstream_json import UNREADABLE, unexpected_answer
 
-__all__ = ["FrameDecoder", "SseAnswer", "SseAnswerParser"]
+__all__ = ["FrameDecoder", "SseAnswer", "SseAnswerParser", "whole_answer"]
 
 
 class FrameDecoder(Protocol):
@@ -30,7 +31,9 @@ class SseAnswer(Protocol):
         """Whether the upstream's own finish marker came."""
         ...
 
-    def feed(self, payload: bytes, out: list[Event]) -> None: ...
+    def feed(self, payload: bytes, out: list[Event]) -> None:
+        """One frame. May raise what decoders do (`UNREADABLE`) for what is not of the dialect."""
+        ...
 
     def finish(self, out: list[Event]) -> None:
         """At a clean end of the body. Raises StreamTruncated where the answer is not complete (law 3)."""
@@ -78,7 +81,7 @@ class SseAnswerParser:
                 place += 1
                 if payload != self._end:
                     known = len(out)
-                    self._answer.feed(payload, out)
+                    _read(self._answer.feed, payload, out)
                     if repetition is not None and len(out) == known + 1:
                         repetition.learn(payload, out[-1])
         except GatewayError as error:
@@ -93,9 +96,26 @@ class SseAnswerParser:
         for payload in self._frames.close():
             if payload != self._end:
                 try:
-                    self._answer.feed(payload, out)
+                    _read(self._answer.feed, payload, out)
                 except BadUpstreamResponse as error:
                     if not self._answer.complete:
                         raise StreamTruncated("the upstream's stream ended inside an event") from error
         self._answer.finish(out)
         return out
+
+
+def whole_answer(read: Callable[[bytes, list[Event]], None], body: bytes) -> list[Event]:
+    """The events that `read` makes of a body that was not streamed."""
+    out: list[Event] = []
+    _read(read, body, out)
+    return out
+
+
+def _read(read: Callable[[bytes, list[Event]], None], payload: bytes, out: list[Event]) -> None:
+    """Raises BadUpstreamResponse for what can't be read."""
+    try:
+        if not payload.isascii():
+            str(payload, "utf-8")  # decoders do not look into what they pass over or keep raw
+        read(payload, out)
+    except UNREADABLE as error:
+        raise unexpected_answer(error) from error

@@ -16,7 +16,6 @@ from adapters.anthropic.vocabulary import MESSAGES, STOP_REASONS
 from adapters.anthropic.wire import (
     WireBlock,
     WireDelta,
-    WireEvent,
     WireMessage,
     WireStop,
     decode_block,
@@ -45,8 +44,7 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.stop_reason import StopReason
-from adapters.sse_answer import SseAnswerParser
-from adapters.upstream_json import UNREADABLE, unexpected_answer
+from adapters.sse_answer import SseAnswerParser, whole_answer
 
 __all__ = ["parse_whole", "stream_parser"]
 
@@ -106,14 +104,7 @@ class _Answer:
 
     def feed(self, payload: bytes, out: list[Event]) -> None:
         """One event of the stream. What is not known is passed over, as the API asks."""
-        try:
-            if not payload.isascii():
-                str(payload, "utf-8")
-            self._feed(decode_event(payload), payload, out)
-        except UNREADABLE as error:
-            raise unexpected_answer(error) from error
-
-    def _feed(self, event: WireEvent, payload: bytes, out: list[Event]) -> None:
+        event = decode_event(payload)
         match event.type:
             case "content_block_delta":
                 if event.delta is not None:
@@ -137,18 +128,13 @@ class _Answer:
 
     def read_whole(self, body: bytes, out: list[Event]) -> None:
         """A message that was not streamed: each block as one delta."""
-        try:
-            if not body.isascii():
-                str(body, "utf-8")
-            message = decode_message(body)
-            if message.type == "error":
-                raise error_from_event(body)
-            self._start(message, body, out)
-            for index, raw in enumerate(message.content or ()):
-                self._open(index, bytes(raw), out)
-                self._close(index, out)
-        except UNREADABLE as error:
-            raise unexpected_answer(error) from error
+        message = decode_message(body)
+        if message.type == "error":
+            raise error_from_event(body)
+        self._start(message, body, out)
+        for index, raw in enumerate(message.content or ()):
+            self._open(index, bytes(raw), out)
+            self._close(index, out)
         self._stop = WireStop(message.stop_reason, message.stop_sequence)
         if not self.complete:
             raise BadUpstreamResponse("the upstream's answer has no stop_reason")
@@ -321,6 +307,4 @@ def parse_whole(
     provider: str, body: bytes, names: Mapping[str, str], new_id: Callable[[], str], earlier: Container[str]
 ) -> list[Event]:
     """The events of a body that was not streamed."""
-    out: list[Event] = []
-    _Answer(provider, names, new_id, earlier).read_whole(body, out)
-    return out
+    return whole_answer(_Answer(provider, names, new_id, earlier).read_whole, body)

@@ -30,8 +30,7 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
-from adapters.sse_answer import FrameDecoder, SseAnswerParser
-from adapters.upstream_json import UNREADABLE, unexpected_answer
+from adapters.sse_answer import FrameDecoder, SseAnswerParser, whole_answer
 
 __all__ = ["parse_whole", "stream_parser"]
 
@@ -158,11 +157,8 @@ class _Answer:
 
     def feed(self, payload: bytes, out: list[Event]) -> None:
         """One event. What is not known is passed over."""
-        try:
-            for kind, raw in _decode_event(payload).items():
-                self._feed(kind, bytes(raw), out)
-        except UNREADABLE as error:
-            raise unexpected_answer(error) from error
+        for kind, raw in _decode_event(payload).items():
+            self._feed(kind, bytes(raw), out)
 
     def _feed(self, kind: str, raw: bytes, out: list[Event]) -> None:
         match kind:
@@ -192,20 +188,17 @@ class _Answer:
 
     def read_whole(self, body: bytes, out: list[Event]) -> None:
         """A message that was not streamed: each block as one delta."""
-        try:
-            found = _decode_body(body)
-            self._start(out)
-            message = found.output.message if found.output is not None else None
-            for index, raw in enumerate(message.content if message is not None else ()):
-                self._read_block(index, bytes(raw), out)
-                self._close(index, out)
-            if found.stop_reason is None:
-                raise BadUpstreamResponse("the upstream's answer has no stopReason")
-            self._stop(found.stop_reason, out)
-            self._report_usage(bytes(found.usage), out)
-            self._report_rest(body, _BODY_FIELDS, out)
-        except UNREADABLE as error:
-            raise unexpected_answer(error) from error
+        found = _decode_body(body)
+        self._start(out)
+        message = found.output.message if found.output is not None else None
+        for index, raw in enumerate(message.content if message is not None else ()):
+            self._read_block(index, bytes(raw), out)
+            self._close(index, out)
+        if found.stop_reason is None:
+            raise BadUpstreamResponse("the upstream's answer has no stopReason")
+        self._stop(found.stop_reason, out)
+        self._report_usage(bytes(found.usage), out)
+        self._report_rest(body, _BODY_FIELDS, out)
 
     def finish(self, out: list[Event]) -> None:
         if not self.complete:
@@ -355,6 +348,4 @@ def stream_parser(provider: str, names: Mapping[str, str], frames: FrameDecoder)
 
 def parse_whole(provider: str, names: Mapping[str, str], body: bytes) -> list[Event]:
     """The events of a body that was not streamed."""
-    out: list[Event] = []
-    _Answer(provider, names).read_whole(body, out)
-    return out
+    return whole_answer(_Answer(provider, names).read_whole, body)

@@ -25,8 +25,7 @@ from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from adapters.cohere.citations import parse_citation
 from adapters.cohere.vocabulary import CHAT, FINISH_REASONS
-from adapters.sse_answer import SseAnswerParser
-from adapters.upstream_json import UNREADABLE, unexpected_answer
+from adapters.sse_answer import SseAnswerParser, whole_answer
 
 __all__ = ["parse_whole", "stream_parser"]
 
@@ -115,11 +114,8 @@ class _Answer:
 
     def feed(self, payload: bytes, out: list[Event]) -> None:
         """One event. What is not known is passed over."""
-        try:
-            event = _decode_event(payload)
-            said = None if event.type in _WITHOUT else _decode_delta(bytes(event.delta) or b"null")
-        except UNREADABLE as error:
-            raise unexpected_answer(error) from error
+        event = _decode_event(payload)
+        said = None if event.type in _WITHOUT else _decode_delta(bytes(event.delta) or b"null")
         self._start(event.id, out)
         delta = said or _Delta()
         message = delta.message or _MessageDelta()
@@ -144,10 +140,7 @@ class _Answer:
                 pass  # ends of contents, debug, and what later versions add
 
     def read_whole(self, body: bytes, out: list[Event]) -> None:
-        try:
-            found = _decode_body(body)
-        except UNREADABLE as error:
-            raise unexpected_answer(error) from error
+        found = _decode_body(body)
         message = found.message
         if isinstance(message, str) or message is None or found.finish_reason is None:
             raise BadUpstreamResponse(message if isinstance(message, str) else "the upstream's answer is not whole")
@@ -267,6 +260,4 @@ def stream_parser() -> SseAnswerParser:
 
 def parse_whole(body: bytes) -> list[Event]:
     """The events of a body that was not streamed."""
-    out: list[Event] = []
-    _Answer().read_whole(body, out)
-    return out
+    return whole_answer(_Answer().read_whole, body)

@@ -38,8 +38,7 @@ from adapters.gemini.logprobs import parse_logprobs
 from adapters.gemini.signatures import Place, chat_data, placed_at
 from adapters.gemini.usage import RunningUsage
 from adapters.gemini.vocabulary import GEMINI, STOP_REASONS, TOOL_NAMES
-from adapters.sse_answer import SseAnswerParser
-from adapters.upstream_json import UNREADABLE, unexpected_answer
+from adapters.sse_answer import SseAnswerParser, whole_answer
 
 __all__ = ["parse_whole", "stream_parser"]
 
@@ -166,17 +165,12 @@ class _Answer:
 
     def feed(self, payload: bytes, out: list[Event]) -> None:
         """One chunk of the stream, or a whole body."""
-        try:
-            if not payload.isascii():
-                str(payload, "utf-8")
-            if self._started and self._feed_text(payload, out):
-                return
-            chunk = _decode_fields(payload)
-            if "error" in chunk and bytes(chunk["error"]) != _NULL:
-                raise error_from_event(payload)
-            self._feed(chunk, out)
-        except UNREADABLE as error:
-            raise unexpected_answer(error) from error
+        if self._started and self._feed_text(payload, out):
+            return
+        chunk = _decode_fields(payload)
+        if "error" in chunk and bytes(chunk["error"]) != _NULL:
+            raise error_from_event(payload)
+        self._feed(chunk, out)
 
     def _feed_text(self, payload: bytes, out: list[Event]) -> bool:
         """Whether the chunk is nothing but text, thoughts and usage: then it is read."""
@@ -384,9 +378,8 @@ def stream_parser(request: Request, provider: str, new_id: Callable[[], str]) ->
 
 def parse_whole(request: Request, provider: str, body: bytes, new_id: Callable[[], str]) -> list[Event]:
     """The events of a body that was not streamed."""
-    out: list[Event] = []
     answer = _Answer(request, provider, new_id)
-    answer.feed(body, out)
+    out = whole_answer(answer.feed, body)
     if not answer.complete:
         raise BadUpstreamResponse("the upstream's answer has no finishReason")
     answer.finish(out)

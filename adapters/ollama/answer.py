@@ -28,8 +28,7 @@ from adapters.ndjson import LineDecoder
 from adapters.ollama.errors import error_from_text
 from adapters.ollama.logprobs import WireLogprob, parse_logprobs
 from adapters.ollama.vocabulary import CHAT, STOP_REASONS
-from adapters.sse_answer import SseAnswerParser
-from adapters.upstream_json import UNREADABLE, unexpected_answer
+from adapters.sse_answer import SseAnswerParser, whole_answer
 
 __all__ = ["OWN_FIELDS", "parse_whole", "stream_parser"]
 
@@ -91,19 +90,14 @@ class _Answer:
         self.complete = False
 
     def feed(self, payload: bytes, out: list[Event]) -> None:
-        try:
-            if not payload.isascii():
-                str(payload, "utf-8")
-            line = _decode(payload)
-            if line.error is not None:
-                raise error_from_text(line.error)
-            if self.complete:
-                raise BadUpstreamResponse("the upstream went on after it was done")
-            self._feed(line, out)
-            if line.done:
-                self._finish(line, payload, out)
-        except UNREADABLE as error:
-            raise unexpected_answer(error) from error
+        line = _decode(payload)
+        if line.error is not None:
+            raise error_from_text(line.error)
+        if self.complete:
+            raise BadUpstreamResponse("the upstream went on after it was done")
+        self._feed(line, out)
+        if line.done:
+            self._finish(line, payload, out)
 
     def _feed(self, line: _Line, out: list[Event]) -> None:
         if not self._started:
@@ -180,9 +174,8 @@ def stream_parser(new_id: Callable[[], str], earlier: Container[str]) -> SseAnsw
 
 def parse_whole(body: bytes, new_id: Callable[[], str], earlier: Container[str]) -> list[Event]:
     """The events of a body that was not streamed."""
-    out: list[Event] = []
     answer = _Answer(new_id, earlier)
-    answer.feed(body, out)
+    out = whole_answer(answer.feed, body)
     if not answer.complete:
         raise BadUpstreamResponse("the upstream's answer is not done")
     return out

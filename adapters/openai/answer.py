@@ -18,7 +18,7 @@ from adapters.openai.errors import error_from_object, error_from_payload
 from adapters.openai.unmapped import decode_known
 from adapters.openai.usage import ChunkUsage, parse_usage
 from adapters.openai.vocabulary import STOP_REASONS
-from adapters.sse_answer import SseAnswerParser
+from adapters.sse_answer import SseAnswerParser, whole_answer
 from adapters.upstream_errors import given_up
 from adapters.upstream_json import UNREADABLE
 
@@ -121,15 +121,11 @@ class Answer:
     def feed(self, payload: bytes, out: list[Event]) -> None:
         unmapped: list[tuple[int | None, dict[str, bytes]]] = []
         try:
-            if not payload.isascii():
-                str(payload, "utf-8")  # the decoder does not look into what it passes over or keeps raw
             chunk: Any = self._decode(payload)
         except msgspec.ValidationError:
             chunk, unmapped = decode_known(payload, self._decoder)
             if chunk.object == "error" or _is_flat_error(chunk, unmapped):  # as older vLLM and some hosts send it
                 raise error_from_payload(payload) from None
-        except UNREADABLE as error:
-            raise BadUpstreamResponse("the upstream sent something that is not valid JSON") from error
         if chunk.error is not None:
             raise error_from_object(chunk.error)
         if not self._started:
@@ -194,8 +190,7 @@ def parser_of(answer: Answer, text_field: re.Pattern[bytes]) -> SseAnswerParser:
 
 def parse_whole(answer: Answer, body: bytes) -> list[Event]:
     """The events of a body that was not streamed."""
-    out: list[Event] = []
-    answer.feed(body, out)
+    out = whole_answer(answer.feed, body)
     if not answer.complete:
         raise BadUpstreamResponse("the upstream's answer has a choice without a finish reason, or no choice at all")
     return out

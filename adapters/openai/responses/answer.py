@@ -35,9 +35,8 @@ from adapters.openai.responses.wire import (
 )
 from adapters.openai.usage import USAGE
 from adapters.openai.vocabulary import RESPONSES
-from adapters.sse_answer import SseAnswerParser
+from adapters.sse_answer import SseAnswerParser, whole_answer
 from adapters.upstream_errors import given_up
-from adapters.upstream_json import UNREADABLE, unexpected_answer
 
 __all__ = ["parse_whole_response", "response_parser"]
 
@@ -71,12 +70,7 @@ class _Answer:
         self.complete = False
 
     def feed(self, payload: bytes, out: list[Event]) -> None:
-        try:
-            if not payload.isascii():
-                str(payload, "utf-8")
-            self._feed(decode_event(payload), payload, out)
-        except UNREADABLE as error:
-            raise unexpected_answer(error) from error
+        self._feed(decode_event(payload), payload, out)
 
     def finish(self, out: list[Event]) -> None:
         if not self.complete:
@@ -84,15 +78,10 @@ class _Answer:
 
     def read_whole(self, body: bytes, out: list[Event]) -> None:
         """A response that was not streamed."""
-        try:
-            if not body.isascii():
-                str(body, "utf-8")
-            response = decode_response(body)
-            if response.error is None and response.status is None and response.output is None:
-                raise BadUpstreamResponse("the upstream's answer is no response")
-            self._end(response, body, out)
-        except UNREADABLE as error:
-            raise unexpected_answer(error) from error
+        response = decode_response(body)
+        if response.error is None and response.status is None and response.output is None:
+            raise BadUpstreamResponse("the upstream's answer is no response")
+        self._end(response, body, out)
 
     def _feed(self, event: WireEvent, payload: bytes, out: list[Event]) -> None:
         kind = event.type
@@ -220,6 +209,4 @@ def response_parser(request: Request, provider: str, names: Mapping[str, str]) -
 
 def parse_whole_response(request: Request, provider: str, body: bytes, names: Mapping[str, str]) -> list[Event]:
     """The events of a response that was not streamed."""
-    out: list[Event] = []
-    _Answer(request, provider, names).read_whole(body, out)
-    return out
+    return whole_answer(_Answer(request, provider, names).read_whole, body)
