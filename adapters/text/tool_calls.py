@@ -54,7 +54,8 @@ class ToolFormat(NamedTuple):
     """Calls stand between `start` and `end` (which may be empty), written in `syntax`.
 
     `leads`: characters with which an answer may also begin with a call, without `start`. `start` "": only there.
-    `padding`, `arguments_key`: what models write between the marks and a JSON object, and what they call its arguments.
+    `padding`: what models write between the marks and a JSON object. `name_key`, `arguments_key`: what they call its
+    name and its arguments. `number_key`: what stands before them, with a call's number as a string.
     `special`: the marks are special tokens, which servers leave out unless they are asked for them. `inner`: marks
     between `start` and `end`. `bare`: what a call begins with where the model forgot `start`.
     """
@@ -64,6 +65,8 @@ class ToolFormat(NamedTuple):
     syntax: Syntax = json_objects
     leads: str = ""
     padding: str = ""
+    number_key: str = ""
+    name_key: str = "name"
     arguments_key: str = "arguments"
     special: bool = False
     inner: tuple[str, ...] = ()
@@ -98,6 +101,16 @@ TOOL_FORMATS: Mapping[str, ToolFormat] = {
         "<|python_tag|>", syntax=llama_calls, leads="{", arguments_key="parameters", special=True
     ),
     "mistral": ToolFormat("[TOOL_CALLS]", syntax=json_list, special=True),
+    "granite": ToolFormat("<|tool_call|>", syntax=json_list, special=True),
+    "cohere": ToolFormat(
+        "<|START_ACTION|>",
+        "<|END_ACTION|>",
+        json_list,
+        number_key="tool_call_id",
+        name_key="tool_name",
+        arguments_key="parameters",
+        special=True,
+    ),
     "mistral_args": ToolFormat(
         "[TOOL_CALLS]",
         syntax=NamedJson("[ARGS]", parts=mistral_name),

@@ -22,6 +22,7 @@ from providers.local.grammar_text import GrammarWriter, literal
 
 __all__ = ["Arguments", "CallGrammar", "begun_call", "json_arguments"]
 
+_NUMBER: Final = r"/[0-9]{1,3}/"
 _KEY: Final = r"/[A-Za-z_][A-Za-z0-9_-]{0,63}/"
 _KEYWORDS_OF_TEXT: Final = ("pattern", "format")
 """Of a text without JSON's quotes, these can't be enforced."""
@@ -83,12 +84,15 @@ def begun_call(form: ToolFormat, name: str, as_json: str) -> str | None:
     if isinstance(form.syntax, NamedJson):
         return f"{mark}{_named_head(form.syntax, name)}"
     if form.is_json:
-        return f"{mark}{_block(form).opening}{_json_head(form, as_json)}"
+        before, behind = _json_head(form, as_json)
+        return f"{mark}{_block(form).opening}{before}{'0' if form.number_key else ''}{behind}"
     return None
 
 
-def _json_head(form: ToolFormat, as_json: str) -> str:
-    return f'{{"name": {as_json}, "{form.arguments_key}":'
+def _json_head(form: ToolFormat, as_json: str) -> tuple[str, str]:
+    """Up to the arguments: what goes before the call's number, and what behind it."""
+    rest = f'"{form.name_key}": {as_json}, "{form.arguments_key}":'
+    return (f'{{"{form.number_key}": "', f'", {rest}') if form.number_key else ("{", rest)
 
 
 def _named_head(syntax: NamedJson, name: str) -> str:
@@ -147,8 +151,9 @@ class CallGrammar:
         """One call, without the marks around all of them."""
         form, syntax = self._form, self._form.syntax
         if form.is_json:
-            head = _json_head(form, json.dumps(name, ensure_ascii=False)) + " "
-            return self._joined(literal(head), self.json_arguments(arguments), '"}"')
+            before, behind = _json_head(form, json.dumps(name, ensure_ascii=False))
+            number = _NUMBER if form.number_key else ""
+            return self._joined(literal(before), number, literal(f"{behind} "), self.json_arguments(arguments), '"}"')
         if isinstance(syntax, NamedJson):
             return self._named_json(syntax, name, arguments)
         if isinstance(syntax, Tagged):
@@ -168,7 +173,7 @@ class CallGrammar:
         before, _, behind = _named_head(syntax, name).rpartition(syntax.between)
         number = ""
         if syntax.parts is kimi_name:
-            before, number = before.removesuffix("0"), r"/[0-9]{1,3}/"
+            before, number = before.removesuffix("0"), _NUMBER
         closing = self._writer.spelled(syntax.between + behind)
         rest = self._writer.spelled(syntax.behind)
         return self._joined(self._writer.spelled(before), number, closing, self.json_arguments(arguments), rest)

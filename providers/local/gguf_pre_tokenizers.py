@@ -15,6 +15,7 @@ _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
 _LLAMA3 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _SPACES
 _QWEN2 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _SPACES
 _QWEN35 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + _SPACES
+_SEED = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+" + _SPACES
 _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _CASED = r"[^\r\n\p{L}\p{N}]?%s*%s+%s|[^\r\n\p{L}\p{N}]?%s+%s*%s"
@@ -80,7 +81,7 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     "jina-v5-nano": _LLAMA3_KIND,
     "smaug-bpe": PreTokenizer((_LLAMA3,)),
     "dbrx": PreTokenizer((_LLAMA3,)),
-    "glm4": PreTokenizer((_LLAMA3,)),
+    "glm4": PreTokenizer((_LLAMA3,), whole_words=True),
     "chatglm-bpe": PreTokenizer((_LLAMA3,)),
     "qwen2": _QWEN2_KIND,
     "stablelm2": _QWEN2_KIND,
@@ -91,6 +92,7 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     "f2llmv2": _QWEN2_KIND,
     "solar-open": _QWEN2_KIND,
     "grok-2": _QWEN2_KIND,
+    "seed-coder": PreTokenizer((_SEED,)),
     "qwen35": PreTokenizer((_QWEN35,)),
     "gpt-4o": _GPT4O_KIND,
     "llama4": _GPT4O_KIND,

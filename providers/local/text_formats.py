@@ -44,6 +44,8 @@ _TOOL_SIGNS: Mapping[tuple[str, ...], str] = {
     ("<|tool_calls_section_begin|>",): "kimi_k2",
     ("<start_function_call>",): "function_gemma",
     ("<|tool_call>",): "gemma",
+    ("<|tool_call|>",): "granite",
+    ("<|START_ACTION|>",): "cohere",
     ("<|tool_call_start|>",): "lfm2",
     ("<|python_start|>",): "pythonic",
     ("<function_calls>",): "olmo3",

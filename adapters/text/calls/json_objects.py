@@ -1,4 +1,4 @@
-"""Calls as JSON objects with a name and arguments: Hermes, Qwen, Llama 3, Mistral's list, or nothing around them."""
+"""Calls as JSON objects with a name and arguments: Hermes, Qwen, Llama 3, lists as Mistral's, or nothing around."""
 
 from typing import Final
 
@@ -8,6 +8,7 @@ from adapters.text.growing_text import WHITESPACE, Waits
 
 __all__ = ["json_list", "json_objects", "plain_json"]
 
+_NAME_KEYS: Final = ("name", "tool_name")
 _ARGUMENT_KEYS: Final = ("arguments", "parameters")
 _FENCE: Final = "```"
 _FENCE_NAME: Final = "json"
@@ -67,7 +68,7 @@ def _call(book: CallBook, end: str) -> Waits[None]:
         character = yield from text.skip(WHITESPACE)
         if is_announced:
             yield from raw_value(text, character)
-        elif key == "name" and name is None:
+        elif key in _NAME_KEYS and name is None:
             name = book.known(decoded((yield from over_string(text))))
         elif key in _ARGUMENT_KEYS and arguments is None and name is not None and character == "{":
             is_announced = True

@@ -154,6 +154,10 @@ GOLDEN: list[tuple[str, str, Seen]] = [
     ("mistral", f"[TOOL_CALLS][{CALL}", [("f", '{"a": 1}')]),
     ("mistral", f'[TOOL_CALLS][{CALL}, {{"name": "evil"}}]', [("f", '{"a": 1}'), ', {"name": "evil"}]']),
     ("mistral", "[TOOL_CALLS][]", []),
+    ("granite", f"Well. <|tool_call|>[{CALL}, {CALL}]", ["Well. ", *[("f", '{"a": 1}')] * 2]),
+    ("cohere", '<|START_ACTION|>[\n {"tool_call_id": "0", "tool_name": "f", "parameters": {"a": 1}}\n]<|END_ACTION|>x',
+     [("f", '{"a": 1}'), "x"]),
+    ("cohere", '<|START_ACTION|>[{"tool_name": "evil", "parameters": {}}]<|END_ACTION|>', []),
     ("mistral", f"[TOOL_CALLS]{CALL}", []),
 ]  # fmt: skip
 

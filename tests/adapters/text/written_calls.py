@@ -23,6 +23,11 @@ def _objects(calls: tuple[Call, ...], key: str = "arguments") -> list[str]:
     return [f'{{"name": {_json(name)}, "{key}": {_json(arguments)}}}' for name, arguments in calls]
 
 
+def _cohere(number: int, call: Call) -> str:
+    name, arguments = call
+    return f'{{"tool_call_id": "{number}", "tool_name": {_json(name)}, "parameters": {_json(arguments)}}}'
+
+
 def _python(value: object) -> str:
     match value:
         case dict():
@@ -105,6 +110,8 @@ WRITERS: Mapping[str, Callable[[tuple[Call, ...]], str]] = {
     "hermes": lambda calls: "\n".join(f"<tool_call>\n{call}\n</tool_call>" for call in _objects(calls)),
     "llama3_json": lambda calls: "; ".join(_objects(calls, "parameters")),
     "mistral": lambda calls: f"[TOOL_CALLS][{', '.join(_objects(calls))}]",
+    "granite": lambda calls: f"<|tool_call|>[{', '.join(_objects(calls))}]",
+    "cohere": lambda calls: f"<|START_ACTION|>[{', '.join(map(_cohere, range(len(calls)), calls))}]<|END_ACTION|>",
     "mistral_args": lambda calls: "".join(f"[TOOL_CALLS]{name}[ARGS]{_json(args)}" for name, args in calls),
     "json": lambda calls: f"```json\n[{', '.join(_objects(calls))}]\n```",
     "pythonic": lambda calls: f"[{', '.join(_python_call(*call) for call in calls)}]",

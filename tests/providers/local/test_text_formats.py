@@ -48,6 +48,8 @@ def reads_tools(written: str) -> str:
         (reads_tools("<|tool_calls_section_begin|>"), None, "kimi_k2"),
         (reads_tools("<start_function_call>"), None, "function_gemma"),
         (reads_tools("<|tool_call>"), None, "gemma"),
+        (reads_tools("<|tool_call|>"), None, "granite"),
+        (reads_tools("<|START_THINKING|><|START_ACTION|>"), "cohere", "cohere"),
         (reads_tools("<|tool_call_start|>"), None, "lfm2"),
         (reads_tools("<|python_start|>"), None, "pythonic"),
         (reads_tools("<function_calls>"), None, "olmo3"),
