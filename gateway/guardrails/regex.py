@@ -4,6 +4,7 @@ In a stream a position is decided once `max_length` characters after it are know
 the result is the same however the text is cut, and no more than that is ever held back.
 """
 
+import asyncio
 import re
 from collections.abc import Sequence
 
@@ -11,6 +12,10 @@ from adapters.canonical.errors import ContentRefused
 from gateway.guardrails.guardrail import Subject
 
 __all__ = ["RegexGuardrail"]
+
+
+_LONG_CHARS = 50_000
+"""So much is looked at beside the event loop: it takes 0.13 us a character (Python 3.11, x86-64, 2026-11)."""
 
 
 class RegexGuardrail:
@@ -22,13 +27,18 @@ class RegexGuardrail:
         self._max_length = max_length
 
     async def check_input(self, texts: Sequence[str], subject: Subject) -> Sequence[str]:
-        return [_Filter(self._pattern, self._replace, self._max_length).whole(text) for text in texts]
+        if sum(map(len, texts)) < _LONG_CHARS:
+            return self._checked(texts)
+        return await asyncio.to_thread(self._checked, texts)
 
     def output_filter(self, subject: Subject) -> "_Filter":
         return _Filter(self._pattern, self._replace, self._max_length)
 
     async def aclose(self) -> None:
         """It holds nothing."""
+
+    def _checked(self, texts: Sequence[str]) -> Sequence[str]:
+        return [_Filter(self._pattern, self._replace, self._max_length).whole(text) for text in texts]
 
 
 class _Filter:

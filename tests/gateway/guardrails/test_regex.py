@@ -1,5 +1,6 @@
 """A regular expression finds the same in a stream, however it is cut, and holds little of it back."""
 
+import asyncio
 import re
 
 import pytest
@@ -50,3 +51,14 @@ async def test_without_a_replacement_the_text_is_refused() -> None:
     assert await guardrail.check_input(["fine"], SUBJECT) == ["fine"]
     with pytest.raises(ContentRefused):
         await guardrail.check_input(["a bomb"], SUBJECT)
+
+
+async def test_a_long_text_holds_nobody_else_up() -> None:
+    guardrail = RegexGuardrail(r"\d{16}", "[card]", max_length=64)
+    checking = asyncio.ensure_future(guardrail.check_input(["a 12 b " * 30_000 + "4" * 16], SUBJECT))
+    turns = 0
+    while not checking.done():  # noqa: ASYNC110  # how often others have their turn is what is measured
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 5
+    assert (await checking)[0].endswith("b [card]")
