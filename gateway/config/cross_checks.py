@@ -51,8 +51,8 @@ def cross_check(run: RunFile, *, provider_names: Collection[str], alias_names: C
         if not name or not set(name) <= _NAME_CHARS:
             yield ("providers", name), "a provider's name is made of letters, digits, '.', '_' and '-'"
     for name in alias_names:
-        if not name or any(char.isspace() for char in name):
-            yield ("models", name), "a public name must not be empty or hold blanks"
+        if not name or any(char.isspace() or char == "*" for char in name):
+            yield ("models", name), "a public name stands for itself alone: it must not be empty, or hold blanks or '*'"
     yield from _providers(run)
     for name, alias in run.models.items():
         yield from _targets(run, name, alias, provider_names=provider_names, alias_names=alias_names)
@@ -155,7 +155,7 @@ def _remote(name: str, provider: RemoteProvider, server: Server) -> Iterator[Fin
     elif found := (_OLLAMA_ENDPOINT if provider.type == "ollama" else _ENDPOINT).search(address or ""):
         yield ("providers", name, "base_url"), f"'{found[0]}' is no part of the address, leave it out"
     if provider.key_is_empty:
-        why = "the key is empty; leave it out if none is needed, or switch the provider off with 'enabled: auto'"
+        why = "the key is empty; leave it out if none is needed, or switch the provider off with enabled: auto"
         yield ("providers", name, "api_key"), why
 
 

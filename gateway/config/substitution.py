@@ -93,7 +93,7 @@ def _read(name: str, folder: Path) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_FILE_BYTES + 1)
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise BadSubstitution(f"the file '{name}' is not UTF-8 text") from None
     except (OSError, ValueError) as error:

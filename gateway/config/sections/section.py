@@ -84,7 +84,7 @@ def _http_url(value: str) -> str:
         _ = parts.port
     except ValueError:
         raise ValueError("expected an http:// or https:// address") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or any(map(str.isspace, value)):
         raise ValueError("expected an http:// or https:// address")
     if parts.username is not None or parts.password is not None:
         raise ValueError("an address must not hold a user name or a password")

@@ -153,7 +153,9 @@ def test_an_entry_that_is_off_is_still_checked() -> None:
 
 
 def test_an_empty_key_is_an_error_when_the_provider_is_on() -> None:
-    assert "providers.openai.api_key: the key is empty" in fault(BASE + "  openai: {api_key: '${KEY:-}'}")
+    told = "leave it out if none is needed, or switch the provider off with enabled: auto"
+    line = fault(BASE + "  openai: {api_key: '${KEY}'}", {"KEY": ""})
+    assert f"providers.openai.api_key: the key is empty; {told}" in line
 
 
 def test_a_key_whose_variable_is_not_set_is_not_called_empty_as_well() -> None:

@@ -138,6 +138,7 @@ def test_words_of_other_gateways_are_understood(text: str, expected: str) -> Non
         ("  openai: {base_url: localhost:80}", "providers.openai.base_url: expected an http:// or https:// address"),
         ("  openai: {base_url: 'http://u:p@h/'}", "an address must not hold a user name or a password"),
         ("  openai: {base_url: 'http://h/?key=1'}", "an address must not hold a query or a fragment"),
+        ("  openai: {base_url: ' http://h/v1'}", "providers.openai.base_url: expected an http:// or https:// address"),
         ("  openai: {base_url: 'http://h:99999/'}", "expected an http:// or https:// address"),
         ("  openai: {proxy: 'socks://h'}", "providers.openai.proxy: expected an http:// or https:// address"),
         ("  openai: {headers: {a: 1}}", "providers.openai.headers.a: expected text, got a number"),

@@ -87,7 +87,7 @@ def test_any_text_is_substituted_or_refused_with_one_of_two_errors(text: str, en
 
 
 def test_a_file_is_read_without_its_last_line_break(tmp_path: Path) -> None:
-    (tmp_path / "key").write_bytes(b"sesame\r\n")
+    (tmp_path / "key").write_bytes(b"\xef\xbb\xbfsesame\r\n")  # as editors on Windows write it
     assert substitute(f"${{file:{tmp_path}/key}}", {}, HERE).text == "sesame"
     assert substitute("${file:key}", {}, tmp_path).text == "sesame"
 
