@@ -253,23 +253,10 @@ class Request(Struct, frozen=True, kw_only=True):
 _ENVELOPE = frozenset(
     # How the answer is delivered, and what the gateway itself reads: no target has to express these.
     (
-        "model",
-        "dialect",
-        "stream",
-        "include_usage",
-        "continuous_usage",
-        "request_id",
-        "session_id",
-        "extras",
-        "headers",
-        "mirrored",
-        "message_paths",
-        "tool_paths",
-        "open_ended",
-        "fetched",
-        "encrypted_reasoning",
+        "model", "dialect", "stream", "include_usage", "continuous_usage", "request_id", "session_id", "extras",
+        "headers", "mirrored", "message_paths", "tool_paths", "open_ended", "fetched", "encrypted_reasoning",
     )
-)
+)  # fmt: skip
 _GROUPS: dict[str, tuple[str, type[Struct]]] = {
     # Fields that are groups of fields: the prefix of their members' names, and their type.
     "sampling": ("", Sampling),

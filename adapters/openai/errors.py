@@ -24,7 +24,7 @@ from adapters.error_words import told_in, words_of
 from adapters.upstream_errors import error_class_of, upstream_failure
 from adapters.upstream_json import UNREADABLE
 
-__all__ = ["error_from_object", "error_from_payload", "error_object", "parse_error", "render_error"]
+__all__ = ["IMAGE_CODES", "error_from_object", "error_from_payload", "error_object", "parse_error", "render_error"]
 
 _CODES: dict[str, type[GatewayError]] = {
     # The upstream's own code is more specific than its status.
@@ -39,30 +39,21 @@ _CODES: dict[str, type[GatewayError]] = {
     "model_not_found": ModelNotFound,
     "overloaded_error": UpstreamOverloaded,
 }
+IMAGE_CODES = frozenset(
+    (
+        "invalid_image", "invalid_image_format", "invalid_base64_image", "invalid_image_url", "image_too_large",
+        "image_too_small", "image_parse_error", "invalid_image_mode", "image_file_too_large",
+        "unsupported_image_media_type", "empty_image_file", "failed_to_download_image", "image_file_not_found",
+    )
+)  # fmt: skip
+"""Of images that the upstream could not take."""
 _CODES_INSIDE: dict[str, type[GatewayError]] = {
     # Those that tell more than a status which is not there: of failed responses, above all.
     "rate_limit_exceeded": UpstreamRateLimited,
     "invalid_prompt": InvalidRequest,
     "bio_policy": ContentRefused,
     "misalignment_policy_violation": ContentRefused,
-    **dict.fromkeys(
-        (
-            "invalid_image",
-            "invalid_image_format",
-            "invalid_base64_image",
-            "invalid_image_url",
-            "image_too_large",
-            "image_too_small",
-            "image_parse_error",
-            "invalid_image_mode",
-            "image_file_too_large",
-            "unsupported_image_media_type",
-            "empty_image_file",
-            "failed_to_download_image",
-            "image_file_not_found",
-        ),
-        InvalidRequest,
-    ),
+    **dict.fromkeys(IMAGE_CODES, InvalidRequest),
     "image_content_policy_violation": ContentRefused,
 }
 

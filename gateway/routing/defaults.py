@@ -15,23 +15,10 @@ from adapters.openai.vocabulary import CHAT_FIELDS, POSITIVE, TOP_LOGPROBS
 __all__ = ["Defaults", "DefaultsError"]
 
 _TOP = (
-    "best_of",
-    "logprobs",
-    "max_tokens",
-    "max_tool_calls",
-    "modalities",
-    "n",
-    "parallel_tool_calls",
-    "priority",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "safety_identifier",
-    "service_tier",
-    "store",
-    "truncate_prompt_tokens",
-    "user",
-    "verbosity",
-)
+    "best_of", "logprobs", "max_tokens", "max_tool_calls", "modalities", "n", "parallel_tool_calls", "priority",
+    "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "store",
+    "truncate_prompt_tokens", "user", "verbosity",
+)  # fmt: skip
 _TYPES = {name: get_type_hints(Request)[name] for name in _TOP}
 _SAMPLING_TYPES = get_type_hints(Sampling)
 _REASONING_TYPES = {f"reasoning.{name}": hint for name, hint in get_type_hints(ReasoningOptions).items()}

@@ -33,6 +33,7 @@ __all__ = [
     "RESPONSES",
     "USAGE_GROUPS",
     "USAGE_HOURS",
+    "USAGE_SUMS",
 ]
 
 METADATA = MetaData()
@@ -152,6 +153,10 @@ USAGE_GROUPS = Table(
 """The attempts of late, as they were written: `rows` is a JSON list of lists (`gateway.usage.row`), `first` and `last`
 are the times of its ends in Unix seconds. A row of its own for each would cost the requests eight times as much."""
 
+USAGE_SUMS = (
+    "attempts", "failed", "estimated", "prompt_tokens", "completion_tokens", "cached_tokens", "cache_write_tokens",
+    "reasoning_tokens", "cost_nano_usd",
+)  # fmt: skip
 USAGE_HOURS = Table(
     "usage_hours",
     METADATA,
@@ -161,20 +166,7 @@ USAGE_HOURS = Table(
     Column("provider", String(), primary_key=True),
     Column("upstream_model", String(), primary_key=True),
     Column("is_shadow", Boolean, primary_key=True, autoincrement=False),
-    *[
-        Column(name, BigInteger, nullable=False)
-        for name in (
-            "attempts",
-            "failed",
-            "estimated",
-            "prompt_tokens",
-            "completion_tokens",
-            "cached_tokens",
-            "cache_write_tokens",
-            "reasoning_tokens",
-            "cost_nano_usd",
-        )
-    ],
+    *[Column(name, BigInteger, nullable=False) for name in USAGE_SUMS],
     sqlite_with_rowid=False,
 )
 """Sums of all attempts, written with their rows; `hour` is its beginning in Unix seconds. What is missing is 0."""

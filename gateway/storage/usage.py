@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Integer, case, cast, delete, func, insert,
 from sqlalchemy.engine import Connection
 
 from gateway.storage.database import Database, whole
-from gateway.storage.schema import USAGE_GROUPS, USAGE_HOURS
+from gateway.storage.schema import USAGE_GROUPS, USAGE_HOURS, USAGE_SUMS
 from gateway.usage.row import GroupedBy, UsageRow
 
 __all__ = ["HOURS_KEPT_S", "MAX_ROWS", "ROWS_KEPT_S", "UsageStore"]
@@ -26,25 +26,14 @@ _DROP_EVERY_S = 60.0
 _GROUPS_AT_ONCE = 16
 _MOST = 10**15
 
-_SUMS = (
-    "attempts",
-    "failed",
-    "estimated",
-    "prompt_tokens",
-    "completion_tokens",
-    "cached_tokens",
-    "cache_write_tokens",
-    "reasoning_tokens",
-    "cost_nano_usd",
-)
 _encode = msgspec.json.Encoder().encode
 _ROWS = msgspec.json.Decoder(list[UsageRow])
 _PLACES = ("hour", "key", "model", "provider", "upstream_model", "is_shadow")
 _ADD = text(
-    f"INSERT INTO usage_hours ({', '.join((*_PLACES, *_SUMS))}) "
-    f"VALUES ({', '.join(f':{name}' for name in (*_PLACES, *_SUMS))}) "
+    f"INSERT INTO usage_hours ({', '.join((*_PLACES, *USAGE_SUMS))}) "
+    f"VALUES ({', '.join(f':{name}' for name in (*_PLACES, *USAGE_SUMS))}) "
     f"ON CONFLICT ({', '.join(_PLACES)}) DO UPDATE SET "
-    + ", ".join(f"{name} = usage_hours.{name} + excluded.{name}" for name in _SUMS)
+    + ", ".join(f"{name} = usage_hours.{name} + excluded.{name}" for name in USAGE_SUMS)
 )
 _COLUMNS: Mapping[str, ColumnElement[str]] = {
     # A copy for a shadow is the operator's own, as in budgets: no client is told to have used it.
@@ -120,11 +109,11 @@ class UsageStore:
             wanted &= _COLUMNS[name] == value
         day = (hour - hour % literal_column(str(_DAY_S))).label("day")
         columns = [day if name == "day" else _COLUMNS[name] for name in groups]
-        sums = [func.coalesce(func.sum(USAGE_HOURS.c[name]), 0).label(name) for name in _SUMS]
+        sums = [func.coalesce(func.sum(USAGE_HOURS.c[name]), 0).label(name) for name in USAGE_SUMS]
         query = select(*columns, *sums).where(wanted).group_by(*columns).order_by(*columns).limit(limit + 1)
         rows = await self.database.read(lambda connection: connection.execute(query).all())
         found: list[dict[str, object]] = [
-            {**dict(zip(groups, row, strict=False)), **dict(zip(_SUMS, map(int, row[len(groups) :]), strict=True))}
+            {**dict(zip(groups, row, strict=False)), **dict(zip(USAGE_SUMS, map(int, row[len(groups) :]), strict=True))}
             for row in rows
         ]
         if not groups and found and not found[0]["attempts"]:
@@ -144,7 +133,7 @@ def _sums(rows: Sequence[UsageRow]) -> list[dict[str, object]]:
             **dict(zip(_PLACES, place, strict=True)),
             "attempts": len(found),
             "failed": sum([row.status != "ok" for row in found]),
-            **{name: _sum(map(attrgetter(name), found)) for name in _SUMS[2:]},
+            **{name: _sum(map(attrgetter(name), found)) for name in USAGE_SUMS[2:]},
         }
         for place, found in sorted(places.items())
     ]

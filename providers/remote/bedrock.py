@@ -53,20 +53,10 @@ _NO_DEFAULTS = frozenset(("model", "messages", "system"))
 _STREAM = {"accept": "application/vnd.amazon.eventstream"}
 _FIELDS = frozenset(
     (
-        "messages",
-        "max_tokens",
-        "temperature",
-        "top_p",
-        "stop",
-        "n",
-        "tools",
-        "tool_choice",
-        "output_format",
-        "reasoning.effort",
-        "service_tier",
-        "metadata",
+        "messages", "max_tokens", "temperature", "top_p", "stop", "n", "tools", "tool_choice", "output_format",
+        "reasoning.effort", "service_tier", "metadata",
     )
-)
+)  # fmt: skip
 _PARTS: frozenset[type[Part]] = frozenset(
     (Text, Refusal, Reasoning, ToolCall, ToolResult, Image, Audio, Video, File, Document)
 )

@@ -41,24 +41,10 @@ _RERANK_FIELDS = frozenset(("top_n", EXTRAS))
 _NO_DEFAULTS = frozenset(("model", "messages", "stream"))
 _FIELDS = frozenset(
     (
-        "messages",
-        "max_tokens",
-        "temperature",
-        "top_p",
-        "top_k",
-        "seed",
-        "presence_penalty",
-        "frequency_penalty",
-        "stop",
-        "n",
-        "tools",
-        "tool_choice",
-        "output_format",
-        "reasoning.effort",
-        "reasoning.budget_tokens",
-        "priority",
+        "messages", "max_tokens", "temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty",
+        "stop", "n", "tools", "tool_choice", "output_format", "reasoning.effort", "reasoning.budget_tokens", "priority",
     )
-)
+)  # fmt: skip
 _PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, Reasoning, ToolCall, ToolResult, Image, Document))
 _CAPABILITIES = per_model(
     Capabilities(

@@ -62,29 +62,11 @@ _ABILITIES = {"generateContent": GENERATE, "embedContent": EMBED}
 _PREFIX = "models/"
 _FIELDS = frozenset(
     (
-        "messages",
-        "max_tokens",
-        "temperature",
-        "top_p",
-        "top_k",
-        "seed",
-        "presence_penalty",
-        "frequency_penalty",
-        "stop",
-        "n",
-        "logprobs",
-        "tools",
-        "tool_choice",
-        "output_format",
-        "modalities",
-        "reasoning.effort",
-        "reasoning.budget_tokens",
-        "reasoning.mode",
-        "reasoning.include",
-        "service_tier",
-        "store",
+        "messages", "max_tokens", "temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty",
+        "stop", "n", "logprobs", "tools", "tool_choice", "output_format", "modalities", "reasoning.effort",
+        "reasoning.budget_tokens", "reasoning.mode", "reasoning.include", "service_tier", "store",
     )
-)
+)  # fmt: skip
 _PARTS: frozenset[type[Part]] = frozenset(
     (Text, Refusal, Reasoning, ToolCall, ToolResult, Image, Audio, Video, File, Document, Opaque)
 )

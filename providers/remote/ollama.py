@@ -32,29 +32,11 @@ _LINES = {"accept": "application/x-ndjson"}
 _NO_DEFAULTS = frozenset(("model", "messages", "prompt", "tools", "stream"))
 _FIELDS = frozenset(
     (
-        "messages",
-        "prompts",
-        "suffix",
-        "max_tokens",
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "typical_p",
-        "repetition_penalty",
-        "presence_penalty",
-        "frequency_penalty",
-        "seed",
-        "stop",
-        "n",
-        "logprobs",
-        "tools",
-        "tool_choice",
-        "output_format",
-        "reasoning.effort",
-        "reasoning.mode",
+        "messages", "prompts", "suffix", "max_tokens", "temperature", "top_p", "top_k", "min_p", "typical_p",
+        "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "stop", "n", "logprobs", "tools",
+        "tool_choice", "output_format", "reasoning.effort", "reasoning.mode",
     )
-)
+)  # fmt: skip
 _PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, Reasoning, ToolCall, ToolResult, Image, Document))
 _CAPABILITIES = Capabilities(
     fields=_FIELDS, forwards=frozenset((CHAT, GENERATE)), parts=_PARTS, prompts=True, strict_tools=False

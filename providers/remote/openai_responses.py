@@ -46,26 +46,11 @@ _NO_DEFAULTS = frozenset(("model", "input", "stream", "store"))
 _SPELLINGS = dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens")
 _FIELDS = EXPRESSIBLE_FIELDS & frozenset(RESPONSES_FIELDS.by_name) | frozenset(
     (
-        "messages",
-        "n",
-        "stop",
-        "logit_bias",
-        "logprobs",
-        "max_tokens",
-        "max_tool_calls",
-        "metadata",
-        "output_format",
-        "reasoning.effort",
-        "reasoning.summary",
-        "reasoning.context",
-        "reasoning.mode",
-        "tools",
-        "tool_choice",
-        "truncation",
-        "verbosity",
-        "include_obfuscation",
+        "messages", "n", "stop", "logit_bias", "logprobs", "max_tokens", "max_tool_calls", "metadata", "output_format",
+        "reasoning.effort", "reasoning.summary", "reasoning.context", "reasoning.mode", "tools", "tool_choice",
+        "truncation", "verbosity", "include_obfuscation",
     )
-)
+)  # fmt: skip
 _PARTS: frozenset[type[Part]] = frozenset(
     (Text, Refusal, Reasoning, ToolCall, ToolResult, Image, File, Audio, Document, Opaque)
 )

@@ -24,20 +24,10 @@ _NOT_IN_LINE = re.compile(r"[\r\n\0]")
 _OURS = frozenset(
     # Of the framing and the content: whoever sets these from outside breaks the request.
     (
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "cookie",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "x-request-id",
+        "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "cookie", "te",
+        "trailer", "transfer-encoding", "upgrade", "x-request-id",
     )
-)
+)  # fmt: skip
 
 
 class RequestHeads:

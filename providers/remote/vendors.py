@@ -34,61 +34,27 @@ __all__ = ["OPENAI_COMPATIBLE", "VENDORS", "Vendor"]
 _BASIC = frozenset(
     # What every chat server takes.
     (
-        "messages",
-        "max_tokens",
-        "temperature",
-        "top_p",
-        "stop",
-        "seed",
-        "presence_penalty",
-        "frequency_penalty",
-        "tools",
-        "tool_choice",
-        "output_format",
+        "messages", "max_tokens", "temperature", "top_p", "stop", "seed", "presence_penalty", "frequency_penalty",
+        "tools", "tool_choice", "output_format",
     )
-)
+)  # fmt: skip
 _OPENAI = _BASIC | frozenset(
     (
-        "prompts",
-        "suffix",
-        "echo",
-        "n",
-        "best_of",
-        "logprobs",
-        "logit_bias",
-        "user",
-        "parallel_tool_calls",
-        "modalities",
-        "audio",
-        "prediction",
-        "web_search_options",
-        "moderation",
-        "metadata",
-        "verbosity",
-        "store",
-        "service_tier",
-        "safety_identifier",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "prompt_cache_options",
-        "reasoning.effort",
-        "include_obfuscation",
+        "prompts", "suffix", "echo", "n", "best_of", "logprobs", "logit_bias", "user", "parallel_tool_calls",
+        "modalities", "audio", "prediction", "web_search_options", "moderation", "metadata", "verbosity", "store",
+        "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
+        "reasoning.effort", "include_obfuscation",
     )
-)
+)  # fmt: skip
 _ALL = _OPENAI | (EXPRESSIBLE_FIELDS & (CHAT_FIELDS.by_name.keys() | COMPLETION_FIELDS.by_name.keys()))
 """Everything that the dialect can spell: for servers of which nothing else is known."""
 _SAMPLERS = frozenset(("top_k", "min_p", "repetition_penalty"))
 _ENGINE = _SAMPLERS | frozenset(
     (
-        "stop_token_ids",
-        "include_stop",
-        "ignore_eos",
-        "min_tokens",
-        "skip_special_tokens",
-        "return_token_ids",
+        "stop_token_ids", "include_stop", "ignore_eos", "min_tokens", "skip_special_tokens", "return_token_ids",
         "priority",
     )
-)
+)  # fmt: skip
 _PLAIN = Quirks()
 _OPENAI_NAMES = NameRule(first="a-zA-Z0-9_-", allowed="a-zA-Z0-9_-", max_length=64)
 _OPENAI_QUIRKS = Quirks(

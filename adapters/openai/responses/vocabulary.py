@@ -13,6 +13,7 @@ from adapters.canonical.errors import (
     UpstreamRateLimited,
 )
 from adapters.canonical.stop_reason import StopReason
+from adapters.openai.errors import IMAGE_CODES
 
 __all__ = [
     "CUSTOM_CALL",
@@ -96,31 +97,12 @@ SPELLINGS = {
 """Canonical field names to the client's where no table row tells."""
 
 
-_ERROR_CODES = frozenset(
+_ERROR_CODES = IMAGE_CODES | frozenset(
     (
-        "server_error",
-        "rate_limit_exceeded",
-        "invalid_prompt",
-        "data_residency_mismatch",
-        "bio_policy",
-        "misalignment_policy_violation",
-        "vector_store_timeout",
-        "invalid_image",
-        "invalid_image_format",
-        "invalid_base64_image",
-        "invalid_image_url",
-        "image_too_large",
-        "image_too_small",
-        "image_parse_error",
-        "image_content_policy_violation",
-        "invalid_image_mode",
-        "image_file_too_large",
-        "unsupported_image_media_type",
-        "empty_image_file",
-        "failed_to_download_image",
-        "image_file_not_found",
+        "server_error", "rate_limit_exceeded", "invalid_prompt", "data_residency_mismatch", "bio_policy",
+        "misalignment_policy_violation", "vector_store_timeout", "image_content_policy_violation",
     )
-)
+)  # fmt: skip
 
 
 def error_code(error: GatewayError) -> str:

@@ -19,17 +19,10 @@ __all__ = [
 CHAT_COUNT_PATH = "/chat/completions/input_tokens"
 _OF_THE_PROMPT = frozenset(
     (
-        "model",
-        "messages",
-        "prompt",
-        "tools",
-        "add_special_tokens",
-        "add_generation_prompt",
-        "continue_final_message",
-        "chat_template",
-        "chat_template_kwargs",
+        "model", "messages", "prompt", "tools", "add_special_tokens", "add_generation_prompt", "continue_final_message",
+        "chat_template", "chat_template_kwargs",
     )
-)
+)  # fmt: skip
 """What of a generation's body vLLM's tokenize takes."""
 
 
