@@ -200,11 +200,15 @@ def _missing(model: "LocalModel") -> Iterator[tuple["Location", str]]:
     for name, path in model.adapters.items():
         if not Path(path).exists():
             yield ("adapters", name), f"no file or folder {path}"
-    if model.speculative is not None and model.speculative.model is not None:
+    sources: dict[Location, str | None] = {("mmproj",): model.mmproj}
+    if model.speculative is not None:
+        sources["speculative", "model"] = model.speculative.model
+    for steps, source in sources.items():
         try:
-            resolve(model.speculative.model)
+            if source is not None:
+                resolve(source)
         except FetchError as error:
-            yield ("speculative", "model"), str(error)
+            yield steps, str(error)
 
 
 def _size_bytes(path: Path) -> int:

@@ -29,6 +29,7 @@ from local_engine.loading.packed.quantization import packing_of
 from local_engine.loading.plain_source import PlainSource
 from local_engine.loading.safetensors import SafetensorsSource, read_json
 from local_engine.loading.shares import Shares
+from local_engine.loading.tower_file import TowerFile
 from local_engine.loading.weights import Progress, TensorSource, Weights
 from local_engine.models.registry import ARCHITECTURES, Architecture, by_gguf_name, by_hf_name
 from local_engine.sampling import SamplingDefaults
@@ -73,6 +74,7 @@ def load_model(
     progress: Progress | None = None,
     recording: Recording | None = None,
     ranks: Ranks = ALONE,
+    mmproj: Path | None = None,
 ) -> LoadedModel:
     """Reads a GGUF file, or a folder of safetensors with config.json, for `config.device`.
 
@@ -82,16 +84,18 @@ def load_model(
     when an engine is opened on a GPU, with (decode steps recorded, steps in all).
 
     ranks: those that share the model, as `config.tensor_parallel` says; this one's part is read. `parallel.load` does
-    that with processes of its own.
+    that with processes of its own. mmproj: the tower of a GGUF that reads images; a folder has its own.
 
     Raises ModelLoadError, and InvalidInput for a device that is not there.
     """
     _check_device(config)
     if config.tensor_parallel != ranks.size:
         raise InvalidInput("tensor_parallel", f"is {config.tensor_parallel}, and the model is read by {ranks.size}")
-    if path.is_dir():
-        return _load_folder(path, config, progress, recording, ranks=ranks)
-    return _load_gguf(path, config, progress, recording, ranks=ranks)
+    if not path.is_dir():
+        return _load_gguf(path, mmproj, config, progress=progress, recording=recording, ranks=ranks)
+    if mmproj is not None:
+        raise ModelLoadError(mmproj, f"goes with a GGUF, and {path.name} is a folder")
+    return _load_folder(path, config, progress, recording, ranks=ranks)
 
 
 def model_shape(path: Path, config: EngineConfig) -> ModelConfig:
@@ -119,14 +123,29 @@ def _gguf_shape(path: Path, parts: Sequence[GgufFile], config: EngineConfig) -> 
 
 
 def _load_gguf(
-    path: Path, config: EngineConfig, progress: Progress | None, recording: Recording | None, *, ranks: Ranks
+    path: Path,
+    mmproj: Path | None,
+    config: EngineConfig,
+    *,
+    progress: Progress | None,
+    recording: Recording | None,
+    ranks: Ranks,
 ) -> LoadedModel:
-    with open_gguf(path) as parts:
+    with contextlib.ExitStack() as opened:
+        parts = opened.enter_context(open_gguf(path))
         metadata = parts[0].metadata
+        fields = FieldReader(path, metadata)
         architecture, shape = _gguf_shape(path, parts, config)
-        info = ModelInfo(path, shape, _gguf_stop_ids(metadata, shape), _gguf_defaults(FieldReader(path, metadata)))
+        read_tower = None
+        if mmproj is not None:
+            tower = opened.enter_context(TowerFile(mmproj))
+            shape = tower.with_vision(shape, architecture, fields)
+            read_tower = partial(tower.read, shape)
+        info = ModelInfo(path, shape, _gguf_stop_ids(metadata, shape), _gguf_defaults(fields))
         source = GgufSource(parts, architecture.gguf_names(shape))
-        return _build(architecture, source, info, config, progress=progress, recording=recording, ranks=ranks)
+        return _build(
+            architecture, source, info, config, read_tower, progress=progress, recording=recording, ranks=ranks
+        )
 
 
 def _folder_shape(folder: Path, config: EngineConfig) -> tuple[Architecture, ModelConfig]:
@@ -161,7 +180,10 @@ def _load_folder(
     packing = packing_of(fields)
     with contextlib.closing(SafetensorsSource(folder, prefixes=architecture.hf_prefixes)) as stored:
         source = PlainSource(stored, packing=packing, names=architecture.hf_places(shape))
-        return _build(architecture, source, info, config, progress=progress, recording=recording, ranks=ranks)
+        read_tower = None if architecture.build_tower is None else partial(architecture.build_tower, shape)
+        return _build(
+            architecture, source, info, config, read_tower, progress=progress, recording=recording, ranks=ranks
+        )
 
 
 def _build(
@@ -169,15 +191,15 @@ def _build(
     source: TensorSource,
     info: ModelInfo,
     config: EngineConfig,
+    read_tower: Callable[[Weights], EncodeImage] | None,
     *,
     progress: Progress | None,
     recording: Recording | None,
     ranks: Ranks,
 ) -> LoadedModel:
     shares = Shares(info.config, ranks)
-    # Rank 0 alone reads images, and hands out what becomes of them.
-    tower = None if info.config.vision is None or ranks.rank else architecture.build_tower
-    read_tower = None if tower is None else partial(tower, info.config)
+    if ranks.rank:
+        read_tower = None  # rank 0 alone reads images, and hands out what becomes of them
     if config.on_gpu:
         torch.backends.cuda.matmul.allow_tf32 = config.tf32
         on_gpu = load_for_gpu(source, info.config, config, progress=progress, recording=recording, ranks=ranks)

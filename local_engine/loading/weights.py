@@ -118,6 +118,10 @@ class Weights:
         """The rows of the embedding and of the head that are read here."""
         return VocabularyShare(vocab_size, ALONE if self._shares is None else self._shares.ranks)
 
+    def of_file(self, source: TensorSource) -> "Weights":
+        """The whole of another file, on the same device and in the same type."""
+        return Weights(source, device=self._device, dtype=self._dtype)
+
     def has(self, name: str) -> bool:
         return name in self._source.shapes
 

@@ -1,4 +1,4 @@
-"""Gemma 3 with images (Gemma Team 2025): the text decoder of `gemma3`, Siglip's tower, and how config.json names both.
+"""Gemma 3 with images (Gemma Team 2025): the text decoder of `gemma3`, Siglip's tower, and how files name both.
 
 The tokens of one image see each other; everything else is causal.
 """
@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from local_engine.config import ModelConfig
 from local_engine.loading.fields import FieldReader
-from local_engine.loading.weights import Weights
+from local_engine.loading.weights import GgufName, Weights
 from local_engine.models import gemma3, siglip
+from local_engine.models.mmproj import Projector
 
-__all__ = ["PREFIXES", "build_tower", "hf_config"]
+__all__ = ["PREFIXES", "PROJECTOR", "build_tower", "hf_config"]
 
 PREFIXES = {
     "language_model.lm_head.": "lm_head.",
@@ -24,6 +25,19 @@ PREFIXES = {
     "model.multi_modal_projector.": "projector.",
 }
 """What tensors' names begin with in files of this and of older versions of transformers, and here."""
+
+PROJECTOR = Projector(
+    type="gemma3",
+    square=4,
+    tensors={
+        "projector.mm_soft_emb_norm.weight": GgufName("mm.soft_emb_norm.weight", added=1.0),
+        "projector.mm_input_projection_weight": GgufName("mm.input_projection.weight"),
+    },
+    # Many files end their vocabulary before the former, and no chat has the latter.
+    image_tokens=("<image_soft_token>", "<pad>"),
+    around=("<start_of_image>", "<end_of_image>"),
+    bidirectional=True,
+)
 
 # What an absent key means to transformers, whose published files leave out much.
 _TEXT = {

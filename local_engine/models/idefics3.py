@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from local_engine.config import ModelConfig
 from local_engine.loading.fields import FieldReader
-from local_engine.loading.weights import Weights
+from local_engine.loading.weights import GgufName, Weights
 from local_engine.models import llama, siglip
+from local_engine.models.mmproj import Projector
 
-__all__ = ["PREFIXES", "build_tower", "hf_config"]
+__all__ = ["PREFIXES", "PROJECTOR", "build_tower", "hf_config"]
 
 PREFIXES = {
     "model.text_model.": "model.",
@@ -18,6 +19,13 @@ PREFIXES = {
     "model.connector.modality_projection.": "projector.",
 }
 """What tensors' names begin with in files, and here."""
+
+PROJECTOR = Projector(
+    type="idefics3",
+    square=2,
+    tensors={"projector.proj.weight": GgufName("mm.model.fc.weight")},
+    image_tokens=("<image>",),
+)
 
 # What an absent key means to transformers.
 _VISION = {

@@ -32,6 +32,7 @@ from local_engine.models import (
     smollm3,
 )
 from local_engine.models.decoder import build_decoder
+from local_engine.models.mmproj import Projector
 from local_engine.models.model import Model
 from local_engine.models.siglip import ImageTower
 
@@ -45,7 +46,7 @@ class Architecture:
     Rows that share a gguf_name and gguf_experts, whether such a file has experts, read it with the same functions.
     hf_places: of tensors that safetensors have by other names, in another order or in stacks. hf_prefixes: what names
     of tensors begin with there, and with us.
-    build_tower: of a model that reads images. In a GGUF such a model is its decoder alone.
+    build_tower: of a model that reads images. projector: of the GGUF that such a tower has for itself.
     """
 
     gguf_name: str
@@ -58,6 +59,7 @@ class Architecture:
     gguf_experts: bool = False
     hf_prefixes: Mapping[str, str] = field(default_factory=dict)
     build_tower: Callable[[ModelConfig, Weights], ImageTower] | None = None
+    projector: Projector | None = None
 
 
 ARCHITECTURES = (
@@ -109,6 +111,7 @@ ARCHITECTURES = (
         gguf_names=qwen2.gguf_names,
         hf_prefixes=gemma3_vision.PREFIXES,
         build_tower=gemma3_vision.build_tower,
+        projector=gemma3_vision.PROJECTOR,
     ),
     Architecture(
         gguf_name="llama",
@@ -117,6 +120,7 @@ ARCHITECTURES = (
         gguf_config=llama.gguf_config,
         hf_prefixes=idefics3.PREFIXES,
         build_tower=idefics3.build_tower,
+        projector=idefics3.PROJECTOR,
     ),
     Architecture(
         gguf_name="phi3",

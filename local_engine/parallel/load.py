@@ -33,6 +33,7 @@ def load_parallel(
     group: RankGroup | None = None,
     progress: Progress | None = None,
     recording: Recording | None = None,
+    mmproj: Path | None = None,
 ) -> LoadedModel:
     """As `load_model`, over as many processes as `config.tensor_parallel` says; one of them is this.
 
@@ -43,7 +44,7 @@ def load_parallel(
     size = _number_of_ranks(path, shape, config)
     config = replace(config, tensor_parallel=size)
     if size == 1:
-        return load_model(path, config, progress=progress, recording=recording)
+        return load_model(path, config, progress=progress, recording=recording, mmproj=mmproj)
     if not config.on_gpu and config.weights in ("int8", "int4"):
         raise ModelLoadError(path, f"weights: {config.weights} needs the CPU kernels, which compute in one process")
     own = group is None
@@ -52,8 +53,9 @@ def load_parallel(
         ordered = config.deterministic or not config.on_gpu
         group = RankGroup(size, device=config.device, threads=config.threads, ordered=ordered)
     try:
-        with group.telling(Kind.LOAD, config, path=str(path.absolute())):
-            loaded = load_model(path, config, progress=progress, recording=recording, ranks=group.ranks)
+        tower = None if mmproj is None else str(mmproj.absolute())
+        with group.telling(Kind.LOAD, config, path=str(path.absolute()), mmproj=tower):
+            loaded = load_model(path, config, progress=progress, recording=recording, ranks=group.ranks, mmproj=mmproj)
     except BaseException:
         if own:
             group.close()

@@ -16,7 +16,7 @@ class Kind(IntEnum):
     """Of a message to all workers. They report on the first four, in their order."""
 
     LOAD = 1
-    """A path and a configuration: read this rank's share."""
+    """A path, that of a tower or null, and a configuration: read this rank's share."""
     OPEN = 2
     """A configuration: take a KV pool."""
     ADAPTER = 3

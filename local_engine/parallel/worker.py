@@ -81,7 +81,8 @@ class Worker:
         self._adapters.clear()
         config = told_config(fields, self._device)
         try:
-            self._loaded = load_model(Path(fields["path"]), config, ranks=self._ranks)
+            mmproj = None if fields["mmproj"] is None else Path(fields["mmproj"])
+            self._loaded = load_model(Path(fields["path"]), config, ranks=self._ranks, mmproj=mmproj)
         except Exception as error:  # rank 0 tells of it, and may load another model
             self._report({"error": error_fields(error)})
         else:

@@ -323,7 +323,7 @@ def _add_special_tokens(tokenizer: Tokenizer, vocabulary: GgufVocabulary) -> Non
     plain, special = [], []
     for text, kind in zip(vocabulary.tokens, vocabulary.types, strict=True):
         strips = vocabulary.strips_behind_special and text not in _KEEPING_SPACE
-        if kind in hidden:
+        if kind in hidden or text in _AROUND_IMAGES:
             special.append(AddedToken(text, special=True, normalized=False, rstrip=strips))
         elif kind == TokenType.USER_DEFINED:
             plain.append(AddedToken(text, special=False, normalized=False, rstrip=strips))
@@ -334,6 +334,8 @@ def _add_special_tokens(tokenizer: Tokenizer, vocabulary: GgufVocabulary) -> Non
 
 
 _KEEPING_SPACE = ("<unk>", "<s>", "<|endoftext|>")
+_AROUND_IMAGES = ("<start_of_image>", "<end_of_image>")
+"""Which Gemma's files call user-defined, and a client's text may no more contain than a control token."""
 
 _BUILDERS: Mapping[str, Callable[[GgufVocabulary], _Built]] = {
     "gpt2": _byte_level,

@@ -1,7 +1,7 @@
 """How a model wants images: sized, normalised and cut into pixels, and what stands for one in the prompt.
 
 Owns what transformers' image processors and processors of a model do (5.24, the ones over Pillow), read from the files
-that they leave in its folder. Knows no network.
+that they leave in its folder, or from what llama.cpp writes of them in a tower's GGUF. Knows no network.
 """
 
 import math
@@ -15,7 +15,9 @@ from PIL import Image
 
 from local_engine.config import VisionConfig
 from local_engine.loading.fields import FieldReader
+from local_engine.loading.gguf import GgufFile
 from local_engine.loading.safetensors import read_json
+from local_engine.models.mmproj import projector_type
 from providers.local.image_decoding import decode_image
 from providers.local.image_input import ImageProcessor, Pixels, ReadyImage
 
@@ -135,9 +137,12 @@ def _rounded_up(size: tuple[int, int], side: int) -> tuple[int, int]:
     return math.ceil(int(height * ratio) / side) * side, height
 
 
-def load_image_processor(folder: Path, vision: VisionConfig, text_of: TokenText) -> ImageProcessor | None:
-    """What the files of a folder say of a model's images; None where they say nothing. Raises ModelLoadError."""
-    fields = _settings(folder)
+def load_image_processor(path: Path, vision: VisionConfig, text_of: TokenText) -> ImageProcessor | None:
+    """What the files of a folder, or a tower's GGUF, say of a model's images; None where they say nothing.
+
+    Raises ModelLoadError.
+    """
+    fields = _settings(path) if path.is_dir() else _gguf_settings(path)
     if fields is None:
         return None
     named = fields.text("image_processor_type")
@@ -160,6 +165,22 @@ def _settings(folder: Path) -> FieldReader | None:
             if inner is not None or name == _FILES[0]:
                 return inner or fields
     return None
+
+
+def _gguf_settings(path: Path) -> FieldReader:
+    """Of a tower's file, under the names of transformers."""
+    with GgufFile(path) as file:
+        metadata = file.metadata
+    fields = FieldReader(path, metadata)
+    settings: dict[str, object] = {"image_processor_type": projector_type(fields)}
+    for name in ("image_mean", "image_std"):
+        numbers = metadata.get(f"clip.vision.{name}")
+        settings[name] = numbers.tolist() if isinstance(numbers, np.ndarray) else numbers
+    if settings["image_processor_type"] == "idefics3":
+        longest = fields.optional_integer("clip.vision.preproc_image_size")
+        settings["max_image_size"] = {"longest_edge": fields.integer("clip.vision.image_size")}
+        settings["size"] = None if longest is None else {"longest_edge": longest}
+    return FieldReader(path, settings)
 
 
 def _gemma3(fields: FieldReader, vision: VisionConfig, text_of: TokenText) -> ImageProcessor:
@@ -224,5 +245,7 @@ _KINDS: Mapping[str, Callable[[FieldReader, VisionConfig, TokenText], ImageProce
     "Gemma3": _gemma3,
     "Idefics3": _idefics3,
     "SmolVLM": _idefics3,
+    "gemma3": _gemma3,
+    "idefics3": _idefics3,
 }
-"""By `image_processor_type`, without what its name ends in."""
+"""By `image_processor_type`, without what its name ends in, and by llama.cpp's types of projectors."""

@@ -130,10 +130,12 @@ def _start_engine(
     from local_engine.parallel.load import load_parallel
 
     config = engine_config(settings, shared)
+    mmproj = None if settings.mmproj is None else fetch(settings.mmproj, progress=progress)
     load = load_model if config.tensor_parallel == 1 else load_parallel
     loaded = load(
         path,
         config,
+        mmproj=mmproj,
         progress=lambda done, total: progress("loading", done, total),
         recording=lambda done, total: progress(RECORDING, done, total),
     )
@@ -147,7 +149,7 @@ def _start_engine(
         alone = replace(config, tensor_parallel=1)
         draft = load_model(draft_path, alone, progress=lambda done, total: progress("loading", done, total))
         _logger.info("loaded %s to guess for %s", draft_path.name, path.name)
-    images = _image_processor(path, loaded.info, tokenizer)
+    images = _image_processor(mmproj or path, loaded.info, tokenizer)
     return AsyncEngine(loaded, config, adapters=adapters, draft=draft), loaded.info, images
 
 

@@ -41,6 +41,8 @@ def _load_encoder(
 
     if settings.adapters:
         raise InvalidRequest(f"models.{name}.adapters: only models that generate take adapters")
+    if settings.mmproj is not None:
+        raise InvalidRequest(f"models.{name}.mmproj: only models that generate read images")
     if settings.speculative is not None:
         raise InvalidRequest(f"models.{name}.speculative: only models that generate guess tokens")
     if settings.weights in ("int8", "int4"):

@@ -35,10 +35,13 @@ class SpeculativeSettings(Struct, frozen=True, kw_only=True):
 class LocalModelSettings(Struct, frozen=True, kw_only=True):
     """`source` None: the model's own name. `context`, `chat_template`, formats None: as the model's files say.
 
+    `mmproj`: where the tower is that a GGUF reads images with, as `source` says it.
+
     `adapters` are folders of LoRA adapters by name; `base:name` is how a request asks for one.
     """
 
     source: str | None = None
+    mmproj: str | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     weights: Literal["auto", "float32", "bfloat16", "float16", "int8", "int4"] = "auto"
     context: int | None = None

@@ -25,7 +25,7 @@ from providers.local.quoted_text import Quoter, is_quoted, quoting_backend
 
 __all__ = ["FastTokenizer", "SpecialTokens", "Tokenizer", "TokenizerError", "load_tokenizer"]
 
-CACHE_FORMAT = 3
+CACHE_FORMAT = 4
 """Raised when what is built, or how it is stored, changes."""
 
 

@@ -16,7 +16,7 @@ from gateway.config import parse_config
 from gateway.server.app import Surroundings, build_app
 from tests.cases.tiny_model import write_model
 from tests.mock_upstream import Answer, MockUpstream
-from tests.providers.local.tiny_vision import plain, png, write_vision_model
+from tests.providers.local.tiny_vision import plain, png, write_vision_model, write_vision_pair
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -39,8 +39,10 @@ class Served:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     folder = tmp_path_factory.mktemp("models")
+    decoder, mmproj = write_vision_pair(folder / "pair")
     rows = (
-        f"vlm: {{source: '{write_vision_model(folder / 'vlm')}'}}, text: {{source: '{write_model(folder / 'text')}'}}"
+        f"vlm: {{source: '{write_vision_model(folder / 'vlm')}'}}, text: {{source: '{write_model(folder / 'text')}'}}, "
+        f"pair: {{source: '{decoder}', mmproj: '{mmproj}'}}"
     )
     file = Answer(status=200, headers={"content-type": "image/png"}, pieces=(RAW,), framing="length")
     async with MockUpstream(file) as files:
@@ -82,6 +84,17 @@ async def test_chat(served: Served) -> None:
     assert answer["usage"]["prompt_tokens_details"]["image_tokens"] == 4
     _, other = await served.post("/v1/chat/completions", chat(uri(OTHER)))
     assert answer["choices"][0]["message"]["content"] != other["choices"][0]["message"]["content"]
+
+
+async def test_a_gguf_with_its_tower_answers_as_the_folder(served: Served) -> None:
+    for data in (DATA, OTHER):
+        (status, answer), (_, expected) = [
+            await served.post("/v1/chat/completions", chat(uri(data), model=model))
+            for model in ("local/pair", "local/vlm")
+        ]
+        assert status == 200, answer
+        assert answer["choices"] == expected["choices"]
+        assert answer["usage"]["prompt_tokens_details"]["image_tokens"] == 4
 
 
 async def test_an_address_is_fetched_by_the_rules_of_run_yaml(served: Served) -> None:
@@ -190,6 +203,6 @@ async def test_lists_of_models_say_which_ones_read_images(served: Served) -> Non
         rows = {row["id"]: row["gateway"] for row in (await answer.json())["data"]}
     assert rows["local/vlm"]["input"] == ["text", "image"]
     assert rows["local/text"]["input"] == ["text"]
-    for model, reads in (("local/vlm", True), ("local/text", False)):
+    for model, reads in (("local/vlm", True), ("local/pair", True), ("local/text", False)):
         _, card = await served.post("/api/show", {"model": model})
         assert ("vision" in card["capabilities"]) is reads

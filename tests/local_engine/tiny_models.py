@@ -1,6 +1,6 @@
 """Random models of a few kilobytes, written as safetensors and as GGUF, with transformers as the oracle."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,7 @@ def write_gguf(
     extra: dict[str, np.ndarray] | None = None,
     leave_out: str | None = None,
     numbers: Mapping[str, int | float] | None = None,
+    add_vocabulary: Callable[[gguf.GGUFWriter], None] | None = None,
 ) -> Path:
     """The model as llama.cpp's converter writes it: Llama's Q and K rows interleaved, matrices in `matrix_type`."""
     config = oracle.model.config
@@ -89,13 +90,10 @@ def write_gguf(
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     tensors = add_layer_keys(writer, config)
-    writer.add_eos_token_id(STOP_ID)
-    writer.add_uint32("tokenizer.ggml.eot_token_id", 9)
     for key, value in (numbers or {}).items():
         writers = {bool: writer.add_bool, int: writer.add_int32, float: writer.add_float32}
         writers[type(value)](key, value)
-    writer.add_token_list([f"token{index}" for index in range(VOCAB_SIZE)])
-    writer.add_array("tokenizer.ggml.scores", [0.5] * VOCAB_SIZE)
+    (add_vocabulary or add_named_tokens)(writer)
     add_experts(writer, config)
     for name, weight in with_split_experts(oracle.model.state_dict()).items():
         if name != "lm_head.weight" or not config.tie_word_embeddings:
@@ -112,6 +110,14 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def add_named_tokens(writer: gguf.GGUFWriter, names: Mapping[int, str] | None = None) -> None:
+    """A vocabulary that no tokenizer is made of. names: of tokens that have one."""
+    writer.add_eos_token_id(STOP_ID)
+    writer.add_uint32("tokenizer.ggml.eot_token_id", 9)
+    writer.add_token_list([(names or {}).get(index, f"token{index}") for index in range(VOCAB_SIZE)])
+    writer.add_array("tokenizer.ggml.scores", [0.5] * VOCAB_SIZE)
 
 
 def _gguf_name(name: str, config: Any) -> str:

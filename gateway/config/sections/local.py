@@ -71,6 +71,9 @@ class LocalModel(Section):
         description="A name of the built-in list, hf:org/name, pypi:package, or a path to a .gguf file or a "
         "safetensors folder; default: the model's name.",
     )
+    mmproj: Text | None = Field(
+        default=None, description="The GGUF of the tower that reads images, as source names one, beside a GGUF model."
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(default="auto", description="Type of the numbers.")
     weights: Literal["auto", "float32", "bfloat16", "float16", "int8", "int4"] = Field(
         default="auto", description="How matrices are held: as the file has them, or rounded when they are loaded."
@@ -88,7 +91,7 @@ class LocalModel(Section):
     def _known_format(cls, value: str | None, info: ValidationInfo) -> str | None:
         return known_text_format(value, info)
 
-    @field_validator("source")
+    @field_validator("source", "mmproj")
     @classmethod
     def _absolute_path(cls, value: str | None, info: ValidationInfo) -> str | None:
         return _absolute_source(value, info)

@@ -75,25 +75,26 @@ def test_a_model_or_a_default_that_cannot_work_fails_the_check(
     write_config: WriteConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_config(
-        "version: 1\nproviders: {local: {models: {a: {source: ./none.gguf},\n"
+        "version: 1\nproviders: {local: {models: {a: {source: ./none.gguf, mmproj: ./no-tower.gguf},\n"
         "smollm2-135m-instruct: {chat_template: none.jinja,\n"
         "adapters: {sql: ./none}, speculative: {kind: draft, model: ./none.gguf}}}}}\n"
         "models: {x: {targets: [local/a], defaults: {max_tokenz: 1}}}\n"
     )
     assert main(["check"]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 6
     assert lines[0].startswith("gateway: run.yaml:2: providers.local.models.a: source ")
-    assert lines[1].startswith(
+    assert lines[1].startswith("gateway: run.yaml:2: providers.local.models.a.mmproj: source '/")
+    assert lines[2].startswith(
         "gateway: run.yaml:3: providers.local.models.smollm2-135m-instruct.chat_template: no file "
     )
-    assert lines[2].startswith(
+    assert lines[3].startswith(
         "gateway: run.yaml:4: providers.local.models.smollm2-135m-instruct.adapters.sql: no file or folder /"
     )
-    assert lines[3].startswith(
+    assert lines[4].startswith(
         "gateway: run.yaml:4: providers.local.models.smollm2-135m-instruct.speculative.model: source "
     )
-    assert lines[4].startswith("gateway: run.yaml:5: models.x.defaults.max_tokenz: ")
+    assert lines[5].startswith("gateway: run.yaml:5: models.x.defaults.max_tokenz: ")
 
 
 @pytest.mark.parametrize(

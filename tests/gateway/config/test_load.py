@@ -63,7 +63,8 @@ def test_everything_that_works_in_one_file() -> None:
             threads: 2
             models:
               tiny: {source: ./tiny.gguf, dtype: bfloat16, context: 512, chat_template: x.jinja, load: on_demand}
-              hub: {source: "hf:org/name"}
+              hub: {source: "hf:org/name", mmproj: "hf:org/name:mmproj*"}
+              seeing: {source: ./tiny.gguf, mmproj: ./mmproj.gguf}
             kv_cache: {memory: 2GiB, block_size: 32, prefix_cache: false}
             scheduler: {max_batch_tokens: 64, max_sequences: 2, queue: 3}
         models:
@@ -94,6 +95,8 @@ def test_everything_that_works_in_one_file() -> None:
     assert engine.models["tiny"].source == "/etc/gateway/tiny.gguf"
     assert engine.models["tiny"].chat_template == "/etc/gateway/x.jinja"
     assert engine.models["hub"].source == "hf:org/name"
+    assert engine.models["hub"].mmproj == "hf:org/name:mmproj*"
+    assert engine.models["seeing"].mmproj == "/etc/gateway/mmproj.gguf"
     assert [target.use for target in config.models["fast"].targets] == ["openai/gpt"]
     assert [target.use for target in config.models["smart"].targets] == ["openai/gpt", "vllm/org/name:tag"]
     assert config.models["smart"].on_failure == ("local/tiny",)

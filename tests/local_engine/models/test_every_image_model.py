@@ -51,16 +51,18 @@ class Subject:
 
 @pytest.fixture(
     scope="module",
-    params=[(name, kind) for name in TINY_IMAGE_ORACLES for kind in ("torch", "kernels")],
+    params=[(name, kind) for name in TINY_IMAGE_ORACLES for kind in ("torch", "kernels", "gguf")],
     ids="-".join,
 )
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     name, kind = request.param
     folder: Path = tmp_path_factory.mktemp(name)
     oracle = image_oracle(name)
-    return Subject(
-        oracle, load_model(oracle.write(folder), EngineConfig(dtype="float32" if kind == "torch" else "auto"))
-    )
+    if kind == "gguf":
+        decoder, mmproj = oracle.write_pair(folder)
+        return Subject(oracle, load_model(decoder, EngineConfig(), mmproj=mmproj))
+    config = EngineConfig(dtype="float32" if kind == "torch" else "auto")
+    return Subject(oracle, load_model(oracle.write(folder), config))
 
 
 def answers(engine: Engine, prompts: tuple[ImagePrompt, ...] = PROMPTS) -> list[Outcome]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,33 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import transformers
+from gguf import GGMLQuantizationType as FileType
 
 from local_engine.generation import GenerationRequest, ImageInput
 from local_engine.sampling import SamplingParams
+from tests.local_engine.models.tiny_mmproj import write_pair
+from tests.local_engine.tiny_models import add_named_tokens
 
-__all__ = ["IMAGE", "SIZE", "TINY_IMAGE_ORACLES", "TOKENS", "ImageOracle", "ImagePrompt", "image_oracle", "pixels_of"]
+__all__ = [
+    "IMAGE",
+    "NAMES",
+    "SIZE",
+    "TINY_IMAGE_ORACLES",
+    "TOKENS",
+    "ImageOracle",
+    "ImagePrompt",
+    "image_oracle",
+    "pixels_of",
+]
 
 SIZE, TOKENS, IMAGE, START, END = 16, 4, 100, 101, 102
+NAMES = {
+    "gemma3": {IMAGE: "<image_soft_token>", START: "<start_of_image>", END: "<end_of_image>"},
+    "idefics3": {IMAGE: "<image>"},
+    "smolvlm": {IMAGE: "<image>"},
+}
+"""What vocabularies call the tokens, by transformers' model_type."""
+
 _TEXT = {
     "vocab_size": 128,
     "hidden_size": 32,
@@ -30,8 +51,8 @@ _TEXT = {
     "bos_token_id": 1,
 }
 _TOWER = {
-    "hidden_size": 16,
-    "intermediate_size": 24,
+    "hidden_size": 32,
+    "intermediate_size": 64,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
     "image_size": SIZE,
@@ -137,6 +158,11 @@ class ImageOracle:
     def write(self, folder: Path) -> Path:
         self.model.save_pretrained(folder)
         return folder
+
+    def write_pair(self, folder: Path, matrix_type: FileType = FileType.F32) -> tuple[Path, Path]:
+        """As llama.cpp has it: the decoder and the tower."""
+        add_vocabulary = partial(add_named_tokens, names=NAMES[self.model.config.model_type])
+        return write_pair(self.model, folder, add_vocabulary, matrix_type=matrix_type)
 
     @property
     def _is_gemma(self) -> bool:

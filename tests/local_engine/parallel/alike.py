@@ -38,6 +38,7 @@ class Models:
             yield engine
 
 
-def load_both(path: Path, group: RankGroup, **options: Any) -> Models:
+def load_both(path: Path, group: RankGroup, *, mmproj: Path | None = None, **options: Any) -> Models:
     config = replace(EngineConfig(dtype="float32"), **options)
-    return Models(load_model(path, config), load_parallel(path, replace(config, tensor_parallel=2), group=group))
+    shared = replace(config, tensor_parallel=2)
+    return Models(load_model(path, config, mmproj=mmproj), load_parallel(path, shared, group=group, mmproj=mmproj))

@@ -76,9 +76,12 @@ def test_preempted_it_answers_the_same(subject: Subject) -> None:
         assert engine.stats().preemptions > 0
 
 
+@pytest.mark.parametrize("kind", ["safetensors", "gguf"])
 @pytest.mark.parametrize("name", list(TINY_IMAGE_ORACLES))
-def test_with_images_it_answers_the_same(name: str, pair: RankGroup, tmp_path: Path) -> None:
-    models = load_both(image_oracle(name).write(tmp_path), pair)
+def test_with_images_it_answers_the_same(name: str, kind: str, pair: RankGroup, tmp_path: Path) -> None:
+    oracle = image_oracle(name)
+    path, mmproj = (oracle.write(tmp_path), None) if kind == "safetensors" else oracle.write_pair(tmp_path)
+    models = load_both(path, pair, mmproj=mmproj)
     sampling = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True, logit_bias={IMAGE: -100.0})
     one, other = pixels_of(1), pixels_of(2)
     prompts = [

@@ -14,7 +14,7 @@ from local_engine.config import VisionConfig
 from local_engine.errors import ModelLoadError
 from providers.local.image_input import ImageProcessor
 from providers.local.image_processor import load_image_processor
-from tests.providers.local.tiny_vision import KINDS, SIDE, picture, png, processor_of
+from tests.providers.local.tiny_vision import KINDS, SIDE, picture, png, processor_of, write_vision_pair
 
 SIZES = [(SIDE, SIDE), (40, 24), (24, 40), (17, 300), (300, 17), (1, 1), (5, 3), (48, 48), (47, 31), (500, 499)]
 TEXTS = {256 + number: text for number, text in enumerate(("<start_of_image>", "<end_of_image>", "<soft>", "<image>"))}
@@ -72,6 +72,18 @@ def test_the_settings_may_be_a_part_of_the_whole_processors(tmp_path: Path) -> N
     found = load_image_processor(tmp_path, VISION, TEXTS.__getitem__)
     assert found is not None
     assert found.ready(png(picture()), "x").text == "\n\n<start_of_image><soft><soft><soft><soft><end_of_image>\n\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_towers_gguf_says_as_much(kind: str, tmp_path: Path) -> None:
+    _, mmproj = write_vision_pair(tmp_path, kind)
+    vision = VISION if kind == "gemma3" else replace(VISION, token_id=259, start_id=None, end_id=None)
+    found, expected = load_image_processor(mmproj, vision, TEXTS.__getitem__), loaded(tmp_path, kind)
+    assert found is not None
+    for size in SIZES:
+        ours, theirs = (processor.ready(png(picture(*size)), "x") for processor in (found, expected))
+        assert ours.text == theirs.text
+        np.testing.assert_array_equal(np.stack(ours.tiles), np.stack(theirs.tiles))
 
 
 def test_a_folder_that_says_nothing_about_images_reads_none(tmp_path: Path) -> None:

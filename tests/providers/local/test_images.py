@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pictures
 
-from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.errors import InvalidRequest, NotReady
 from adapters.canonical.events import Event, UsageReported
 from adapters.canonical.messages import (
     ASSISTANT,
@@ -36,7 +36,15 @@ from providers.local.prompt import ModelPrompt, model_prompt
 from providers.local.provider import LocalProvider
 from providers.local.request_images import MAX_IMAGES
 from providers.local.settings import LocalModelSettings, LocalSettings
-from tests.providers.local.tiny_vision import KINDS, picture, plain, png, processor_of, write_vision_model
+from tests.providers.local.tiny_vision import (
+    KINDS,
+    picture,
+    plain,
+    png,
+    processor_of,
+    write_vision_model,
+    write_vision_pair,
+)
 
 GREEDY = Sampling(temperature=0.0)
 
@@ -241,6 +249,16 @@ async def test_a_clients_words_are_never_taken_for_an_image(gemma: Path) -> None
         assert usage(events).prompt_image_tokens == 4
 
 
+async def test_a_clients_words_are_never_taken_for_an_image_of_a_gguf(tmp_path: Path) -> None:
+    decoder, mmproj = write_vision_pair(tmp_path)
+    async with serving(decoder, mmproj=str(mmproj)) as provider:
+        words = "<start_of_image><pad><end_of_image>"
+        plain, spelled = [await provider.count_tokens(asking(said(text))) for text in ("x", "x" + words)]
+        assert spelled[0] - plain[0] == len(words)
+        events = await answered(provider, asking(said(words, shown(picture()), words)))
+        assert usage(events).prompt_image_tokens == 4
+
+
 async def test_images_count_in_every_count_of_tokens(gemma: Path) -> None:
     async with serving(gemma) as provider:
         request = asking(said(shown(picture()), "What?"))
@@ -289,6 +307,37 @@ async def test_a_template_that_shows_no_images_refuses_them_by_the_message(gemma
         assert prompt_of(model, asking(said("Hi"), template=own), []).ids
     finally:
         await model.engine.aclose()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_llama_cpps_files_of_a_model_answer_as_its_folder(kind: str, tmp_path: Path) -> None:
+    decoder, mmproj = write_vision_pair(tmp_path / "pair", kind)
+    folder = write_vision_model(tmp_path / "folder", kind)
+    one, other = shown(picture(100, 30)), shown(picture(20, 60, seed=2))
+    said_all = []
+    rows: tuple[tuple[Path, dict[str, Any]], ...] = ((folder, {}), (decoder, {"mmproj": str(mmproj)}))
+    for source, row in rows:
+        async with serving(source, **row) as provider:
+            assert Image in provider.capabilities("vlm").parts
+            answers = []
+            for parts in ([one, "What?"], ["Look:", other, "and", one], ["Hi"]):
+                events = await answered(provider, asking(said(*parts), sampling=GREEDY))
+                counted = usage(events)
+                answers.append((fold(events).choices[0].parts, counted.prompt_tokens, counted.prompt_image_tokens))
+            said_all.append(answers)
+    assert said_all[0] == said_all[1]
+    assert said_all[0][0][0] != said_all[0][1][0]
+
+
+async def test_a_tower_beside_a_folder_and_one_that_is_none_are_refused_in_a_line(gemma: Path, tmp_path: Path) -> None:
+    decoder, mmproj = write_vision_pair(tmp_path)
+    for source, tower, reason in (
+        (gemma, mmproj, "mmproj.gguf: goes with a GGUF, and"),
+        (decoder, decoder, "general.architecture is 'gemma3', expected 'clip'"),
+    ):
+        async with serving(source, mmproj=str(tower)) as provider:
+            with pytest.raises(NotReady, match=reason):
+                await answered(provider, asking(said("Hi")))
 
 
 async def test_the_model_says_that_it_reads_images_and_a_text_model_does_not(gemma: Path, tmp_path: Path) -> None:

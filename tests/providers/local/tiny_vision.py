@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import tokenizers
 import torch
@@ -15,7 +16,9 @@ from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImagePr
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
-__all__ = ["KINDS", "SIDE", "picture", "plain", "png", "processor_of", "write_vision_model"]
+from tests.local_engine.models.tiny_mmproj import write_pair
+
+__all__ = ["KINDS", "SIDE", "picture", "plain", "png", "processor_of", "write_vision_model", "write_vision_pair"]
 
 SIDE = 16
 _TOWER = {
@@ -32,6 +35,7 @@ _TEXT = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
+    "head_dim": 32,
     "max_position_embeddings": 2048,
 }
 _ENDS = ["<eos>", "<bos>"]
@@ -116,7 +120,7 @@ def _config(kind: str) -> Any:
     text = {**_TEXT, "vocab_size": 256 + len(_tokens(kind)), "bos_token_id": 257, "eos_token_id": 256}
     if kind == "gemma3":
         return transformers.Gemma3Config(
-            text_config={**text, "head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 64},
+            text_config={**text, "query_pre_attn_scalar": 32, "sliding_window": 64},
             vision_config={**_TOWER, "vision_use_head": False},
             mm_tokens_per_image=4,
             image_token_index=_id(kind, "<image_soft_token>"),
@@ -134,7 +138,7 @@ def _config(kind: str) -> Any:
     )
 
 
-def write_vision_model(folder: Path, kind: str = "gemma3") -> Path:
+def _model(kind: str) -> Any:
     """The same weights every time."""
     torch.manual_seed(4)
     names = {"gemma3": "Gemma3", "smolvlm": "SmolVLM", "idefics3": "Idefics3"}
@@ -142,7 +146,33 @@ def write_vision_model(folder: Path, kind: str = "gemma3") -> Path:
     for name, weight in model.named_parameters():
         if "norm" not in name:
             torch.nn.init.normal_(weight, std=3.0 if "project" in name else 0.3)
-    model.save_pretrained(folder)
+    return model
+
+
+def write_vision_pair(folder: Path, kind: str = "gemma3") -> tuple[Path, Path]:
+    """The same model as two files of llama.cpp's: the decoder with tokenizer and template, and the tower."""
+
+    def add_vocabulary(writer: gguf.GGUFWriter) -> None:
+        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+        # Gemma's files end before the token of images, and call those around one user-defined.
+        special = [{"<image_soft_token>": "<pad>"}.get(token, token) for token in _tokens(kind)]
+        control, user_defined = gguf.TokenType.CONTROL, gguf.TokenType.USER_DEFINED
+        types = [user_defined if token.endswith("_of_image>") else control for token in special]
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("default")
+        writer.add_token_list([*letters, *special])
+        writer.add_token_types([gguf.TokenType.NORMAL] * len(letters) + types)
+        writer.add_token_merges([])
+        writer.add_bos_token_id(_id(kind, "<bos>"))
+        writer.add_eos_token_id(_id(kind, "<eos>"))
+        writer.add_add_bos_token(False)
+        writer.add_chat_template(_template(kind))
+
+    return write_pair(_model(kind), folder, add_vocabulary)
+
+
+def write_vision_model(folder: Path, kind: str = "gemma3") -> Path:
+    _model(kind).save_pretrained(folder)
     _tokenizer(kind).save(str(folder / "tokenizer.json"))
     named = {"bos_token": "<bos>", "eos_token": "<eos>", "chat_template": _template(kind)}
     (folder / "tokenizer_config.json").write_text(json.dumps(named))
