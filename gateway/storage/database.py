@@ -18,7 +18,7 @@ from functools import partial, wraps
 from importlib.util import find_spec
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, inspect, text
+from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, inspect, make_url, text
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -34,6 +34,9 @@ T = TypeVar("T")
 
 _CONNECTIONS = 8
 _BUSY_MS = 10_000
+_READ_S = 30.0
+_PATIENCE = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "keepalives_idle": 30, "keepalives_interval": 10}
+"""With a PostgreSQL that is gone without a word: else the system waits a quarter of an hour (libpq's parameters)."""
 _PRAGMAS = (f"busy_timeout={_BUSY_MS}", "synchronous=NORMAL", "foreign_keys=ON")
 _LOOK_S = 1.0
 _MAX_SHARE = 0.5
@@ -71,7 +74,11 @@ class Database:
                 if find_spec("psycopg") is None:
                     needed = "PostgreSQL needs the extra: pip install 'llm-protocol-gateway[postgres]'"
                     raise ImportError(f"storage: {needed}")
-                engine = create_engine(place.url, pool_size=_CONNECTIONS, max_overflow=0, pool_pre_ping=True)
+                said = make_url(place.url).query
+                patience = {name: value for name, value in _PATIENCE.items() if name not in said}
+                engine = create_engine(
+                    place.url, pool_size=_CONNECTIONS, max_overflow=0, pool_pre_ping=True, connect_args=patience
+                )
                 self._writes = self._reads = _Threads(engine, _CONNECTIONS)
         self._pace = _Pace() if isinstance(place, FilePlace) else nullcontext()
         self._operations: set[asyncio.Task[Any]] = set()
@@ -95,9 +102,10 @@ class Database:
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """What `work` gives, which changes nothing, and whose statements need not see the same moment. It goes on to
-        its end when the waiting task is cancelled. Raises NotReady where the database fails."""
+        its end when the waiting task is cancelled. Raises NotReady where the database fails, or is silent for long."""
         with _told(self._place, self._report):
-            return await self._reads.run(partial(_read, work=work))
+            async with asyncio.timeout(_READ_S):
+                return await self._reads.run(partial(_read, work=work))
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """What `work` gives, in a transaction that is committed at its end. One that has begun goes on to its end when
