@@ -8,7 +8,7 @@ gateway's key in its place.
 from contextvars import ContextVar
 from typing import NamedTuple
 
-__all__ = ["CLIENT_KEY", "KeyHeader", "OwnKey", "give_own_key_to"]
+__all__ = ["BEARER", "CLIENT_KEY", "KeyHeader", "OwnKey", "give_own_key_to"]
 
 
 class OwnKey(NamedTuple):
@@ -34,3 +34,6 @@ class KeyHeader(NamedTuple):
 
     name: str
     prefix: str = ""
+
+
+BEARER = KeyHeader("authorization", "Bearer ")

@@ -97,8 +97,7 @@ class AnthropicProvider(RemoteAccount):
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work."""
-        auth = {"x-api-key": settings.api_key} if settings.api_key else {}
-        client = HttpClient(settings, settings.base_url or addresses.ANTHROPIC, auth, key_header=KeyHeader("x-api-key"))
+        client = HttpClient(settings, settings.base_url or addresses.ANTHROPIC, KeyHeader("x-api-key"))
         super().__init__(settings.name, client, self._fetch_models)
         self._upstream = MessagesUpstream(
             settings.name,

@@ -31,7 +31,7 @@ from adapters.canonical.rerank import RerankRequest, RerankResult
 from providers.abilities import EXTRAS, lacks
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
 from providers.choices import fan_out
-from providers.client_key import KeyHeader
+from providers.client_key import BEARER
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import ANTHROPIC
 from providers.remote.aws import AwsSignature, EventStreamFrames, require_botocore
@@ -89,13 +89,12 @@ class BedrockProvider:
         if region is None:
             raise ValueError(f"providers.{settings.name}.region: required for the type bedrock")
         base_url = settings.base_url or f"https://bedrock-runtime.{region}.amazonaws.com"
-        auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
         self._name = settings.name
-        key_header = KeyHeader("authorization", "Bearer ") if auth else None
-        self._client = HttpClient(settings, base_url, auth, key_header=key_header)
-        self._signature = None if auth else AwsSignature(settings.name, base_url, region=str(region))
+        key_header = BEARER if settings.api_key else None
+        self._client = HttpClient(settings, base_url, key_header)
+        self._signature = None if settings.api_key else AwsSignature(settings.name, base_url, region=str(region))
         self._sign = None if self._signature is None else self._signature.headers
-        self._control = HttpClient(settings, control_url(base_url), auth)
+        self._control = HttpClient(settings, control_url(base_url), key_header)
         self._media = FetchedMedia(settings.fetcher, (Image, Audio, Video, File, Document))
         self._models = KeptModels(self._fetch_models)
         self._upstream = ConverseUpstream(

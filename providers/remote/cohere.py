@@ -20,7 +20,7 @@ from adapters.cohere.upstream import CohereUpstream
 from providers.abilities import COHERE_EXTRAS, EXTRAS
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings
 from providers.choices import fan_out
-from providers.client_key import KeyHeader
+from providers.client_key import BEARER
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import COHERE
 from providers.remote import addresses
@@ -77,9 +77,7 @@ class CohereProvider(RemoteAccount):
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work."""
-        auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
-        key_header = KeyHeader("authorization", "Bearer ")
-        client = HttpClient(settings, settings.base_url or addresses.COHERE, auth, key_header=key_header)
+        client = HttpClient(settings, settings.base_url or addresses.COHERE, BEARER)
         super().__init__(settings.name, client, self._fetch_models)
         self._upstream = CohereUpstream(settings.name, defaults=default_fields(settings, _NO_DEFAULTS))
 

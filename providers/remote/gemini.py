@@ -114,10 +114,9 @@ class GeminiProvider(RemoteAccount):
         """Opens no connection. Raises ValueError on settings that can't work, ImportError without google-auth."""
         self._is_vertex = "project" in settings.options or "region" in settings.options
         base_url = vertex_url(settings) if self._is_vertex else addresses.GEMINI
-        auth = {"x-goog-api-key": settings.api_key} if settings.api_key else {}
         self._token = GoogleToken(settings.name) if self._is_vertex and not settings.api_key else None
         key_header = KeyHeader("x-goog-api-key") if self._token is None else None
-        client = HttpClient(settings, settings.base_url or base_url, auth, key_header=key_header)
+        client = HttpClient(settings, settings.base_url or base_url, key_header)
         super().__init__(settings.name, client, self._fetch_models)
         self._upstream = GenerateUpstream(settings.name, defaults=default_fields(settings, _NO_DEFAULTS))
         self._media = FetchedMedia(settings.fetcher, (Image, File, Document), keeps=is_file_uri, own_dialect=GEMINI)

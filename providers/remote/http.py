@@ -38,12 +38,10 @@ class HttpClient:
         self,
         settings: ProviderSettings,
         base_url: str,
-        auth: Mapping[str, str],
-        *,
         key_header: KeyHeader | None = None,
     ) -> None:
-        """`auth` are the headers that carry the key, `key_header` is where a client's own one goes; None: nowhere, as
-        calls are signed for the gateway's account, or a token of it goes with them.
+        """`key_header` is where keys go, the provider's and a client's own; None: nowhere, as calls are signed for the
+        gateway's account, or a token of it goes with them.
 
         Raises ValueError on settings that can't work.
         """
@@ -63,7 +61,7 @@ class HttpClient:
         else:
             self._way, through = proxy, proxy.headers
             self._base = f"{url.origin()}{self._base}"
-        self._heads = RequestHeads(settings, auth, url.host_port_subcomponent or "", key_header, through=through)
+        self._heads = RequestHeads(settings, url.host_port_subcomponent or "", key_header, through=through)
         self._max_connections = settings.max_connections
         self._pool: Pool | None = None
         self._first_token = SharedLimit(self.limits.first_token_s)

@@ -17,7 +17,7 @@ from adapters.ollama.vocabulary import CHAT, GENERATE
 from providers.abilities import OLLAMA_EXTRAS
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings
 from providers.choices import fan_out
-from providers.client_key import KeyHeader
+from providers.client_key import BEARER
 from providers.remote import addresses
 from providers.remote.account import RemoteAccount
 from providers.remote.default_fields import default_fields
@@ -60,10 +60,7 @@ class OllamaProvider(RemoteAccount):
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work."""
-        auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
-        client = HttpClient(
-            settings, settings.base_url or addresses.OLLAMA, auth, key_header=KeyHeader("authorization", "Bearer ")
-        )
+        client = HttpClient(settings, settings.base_url or addresses.OLLAMA, BEARER)
         super().__init__(settings.name, client, self._fetch_models)
         self._upstream = OllamaUpstream(settings.name, defaults=default_fields(settings, _NO_DEFAULTS))
         self._media = FetchedMedia(settings.fetcher, (Image,))

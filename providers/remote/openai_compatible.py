@@ -49,12 +49,11 @@ class OpenAICompatible(RemoteAccount):
         base_url = settings.base_url or vendor.base_url
         if base_url is None:
             raise ValueError(f"providers.{settings.name}.base_url: required for the type {vendor.name}")
-        auth = {vendor.key_header: vendor.key_prefix + settings.api_key} if settings.api_key else {}
         quirks = _with_defaults(vendor.quirks, settings)
         self._vendor = vendor
         self._endpoint = endpoint
         key_header = KeyHeader(vendor.key_header, vendor.key_prefix) if endpoint.sign is None else None
-        client = HttpClient(settings, base_url, auth, key_header=key_header)
+        client = HttpClient(settings, base_url, key_header)
         super().__init__(settings.name, client, self._fetch_models)
         self._chat: Upstream = ChatUpstream(quirks)
         self._completions: Upstream = CompletionsUpstream(quirks)

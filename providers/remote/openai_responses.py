@@ -29,7 +29,7 @@ from adapters.openai.vocabulary import CUSTOM, FUNCTION, RESPONSES, RESPONSES_FI
 from providers.abilities import Compacted, lacks
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings
 from providers.choices import fan_out
-from providers.client_key import KeyHeader
+from providers.client_key import BEARER
 from providers.models.narrowing import per_model
 from providers.remote.account import RemoteAccount
 from providers.remote.default_fields import default_fields
@@ -78,8 +78,7 @@ class OpenAIResponses(RemoteAccount):
         """Opens no connection. Raises ValueError on settings that can't work."""
         if settings.base_url is None:
             raise ValueError(f"providers.{settings.name}.base_url: required for the type {settings.type}")
-        auth = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
-        client = HttpClient(settings, settings.base_url, auth, key_header=KeyHeader("authorization", "Bearer "))
+        client = HttpClient(settings, settings.base_url, BEARER)
         super().__init__(settings.name, client, self._fetch_models)
         self._upstream = ResponsesUpstream(settings.name, default_fields(settings, _NO_DEFAULTS, _SPELLINGS))
         self._not_compacted: set[str] = set()

@@ -31,13 +31,11 @@ _OURS = frozenset(
 
 
 class RequestHeads:
-    """`auth` are the headers that carry the key, `key_header` is where a client's own one goes; None: nowhere.
-    `through` are those for a proxy."""
+    """`key_header` is where a key goes, the provider's or a client's own; None: nowhere. `through`: those for a proxy."""
 
     def __init__(
         self,
         settings: ProviderSettings,
-        auth: Mapping[str, str],
         host: str,
         key_header: KeyHeader | None,
         *,
@@ -46,8 +44,8 @@ class RequestHeads:
         """Raises ValueError on settings that no header can carry."""
         self._provider = settings.name
         self._key_header = key_header
-        self._asks_for_no_key = key_header is not None and not auth
-        self._common = _outgoing_headers(settings, auth, host)
+        self._asks_for_no_key = key_header is not None and not settings.api_key
+        self._common = _outgoing_headers(settings, host, key_header)
         self._common.update(through)
         self._post = CIMultiDict(self._common, **{"content-type": "application/json"})
         self._stream = CIMultiDict(self._post)
@@ -134,13 +132,13 @@ def _is_header_value(text: str) -> bool:
     return len(text) <= 512 and text.isascii() and text.isprintable()
 
 
-def _outgoing_headers(settings: ProviderSettings, auth: Mapping[str, str], host: str) -> CIMultiDict[str]:
+def _outgoing_headers(settings: ProviderSettings, host: str, key_header: KeyHeader | None) -> CIMultiDict[str]:
     headers = CIMultiDict({"host": host, "accept": "application/json", "accept-encoding": "gzip, deflate"})
     headers["user-agent"] = settings.user_agent
-    for name, value in auth.items():
-        if not _HEADER_VALUE.fullmatch(value):
+    if key_header is not None and settings.api_key:
+        if not _HEADER_VALUE.fullmatch(settings.api_key):
             raise ValueError(f"providers.{settings.name}.api_key: it holds characters that no header can carry")
-        headers[name] = value
+        headers[key_header.name] = key_header.prefix + settings.api_key
     for name, value in settings.headers.items():
         if name.lower() in _OURS:
             raise ValueError(f"providers.{settings.name}.headers: {name} is set by the gateway itself")

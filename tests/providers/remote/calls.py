@@ -10,6 +10,7 @@ from adapters.canonical.events import Event, TextDelta
 from adapters.canonical.messages import USER, Message, Text
 from adapters.canonical.request import Request
 from providers.base import Batch, ProviderSettings
+from providers.client_key import BEARER
 from providers.remote.exchange import exchange
 from providers.remote.http import HttpClient
 from tests.mock_upstream import Answer, MockUpstream
@@ -32,9 +33,7 @@ def settings(base_url: str = "http://127.0.0.1:9/v1", **changes: object) -> Prov
 @asynccontextmanager
 async def connected(*answers: Answer, **changes: object) -> AsyncIterator[tuple[MockUpstream, HttpClient]]:
     async with MockUpstream(*answers) as upstream:
-        client = HttpClient(
-            settings(upstream.base_url, **changes), upstream.base_url, {"authorization": "Bearer key-1"}
-        )
+        client = HttpClient(settings(upstream.base_url, api_key="key-1", **changes), upstream.base_url, BEARER)
         try:
             yield upstream, client
         finally:

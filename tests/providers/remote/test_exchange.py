@@ -151,7 +151,7 @@ class TestAnswers:
 class TestBrokenConnections:
     @pytest.mark.parametrize("stream", [True, False])
     async def test_no_server_is_unreachable_and_no_address_is_told(self, stream: bool) -> None:
-        client = HttpClient(settings(), "http://127.0.0.1:9/v1", {})
+        client = HttpClient(settings(), "http://127.0.0.1:9/v1")
         error, _ = await failure(call(client, stream=stream))
         await client.aclose()
         assert type(error) is UpstreamUnreachable
@@ -267,14 +267,14 @@ class TestBrokenConnections:
 
     async def test_an_answer_that_is_not_http_is_a_bad_response(self) -> None:
         async with bare_server(b"SSH-2.0-OpenSSH_9\r\n\r\n") as port:
-            client = HttpClient(settings(), f"http://127.0.0.1:{port}", {})
+            client = HttpClient(settings(), f"http://127.0.0.1:{port}")
             error, _ = await failure(call(client))
             await client.aclose()
         assert type(error) is BadUpstreamResponse
 
     async def test_a_server_that_speaks_no_tls_is_unreachable(self) -> None:
         async with bare_server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
-            client = HttpClient(settings(), f"https://127.0.0.1:{port}", {})
+            client = HttpClient(settings(), f"https://127.0.0.1:{port}")
             error, _ = await failure(call(client))
             await client.aclose()
         assert type(error) is UpstreamUnreachable

@@ -14,7 +14,7 @@ from adapters.canonical.errors import (
     UpstreamUnreachable,
 )
 from providers.base import Limits
-from providers.client_key import CLIENT_KEY, OwnKey
+from providers.client_key import BEARER, CLIENT_KEY, OwnKey
 from providers.remote.http import HttpClient
 from tests.mock_upstream import Answer, MockUpstream
 from tests.providers.remote.calls import BODY, STREAM, call, collect, connected, failure, settings, text_of
@@ -190,14 +190,14 @@ class TestHeaders:
     async def test_a_proxy_is_used_with_its_password_when_it_is_configured(self) -> None:
         async with MockUpstream(STREAM) as proxy:
             address = proxy.base_url.removesuffix("/v1").replace("http://", "http://user:pass@")
-            client = HttpClient(settings(proxy=address), "http://upstream.invalid/v1", {})
+            client = HttpClient(settings(proxy=address), "http://upstream.invalid/v1")
             assert text_of(await collect(call(client))) == "hello"
             await client.aclose()
         assert proxy.requests[0].path == "http://upstream.invalid/v1/tiny"
         assert proxy.requests[0].headers["proxy-authorization"] == "Basic dXNlcjpwYXNz"
 
     async def test_a_proxy_that_is_not_there_is_unreachable_and_its_password_is_not_told(self) -> None:
-        client = HttpClient(settings(proxy="http://user:pass@127.0.0.1:9"), "http://upstream.invalid/v1", {})
+        client = HttpClient(settings(proxy="http://user:pass@127.0.0.1:9"), "http://upstream.invalid/v1")
         error, _ = await failure(call(client))
         await client.aclose()
         assert type(error) is UpstreamUnreachable
@@ -221,37 +221,37 @@ class TestSettings:
     )
     def test_a_base_url_that_cannot_work_is_refused_without_telling_it(self, base_url: str) -> None:
         with pytest.raises(ValueError, match=r"providers\.tiny\.base_url") as caught:
-            HttpClient(settings(base_url), base_url, {})
+            HttpClient(settings(base_url), base_url)
         assert "secret" not in str(caught.value)
 
     @pytest.mark.parametrize("name", ["Content-Length", "transfer-encoding", "cookie"])
     def test_framing_headers_cannot_be_configured(self, name: str) -> None:
         with pytest.raises(ValueError, match=r"providers\.tiny\.headers"):
-            HttpClient(settings(headers={name: "1"}), "http://host/v1", {})
+            HttpClient(settings(headers={name: "1"}), "http://host/v1")
 
     @pytest.mark.parametrize(
         ("name", "value"), [("x team", "a"), ("x-team", "a\r\nx-evil: 1"), ("", "a"), ("x-team", "é")]
     )
     def test_what_is_no_header_cannot_be_configured(self, name: str, value: str) -> None:
         with pytest.raises(ValueError, match=r"providers\.tiny\.headers"):
-            HttpClient(settings(headers={name: value}), "http://host/v1", {})
+            HttpClient(settings(headers={name: value}), "http://host/v1")
 
     def test_a_key_with_a_line_end_is_refused_without_telling_it(self) -> None:
         with pytest.raises(ValueError, match=r"providers\.tiny\.api_key") as caught:
-            HttpClient(settings(), "http://host/v1", {"authorization": "Bearer secret\n"})
+            HttpClient(settings(api_key="secret\n"), "http://host/v1", BEARER)
         assert "secret" not in str(caught.value)
 
     @pytest.mark.parametrize("proxy", ["socks5://host", "host:3128", "http://user:secret@"])
     def test_a_proxy_that_cannot_work_is_refused_without_telling_it(self, proxy: str) -> None:
         with pytest.raises(ValueError, match=r"providers\.tiny\.proxy") as caught:
-            HttpClient(settings(proxy=proxy), "http://host/v1", {})
+            HttpClient(settings(proxy=proxy), "http://host/v1")
         assert "secret" not in str(caught.value)
 
     def test_a_ca_file_that_holds_no_certificate_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "empty.pem").write_text("nothing")
         for name in ("missing.pem", "empty.pem"):
             with pytest.raises(ValueError, match=rf"providers\.tiny\.ca_file: .*{name}"):
-                HttpClient(settings(ca_file=str(tmp_path / name)), "https://host/v1", {})
+                HttpClient(settings(ca_file=str(tmp_path / name)), "https://host/v1")
 
 
 class TestLargeAnswers:
@@ -289,7 +289,7 @@ async def test_a_clients_own_key_never_goes_out_beside_a_signature_of_the_gatewa
     own = CLIENT_KEY.set(OwnKey("sk-of-the-client", settings().name))
     try:
         async with MockUpstream(Answer.json(b"{}")) as upstream:
-            signing = HttpClient(settings(), upstream.base_url, {})
+            signing = HttpClient(settings(), upstream.base_url)
             with pytest.raises(UpstreamAuth):
                 await signing.post("/x", b"{}", stream=False, headers={"authorization": "Bearer token-of-the-gateway"})
             assert not upstream.requests

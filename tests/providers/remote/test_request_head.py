@@ -6,18 +6,17 @@ from contextlib import contextmanager
 import pytest
 
 from adapters.canonical.errors import InvalidRequest, UpstreamAuth
-from providers.client_key import CLIENT_KEY, KeyHeader, OwnKey
+from providers.client_key import BEARER, CLIENT_KEY, KeyHeader, OwnKey
 from providers.remote.request_head import RequestHeads, rendered
 from providers.trace_context import TRACE
 from tests.providers.remote.calls import settings
 
-KEY = {"authorization": "Bearer of-the-gateway"}
-KEY_HEADER = KeyHeader("authorization", "Bearer ")
+KEY = "of-the-gateway"
 PARENT = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
 
 
-def heads(auth: dict[str, str] = KEY, key_header: KeyHeader | None = KEY_HEADER, **changes: object) -> RequestHeads:
-    return RequestHeads(settings(**changes), auth, "host:1", key_header, through={})  # type: ignore[arg-type]
+def heads(key: str | None = KEY, key_header: KeyHeader | None = BEARER, **changes: object) -> RequestHeads:
+    return RequestHeads(settings(**{"api_key": key, **changes}), "host:1", key_header, through={})  # type: ignore[arg-type]
 
 
 def fields(head: bytes) -> dict[str, str]:
@@ -80,7 +79,7 @@ def test_a_clients_own_key_goes_out_alone_and_is_not_kept_for_others() -> None:
     built = heads()
     with own_key("of-the-client"):
         assert fields(built.post("/v1/a", 7, None, None, stream=True))["authorization"] == "Bearer of-the-client"
-    assert fields(built.post("/v1/a", 7, None, None, stream=True))["authorization"] == KEY["authorization"]
+    assert fields(built.post("/v1/a", 7, None, None, stream=True))["authorization"] == f"Bearer {KEY}"
 
 
 def test_a_key_for_another_provider_stops_the_call_unless_no_key_is_needed() -> None:
@@ -89,7 +88,7 @@ def test_a_key_for_another_provider_stops_the_call_unless_no_key_is_needed() -> 
             heads().post("/v1/a", 7, None, None, stream=True)
         with pytest.raises(UpstreamAuth):
             heads(key_header=None).post("/v1/a", 7, None, None, stream=True)
-        assert "authorization" not in fields(heads({}).post("/v1/a", 7, None, None, stream=True))
+        assert "authorization" not in fields(heads(None).post("/v1/a", 7, None, None, stream=True))
 
 
 def test_only_so_many_targets_are_kept() -> None:

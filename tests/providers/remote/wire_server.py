@@ -49,7 +49,7 @@ async def serving(
 
 @asynccontextmanager
 async def client_of(base_url: str, **changes: object) -> AsyncIterator[HttpClient]:
-    client = HttpClient(settings(base_url, **changes), base_url, {})
+    client = HttpClient(settings(base_url, **changes), base_url)
     try:
         yield client
     finally:
