@@ -31,7 +31,7 @@ _OURS = frozenset(
 
 
 class RequestHeads:
-    """`key_header` is where a key goes, the provider's or a client's own; None: nowhere. `through`: those for a proxy."""
+    """`key_header` is where a key goes, the provider's or a client's own; None: nowhere. `through` go to a proxy."""
 
     def __init__(
         self,
