@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from local_engine.layers.linear import DenseLinear
-from local_engine.layers.packed_linear import PackedLinear
+from local_engine.layers.packed_linear import PackedLinear, computed_rows
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 17, 64])
@@ -20,3 +20,9 @@ def test_the_product_equals_that_of_the_dense_layer(rows: int, outputs: int, inp
         bound = 1e-5 * (x.abs() @ weight.abs().T + 1)
     assert y.shape == (rows, outputs)
     assert bool(((y - expected).abs() <= bound).all())
+
+
+def test_few_numbers_of_rows_are_computed_and_never_many_more_than_there_are() -> None:
+    computed = [computed_rows(rows) for rows in range(1, 4097)]
+    assert len(set(computed)) <= 80
+    assert all(rows <= found <= max(4, rows * 9 // 8) for rows, found in enumerate(computed, 1))
