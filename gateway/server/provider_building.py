@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from gateway.config import Config, ProviderConfig
 from gateway.config.sections.local import LocalProvider
+from gateway.config.sections.providers import RemoteProvider
 from gateway.server.inheritance import NOTHING
 from gateway.version import VERSION
 from providers.base import Limits, Provider, ProviderSettings
@@ -25,7 +26,10 @@ def build_providers(
 
 def build_provider_of(config: Config, name: str, fetcher: Fetcher | None) -> Provider:
     """The configured provider of this name, not started. Raises ValueError or ImportError, naming it."""
+    entry = config.providers[name]
     timeouts = config.reliability.timeouts
+    if isinstance(entry, RemoteProvider):
+        timeouts = timeouts.model_copy(update=entry.timeouts.model_dump(exclude_none=True))
     limits = Limits(
         connect_s=timeouts.connect_s,
         first_token_s=timeouts.first_token_s,
@@ -34,7 +38,7 @@ def build_provider_of(config: Config, name: str, fetcher: Fetcher | None) -> Pro
         whole_s=timeouts.total_s / 2 if timeouts.whole_s is None else timeouts.whole_s,
     )
     may_bring = config.server.request_templates
-    return build_provider(_settings(name, config.providers[name], limits, fetcher, request_templates=may_bring))
+    return build_provider(_settings(name, entry, limits, fetcher, request_templates=may_bring))
 
 
 def _settings(
@@ -51,6 +55,7 @@ def _settings(
             fetcher=fetcher,
         )
     general = {"type", "enabled", "base_url", "api_key", "headers", "proxy", "ca_file", "max_connections", "params"}
+    general |= {"timeouts", "unsupported_params"}
     return ProviderSettings(
         name=name,
         type=entry.type,
@@ -63,6 +68,6 @@ def _settings(
         user_agent=f"llm-protocol-gateway/{VERSION}",
         params=entry.params,
         limits=limits,
-        options=entry.model_dump(exclude={*general, "unsupported_params"}, exclude_none=True),
+        options=entry.model_dump(exclude=general, exclude_none=True),
         fetcher=fetcher,
     )

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag, Vali
 
 from gateway.config.foreign_words import meant_type
 from gateway.config.sections.local import LocalProvider, known_text_format
+from gateway.config.sections.reliability import OwnTimeouts
 from gateway.config.sections.section import (
     FrozenMap,
     HttpUrl,
@@ -50,6 +51,9 @@ class RemoteProvider(Section):
     proxy: SecretStr | None = Field(default=None, description="Proxy for every call.")
     ca_file: LocalPath | None = Field(default=None, description="PEM file of certificate authorities to trust.")
     max_connections: Positive = Field(default=512, description="Connections at the same time.")
+    timeouts: OwnTimeouts = Field(
+        default_factory=OwnTimeouts, description="Its own limits in seconds; default: those of reliability."
+    )
     params: FrozenMap[object] = Field(default_factory=empty_map, description="Fields added to every request.")
     unsupported_params: Unsupported | None = Field(
         default=None, description="What happens to a parameter that the target does not know; default: server's."

@@ -4,7 +4,7 @@ from pydantic import Field
 
 from gateway.config.sections.section import Amount, Positive, Section
 
-__all__ = ["Breaker", "Reliability", "Retry", "Timeouts"]
+__all__ = ["Breaker", "OwnTimeouts", "Reliability", "Retry", "Timeouts"]
 
 _LONGEST_S = 86_400
 
@@ -22,6 +22,17 @@ class Timeouts(Section):
         description="Until an answer that does not stream begins (default: half of total_s).",
     )
     total_s: float = Field(default=600, gt=0, le=_LONGEST_S, description="For the whole request, all tries together.")
+
+
+class OwnTimeouts(Section):
+    """The limits of one provider, in seconds, where they differ from those of all."""
+
+    connect_s: float | None = Field(default=None, gt=0, le=_LONGEST_S, description="Until the connection stands.")
+    first_token_s: float | None = Field(default=None, gt=0, le=_LONGEST_S, description="Until the first output.")
+    gap_s: float | None = Field(default=None, gt=0, le=_LONGEST_S, description="Between two outputs.")
+    whole_s: float | None = Field(
+        default=None, gt=0, le=_LONGEST_S, description="Until an answer that does not stream begins."
+    )
 
 
 class Retry(Section):

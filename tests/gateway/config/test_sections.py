@@ -87,7 +87,7 @@ def test_an_unknown_key_gets_the_nearest_name_of_its_level(text: str, expected: 
         ("  openai: {api_base: 'http://h'}", "unknown key 'api_base', did you mean 'base_url'?"),
         ("  openai: {model: gpt-5}", "unknown key 'model'; here it is named where it is used, as in openai/gpt-5"),
         ("  openai: {project: p}", "unknown key 'project'; here it is a key of the type 'gemini'"),
-        ("  openai: {timeout: 60}", "unknown key 'timeout'; here it is 'reliability.timeouts'"),
+        ("  openai: {timeout: 60}", "unknown key 'timeout', did you mean 'timeouts'?"),
         ("reliability: {timeout: 60}", "unknown key 'timeout', did you mean 'timeouts'?"),
         ("reliability: {num_retries: 2}", "unknown key 'num_retries', did you mean 'retry'?"),
         ("models: {a: {targets: [local/tiny], fallbacks: []}}", "unknown key 'fallbacks', did you mean 'on_failure'?"),
