@@ -47,16 +47,8 @@ def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int =
     prompt_tokens: what a length that is recommended, or that may be less, has to leave room for.
     """
     sampling, defaults = request.sampling, model.defaults
-    max_tokens = request.max_tokens
     if request.logprob_token_ids and request.logprobs is None:
         raise engine_errors.InvalidInput("logprob_token_ids", "allowed only with logprobs")
-    room = model.engine.max_context - prompt_tokens
-    if max_tokens is None and defaults.max_tokens is not None:
-        max_tokens = max(min(defaults.max_tokens, room), sampling.min_tokens or 0, 1)
-    elif max_tokens is None and request.prompts is not None and not request.open_ended:
-        max_tokens = max(min(COMPLETION_MAX_TOKENS, room), sampling.min_tokens or 0, 1)
-    elif max_tokens is not None and request.open_ended:
-        max_tokens = min(max_tokens, max(room, 1))
     length = sum(map(len, sampling.stop or ()))
     if length > MAX_STOP_CHARACTERS:
         raise engine_errors.InvalidInput("stop", f"has {length} characters, at most {MAX_STOP_CHARACTERS} are taken")
@@ -65,7 +57,7 @@ def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int =
     echoed = request.logprobs if request.echo and request.prompts is not None else None
     scored = [count for count in (echoed, request.prompt_logprobs) if count is not None]
     return SamplingParams(
-        max_tokens=max_tokens,
+        max_tokens=_max_tokens(request, model.defaults.max_tokens, room=model.engine.max_context - prompt_tokens),
         min_tokens=sampling.min_tokens or 0,
         temperature=_first(sampling.temperature, defaults.temperature, 1.0),
         top_p=top_p or 1.0,
@@ -96,6 +88,16 @@ def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int =
         length_penalty=_first(sampling.length_penalty, None, 1.0),
         early_stopping=sampling.early_stopping or False,
     )
+
+
+def _max_tokens(request: Request, recommended: int | None, *, room: int) -> int | None:
+    """What the client asks for, or else what is recommended, as far as there is room for it."""
+    asked = request.max_tokens
+    if asked is not None:
+        return min(asked, max(room, 1)) if request.open_ended else asked
+    if recommended is None and request.prompts is not None and not request.open_ended:
+        recommended = COMPLETION_MAX_TOKENS
+    return None if recommended is None else max(min(recommended, room), request.sampling.min_tokens or 0, 1)
 
 
 def stop_marks(tokenizer: Tokenizer, request: Request) -> Mapping[int, str]:

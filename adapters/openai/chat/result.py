@@ -100,12 +100,7 @@ def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
             case ToolCall():
                 calls.append(_call_object(part))
             case Audio():
-                message["audio"] = {
-                    "id": part.id or "",
-                    "data": part.source.data or "",
-                    "transcript": part.transcript or "",
-                    "expires_at": part.expires_at or 0,
-                }
+                message["audio"] = _audio_object(part)
             case Image():
                 images.append(part.source)
             case _:
@@ -117,8 +112,7 @@ def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
     if reasoning:
         message["reasoning_content"] = "".join(map(thought_text, reasoning))
         details = reasoning_details(reduce(joined_data, [part.provider_data for part in reasoning]))
-        found = details if details is not None else signed_details(parts)
-        if found:
+        if found := signed_details(parts) if details is None else details:
             message[REASONING_DETAILS] = found
     annotations += chat_annotations(cited, starts, length)
     if annotations:
@@ -128,6 +122,15 @@ def _message_object(parts: Sequence[Part]) -> dict[str, Any]:
     if calls:
         message["tool_calls"] = calls
     return message
+
+
+def _audio_object(part: Audio) -> dict[str, Any]:
+    return {
+        "id": part.id or "",
+        "data": part.source.data or "",
+        "transcript": part.transcript or "",
+        "expires_at": part.expires_at or 0,
+    }
 
 
 def _call_object(part: ToolCall) -> dict[str, Any]:
