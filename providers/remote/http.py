@@ -199,7 +199,7 @@ async def _send_rest(
             await sending
     finally:
         sending.cancel()
-        await asyncio.wait((sending,))
+        await asyncio.gather(sending, return_exceptions=True)
 
 
 def _checked_base(provider: str, base_url: str) -> URL:
