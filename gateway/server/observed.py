@@ -56,7 +56,13 @@ class Observed:
                 log.write("telemetry_lost", {"reason": "the collector of telemetry.otlp cannot be reached"})
 
             self._otlp = Otlp(
-                section.otlp, spans, self.metrics.snapshot, now=now, lost=lost, protocol=section.otlp_protocol
+                section.otlp,
+                spans,
+                self.metrics.snapshot,
+                now=now,
+                lost=lost,
+                protocol=section.otlp_protocol,
+                headers={name: value.get_secret_value() for name, value in section.otlp_headers.items()},
             )
 
     @property

@@ -6,7 +6,7 @@ the log, never a request.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -38,6 +38,7 @@ from gateway.version import VERSION
 
 __all__ = ["Otlp", "metrics_data", "readable_span"]
 
+_NO_HEADERS: Mapping[str, str] = {}
 _UNHEARD = logging.NullHandler()
 _EVERY_S = 5.0
 _METRICS_EVERY = 6
@@ -55,7 +56,8 @@ Protocol = Literal["auto", "grpc", "http"]
 
 
 class Otlp:
-    """`endpoint` is the collector's base address. `lost` is told, once, that it cannot be reached.
+    """`endpoint` is the collector's base address, `headers` go with every call. `lost` is told, once, that it cannot be
+    reached.
 
     `snapshot` and `spans` are read on the event loop; what is made of them is sent in a thread.
     """
@@ -69,6 +71,7 @@ class Otlp:
         now: Callable[[], float],
         lost: Callable[[], None],
         protocol: Protocol = "auto",
+        headers: Mapping[str, str] = _NO_HEADERS,
     ) -> None:
         logger = logging.getLogger("opentelemetry")  # which would say at each failure what `lost` hears once
         logger.addHandler(_UNHEARD)
@@ -82,7 +85,9 @@ class Otlp:
         if protocol == "auto":
             protocol = "grpc" if urlsplit(endpoint).port == _GRPC_PORT else "http"
         make = _grpc_exporters if protocol == "grpc" else _http_exporters
-        self._span_exporter, self._metric_exporter = make(endpoint.rstrip("/"))
+        self._span_exporter, self._metric_exporter = make(
+            endpoint.rstrip("/"), {name.lower(): value for name, value in headers.items()}
+        )
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -128,24 +133,24 @@ class Otlp:
         return self._metric_exporter.export(data) is MetricExportResult.SUCCESS
 
 
-def _http_exporters(base: str) -> tuple[SpanExporter, MetricExporter]:
+def _http_exporters(base: str, headers: dict[str, str]) -> tuple[SpanExporter, MetricExporter]:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return (
-        OTLPSpanExporter(f"{base}/v1/traces", headers={}, timeout=_SEND_S),
-        OTLPMetricExporter(f"{base}/v1/metrics", headers={}, timeout=_SEND_S),
+        OTLPSpanExporter(f"{base}/v1/traces", headers=headers, timeout=_SEND_S),
+        OTLPMetricExporter(f"{base}/v1/metrics", headers=headers, timeout=_SEND_S),
     )
 
 
-def _grpc_exporters(base: str) -> tuple[SpanExporter, MetricExporter]:
+def _grpc_exporters(base: str, headers: dict[str, str]) -> tuple[SpanExporter, MetricExporter]:
     from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
     plain = not base.startswith("https://")
     return (
-        OTLPSpanExporter(base, insecure=plain, headers=(), timeout=_SEND_S),
-        OTLPMetricExporter(base, insecure=plain, headers=(), timeout=_SEND_S),
+        OTLPSpanExporter(base, insecure=plain, headers=headers, timeout=_SEND_S),
+        OTLPMetricExporter(base, insecure=plain, headers=headers, timeout=_SEND_S),
     )
 
 

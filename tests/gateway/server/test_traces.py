@@ -3,7 +3,7 @@
 import asyncio
 import io
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -45,15 +45,19 @@ class Collector:
     """What a collector of OTLP over HTTP was sent."""
 
     def __init__(self) -> None:
+        self.heard: list[Mapping[str, str]] = []
+        """The headers of each call."""
         self.spans: dict[str, Any] = {}
         self.metrics: dict[str, Any] = {}
         self.url = ""
 
     async def traces(self, request: web.Request) -> web.Response:
+        self.heard.append(request.headers)
         self.take_spans(ExportTraceServiceRequest.FromString(await request.read()))
         return web.Response()
 
     async def measures(self, request: web.Request) -> web.Response:
+        self.heard.append(request.headers)
         self.take_metrics(ExportMetricsServiceRequest.FromString(await request.read()))
         return web.Response()
 
@@ -90,11 +94,13 @@ class Servicer:
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
 
-    def spans(self, request: ExportTraceServiceRequest, context: object) -> ExportTraceServiceResponse:
+    def spans(self, request: ExportTraceServiceRequest, context: Any) -> ExportTraceServiceResponse:
+        self._collector.heard.append(dict(context.invocation_metadata()))
         self._collector.take_spans(request)
         return ExportTraceServiceResponse()
 
-    def metrics(self, request: ExportMetricsServiceRequest, context: object) -> ExportMetricsServiceResponse:
+    def metrics(self, request: ExportMetricsServiceRequest, context: Any) -> ExportMetricsServiceResponse:
+        self._collector.heard.append(dict(context.invocation_metadata()))
         self._collector.take_metrics(request)
         return ExportMetricsServiceResponse()
 
@@ -257,6 +263,16 @@ async def test_a_collector_may_be_spoken_to_over_grpc() -> None:
             assert await ask(upstream, f"{{otlp: '{collector.url}', otlp_protocol: grpc}}", traceparent=PARENT) == 200
     assert collector.spans["chat m"].trace_id.hex() == TRACE
     assert "gateway.requests" in collector.metrics
+
+
+async def test_a_collector_is_shown_its_key_over_both_protocols() -> None:
+    headers = "otlp_headers: {X-Team-Key: secret-of-ours}"
+    with collecting_over_grpc() as one:
+        async with MockUpstream(GOOD) as upstream, collecting() as other:
+            await ask(upstream, f"{{otlp: '{one.url}', otlp_protocol: grpc, {headers}}}")
+            await ask(upstream, f"{{otlp: '{other.url}', {headers}}}")
+    for collector in (one, other):
+        assert [heard["x-team-key"] for heard in collector.heard] == ["secret-of-ours"] * 2
 
 
 @pytest.mark.parametrize(
