@@ -95,7 +95,8 @@ def _build(section: Section, index: int) -> Guardrail:
     if section.regex is not None:
         return RegexGuardrail(section.regex, section.replace, max_length=section.max_length)
     if section.webhook is not None:
-        return WebhookGuardrail(section.webhook)
+        headers = {name: value.get_secret_value() for name, value in section.headers.items()}
+        return WebhookGuardrail(section.webhook, headers)
     for point in entry_points(group=ENTRY_POINT_GROUP):
         if point.name == section.use:
             made: Guardrail = point.load()(**section.options)

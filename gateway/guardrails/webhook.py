@@ -9,7 +9,7 @@ none.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import aiohttp
@@ -22,6 +22,7 @@ __all__ = ["WebhookGuardrail"]
 
 _PIECE = 400
 _TOTAL_S = 5.0
+_NO_HEADERS: Mapping[str, str] = {}
 _MAX_ANSWER = 64 * 2**20
 
 
@@ -32,8 +33,9 @@ class _Verdict(msgspec.Struct):
 
 
 class WebhookGuardrail:
-    def __init__(self, url: str, *, total_s: float = _TOTAL_S) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str] = _NO_HEADERS, *, total_s: float = _TOTAL_S) -> None:
         self._url = url
+        self._headers = {**headers, "content-type": "application/json"}
         self._total_s = total_s
         self._session: aiohttp.ClientSession | None = None
 
@@ -73,8 +75,7 @@ class WebhookGuardrail:
     async def _ask(self, body: bytes) -> _Verdict:
         if self._session is None:
             self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
-        headers = {"content-type": "application/json"}
-        async with self._session.post(self._url, data=body, headers=headers, allow_redirects=False) as answer:
+        async with self._session.post(self._url, data=body, headers=self._headers, allow_redirects=False) as answer:
             if answer.status != 200:
                 raise ValueError(f"the webhook answered with {answer.status}")
             pieces: list[bytes] = []

@@ -81,6 +81,9 @@ class Guardrail(Section):
         default=64, description="Longest match in characters; a stream is held back by so many."
     )
     webhook: HttpUrl | None = Field(default=None, description="Or an address that judges the text.")
+    headers: FrozenMap[Secret] = Field(
+        default_factory=empty_map, description="Headers of every call of the webhook, such as its key."
+    )
     use: Text | None = Field(default=None, description="Or a guardrail that an installed package brings, by its name.")
     options: FrozenMap[object] = Field(default_factory=empty_map, description="Options of that one.")
     on: tuple[Literal["input", "output"], ...] = Field(default=("input", "output"), min_length=1)
@@ -99,4 +102,6 @@ class Guardrail(Section):
     def _one_kind(self) -> "Guardrail":
         if sum(kind is not None for kind in (self.regex, self.webhook, self.use)) != 1:
             raise ValueError("expected one of 'regex', 'webhook' and 'use'")
+        if self.headers and self.webhook is None:
+            raise ValueError("'headers' need a 'webhook'")
         return self

@@ -204,6 +204,7 @@ def test_limits_of_several_processes_need_a_shared_count(limited: str) -> None:
         ("tools: {mcp: {a: {}}}", "expected either 'url' or 'command'"),
         ("tools: {mcp: {a: {command: [x], headers: {h: v}}}}", "'headers' need a 'url'"),
         ("tools: {mcp: {a: {url: 'http://h/', env: {V: v}}}}", "'env' needs a 'command'"),
+        ("guardrails: [{regex: x, headers: {h: v}}]", "'headers' need a 'webhook'"),
     ],
 )
 def test_tools_name_what_is_there(text: str, expected: str) -> None:

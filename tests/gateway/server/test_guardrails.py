@@ -22,6 +22,7 @@ from adapters.canonical.usage import Usage
 from providers.base import Batch
 from providers.testing.scripted import ScriptedProvider
 from tests.gateway.server.running import FINISH, Running, chat, error_of, running, text
+from tests.mock_upstream import Answer, MockUpstream
 
 CARD = "4111111111111111"
 REDACTED = "guardrails: [{regex: '\\d{16}', replace: '[card]', max_length: 16}]\n"
@@ -154,6 +155,18 @@ async def test_a_webhook_sees_the_texts_and_may_replace_them() -> None:
     messages = provider.requests[0].messages
     assert messages is not None
     assert messages[0].parts == (Text(text="bye"),)
+
+
+async def test_a_webhook_is_shown_its_key() -> None:
+    async with MockUpstream(Answer.json(b'{"action": "allow"}')) as webhook:
+        url, headers = webhook.base_url, "headers: {Authorization: Bearer of-ours}"
+        extra = f"guardrails: [{{webhook: '{url}', {headers}, on: [input]}}]\n"
+        async with (
+            running(ScriptedProvider("fake", letters("ok")), extra=extra) as gateway,
+            gateway.post(chat()) as answer,
+        ):
+            assert answer.status == 200
+    assert webhook.requests[0].headers["authorization"] == "Bearer of-ours"
 
 
 async def test_a_webhook_may_refuse() -> None:
