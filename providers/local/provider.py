@@ -6,7 +6,6 @@ events. What n and several prompts mean is `providers.choices`' business.
 
 import asyncio
 import time
-import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -23,6 +22,7 @@ from adapters.canonical.messages import Image, Part, Reasoning, Refusal, Text, T
 from adapters.canonical.request import Request, without_fields
 from adapters.canonical.rerank import RerankRequest, RerankResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
+from adapters.minted_ids import new_call_id
 from local_engine.encoding import EncoderStats
 from local_engine.errors import EngineError, InvalidInput, ModelLoadError, UnknownAdapter
 from local_engine.generation import EngineStats
@@ -84,10 +84,6 @@ _IMAGE_WORKERS = 2
 _NO_GENERATION = Capabilities(fields=frozenset(), parts=frozenset(), messages=False)
 
 
-def _new_call_id() -> str:
-    return f"call_{uuid.uuid4().hex[:24]}"
-
-
 def _lacks(model: LocalModel) -> frozenset[str]:
     """The fields that this model's files rule out."""
     lacks = set()
@@ -132,7 +128,7 @@ class LocalProvider:
         settings: ProviderSettings,
         *,
         load: ModelLoader = open_model,
-        new_call_id: Callable[[], str] = _new_call_id,
+        new_call_id: Callable[[], str] = new_call_id,
     ) -> None:
         self._name = settings.name
         self._limits = settings.limits

@@ -3,7 +3,6 @@
 Owns what such a server is asked for, and the wrapper around its events. The forms are those of `adapters.text`.
 """
 
-import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from adapters.canonical.request import NONE, REQUIRED, Request, ToolChoice
+from adapters.minted_ids import new_call_id
 from adapters.text.calls.parameter_types import parameter_types
 from adapters.text.harmony import HarmonyReader
 from adapters.text.marked_events import MarkedEvents
@@ -72,7 +72,7 @@ class MarkedAnswers:
         calls_read = request.tools and (request.tool_choice is None or request.tool_choice.mode != NONE)
         schemas = {tool.name: tool.parameters for tool in request.tools or ()} if calls_read else {}
         if self.reasoning is not None and self.reasoning.channels and separates:
-            reader = HarmonyReader(schemas.keys(), _new_call_id, parallel=parallel)
+            reader = HarmonyReader(schemas.keys(), new_call_id, parallel=parallel)
             return TextPipeline(reader, None, shows_reasoning=shows)
         reasoning = calls = None
         if self.reasoning is not None and separates:
@@ -86,7 +86,7 @@ class MarkedAnswers:
 
             must_call = request.tool_choice is not None and request.tool_choice.mode == REQUIRED
             calls = ToolCallParser(
-                tools, schemas.keys(), _new_call_id, types=types, parallel=parallel, must_call=must_call
+                tools, schemas.keys(), new_call_id, types=types, parallel=parallel, must_call=must_call
             )
         return TextPipeline(reasoning, calls, shows_reasoning=shows)
 
@@ -111,7 +111,3 @@ def _named(settings: ProviderSettings, key: str, known: Mapping[str, object]) ->
         names = ", ".join(sorted(known))
         raise ValueError(f"providers.{settings.name}.{key}: no format is named {name!r}, expected {names} or none")
     return name
-
-
-def _new_call_id() -> str:
-    return f"call_{uuid.uuid4().hex[:24]}"

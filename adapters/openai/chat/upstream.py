@@ -4,7 +4,6 @@ A whole answer is read by the same state machine as a stream: its message is one
 """
 
 import re
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -32,6 +31,7 @@ from adapters.canonical.messages import DEVELOPER, SYSTEM, ProviderData
 from adapters.canonical.request import REQUIRED, Request
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import TokenLogprob
+from adapters.minted_ids import new_call_id
 from adapters.openai.annotations import listed_sources, parse_annotation
 from adapters.openai.answer import Answer, FinishBooks, WireChunk, parse_whole, parser_of
 from adapters.openai.cache_fields import with_cache_fields
@@ -122,7 +122,7 @@ class ChatUpstream:
     def __init__(self, quirks: Quirks | None = None, new_id: Callable[[], str] | None = None) -> None:
         self._quirks = quirks or Quirks()
         self._fields = CHAT_FIELDS.spelled(self._quirks.names)
-        self._new_id = new_id or _new_call_id
+        self._new_id = new_id or new_call_id
 
     def render_request(self, request: Request) -> bytes:
         quirks = self._quirks
@@ -382,7 +382,3 @@ def _read_tokens(found: _Choice, said: WireChatLogprobs | None, *, text_follows:
     if text_follows:
         return _Tokens(content, refusal, reasoning, ids, ())
     return _Tokens((), refusal, reasoning or content, (), ids)
-
-
-def _new_call_id() -> str:
-    return f"call_{uuid.uuid4().hex[:24]}"
