@@ -14,7 +14,8 @@ ENV = {
     name: f"{name}-secret"
     for name in ("TEAM_A_KEY", "KEY_PEPPER", "OPENAI_API_KEY", "AZURE_KEY", "RESP_KEY", "SEAL_KEY", "MCP_TOKEN")
 }
-FREE = ("params", "headers", "otlp_headers", "defaults", "env", "options", "header", "metadata")  # their keys are the user's own
+FREE = ("params", "headers", "otlp_headers", "defaults", "env", "options", "header", "metadata")
+"""Of what stands below them the user makes up the keys."""
 
 
 def mappings(value: object, at: Location = ()) -> Iterator[Location]:
