@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, delete, exists, insert, select, tuple_
 from sqlalchemy.engine import Connection
 
 from adapters.canonical.errors import InvalidRequest
-from gateway.storage.database import Database, whole
+from gateway.storage.database import Database
 from gateway.storage.records import KeptChat, KeptItem, Page, PageOf
 from gateway.storage.retention import Retention
 from gateway.storage.rows import add_items, page_of_items, size_of
@@ -22,21 +22,19 @@ class ChatStore:
         self.database = database
         self._retention = retention
 
-    @whole
     async def add(self, chat: KeptChat, messages: Sequence[KeptItem]) -> None:
         size = len(chat.body) + size_of(messages)
         values = {column.name: getattr(chat, column.name) for column in _COLUMNS}
         row = {**values, "used": self._retention.stamp(), "bytes": size}
 
-        def work(connection: Connection) -> int:
+        def work(connection: Connection) -> tuple[None, int]:
             change = self._retention.make_room(connection, size, for_id=chat.id)
             connection.execute(insert(CHATS), [row])
             _add_metadata(connection, chat.id, chat.metadata)
             add_items(connection, CHAT_MESSAGES, messages, first=0, chat=chat.id)
-            return change
+            return None, change
 
-        change = await self.database.write(work)
-        self._retention.bytes += change
+        await self._retention.write(work)
 
     async def find(self, owner: str, chat_id: str) -> KeptChat | None:
         found = await self.database.read(lambda connection: _chats(connection, _own(owner, chat_id), limit=1))
@@ -58,22 +56,16 @@ class ChatStore:
         found = await self.database.read(lambda connection: _page_of_chats(connection, owner, wanted, page))
         return found[: page.limit], len(found) > page.limit
 
-    @whole
     async def set_metadata(self, chat_id: str, metadata: Mapping[str, str]) -> None:
-
         def work(connection: Connection) -> None:
             connection.execute(delete(CHAT_METADATA).where(CHAT_METADATA.c.chat == chat_id))
             _add_metadata(connection, chat_id, metadata)
 
         await self.database.write(work)
 
-    @whole
     async def delete(self, owner: str, chat_id: str) -> bool:
         """Whether there was one."""
-        wanted = delete(CHATS).where(_own(owner, chat_id)).returning(CHATS.c.bytes)
-        size = await self.database.write(lambda connection: connection.execute(wanted).scalar_one_or_none())
-        self._retention.bytes -= size or 0
-        return size is not None
+        return await self._retention.drop(CHATS, _own(owner, chat_id))
 
     async def messages(self, chat_id: str, page: Page) -> PageOf:
         """Raises InvalidRequest for a cursor that is not there."""

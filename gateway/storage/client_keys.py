@@ -6,7 +6,7 @@ from sqlalchemy import Connection, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from adapters.canonical.errors import Conflict, NotReady
-from gateway.storage.database import Database, whole
+from gateway.storage.database import Database
 from gateway.storage.records import KeptKey
 from gateway.storage.schema import CLIENT_KEYS
 
@@ -19,7 +19,6 @@ class ClientKeyStore:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    @whole
     async def add(self, key: KeptKey) -> None:
         """Raises Conflict for an id that there is, also of a revoked key: usage is told by it."""
 
@@ -53,7 +52,6 @@ class ClientKeyStore:
         rows = [KeptKey(**row._mapping) for row in found]
         return rows[:limit], len(rows) > limit
 
-    @whole
     async def change(self, key_id: str, changed: Callable[[KeptKey], KeptKey]) -> tuple[KeptKey, KeptKey] | None:
         """The key before and after, in one step; None: there is none. Raises what `changed` raises."""
         wanted = CLIENT_KEYS.c.id == key_id
@@ -69,7 +67,6 @@ class ClientKeyStore:
 
         return await self.database.write(work)
 
-    @whole
     async def revoke(self, key_id: str, at: int) -> KeptKey | None:
         """The key as it is now; None: there is none. One that is revoked keeps its time."""
         wanted = CLIENT_KEYS.c.id == key_id

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
-from gateway.storage.database import Database, whole
+from gateway.storage.database import Database
 from gateway.storage.records import KeptConversation, KeptItem, Page, PageOf
 from gateway.storage.retention import Retention
 from gateway.storage.rows import add_items, page_of_items, size_of
@@ -18,7 +18,6 @@ class ConversationStore:
         self.database = database
         self._retention = retention
 
-    @whole
     async def add(self, conversation: KeptConversation, items: Sequence[KeptItem]) -> None:
         size = len(conversation.metadata) + size_of(items)
         row = {
@@ -30,14 +29,13 @@ class ConversationStore:
             "bytes": size,
         }
 
-        def work(connection: Connection) -> int:
+        def work(connection: Connection) -> tuple[None, int]:
             change = self._retention.make_room(connection, size, for_id=conversation.id)
             connection.execute(insert(CONVERSATIONS), [row])
             add_items(connection, ENTRIES, items, first=0, conversation=conversation.id)
-            return change
+            return None, change
 
-        change = await self.database.write(work)
-        self._retention.bytes += change
+        await self._retention.write(work)
 
     async def find(self, owner: str, conversation_id: str) -> KeptConversation | None:
         columns = (CONVERSATIONS.c.id, CONVERSATIONS.c.owner, CONVERSATIONS.c.created, CONVERSATIONS.c.metadata)
@@ -45,40 +43,32 @@ class ConversationStore:
         row = await self.database.read(lambda connection: connection.execute(wanted).one_or_none())
         return None if row is None else KeptConversation(**row._mapping)
 
-    @whole
     async def set_metadata(self, owner: str, conversation_id: str, metadata: bytes) -> None:
         """Of one that is there."""
         own = _own(owner, conversation_id)
         stamp = self._retention.stamp()
 
-        def work(connection: Connection) -> int:
+        def work(connection: Connection) -> tuple[None, int]:
             length = connection.execute(select(func.length(CONVERSATIONS.c.metadata)).where(own)).scalar_one()
             grown = len(metadata) - int(length)
             values = {"metadata": metadata, "bytes": CONVERSATIONS.c.bytes + grown, "used": stamp}
             connection.execute(update(CONVERSATIONS).where(own).values(**values))
-            return grown
+            return None, grown
 
-        change = await self.database.write(work)
-        self._retention.bytes += change
+        await self._retention.write(work)
 
-    @whole
     async def delete(self, owner: str, conversation_id: str) -> bool:
         """Whether there was one."""
-        wanted = delete(CONVERSATIONS).where(_own(owner, conversation_id)).returning(CONVERSATIONS.c.bytes)
-        size = await self.database.write(lambda connection: connection.execute(wanted).scalar_one_or_none())
-        self._retention.bytes -= size or 0
-        return size is not None
+        return await self._retention.drop(CONVERSATIONS, _own(owner, conversation_id))
 
-    @whole
     async def append(self, conversation_id: str, items: Sequence[KeptItem]) -> None:
         size, stamp = size_of(items), self._retention.stamp()
 
-        def work(connection: Connection) -> int:
+        def work(connection: Connection) -> tuple[None, int]:
             change = self._retention.make_room(connection, size, for_id=conversation_id)
-            return change - size + append_entries(connection, conversation_id, items, stamp)
+            return None, change - size + append_entries(connection, conversation_id, items, stamp)
 
-        change = await self.database.write(work)
-        self._retention.bytes += change
+        await self._retention.write(work)
 
     async def items(self, conversation_id: str, page: Page) -> PageOf:
         """Raises InvalidRequest for a cursor that is not there."""
@@ -96,22 +86,19 @@ class ConversationStore:
         query = wanted.limit(1)
         return await self.database.read(lambda connection: connection.execute(query).scalar_one_or_none())
 
-    @whole
     async def delete_item(self, conversation_id: str, item_id: str) -> bool:
         """Whether there was one."""
         own = (ENTRIES.c.conversation == conversation_id) & (ENTRIES.c.item == item_id)
         wanted = delete(ENTRIES).where(own).returning(ENTRIES.c.raw)
         shrunk = update(CONVERSATIONS).where(CONVERSATIONS.c.id == conversation_id)
 
-        def work(connection: Connection) -> int:
+        def work(connection: Connection) -> tuple[bool, int]:
             size = size_of([KeptItem(item_id, raw) for raw in connection.execute(wanted).scalars()])
             if size:
                 connection.execute(shrunk.values(bytes=CONVERSATIONS.c.bytes - size))
-            return size
+            return size > 0, -size
 
-        size = await self.database.write(work)
-        self._retention.bytes -= size
-        return size > 0
+        return await self._retention.write(work)
 
 
 def append_entries(connection: Connection, conversation_id: str, items: Sequence[KeptItem], stamp: int) -> int:

@@ -11,12 +11,12 @@ In memory there is one connection, so that thread reads as well. PostgreSQL sort
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from functools import partial, wraps
+from functools import partial
 from importlib.util import find_spec
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, inspect, make_url, text
 from sqlalchemy.engine.interfaces import DBAPICursor
@@ -27,9 +27,8 @@ from adapters.canonical.errors import NotReady
 from gateway.storage.place import NEWEST_SCHEMA, FilePlace, MemoryPlace, Place, ServerPlace, check_schema
 from gateway.storage.schema import METADATA
 
-__all__ = ["Database", "OnDatabase", "whole"]
+__all__ = ["Database"]
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _CONNECTIONS = 8
@@ -81,7 +80,6 @@ class Database:
                 )
                 self._writes = self._reads = _Threads(engine, _CONNECTIONS)
         self._pace = _Pace() if isinstance(place, FilePlace) else nullcontext()
-        self._operations: set[asyncio.Task[Any]] = set()
 
     @classmethod
     async def open(cls, place: Place, report: Callable[[str], None] = _unheard) -> "Database":
@@ -107,63 +105,27 @@ class Database:
             async with asyncio.timeout(_READ_S):
                 return await self._reads.run(partial(_read, work=work))
 
-    async def write(self, work: Callable[[Connection], T]) -> T:
-        """What `work` gives, in a transaction that is committed at its end. One that has begun goes on to its end when
-        the waiting task is cancelled. Raises NotReady where the database fails."""
+    async def write(self, work: Callable[[Connection], T], committed: Callable[[T], None] | None = None) -> T:
+        """What `work` gives, in a transaction that is committed at its end; then `committed` is told, in its thread.
+
+        Done or not done where the waiting task is cancelled: one that has begun goes on to its end. Raises NotReady
+        where the database fails.
+        """
         with _told(self._place, self._report):
-            return await self._writes.run(partial(self._write, work=work))
+            return await self._writes.run(partial(self._write, work=work, committed=committed))
 
-    def _write(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+    def _write(self, engine: Engine, work: Callable[[Connection], T], committed: Callable[[T], None] | None) -> T:
         with self._pace, engine.begin() as connection:
-            return work(connection)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether operations run that go to their ends, waited for or not."""
-        return bool(self._operations)
-
-    async def to_its_end(self, operation: Coroutine[Any, Any, T]) -> T:
-        """Waits for an operation that goes on when the waiting task is cancelled."""
-        task = asyncio.get_running_loop().create_task(operation)
-        self._operations.add(task)
-        task.add_done_callback(self._settle)
-        return await asyncio.shield(task)
+            done = work(connection)
+        if committed is not None:
+            committed(done)
+        return done
 
     async def aclose(self) -> None:
-        """Waits for the operations that run."""
-        while self._operations:
-            await asyncio.wait(self._operations)
+        """Waits for what runs, or waits for its turn."""
         await self._writes.aclose()
         if self._reads is not self._writes:
             await self._reads.aclose()
-
-    def _settle(self, task: "asyncio.Task[Any]") -> None:
-        self._operations.discard(task)
-        if not task.cancelled():
-            task.exception()  # whoever waits for it gets it as well
-
-
-class OnDatabase(Protocol):
-    """What has operations on a database."""
-
-    @property
-    def database(self) -> Database: ...
-
-
-Store = TypeVar("Store", bound=OnDatabase)
-
-
-def whole(
-    method: Callable[Concatenate[Store, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
-    """An operation that is done or not done, with what is counted after it: a client that leaves in the middle of it
-    changes nothing."""
-
-    @wraps(method)
-    async def run(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await store.database.to_its_end(method(store, *args, **kwargs))
-
-    return run
 
 
 @contextmanager
@@ -195,9 +157,11 @@ class _Threads:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, self._engine)
 
     async def aclose(self) -> None:
-        """After what waits for its turn."""
-        await self.run(Engine.dispose)
-        await asyncio.to_thread(self._threads.shutdown)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._threads.shutdown()
+        self._engine.dispose()
 
 
 class _Pace:

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Executable, bindparam, delete, func, insert, literal, select, update
+from sqlalchemy import Executable, bindparam, func, insert, literal, select, update
 from sqlalchemy.engine import Connection
 
 from gateway.storage.conversations import append_entries
-from gateway.storage.database import Database, whole
+from gateway.storage.database import Database
 from gateway.storage.records import Advance, KeptEvent, KeptItem, KeptResponse, Page, PageOf
 from gateway.storage.retention import Retention
 from gateway.storage.rows import add_items, page_of_items, size_of
@@ -69,7 +69,6 @@ class ResponseStore:
         self.database = database
         self._retention = retention
 
-    @whole
     async def add(
         self,
         response: KeptResponse,
@@ -85,7 +84,7 @@ class ResponseStore:
         values = {column.name: getattr(response, column.name) for column in _COLUMNS}
         row = {**values, "used": stamp, "bytes": size, "lease_until": lease_until}
 
-        def work(connection: Connection) -> int:
+        def work(connection: Connection) -> tuple[None, int]:
             change = self._retention.make_room(connection, size, for_id=response.id)
             connection.execute(insert(RESPONSES), [row])
             add_items(connection, ITEMS, given, first=0, response=response.id, made=False)
@@ -93,24 +92,19 @@ class ResponseStore:
             _add_events(connection, response.id, events)
             if response.status in _IN_CONVERSATION and response.conversation is not None:
                 change += append_entries(connection, response.conversation, [*given, *made], stamp)
-            return change
+            return None, change
 
-        change = await self.database.write(work)
-        self._retention.bytes += change
+        await self._retention.write(work)
 
     async def find(self, owner: str, response_id: str) -> KeptResponse | None:
         wanted = select(*_COLUMNS).where(RESPONSES.c.id == response_id, RESPONSES.c.owner == owner)
         row = await self.database.read(lambda connection: connection.execute(wanted).one_or_none())
         return None if row is None else KeptResponse(**row._mapping)
 
-    @whole
     async def delete(self, owner: str, response_id: str) -> bool:
         """Whether there was one."""
         own = (RESPONSES.c.id == response_id) & (RESPONSES.c.owner == owner)
-        wanted = delete(RESPONSES).where(own).returning(RESPONSES.c.bytes)
-        size = await self.database.write(lambda connection: connection.execute(wanted).scalar_one_or_none())
-        self._retention.bytes -= size or 0
-        return size is not None
+        return await self._retention.drop(RESPONSES, own)
 
     async def given_items(self, owner: str, response_id: str, page: Page) -> PageOf | None:
         """A page of what the response was given itself; None: there is no such response.
@@ -133,7 +127,6 @@ class ResponseStore:
         query = wanted.order_by(ITEMS.c.position)
         return await self.database.read(lambda connection: [KeptItem(*row) for row in connection.execute(query)])
 
-    @whole
     async def chain(self, owner: str, response_id: str) -> Chain | None:
         """None: there is no such response."""
         found = await self.database.read(lambda connection: _read_chain(connection, owner, response_id))
@@ -158,23 +151,19 @@ class ResponseStore:
         )
         return await self.database.read(lambda connection: [KeptEvent(*row) for row in connection.execute(wanted)])
 
-    @whole
     async def advance(self, advances: Sequence[Advance], lease_until: float) -> frozenset[str]:
         """Writes all of it in one transaction. Gives the ids of responses that are final already, or gone, or went on
         (`Advance.after`): of those nothing is written."""
 
-        def work(connection: Connection) -> tuple[int, frozenset[str]]:
+        def work(connection: Connection) -> tuple[frozenset[str], int]:
             grown = [(one.id, self._advance(connection, one, lease_until)) for one in advances]
             change = sum(size for _, size in grown if size is not None)
             if change > 0:
                 change = self._retention.make_room(connection, change, for_id="")
-            return change, frozenset(id_ for id_, size in grown if size is None)
+            return frozenset(id_ for id_, size in grown if size is None), change
 
-        change, lost = await self.database.write(work)
-        self._retention.bytes += change
-        return lost
+        return await self._retention.write(work)
 
-    @whole
     async def renew(self, response_ids: Sequence[str], lease_until: float) -> None:
         """Their maker lives."""
         running = RESPONSES.c.id.in_(response_ids) & RESPONSES.c.lease_until.is_not(None)

@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Integer, case, cast, delete, func, insert, literal_column, select, text
 from sqlalchemy.engine import Connection
 
-from gateway.storage.database import Database, whole
+from gateway.storage.database import Database
 from gateway.storage.schema import USAGE_GROUPS, USAGE_HOURS, USAGE_SUMS
 from gateway.usage.row import GroupedBy, UsageRow
 
@@ -50,7 +50,6 @@ class UsageStore:
         self._now = now
         self._dropped_at = 0.0
 
-    @whole
     async def add(self, rows: Sequence[UsageRow]) -> None:
         """All of them or none."""
         now = self._now()

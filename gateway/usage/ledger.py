@@ -45,8 +45,12 @@ class Ledger:
     async def flush(self) -> None:
         """Writes what waits now, and not what comes meanwhile: under load that would be a transaction for every few.
 
-        Raises NotReady where the database fails; what waits then waits on.
+        Goes on to its end when the waiting task is cancelled, or rows that are written would still wait. Raises
+        NotReady where the database fails; what waits then waits on.
         """
+        await asyncio.shield(self._flush())
+
+    async def _flush(self) -> None:
         async with self._flushing:
             left = len(self._pending)
             while left:

@@ -92,15 +92,6 @@ async def test_numbers_that_no_upstream_can_mean_break_no_sums(stores: Stores) -
     assert (total["attempts"], total["completion_tokens"]) == (6001, 2)
 
 
-async def test_rows_whose_writer_is_cancelled_are_written_once(stores: Stores) -> None:
-    writing = asyncio.create_task(stores.usage.add([row()]))
-    await asyncio.sleep(0)
-    writing.cancel()
-    await stores.usage.add([row(NOON + 1)])  # comes after it
-    newest = await stores.usage.attempts(since=0, until=NOON + 2, limit=9, key=None)
-    assert newest == [row(NOON + 1), row()]
-
-
 async def test_what_was_spent_is_told_by_key_and_model_without_shadows(stores: Stores) -> None:
     rows = [row(cost=1), row(model="n", cost=2), row(key="b", cost=4), row(NOON - DAY_S, cost=8), row(kind="shadow")]
     await stores.usage.add(rows)

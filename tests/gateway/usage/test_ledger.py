@@ -52,6 +52,25 @@ async def test_each_row_is_written_once_however_many_ask_for_it() -> None:
     assert sink.groups == [[0, 1, 2, 3, 4], [5]]
 
 
+async def test_rows_are_written_once_though_who_asks_for_it_leaves_meanwhile() -> None:
+    for steps in range(6):
+        written: list[float] = []
+
+        async def sink(rows: Sequence[UsageRow], written: list[float] = written) -> None:
+            written += [each.at for each in rows]
+            await asyncio.sleep(0)
+
+        ledger = Ledger(sink, lambda event, fields: None)
+        ledger.add(row(1))
+        leaving = asyncio.ensure_future(ledger.flush())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        leaving.cancel()
+        ledger.add(row(2))
+        await ledger.aclose()
+        assert written == [1, 2]
+
+
 async def test_rows_that_come_while_others_are_written_wait_for_the_next_turn() -> None:
     ledger: Ledger
     groups: list[list[float]] = []
