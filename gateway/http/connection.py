@@ -11,8 +11,6 @@ from gateway.http.request import Request, Upgraded
 
 __all__ = ["Connection", "Host", "Serves"]
 
-KEEPALIVE_S = 75.0
-"""An idle connection is closed after this; later heads that do not arrive whole in this time are not waited for."""
 LINGER_S = 3.0
 """How long the rest of a refused body is read, so that the client gets to see the answer."""
 STALLED_S = 60.0
@@ -45,6 +43,8 @@ class Host(Protocol):
     service: Serves
     head_s: float
     """The first head of a connection has to arrive in this time."""
+    idle_s: float
+    """An idle connection is closed after this; later heads that do not arrive whole in this time are not waited for."""
 
     def opened(self, connection: "Connection") -> None: ...
 
@@ -295,7 +295,7 @@ class Connection(asyncio.Protocol):
         elif self._is_stopping:
             self._close()
         else:
-            self._deadline = self._loop.time() + KEEPALIVE_S
+            self._deadline = self._loop.time() + self._host.idle_s
 
     # Reading.
 
@@ -383,7 +383,7 @@ class Connection(asyncio.Protocol):
         """The one timer: it is set anew when it has run out, not by every request."""
         self._timer = None
         if self.task is not None and not self._is_closing:
-            self._expect_by(KEEPALIVE_S)
+            self._expect_by(self._host.idle_s)
         elif self._loop.time() < self._deadline:
             self._timer = self._loop.call_at(self._deadline, self._look)
         elif self._is_closing:

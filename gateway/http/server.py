@@ -6,8 +6,9 @@ from socket import socket
 
 from gateway.http.connection import Connection, Serves
 
-__all__ = ["Connections"]
+__all__ = ["IDLE_S", "Connections"]
 
+IDLE_S = 75.0
 _HEAD_S = 15.0
 _BACKLOG = 1024
 
@@ -15,9 +16,10 @@ _BACKLOG = 1024
 class Connections:
     """A client that leaves cancels its request. Satisfies `gateway.http.connection.Host`."""
 
-    def __init__(self, service: Serves, *, head_s: float = _HEAD_S) -> None:
+    def __init__(self, service: Serves, *, head_s: float = _HEAD_S, idle_s: float = IDLE_S) -> None:
         self.service = service
         self.head_s = head_s
+        self.idle_s = idle_s
         self.connections: set[Connection] = set()
         """Those that are open."""
         self._none_left: asyncio.Event | None = None

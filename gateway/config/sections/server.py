@@ -54,6 +54,7 @@ class Server(Section):
     max_depth: int = Field(default=128, ge=1, le=1000, description="Deepest nesting of a request's JSON.")
     drain_s: Amount = Field(default=30, le=3600, description="Seconds that running requests get when it stops.")
     keepalive_s: float = Field(default=15, gt=0, le=3600, description="Seconds of silence before a comment frame.")
+    idle_s: float = Field(default=75, ge=1, le=3600, description="Seconds that a connection without requests is kept.")
     cors: tuple[Origin, ...] = Field(default=(), description="Origins that browsers may call from.")
     tls: Tls | None = Field(default=None, description="Serve HTTPS.")
     completions_as_chat: bool = Field(

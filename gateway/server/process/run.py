@@ -134,7 +134,8 @@ class _Process:
         _settle_memory()
         stop = asyncio.Event()
         self._on_signals(stop)
-        main, admin = Connections(live.main), Connections(live.admin)
+        idle_s = self._config.server.idle_s
+        main, admin = (Connections(service, idle_s=idle_s) for service in (live.main, live.admin))
         servers = [await main.listen(self._listening[0], self._tls)]
         if len(self._listening) > 1:
             servers.append(await admin.listen(self._listening[1], self._tls))

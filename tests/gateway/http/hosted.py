@@ -14,7 +14,7 @@ from adapters.canonical.errors import GatewayError
 from gateway.http.answer import Answer, Reply
 from gateway.http.body import BrokenBody
 from gateway.http.request import Request
-from gateway.http.server import Connections
+from gateway.http.server import IDLE_S, Connections
 from gateway.http.stream import Stream
 
 HOST = b"Host: x\r\n"
@@ -184,10 +184,12 @@ class Hosted:
 
 
 @asynccontextmanager
-async def hosted(*, head_s: float = 15.0, tls: ssl.SSLContext | None = None) -> AsyncIterator[Hosted]:
+async def hosted(
+    *, head_s: float = 15.0, idle_s: float = IDLE_S, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Hosted]:
     """Serves until the block is left; nothing may be left then, and no fault have happened that was not looked at."""
     service = Service()
-    connections = Connections(service, head_s=head_s)
+    connections = Connections(service, head_s=head_s, idle_s=idle_s)
     server = await connections.listen(socket.create_server(("127.0.0.1", 0)), tls)
     try:
         yield Hosted(service, connections, server.sockets[0].getsockname()[1])

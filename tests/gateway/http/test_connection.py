@@ -237,9 +237,8 @@ async def test_bytes_of_a_head_do_not_buy_time() -> None:
 
 
 @pytest.mark.parametrize("rest", [b"", b"GET /echo HTTP/1.1\r\nHost"])
-async def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch, rest: bytes) -> None:
-    monkeypatch.setattr("gateway.http.connection.KEEPALIVE_S", 0.05)
-    async with hosted(head_s=0.05) as at, at.client() as client:
+async def test_an_idle_connection_is_closed(rest: bytes) -> None:
+    async with hosted(head_s=0.05, idle_s=0.05) as at, at.client() as client:
         await client.send(get("/echo"))
         assert (await client.answer())[0] == 200
         await client.send(rest)
