@@ -15,10 +15,10 @@ from adapters.front import AnswerHead, Front
 from gateway.guardrails.ability_texts import HasTexts
 from gateway.guardrails.guardrail import Subject
 from gateway.http.answer import Answer, Reply
-from gateway.routing.router import Progress, Router
-from gateway.server.body import BodyReader
+from gateway.routing.router import Progress
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
+from gateway.server.means import Means
 from gateway.server.reservation import reserve
 
 __all__ = ["Ability", "AbilityFront", "Asks"]
@@ -44,46 +44,37 @@ class AbilityFront(Protocol[Q, A_contra]):
 
 
 class Ability(Generic[Q, A]):
-    """`ask` gets the answer (`gateway.routing.abilities`); `front` is the dialect of errors, None is OpenAI's.
-
-    `now` gives Unix seconds.
-    """
+    """`ask` gets the answer (`gateway.routing.abilities`); `front` is the dialect of errors, None is OpenAI's."""
 
     def __init__(
         self,
         words: AbilityFront[Q, A],
         ask: Asks[Q, A],
-        router: Router,
-        bodies: BodyReader,
-        *,
-        now: Callable[[], float],
-        max_depth: int,
+        means: Means,
         front: Front | None = None,
     ) -> None:
         self.front = front
         self._words = words
         self._ask = ask
-        self._router = router
-        self._bodies = bodies
-        self._now = now
-        self._max_depth = max_depth
+        self._means = means
 
     async def serve(self, exchange: Exchange) -> Reply:
-        body = await self._bodies.read(exchange.request)
+        means, router = self._means, self._means.router
+        body = await means.bodies.read(exchange.request)
         exchange.held_bytes = len(body)
-        request = self._words.parse(body, max_depth=self._max_depth, request_id=exchange.request_id)
+        request = self._words.parse(body, max_depth=means.max_depth, request_id=exchange.request_id)
         del body
         if exchange.path_model is not None:
             request = replace(request, model=exchange.path_model)
         exchange.model, exchange.streams = request.model, False
-        await admit(exchange, request, self._router.names)
-        await reserve(exchange, request.model, request, self._router.names)
-        guardrails = self._router.guardrails
+        await admit(exchange, request, router.names)
+        await reserve(exchange, request.model, request, router.names)
+        guardrails = router.guardrails
         if guardrails is not None and isinstance(request, HasTexts):
             subject = Subject(request.model, exchange.request_id, exchange.key.id if exchange.key else None)
             request = await guardrails.checked_ability(request, subject)
         progress = exchange.begin_routing()
-        head = AnswerHead(f"{self._words.id_prefix}{exchange.token}", int(self._now()), request.model)
+        head = AnswerHead(f"{self._words.id_prefix}{exchange.token}", int(means.now()), request.model)
         result = await self._ask(request, progress)
         exchange.upstream_request_id = progress.upstream_request_id
         exchange.status = 200

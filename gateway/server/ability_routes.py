@@ -1,6 +1,6 @@
 """The paths of everything that can be asked in OpenAI's words, and in those of its relatives, beside generation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
 
@@ -11,9 +11,8 @@ from adapters.openai.embeddings.front import EmbeddingsFront
 from adapters.openai.rerank.front import CohereRerankFront, RerankFront, ScoreFront
 from adapters.openai.tokens.front import ChatTokenCountFront, DetokenizeFront, TokenizeFront
 from gateway.routing import abilities
-from gateway.routing.router import Router
 from gateway.server.ability import Ability, AbilityFront
-from gateway.server.body import BodyReader
+from gateway.server.means import Means
 from gateway.server.service import Served
 from gateway.server.token_count import TokenCount
 
@@ -28,38 +27,27 @@ class EmbeddingFront(AbilityFront[EmbeddingRequest, EmbeddingResult], Protocol):
         ...
 
 
-def embedding(
-    words: EmbeddingFront,
-    router: Router,
-    bodies: BodyReader,
-    *,
-    now: Callable[[], float],
-    max_depth: int,
-    front: Front | None = None,
-) -> Served:
-    """What answers with vectors. `front` is the dialect of errors, None is OpenAI's; `now` gives Unix seconds."""
-    embed = partial(abilities.embed, router, spell=words.client_field)
-    return Ability(words, embed, router, bodies, now=now, max_depth=max_depth, front=front)
+def embedding(words: EmbeddingFront, means: Means, front: Front | None = None) -> Served:
+    """What answers with vectors. `front` is the dialect of errors, None is OpenAI's."""
+    return Ability(words, partial(abilities.embed, means.router, spell=words.client_field), means, front)
 
 
-def ability_routes(
-    router: Router, bodies: BodyReader, *, now: Callable[[], float], max_depth: int
-) -> Mapping[str, Served]:
-    """What answers the POSTs of each path. `now` gives Unix seconds."""
-    answers = partial(Ability, router=router, bodies=bodies, now=now, max_depth=max_depth)
+def ability_routes(means: Means) -> Mapping[str, Served]:
+    """What answers the POSTs of each path."""
+    router = means.router
     ranks = partial(abilities.rerank, router)
-    rerank = answers(RerankFront(), ranks)
-    score = answers(ScoreFront(), partial(abilities.score, router))
+    rerank = Ability(RerankFront(), ranks, means)
+    score = Ability(ScoreFront(), partial(abilities.score, router), means)
     counts = ChatTokenCountFront()
     return {
-        "/v1/embeddings": embedding(EmbeddingsFront(), router, bodies, now=now, max_depth=max_depth),
+        "/v1/embeddings": embedding(EmbeddingsFront(), means),
         "/v1/rerank": rerank,
         "/rerank": rerank,
-        "/v2/embed": embedding(CohereEmbedFront(), router, bodies, now=now, max_depth=max_depth),
-        "/v2/rerank": answers(CohereRerankFront(), ranks),
+        "/v2/embed": embedding(CohereEmbedFront(), means),
+        "/v2/rerank": Ability(CohereRerankFront(), ranks, means),
         "/v1/score": score,
         "/score": score,
-        "/tokenize": answers(TokenizeFront(), partial(abilities.tokenize, router, spell=counts.client_field)),
-        "/detokenize": answers(DetokenizeFront(), partial(abilities.detokenize, router)),
-        "/v1/chat/completions/input_tokens": TokenCount(counts, router, bodies, max_depth=max_depth),
+        "/tokenize": Ability(TokenizeFront(), partial(abilities.tokenize, router, spell=counts.client_field), means),
+        "/detokenize": Ability(DetokenizeFront(), partial(abilities.detokenize, router), means),
+        "/v1/chat/completions/input_tokens": TokenCount(counts, means),
     }

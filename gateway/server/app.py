@@ -37,6 +37,7 @@ from gateway.server.inheritance import NOTHING, Inheritance
 from gateway.server.key_doors import build_door
 from gateway.server.lifetime import App
 from gateway.server.log import Log, Output
+from gateway.server.means import Means
 from gateway.server.observed import Observed, Snapshots
 from gateway.server.ollama_routes import ollama_questions
 from gateway.server.provider_building import build_providers
@@ -191,16 +192,8 @@ class _Parts:
         return await self.stateful.storage.stores()
 
     def endpoints(self) -> dict[str, Served]:
-        return endpoints(
-            self.config,
-            names=self.router.names,
-            router=self.router,
-            catalogue=self.catalogue,
-            bodies=self.bodies,
-            untyped=self.untyped,
-            kept_chats=self.stateful.chats,
-            now=self.around.now,
-        )
+        means = Means(self.router, self.bodies, self.around.now, self.config.server.max_depth)
+        return endpoints(self.config, means, self.untyped, catalogue=self.catalogue, kept_chats=self.stateful.chats)
 
     def admin_routes(self, reload: Callable[[], Awaitable[None]] | None) -> dict[str, Route]:
         ledger = self.accounts.ledger if self.accounts is not None else None

@@ -3,7 +3,8 @@
 Paths of the stateful API, of administration and of what passes through unread stand elsewhere.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 
 from adapters.anthropic.front import MessagesFront
 from adapters.front import Front
@@ -13,12 +14,11 @@ from adapters.ollama.front import OllamaChatFront, OllamaGenerateFront
 from adapters.openai.chat.front import ChatFront
 from adapters.openai.completions.front import CompletionsFront
 from gateway.config import Config
-from gateway.routing.names import Names
-from gateway.routing.router import Router
 from gateway.server.ability_routes import EmbeddingFront, ability_routes, embedding
 from gateway.server.body import BodyReader
 from gateway.server.catalogue import Catalogue
 from gateway.server.generation import AnswerKeeper, Generation
+from gateway.server.means import Means
 from gateway.server.ollama_routes import OllamaPreloads, ollama_posts
 from gateway.server.service import ListingFront, Served
 from gateway.server.token_count import CountingFront, TokenCount
@@ -59,37 +59,20 @@ _UNTYPED = "/api/"
 
 
 def endpoints(
-    config: Config,
-    *,
-    names: Names,
-    router: Router,
-    catalogue: Catalogue,
-    bodies: BodyReader,
-    untyped: BodyReader,
-    kept_chats: AnswerKeeper,
-    now: Callable[[], float],
+    config: Config, means: Means, untyped: BodyReader, *, catalogue: Catalogue, kept_chats: AnswerKeeper
 ) -> dict[str, Served]:
     """What serves each path. `untyped` reads bodies of whatever type; `kept_chats` answers chats that are kept."""
-    max_depth = config.server.max_depth
+    any_type = replace(means, bodies=untyped)
     served: dict[str, Served] = {
         path: Generation(
             front,
-            router,
-            untyped if path.startswith(_UNTYPED) else bodies,
-            now=now,
-            max_depth=max_depth,
+            any_type if path.startswith(_UNTYPED) else means,
             keepalive_s=config.server.keepalive_s,
             keeper=kept_chats if path == CHAT else None,
-            preloads=OllamaPreloads(names, chat=path == _OLLAMA_CHAT, now=now, max_depth=max_depth)
-            if path in _PRELOADING
-            else None,
+            preloads=OllamaPreloads(means, chat=path == _OLLAMA_CHAT) if path in _PRELOADING else None,
         )
         for path, front in _FRONTS.items()
     }
-    for path, front in _COUNTS.items():
-        served[path] = TokenCount(front, router, bodies, max_depth=max_depth)
-    for path, words in _EMBEDDINGS.items():
-        served[path] = embedding(words, router, bodies, now=now, max_depth=max_depth, front=_GEMINI)
-    served.update(ability_routes(router, bodies, now=now, max_depth=max_depth))
-    served.update(ollama_posts(OLLAMA, catalogue, router, untyped, now=now, max_depth=max_depth))
-    return served
+    served |= {path: TokenCount(front, means) for path, front in _COUNTS.items()}
+    served |= {path: embedding(words, means, _GEMINI) for path, words in _EMBEDDINGS.items()}
+    return {**served, **ability_routes(means), **ollama_posts(OLLAMA, catalogue, any_type)}

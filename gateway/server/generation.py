@@ -4,7 +4,7 @@ Errors are raised as they come; the edge (`gateway.server.service`) turns them i
 cancels the task that runs this, and with it the provider.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Protocol
 
@@ -17,11 +17,11 @@ from adapters.front import AnswerHead, Front
 from gateway.http.answer import Answer, Reply
 from gateway.routing.names import Names
 from gateway.routing.requirements import Spelling
-from gateway.routing.router import Progress, Router
+from gateway.routing.router import Progress
 from gateway.server.answer_headers import forwarded_headers
-from gateway.server.body import BodyReader
 from gateway.server.event_stream import EventStream
 from gateway.server.exchange import Exchange
+from gateway.server.means import Means
 from gateway.server.reservation import reserve
 from gateway.usage.estimate import unreported_usage
 from providers.base import Batch
@@ -50,16 +50,11 @@ class Preloads(Protocol):
 
 
 class Generation:
-    """`now` gives Unix seconds."""
-
     def __init__(
         self,
         front: Front,
-        router: Router,
-        bodies: BodyReader,
+        means: Means,
         *,
-        now: Callable[[], float],
-        max_depth: int,
         keepalive_s: float,
         keeper: "AnswerKeeper | None" = None,
         preloads: Preloads | None = None,
@@ -67,10 +62,10 @@ class Generation:
         self.front = front
         self._keeper = keeper
         self._preloads = preloads
-        self._router = router
-        self._bodies = bodies
-        self._now = now
-        self._max_depth = max_depth
+        self._router = means.router
+        self._bodies = means.bodies
+        self._now = means.now
+        self._max_depth = means.max_depth
         self._keepalive_s = keepalive_s
 
     async def serve(self, exchange: Exchange) -> Reply:

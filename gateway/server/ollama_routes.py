@@ -1,6 +1,6 @@
 """The paths that clients of Ollama know beside generation: lists of models, one model, the version, embeddings."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from adapters.ollama.embeddings import EmbeddingsFront, EmbedFront
@@ -8,14 +8,12 @@ from adapters.ollama.front import VERSION_BODY, OllamaChatFront, parse_show
 from adapters.ollama.model_list import ModelCards, RunningModels, Tags
 from adapters.ollama.preload import parse_preload, render_preload
 from gateway.http.answer import Answer, Reply
-from gateway.routing.names import Names
-from gateway.routing.router import Router
 from gateway.server.ability_routes import embedding
-from gateway.server.body import BodyReader
 from gateway.server.catalogue import Catalogue
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
 from gateway.server.listing import Constant, Listing, NamedInBody
+from gateway.server.means import Means
 from gateway.server.service import Served
 from gateway.version import VERSION
 
@@ -33,45 +31,37 @@ llm-protocol-gateway {VERSION} is running.
 
 
 class OllamaPreloads:
-    """For /api/chat and /api/generate (`gateway.server.generation.Preloads`). `now` gives Unix seconds."""
+    """For /api/chat and /api/generate (`gateway.server.generation.Preloads`)."""
 
-    def __init__(self, names: Names, *, chat: bool, now: Callable[[], float], max_depth: int) -> None:
-        self._names = names
+    def __init__(self, means: Means, *, chat: bool) -> None:
+        self._means = means
         self._chat = chat
-        self._now = now
-        self._max_depth = max_depth
 
     async def answer(self, exchange: Exchange, body: bytes) -> Reply | None:
         """Raises ModelNotFound for a model that nobody has."""
-        preload = parse_preload(body, max_depth=self._max_depth)
+        means = self._means
+        preload = parse_preload(body, max_depth=means.max_depth)
         if preload is None:
             return None
         exchange.model, exchange.streams = preload.model, preload.stream
-        await admit(exchange, preload, self._names)
-        await self._names.resolve(preload.model)
+        await admit(exchange, preload, means.router.names)
+        await means.router.names.resolve(preload.model)
         exchange.status = 200
         headers = exchange.headers()
         if preload.stream and exchange.front is not None:
             headers["Content-Type"] = exchange.front.stream_content_type
-        found = render_preload(preload, int(self._now()), chat=self._chat)
+        found = render_preload(preload, int(means.now()), chat=self._chat)
         return Answer(body=found, headers=headers)
 
 
-def ollama_posts(
-    front: OllamaChatFront,
-    catalogue: Catalogue,
-    router: Router,
-    bodies: BodyReader,
-    *,
-    now: Callable[[], float],
-    max_depth: int,
-) -> Mapping[str, Served]:
-    """What answers the POSTs of each path. `now` gives Unix seconds."""
-    show = partial(parse_show, max_depth=max_depth)
-    served: dict[str, Served] = {"/api/show": NamedInBody(front, ModelCards(), show, catalogue, bodies)}
-    for path, words in (("/api/embed", EmbedFront()), ("/api/embeddings", EmbeddingsFront())):
-        served[path] = embedding(words, router, bodies, now=now, max_depth=max_depth, front=front)
-    return served
+def ollama_posts(front: OllamaChatFront, catalogue: Catalogue, means: Means) -> Mapping[str, Served]:
+    """What answers the POSTs of each path."""
+    show = partial(parse_show, max_depth=means.max_depth)
+    return {
+        "/api/show": NamedInBody(front, ModelCards(), show, catalogue, means.bodies),
+        "/api/embed": embedding(EmbedFront(), means, front),
+        "/api/embeddings": embedding(EmbeddingsFront(), means, front),
+    }
 
 
 def ollama_questions(front: OllamaChatFront, catalogue: Catalogue) -> Mapping[str, Served]:

@@ -8,11 +8,10 @@ from adapters.canonical.request import Request
 from adapters.front import Front
 from gateway.http.answer import Answer, Reply
 from gateway.routing.abilities import count_tokens
-from gateway.routing.router import Router
 from gateway.server.answer_headers import forwarded_headers
-from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
+from gateway.server.means import Means
 from gateway.server.reservation import reserve
 
 __all__ = ["CountingFront", "TokenCount"]
@@ -29,24 +28,23 @@ class CountingFront(Front, Protocol):
 
 
 class TokenCount:
-    def __init__(self, front: CountingFront, router: Router, bodies: BodyReader, *, max_depth: int) -> None:
+    def __init__(self, front: CountingFront, means: Means) -> None:
         self.front = front
-        self._router = router
-        self._bodies = bodies
-        self._max_depth = max_depth
+        self._means = means
 
     async def serve(self, exchange: Exchange) -> Reply:
-        body = await self._bodies.read(exchange.request)
+        means, router = self._means, self._means.router
+        body = await means.bodies.read(exchange.request)
         exchange.held_bytes = len(body)
-        request = self.front.parse_count(body, max_depth=self._max_depth)
+        request = self.front.parse_count(body, max_depth=means.max_depth)
         if exchange.path_model is not None:
             request = replace(request, model=exchange.path_model)
         exchange.model, exchange.streams = request.model, False
-        await admit(exchange, request, self._router.names)
-        await reserve(exchange, request.model, None, self._router.names)
+        await admit(exchange, request, router.names)
+        await reserve(exchange, request.model, None, router.names)
         progress = exchange.begin_routing()
         headers = forwarded_headers(exchange.request, self.front.forwarded_headers)
         asked = replace(request, request_id=exchange.request_id, headers=headers)
-        tokens = await count_tokens(self._router, asked, progress, self.front.client_field)
+        tokens = await count_tokens(router, asked, progress, self.front.client_field)
         exchange.status = 200
         return Answer(body=self.front.render_count(tokens), headers=exchange.headers())
