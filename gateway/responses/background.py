@@ -245,25 +245,29 @@ class Background:
         await self.logs.end(journal, events, final)
 
     async def _keep_alive(self, stores: "Stores") -> None:
-        """Renews the leases of what runs here, and ends what nobody makes any more, until it is cancelled."""
+        """Renews the leases of what runs here, and ends what nobody makes any more, until it is cancelled. The edge of
+        its own failure domain: what fails is tried again in the next round."""
         while True:
             await asyncio.sleep(_RENEW_S)
             try:
                 if self._jobs:
                     await stores.responses.renew(list(self._jobs), self._lease())
                 await self.end_orphans(stores)
-            except NotReady as error:
+            except Exception as error:
                 self._log.fault(error, request_id=self._worker)
 
     async def end_orphans(self, stores: "Stores") -> None:
-        """Fails what nobody makes any more."""
+        """Fails what nobody makes any more; one that can't be ended keeps no other from it."""
         for response, lease_until in await stores.responses.running():
             is_lost = lease_until < self._now() or is_dead(response.worker or "", self._worker)
             if is_lost and response.id not in self._jobs:
                 error = InternalError(
                     "the gateway that made this response stopped before it was whole", code="gateway_stopped"
                 )
-                await self._end_dead(stores, response.id, response.body, error)
+                try:
+                    await self._end_dead(stores, response.id, response.body, error)
+                except Exception as fault:
+                    self._log.fault(fault, request_id=response.id)
 
     async def _end_dead(self, stores: "Stores", response_id: str, body: bytes, error: GatewayError | None) -> None:
         """Ends it without its maker: failed, or cancelled where there is no error."""

@@ -3,16 +3,19 @@
 import asyncio
 
 import orjson
+import pytest
 from sqlalchemy import text
 
 from adapters.canonical.errors import NotReady
 from adapters.canonical.events import ChoiceFinished, TextDelta
 from adapters.canonical.stop_reason import StopReason
+from gateway.responses import background
 from gateway.storage.records import Advance, Final, KeptResponse
 from providers.base import Batch
 from providers.testing.scripted import ScriptedProvider
 from tests.adapters.openai.responses.event_order import check_events
 from tests.gateway.responses.bench import Bench
+from tests.gateway.server.running import until
 
 GOOD: list[Batch] = [[TextDelta(0, 0, "a")], [ChoiceFinished(0, StopReason.STOP)]]
 DEAD = "elsewhere/1/x"
@@ -66,6 +69,23 @@ async def test_69_another_machines_response_fails_when_its_lease_has_ended_and_n
         assert found is not None
         assert (found.status, found.worker) == ("failed", None)
         assert orjson.loads(found.body)["error"]["type"] == "gateway_stopped"
+    finally:
+        await bench.aclose()
+
+
+async def test_69_a_response_that_cannot_be_ended_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "_RENEW_S", 0.001)
+    bench = await Bench.open(ScriptedProvider("fake", GOOD), parallel=1, queue=1)
+    try:
+        stores = await bench.storage.stores()
+        torn = KeptResponse(id="resp_a", owner="", created=1, status="in_progress", body=b"{", worker=DEAD)
+        await stores.responses.add(torn, [], lease_until=1.0)
+        await until(lambda: len(bench.faults) >= 2)  # it is tried again
+        orphan = await kept_elsewhere(bench, lease_until=1.0)
+        async with asyncio.timeout(10):
+            while (found := await bench.find(orphan)) is None or found.status != "failed":
+                pass
+        assert bench.background.count == 0
     finally:
         await bench.aclose()
 
