@@ -135,3 +135,21 @@ async def test_a_proxy_that_lets_nothing_through_is_unreachable(serve: Serve, me
             with pytest.raises(UpstreamUnreachable) as caught:
                 await client.post("/a", b"{}", stream=False)
             assert caught.value.message == f"tiny: the configured proxy {message}"
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_server_behind_a_tunnel_is_trusted_no_more_than_another(tmp_path: Path, loop: type) -> None:
+    context, _ = context_of(tmp_path)
+
+    async def main() -> None:
+        async with (
+            serving(answering(OK), tls=context) as base_url,
+            serving(TunnelingProxy()) as proxy_url,
+            client_of(base_url, proxy=through(proxy_url), max_connections=1) as client,
+        ):
+            for _ in range(2):
+                with pytest.raises(UpstreamUnreachable, match="TLS failed, CERTIFICATE_VERIFY_FAILED"):
+                    await client.post("/a", b"{}", stream=False)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
