@@ -15,17 +15,23 @@ from gateway.storage.database import Database
 from gateway.storage.schema import USAGE_GROUPS, USAGE_HOURS, USAGE_SUMS
 from gateway.usage.row import GroupedBy, UsageRow
 
-__all__ = ["HOURS_KEPT_S", "MAX_ROWS", "ROWS_KEPT_S", "UsageStore"]
+__all__ = ["HOURS_KEPT_S", "MAX_FREE_NAMES", "MAX_ROWS", "OTHER", "ROWS_KEPT_S", "UsageStore"]
 
 ROWS_KEPT_S = 7 * 86_400.0
 MAX_ROWS = 1_000_000
 HOURS_KEPT_S = 400 * 86_400.0
+MAX_FREE_NAMES = 256
+"""A client may make names of models up. Of those that cost it nothing, so many have sums of their own in an hour; what
+comes after them is summed up under OTHER."""
+OTHER = "(other)"
 _HOUR_S = 3600
 _DAY_S = 86_400
 _DROP_EVERY_S = 60.0
 _GROUPS_AT_ONCE = 16
 _MOST = 10**15
 
+_Names = tuple[str, str, str]
+"""The model, its provider, the upstream model."""
 _encode = msgspec.json.Encoder().encode
 _ROWS = msgspec.json.Decoder(list[UsageRow])
 _PLACES = ("hour", "key", "model", "provider", "upstream_model", "is_shadow")
@@ -49,6 +55,9 @@ class UsageStore:
         self.database = database
         self._now = now
         self._dropped_at = 0.0
+        self._hour = 0
+        self._free_names: dict[str, set[_Names]] = {}
+        """Of each key in that hour."""
 
     async def add(self, rows: Sequence[UsageRow]) -> None:
         """All of them or none."""
@@ -60,7 +69,7 @@ class UsageStore:
         def write(connection: Connection) -> None:
             group = {"first": rows[0].at, "last": rows[-1].at, "count": len(rows), "rows": _encode(rows)}
             connection.execute(insert(USAGE_GROUPS), [group])
-            connection.execute(_ADD, _sums(rows))
+            connection.execute(_ADD, _sums(rows, self._names))
             if drops:
                 _drop_old(connection, now)
 
@@ -119,13 +128,28 @@ class UsageStore:
             found = []
         return found[:limit], len(found) > limit
 
+    def _names(self, row: UsageRow, hour: int) -> _Names:
+        """Those under which a row is summed up."""
+        names = (row.model, row.provider, row.upstream_model)
+        if row.cost_nano_usd:
+            return names
+        if hour > self._hour:
+            self._hour, self._free_names = hour, {}
+        known = self._free_names.setdefault(row.key, set())
+        if names not in known:
+            if len(known) >= MAX_FREE_NAMES:
+                return (OTHER, row.provider, OTHER)
+            known.add(names)
+        return names
 
-def _sums(rows: Sequence[UsageRow]) -> list[dict[str, object]]:
-    """Of each place. In one order everywhere, so that two writers never wait for each other in a ring."""
+
+def _sums(rows: Sequence[UsageRow], names: Callable[[UsageRow, int], _Names]) -> list[dict[str, object]]:
+    """Of each place; `names` are those of a row in its hour. In one order everywhere, so that two writers never wait for
+    each other in a ring."""
     places: dict[tuple[int, str, str, str, str, bool], list[UsageRow]] = {}
     for row in rows:
         hour = int(row.at) - int(row.at) % _HOUR_S
-        place = (hour, row.key, row.model, row.provider, row.upstream_model, row.kind == "shadow")
+        place = (hour, row.key, *names(row, hour), row.kind == "shadow")
         places.setdefault(place, []).append(row)
     return [
         {

@@ -92,6 +92,19 @@ async def test_numbers_that_no_upstream_can_mean_break_no_sums(stores: Stores) -
     assert (total["attempts"], total["completion_tokens"]) == (6001, 2)
 
 
+async def test_names_that_a_client_makes_up_have_few_sums_and_what_costs_something_its_own(stores: Stores) -> None:
+    made_up = [row(model=f"m{number}", cost=None) for number in range(2 * module.MAX_FREE_NAMES)]
+    await stores.usage.add(made_up)
+    await stores.usage.add(made_up)
+    await stores.usage.add([row(model="priced"), row(key="b", model="m", cost=None), row(NOON + 3600, model="new")])
+    found, _ = await stores.usage.totals(["key", "model"], since=0, until=int(NOON) + 7200, limit=9999, where={})
+    counts = {(each["key"], each["model"]): each["attempts"] for each in found}
+    assert len(counts) == module.MAX_FREE_NAMES + 4
+    assert counts["a", module.OTHER] == 2 * module.MAX_FREE_NAMES
+    assert counts["a", "m0"] == 2
+    assert counts["a", "priced"] == counts["b", "m"] == counts["a", "new"] == 1
+
+
 async def test_what_was_spent_is_told_by_key_and_model_without_shadows(stores: Stores) -> None:
     rows = [row(cost=1), row(model="n", cost=2), row(key="b", cost=4), row(NOON - DAY_S, cost=8), row(kind="shadow")]
     await stores.usage.add(rows)
