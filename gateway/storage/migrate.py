@@ -6,13 +6,15 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
 from gateway.storage.database import Database
 from gateway.storage.place import Place
 
 __all__ = ["migrate", "migrate_database"]
 
+_LOCK = 0x6C6C_6D67
+"""A number of our own among the advisory locks of the database."""
 _SCRIPTS = Path(__file__).parent / "migrations"
 
 
@@ -31,6 +33,8 @@ async def migrate_database(place: Place) -> tuple[str | None, str]:
 
 
 def _upgrade(connection: Connection) -> tuple[str | None, str]:
+    if connection.dialect.name == "postgresql":  # replicas that start together take turns; SQLite has one writer anyway
+        connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
     before = MigrationContext.configure(connection).get_current_revision()
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))

@@ -1,6 +1,8 @@
 """A migrated database is the one that this version makes at once; an old one is refused with the command to run."""
 
+import asyncio
 import sqlite3
+import sys
 from contextlib import aclosing, closing
 from pathlib import Path
 
@@ -9,14 +11,16 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine
+from sqlalchemy import Connection, create_engine, text
 
 from gateway.storage import migrate as migrating
 from gateway.storage.bounds import Bounds
+from gateway.storage.database import Database
 from gateway.storage.migrate import migrate, migrate_database
 from gateway.storage.opening import open_stores
-from gateway.storage.place import NEWEST_SCHEMA, FilePlace, SchemaMismatch, check_schema_of_file
+from gateway.storage.place import NEWEST_SCHEMA, FilePlace, SchemaMismatch, ServerPlace, check_schema_of_file
 from gateway.storage.schema import METADATA
+from tests.gateway.storage.postgresql import empty_postgresql
 
 BOUNDS = Bounds(1e9, 1 << 30)
 
@@ -85,3 +89,28 @@ def test_the_file_of_another_program_is_refused(tmp_path: Path) -> None:
     path.write_text("no database at all, but long enough to be looked at as one" * 20)
     with pytest.raises(SchemaMismatch, match="can't be read"):
         check_schema_of_file(path)
+
+
+async def test_replicas_that_start_together_bring_one_database_up_to_date(tmp_path: Path) -> None:
+    place = await empty_postgresql()
+    assert isinstance(place, ServerPlace)
+    database = Database(place)
+    await database.write(_drop_all)
+    await database.aclose()
+    run = tmp_path / "run.yaml"
+    url = place.url.replace("+psycopg", "")
+    provider = "{type: openai-compatible, base_url: 'http://127.0.0.1:9/v1'}"
+    run.write_text(f"version: 1\nproviders: {{up: {provider}}}\nstorage: {{url: '{url}'}}\n")
+    command = (sys.executable, "-m", "gateway", "migrate", "--config", str(run))
+    replicas = [
+        await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+        for _ in range(3)
+    ]
+    told = [await replica.communicate() for replica in replicas]
+    assert [replica.returncode for replica in replicas] == [0, 0, 0], told
+    assert sum(b"it was empty" in said for said, _ in told) == 1
+
+
+def _drop_all(connection: Connection) -> None:
+    METADATA.drop_all(connection)
+    connection.execute(text("drop table alembic_version"))
