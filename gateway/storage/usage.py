@@ -144,8 +144,8 @@ class UsageStore:
 
 
 def _sums(rows: Sequence[UsageRow], names: Callable[[UsageRow, int], _Names]) -> list[dict[str, object]]:
-    """Of each place; `names` are those of a row in its hour. In one order everywhere, so that two writers never wait for
-    each other in a ring."""
+    """Of each place; `names` are those of a row in its hour. In one order everywhere, so that two writers never wait
+    for each other in a ring."""
     places: dict[tuple[int, str, str, str, str, bool], list[UsageRow]] = {}
     for row in rows:
         hour = int(row.at) - int(row.at) % _HOUR_S
