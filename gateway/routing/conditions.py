@@ -12,16 +12,16 @@ class Conditions:
     """All of them have to hold: of each header (named in lower case) and of each key of the metadata the whole value
     has to match the pattern. Metadata that is no text matches nothing."""
 
-    headers: Mapping[str, re.Pattern[str]]
-    metadata: Mapping[str, re.Pattern[str]]
+    headers: tuple[tuple[str, re.Pattern[str]], ...]
+    metadata: tuple[tuple[str, re.Pattern[str]], ...]
 
     def unmet(self, headers: Mapping[str, str], metadata: Mapping[str, object]) -> str | None:
         """The first that does not hold; None: all do."""
-        for name, pattern in self.headers.items():
+        for name, pattern in self.headers:
             value = headers.get(name)
             if value is None or pattern.fullmatch(value) is None:
                 return f"the header {name}"
-        for name, pattern in self.metadata.items():
+        for name, pattern in self.metadata:
             found = metadata.get(name)
             if not isinstance(found, str) or pattern.fullmatch(found) is None:
                 return f"metadata.{name}"
@@ -31,8 +31,8 @@ class Conditions:
 def conditions_of(headers: Mapping[str, Sequence[str]], metadata: Mapping[str, Sequence[str]]) -> Conditions:
     """From the values that each may have; in one, `*` stands for any text."""
     return Conditions(
-        {name.lower(): _pattern(values) for name, values in headers.items()},
-        {name: _pattern(values) for name, values in metadata.items()},
+        tuple([(name.lower(), _pattern(values)) for name, values in headers.items()]),
+        tuple([(name, _pattern(values)) for name, values in metadata.items()]),
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from adapters.canonical.errors import GatewayError, NotFound, UpstreamAuth, UpstreamInternal, UpstreamUnreachable
 from gateway.routing.breaker import BreakerRules, BreakerState
+from gateway.routing.conditions import conditions_of
 from gateway.routing.health import MAX_TARGETS, Health
 from gateway.routing.probes import Probes
 from gateway.routing.route import Target
@@ -113,7 +114,8 @@ def test_records_of_targets_are_bounded_and_those_that_tell_something_stay() -> 
 
 async def test_a_provider_that_is_gone_at_the_start_is_told_and_passed_over_until_it_is_back() -> None:
     gone, there = Probed("a", [UpstreamUnreachable("gone"), None]), Probed("b", [None])
-    targets = [Target(gone, "m"), Target(gone, "n"), Target(there, "m")]
+    conditions = conditions_of({"x-team": ["a"]}, {"tier": ["gold"]})
+    targets = [Target(gone, "m"), Target(gone, "n", when=conditions), Target(there, "m")]
     here = on_the_loop(*targets)
     told: list[str] = []
     here.router.look_for_providers(told.append)
