@@ -36,7 +36,9 @@ _BUSY_MS = 10_000
 _READ_S = 30.0
 _PATIENCE = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "keepalives_idle": 30, "keepalives_interval": 10}
 """With a PostgreSQL that is gone without a word: else the system waits a quarter of an hour (libpq's parameters)."""
-_PRAGMAS = (f"busy_timeout={_BUSY_MS}", "synchronous=NORMAL", "foreign_keys=ON")
+_MAX_LOG = 16 << 20
+"""The write-ahead log grows while somebody reads what it has still to write back; then it is cut to so many bytes."""
+_PRAGMAS = (f"busy_timeout={_BUSY_MS}", "synchronous=NORMAL", "foreign_keys=ON", f"journal_size_limit={_MAX_LOG}")
 _LOOK_S = 1.0
 _MAX_SHARE = 0.5
 """A process that has written for so much of the last second leaves a gap."""

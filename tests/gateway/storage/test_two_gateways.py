@@ -2,10 +2,13 @@
 
 import asyncio
 import itertools
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from sqlalchemy import Connection, func, insert, select
 
+from gateway.storage import database as module
 from gateway.storage.database import Database
 from gateway.storage.place import FilePlace
 from gateway.storage.schema import USAGE_GROUPS
@@ -65,4 +68,20 @@ async def test_who_writes_without_a_break_makes_one_in_which_another_process_get
 
     await asyncio.gather(*[write_on() for _ in range(3)])
     assert max(later - earlier for earlier, later in itertools.pairwise(times)) > 0.1
+    await database.aclose()
+
+
+async def test_what_the_log_grew_by_while_another_process_read_is_given_back(tmp_path: Path) -> None:
+    database = await Database.open(FilePlace(tmp_path / "gateway.db"))
+    log = tmp_path / "gateway.db-wal"
+    large = {**ROW, "rows": bytes(module._MAX_LOG // 4)}
+    with closing(sqlite3.connect(tmp_path / "gateway.db")) as reader:
+        reader.execute("begin")
+        reader.execute("select count(*) from usage_groups").fetchall()
+        for _ in range(6):
+            await database.write(lambda connection: connection.execute(insert(USAGE_GROUPS), [large]))
+        assert log.stat().st_size > 1.4 * module._MAX_LOG
+    for _ in range(3):
+        await write(database)
+    assert log.stat().st_size <= module._MAX_LOG
     await database.aclose()
