@@ -5,6 +5,7 @@ import select
 import signal
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -102,6 +103,8 @@ class Workers:
             siblings = Siblings(folder, worker.number, self._count, ends[1], has_engine=self._engine is not None)
             run = serve if worker.number < self._count or self._engine is None else self._engine
             status = run(siblings, lambda: _tell(ends[0]))
+        except Exception:
+            traceback.print_exc()
         finally:
             os._exit(status)  # what the parent has registered to do at its exit is the parent's
 
