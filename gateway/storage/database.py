@@ -36,6 +36,8 @@ _BUSY_MS = 10_000
 _READ_S = 30.0
 _PATIENCE = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "keepalives_idle": 30, "keepalives_interval": 10}
 """With a PostgreSQL that is gone without a word: else the system waits a quarter of an hour (libpq's parameters)."""
+_TEXT = {"client_encoding": "utf8"}
+"""Else a PostgreSQL database of no encoding (SQL_ASCII) gives bytes."""
 _MAX_LOG = 16 << 20
 """The write-ahead log grows while somebody reads what it has still to write back; then it is cut to so many bytes."""
 _PRAGMAS = (f"busy_timeout={_BUSY_MS}", "synchronous=NORMAL", "foreign_keys=ON", f"journal_size_limit={_MAX_LOG}")
@@ -78,7 +80,7 @@ class Database:
                 said = make_url(place.url).query
                 patience = {name: value for name, value in _PATIENCE.items() if name not in said}
                 engine = create_engine(
-                    place.url, pool_size=_CONNECTIONS, max_overflow=0, pool_pre_ping=True, connect_args=patience
+                    place.url, pool_size=_CONNECTIONS, max_overflow=0, pool_pre_ping=True, connect_args=_TEXT | patience
                 )
                 self._writes = self._reads = _Threads(engine, _CONNECTIONS)
         self._pace = _Pace() if isinstance(place, FilePlace) else nullcontext()

@@ -11,7 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, create_engine, make_url, text
 
 from gateway.storage import migrate as migrating
 from gateway.storage.bounds import Bounds
@@ -109,6 +109,23 @@ async def test_replicas_that_start_together_bring_one_database_up_to_date(tmp_pa
     told = [await replica.communicate() for replica in replicas]
     assert [replica.returncode for replica in replicas] == [0, 0, 0], told
     assert sum(b"it was empty" in said for said, _ in told) == 1
+
+
+async def test_a_database_of_no_encoding_serves_as_well() -> None:
+    beside = await empty_postgresql()
+    assert isinstance(beside, ServerPlace)
+    url = make_url(beside.url).set(database="gateway_test_ascii").render_as_string(hide_password=False)
+    engine = create_engine(beside.url, isolation_level="AUTOCOMMIT")
+    with closing(engine.connect()) as connection:
+        connection.execute(text("drop database if exists gateway_test_ascii"))
+        connection.execute(
+            text("create database gateway_test_ascii encoding 'SQL_ASCII' locale 'C' template template0")
+        )
+        try:
+            assert await migrate_database(ServerPlace(url)) == (None, NEWEST_SCHEMA)
+        finally:
+            connection.execute(text("drop database gateway_test_ascii with (force)"))
+    engine.dispose()
 
 
 def _drop_all(connection: Connection) -> None:
