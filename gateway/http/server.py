@@ -11,13 +11,16 @@ __all__ = ["IDLE_S", "Connections"]
 IDLE_S = 75.0
 _HEAD_S = 15.0
 _BACKLOG = 1024
+_MOST = 100_000
 
 
 class Connections:
     """A client that leaves cancels its request. Satisfies `gateway.http.connection.Host`."""
 
-    def __init__(self, service: Serves, *, head_s: float = _HEAD_S, idle_s: float = IDLE_S) -> None:
+    def __init__(self, service: Serves, *, head_s: float = _HEAD_S, idle_s: float = IDLE_S, most: int = _MOST) -> None:
+        """`most` are open at a time; those beyond them are closed as they come."""
         self.service = service
+        self._most = most
         self.head_s = head_s
         self.idle_s = idle_s
         self.connections: set[Connection] = set()
@@ -36,6 +39,9 @@ class Connections:
         )
 
     def opened(self, connection: Connection) -> None:
+        if len(self.connections) >= self._most:
+            connection.abort()
+            return
         self.connections.add(connection)
 
     def closed(self, connection: Connection) -> None:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from gateway.config.sections.server import Server
 
-__all__ = ["CannotListen", "address_of", "allow_many_sockets", "bind_all", "rebind"]
+__all__ = ["CannotListen", "address_of", "allow_many_sockets", "bind_all", "most_connections", "rebind"]
 
 
 _ENOUGH = 10_240
@@ -28,6 +28,16 @@ def allow_many_sockets() -> None:
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(now, _ENOUGH) if most == resource.RLIM_INFINITY else most  # macOS says so, and refuses it
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def most_connections() -> int:
+    """Half of the open files that this process may have: a request that is served has two. Where none is left, the
+    event loop would close the listening socket for good (uvloop 0.23)."""
+    if sys.platform == "win32":
+        return _ENOUGH
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
 
 
 def bind_all(section: Server, sockets: ExitStack, *, shared: bool = False) -> list[socket.socket]:

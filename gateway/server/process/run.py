@@ -20,7 +20,14 @@ from gateway.server.app import Surroundings, build_app
 from gateway.server.inheritance import Inheritance
 from gateway.server.lifetime import App
 from gateway.server.process.engine import local_provider, run_engine, with_engine
-from gateway.server.process.listening import CannotListen, address_of, allow_many_sockets, bind_all, rebind
+from gateway.server.process.listening import (
+    CannotListen,
+    address_of,
+    allow_many_sockets,
+    bind_all,
+    most_connections,
+    rebind,
+)
 from gateway.server.process.live import Live, fixed_keys
 from gateway.server.process.service_manager import tell_ready, tell_reloading, tell_stopping
 from gateway.server.process.siblings import Siblings
@@ -134,8 +141,8 @@ class _Process:
         _settle_memory()
         stop = asyncio.Event()
         self._on_signals(stop)
-        idle_s = self._config.server.idle_s
-        main, admin = (Connections(service, idle_s=idle_s) for service in (live.main, live.admin))
+        idle_s, most = self._config.server.idle_s, most_connections()
+        main, admin = (Connections(service, idle_s=idle_s, most=most) for service in (live.main, live.admin))
         servers = [await main.listen(self._listening[0], self._tls)]
         if len(self._listening) > 1:
             servers.append(await admin.listen(self._listening[1], self._tls))

@@ -185,11 +185,11 @@ class Hosted:
 
 @asynccontextmanager
 async def hosted(
-    *, head_s: float = 15.0, idle_s: float = IDLE_S, tls: ssl.SSLContext | None = None
+    *, head_s: float = 15.0, idle_s: float = IDLE_S, most: int = 1000, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Hosted]:
     """Serves until the block is left; nothing may be left then, and no fault have happened that was not looked at."""
     service = Service()
-    connections = Connections(service, head_s=head_s, idle_s=idle_s)
+    connections = Connections(service, head_s=head_s, idle_s=idle_s, most=most)
     server = await connections.listen(socket.create_server(("127.0.0.1", 0)), tls)
     try:
         yield Hosted(service, connections, server.sockets[0].getsockname()[1])

@@ -91,3 +91,15 @@ async def test_a_refusal_over_tls_ends_the_connection(tmp_path: Path, monkeypatc
         await client.send(b"garbage\r\n\r\n")
         assert (await client.answer())[0] == 400
         assert await client.end() == b""
+
+
+async def test_connections_beyond_the_most_are_closed_and_others_served() -> None:
+    async with hosted(most=2) as at, at.client() as first:
+        async with at.client() as second:
+            for client in (first, second):
+                await client.send(get("/echo"))
+                assert (await client.answer())[0] == 200
+            async with at.client() as third:
+                assert await third.end() == b""
+        await until(lambda: len(at.connections.connections) == 1)
+        assert (await at.ask(get("/echo")))[0] == 200
