@@ -11,7 +11,7 @@ from gateway.http.request import Request
 __all__ = ["Cors"]
 
 _MAX_AGE_S = "600"
-_METHODS = "GET, POST, DELETE"
+_METHODS = "GET, POST, PATCH, DELETE"
 _EXPOSED = ", ".join(
     (
         "x-request-id",

@@ -33,16 +33,15 @@ def _known(exchange: "Exchange", now: float) -> list[tuple[str, float | str]]:
         return known
     if progress.called is not None:
         known.append(("queue_ms", _rounded((progress.called - exchange.began) * 1000)))
-    if exchange.first_output is None:
-        return known
-    known.append(("ttft_ms", _rounded((exchange.first_output - exchange.began) * 1000)))
-    usage = progress.usage
-    tokens = usage.completion_tokens if usage is not None else None
-    if tokens:
-        first = exchange.first_output if exchange.streams else progress.called
-        counted = tokens - 1 if exchange.streams else tokens  # those that came after the first output
-        if first is not None and now > first and counted:
-            known.append(("tokens_per_s", _rounded(counted / (now - first))))
+    if exchange.first_output is not None:
+        known.append(("ttft_ms", _rounded((exchange.first_output - exchange.began) * 1000)))
+        usage = progress.usage
+        tokens = usage.completion_tokens if usage is not None else None
+        if tokens:
+            first = exchange.first_output if exchange.streams else progress.called
+            counted = tokens - 1 if exchange.streams else tokens  # those that came after the first output
+            if first is not None and now > first and counted:
+                known.append(("tokens_per_s", _rounded(counted / (now - first))))
     if charge is not None and charge.cost_nano_usd is not None:
         known.append(("cost_usd", f"{charge.cost_nano_usd / NANO:.9f}".rstrip("0").rstrip(".")))
     return known

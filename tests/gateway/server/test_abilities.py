@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -69,6 +70,17 @@ async def test_the_sdk_gets_its_vectors_in_order_however_either_side_writes_them
     vectors = [row.embedding for row in found.data]
     assert vectors == ([packed(ONE), packed(TWO)] if wanted == "base64" else [ONE, TWO])
     assert (found.model, found.usage.prompt_tokens, found.usage.total_tokens) == ("a/m", 7, 7)
+
+
+async def test_who_asks_is_told_what_vectors_cost(tmp_path: Path) -> None:
+    (tmp_path / "prices.yaml").write_text("a/m: {input: 10, output: 0}\n")
+    async with stage(
+        embeddings(ONE), extra=f"prices: {{file: {tmp_path}/prices.yaml}}\nstorage: {{url: memory}}\n"
+    ) as at:
+        found = await at.sdk.embeddings.with_raw_response.create(
+            model="a/m", input="x", extra_headers={"x-gateway-metrics": "true"}
+        )
+        assert found.headers["x-gateway-metrics"].endswith(", cost_usd=0.00007")
 
 
 async def test_the_synchronous_sdk_gets_them_too() -> None:
