@@ -43,18 +43,18 @@ from adapters.canonical.events import (
     UsageReported,
 )
 from adapters.canonical.messages import ProviderData
-from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.stop_reason import StopReason, confirmed
 from adapters.sse_answer import SseAnswerParser, whole_answer
+from adapters.upstream_json import unmapped
 
 __all__ = ["parse_whole", "stream_parser"]
 
-_NULL = b"null"
 _TEXT_FIELD = re.compile(
     rb'"delta"\s*:\s*\{(?:\s*"type"\s*:\s*"\w+"\s*,)?'
     rb'\s*"(?:text|thinking|partial_json)"\s*:\s*("(?:[^"\\]|\\.)*")'
 )
 """Of a block that is open; the text in the event that opens one would begin another part each time."""
-_EMPTY = (b"", b"{}", _NULL)
+_EMPTY = (b"", b"{}", b"null")
 
 
 _MESSAGE_FIELDS = frozenset((*WireMessage.__struct_fields__, "role"))
@@ -149,9 +149,7 @@ class _Answer:
         self._report_usage(bytes(message.usage), out)
 
     def _report_rest(self, raw: bytes, known: frozenset[str], out: list[Event]) -> None:
-        fields = {name: bytes(value) for name, value in decode_fields(raw).items() if name not in known}
-        said = {name: value for name, value in fields.items() if value != _NULL}
-        if said:
+        if said := unmapped(decode_fields(raw), known):
             out.append(ProviderReported(said, MESSAGES))
 
     def _report_usage(self, raw: bytes, out: list[Event]) -> None:
@@ -208,9 +206,7 @@ class _Answer:
             call_id = self._new_id()
         self._ids.add(call_id)
         self._called = True
-        rest = {name: bytes(value) for name, value in decode_fields(raw).items() if name not in _CALL_FIELDS}
-        said = {name: value for name, value in rest.items() if value != _NULL}
-        data = ProviderData(MESSAGES, said) if said else None
+        data = ProviderData(MESSAGES, said) if (said := unmapped(decode_fields(raw), _CALL_FIELDS)) else None
         name = self._names.get(found.name, found.name)
         out.append(ToolCallStarted(0, self._part_of(block), call_id, name, "function", data))
         value = bytes(found.input)
@@ -279,11 +275,7 @@ class _Answer:
         for index in list(self._blocks):
             self._close(index, out)
         self.finished = True
-        reason = STOP_REASONS.get(stop.stop_reason, StopReason.OTHER)
-        if reason is StopReason.STOP and self._called:
-            reason = StopReason.TOOL_CALLS
-        elif reason is StopReason.TOOL_CALLS and not self._called:
-            reason = StopReason.STOP
+        reason = confirmed(STOP_REASONS.get(stop.stop_reason, StopReason.OTHER), called=self._called)
         out.append(ChoiceFinished(0, reason, stop.stop_reason, stop.stop_sequence))
 
 

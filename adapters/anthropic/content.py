@@ -148,9 +148,7 @@ def _parse_block(raw: bytes, path: str) -> Part:
 
 
 def _rest(block: JsonObject) -> ProviderData | None:
-    rest = block.rest()
-    known = {name: value for name, value in rest.items() if value != b"null"}
-    return ProviderData(MESSAGES, known) if known else None
+    return ProviderData(MESSAGES, rest) if (rest := block.said()) else None
 
 
 def _text(block: JsonObject, raw: bytes) -> Part:

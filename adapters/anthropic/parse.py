@@ -66,7 +66,7 @@ def _parse(body: JsonObject, **values: Any) -> Request:
         template=_PREFILL if _is_prefill(messages[-1]) else None,
         service_tier=body.take("service_tier", TEXT),
         user=user,
-        extras={**_rest(body), **metadata},
+        extras={**body.said(), **metadata},
         **values,
     )
 
@@ -109,7 +109,3 @@ def _take_metadata(body: JsonObject) -> tuple[str | None, Mapping[str, bytes]]:
     metadata = JsonObject(decode_at(raw, OBJECT, "metadata"), "metadata")
     user = metadata.take("user_id", SHORT_TEXT)
     return (None, {"metadata": raw}) if metadata.rest() else (user, {})
-
-
-def _rest(body: JsonObject) -> dict[str, bytes]:
-    return {name: raw for name, raw in body.rest().items() if raw != b"null"}

@@ -71,25 +71,14 @@ def _parse_tool(raw: bytes, path: str) -> Tool:
     kind = tool.take("type", TEXT)
     if kind not in _CUSTOM:
         return Tool(kind="hosted", name=kind or "", raw=raw, cache=take_cache(tool))
-    found = Tool(
+    return Tool(
         kind="function",
         name=tool.require("name", NAME),
         description=tool.take("description", TEXT),
         parameters=tool.require("input_schema", RAW_OBJECT),
         strict=tool.take("strict", BOOL),
         cache=take_cache(tool),
-    )
-    rest = {name: value for name, value in tool.rest().items() if value != b"null"}
-    if not rest:
-        return found
-    return Tool(
-        kind="function",
-        name=found.name,
-        description=found.description,
-        parameters=found.parameters,
-        strict=found.strict,
-        cache=found.cache,
-        extras=ProviderData(MESSAGES, rest),
+        extras=ProviderData(MESSAGES, rest) if (rest := tool.said()) else None,  # the last, after all are taken
     )
 
 

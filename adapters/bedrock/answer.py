@@ -28,9 +28,10 @@ from adapters.canonical.events import (
     ToolCallStarted,
     UsageReported,
 )
-from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.stop_reason import StopReason, confirmed
 from adapters.canonical.usage import Usage
 from adapters.sse_answer import FrameDecoder, SseAnswerParser, whole_answer
+from adapters.upstream_json import unmapped
 
 __all__ = ["parse_whole", "stream_parser"]
 
@@ -307,11 +308,7 @@ class _Answer:
         for index in list(self._blocks):
             self._close(index, out)
         self.complete = True
-        reason = STOP_REASONS.get(word, StopReason.OTHER)
-        if reason is StopReason.STOP and self._called:
-            reason = StopReason.TOOL_CALLS
-        elif reason is StopReason.TOOL_CALLS and not self._called:
-            reason = StopReason.STOP
+        reason = confirmed(STOP_REASONS.get(word, StopReason.OTHER), called=self._called)
         out.append(ChoiceFinished(0, reason, word))
 
     def _report_usage(self, raw: bytes, out: list[Event]) -> None:
@@ -319,9 +316,7 @@ class _Answer:
             out.append(UsageReported(_usage(_decode_counts(raw))))
 
     def _report_rest(self, raw: bytes, known: frozenset[str], out: list[Event]) -> None:
-        fields = {name: bytes(value) for name, value in _decode_fields(raw).items() if name not in known}
-        said = {name: value for name, value in fields.items() if value != _NULL}
-        if said:
+        if said := unmapped(_decode_fields(raw), known):
             out.append(ProviderReported(said, CONVERSE))
 
 

@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-__all__ = ["StopReason"]
+__all__ = ["StopReason", "confirmed"]
 
 
 class StopReason(Enum):
@@ -18,3 +18,11 @@ class StopReason(Enum):
     CANCELLED = "cancelled"
     OTHER = "other"
     """An unknown upstream word; the raw word stands beside it."""
+
+
+def confirmed(reason: StopReason, *, called: bool) -> StopReason:
+    """What a word stands for, in the light of whether tools were called: some vendors say `stop` after calls, some
+    the opposite after none."""
+    if called and reason is StopReason.STOP:
+        return StopReason.TOOL_CALLS
+    return StopReason.STOP if reason is StopReason.TOOL_CALLS and not called else reason

@@ -21,7 +21,7 @@ from adapters.canonical.events import (
     ToolCallStarted,
     UsageReported,
 )
-from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.stop_reason import StopReason, confirmed
 from adapters.canonical.usage import Usage
 from adapters.cohere.citations import parse_citation
 from adapters.cohere.vocabulary import CHAT, FINISH_REASONS
@@ -227,11 +227,7 @@ class _Answer:
         for index in list(self._open):
             self._close_call(index, out)
         self.complete = True
-        reason = FINISH_REASONS.get(word, StopReason.OTHER)
-        if reason is StopReason.STOP and self._called:
-            reason = StopReason.TOOL_CALLS
-        elif reason is StopReason.TOOL_CALLS and not self._called:
-            reason = StopReason.STOP
+        reason = confirmed(FINISH_REASONS.get(word, StopReason.OTHER), called=self._called)
         out.append(ChoiceFinished(0, reason, word))
 
     def _report(self, usage: _Usage | None, out: list[Event]) -> None:

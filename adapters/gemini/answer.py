@@ -30,7 +30,7 @@ from adapters.canonical.events import (
     UsageReported,
 )
 from adapters.canonical.request import Request
-from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.stop_reason import StopReason, confirmed
 from adapters.canonical.usage import TokenLogprob
 from adapters.gemini.citations import by_part, parse_citations
 from adapters.gemini.errors import error_from_event
@@ -354,9 +354,7 @@ def _finish_of(choice: _Choice) -> ChoiceFinished:
     reason = STOP_REASONS.get(word, StopReason.OTHER)
     if reason is StopReason.ERROR:
         raise UpstreamError(f"the model gave up its answer: {choice.message or word}", code=word.lower())
-    if reason is StopReason.STOP and choice.called:
-        reason = StopReason.TOOL_CALLS
-    return ChoiceFinished(choice.index, reason, word)
+    return ChoiceFinished(choice.index, confirmed(reason, called=choice.called), word)
 
 
 def _text_in(raw: bytes, name: str) -> str | None:

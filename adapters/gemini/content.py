@@ -30,7 +30,7 @@ from adapters.canonical.messages import (
 from adapters.gemini.media import parse_media
 from adapters.gemini.signatures import Place, placed_at
 from adapters.gemini.vocabulary import BOOL, GEMINI, NAME, RAW_OBJECT, TEXT
-from adapters.gemini.wire_objects import object_at, rest_of, take_list, take_object, take_objects
+from adapters.gemini.wire_objects import object_at, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject
 from adapters.minted_ids import MINTED
 from adapters.origin_marks import unmarked
@@ -147,7 +147,7 @@ class _Turn:
         elif not text:
             self._sign(part, whose, Place.BEHIND)
         else:
-            rest = rest_of(part)
+            rest = part.said()
             self._parts.append(Text(text=text, provider_data=ProviderData(GEMINI, rest) if rest else None))
 
     def _add_thought(self, text: str, signature: str | None, whose: _Whose) -> None:
@@ -189,7 +189,7 @@ class _Turn:
         parts: list[Part] = [Text(text=said)] if said else []
         for inner in take_objects(response, "parts") or ():
             parts.append(_media(inner))
-        data = {"response": raw, **rest_of(response)}
+        data = {"response": raw, **response.said()}
         return ToolResult(
             call_id=answered.id, parts=tuple(parts), is_error=is_error, provider_data=ProviderData(GEMINI, data)
         )
@@ -247,7 +247,7 @@ def _call(part: JsonObject, call_id: str) -> ToolCall:
         name=call.require("name", NAME),
         arguments="{}" if args is None else args.decode(),
     )
-    rest = rest_of(part) | {f"functionCall.{name}": raw for name, raw in rest_of(call).items()}
+    rest = part.said() | {f"functionCall.{name}": raw for name, raw in call.said().items()}
     return replace(found, provider_data=ProviderData(GEMINI, rest)) if rest else found
 
 
@@ -262,7 +262,7 @@ def _media(part: JsonObject) -> Part:
         source = MediaSource(url=blob.require("fileUri", NAME), media_type=blob.take("mimeType", NAME))
     name = blob.take("displayName", TEXT)
     blob.refuse_rest()
-    rest = rest_of(part)
+    rest = part.said()
     return parse_media(source, name, ProviderData(GEMINI, rest) if rest else None)
 
 

@@ -25,7 +25,7 @@ from adapters.gemini.vocabulary import (
     TOP_K,
     TOP_LOGPROBS,
 )
-from adapters.gemini.wire_objects import rest_of, take_object
+from adapters.gemini.wire_objects import take_object
 from adapters.json_fields import Decodes, JsonObject
 
 __all__ = ["CONFIG", "config_object", "take_config"]
@@ -68,7 +68,7 @@ def take_config(body: JsonObject) -> tuple[dict[str, Any], dict[str, bytes]]:
         "output_format": _take_format(config),
         "modalities": tuple([word.lower() for word in modalities]) if modalities else None,
     }
-    return values, {f"{CONFIG}.{name}": raw for name, raw in rest_of(config).items()}
+    return values, {f"{CONFIG}.{name}": raw for name, raw in config.said().items()}
 
 
 def _take_sampling(config: JsonObject) -> Sampling:

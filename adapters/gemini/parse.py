@@ -7,7 +7,7 @@ from adapters.gemini.content import take_messages, take_system
 from adapters.gemini.generation_config import take_config
 from adapters.gemini.tools import take_tool_choice, take_tools
 from adapters.gemini.vocabulary import BOOL, GEMINI, TEXT
-from adapters.gemini.wire_objects import in_camel_case, rest_of, take_object
+from adapters.gemini.wire_objects import in_camel_case, take_object
 from adapters.json_fields import JsonObject, parse_object
 
 __all__ = ["parse_count", "parse_generate"]
@@ -46,6 +46,6 @@ def _parse(body: JsonObject, *, stream: bool) -> Request:
         tools=tools,
         tool_choice=tool_choice,
         store=body.take("store", BOOL),
-        extras={**rest_of(body), **config, **extras},
+        extras={**body.said(), **config, **extras},
         **known,
     )

@@ -11,7 +11,7 @@ from adapters.canonical.request import AUTO, NONE, REQUIRED, Request, Tool, Tool
 from adapters.fragments import fragments
 from adapters.gemini.schemas import json_schema_of
 from adapters.gemini.vocabulary import BOOL, GEMINI, NAME, RAW_OBJECT, TEXT, TEXTS, TOOL_NAMES
-from adapters.gemini.wire_objects import object_at, rest_of, take_list, take_object, take_objects
+from adapters.gemini.wire_objects import object_at, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject
 
 __all__ = ["take_tool_choice", "take_tools", "tool_config_object", "tool_objects"]
@@ -31,7 +31,7 @@ def take_tools(body: JsonObject) -> tuple[Tool, ...] | None:
         tool = object_at(raw, path)
         for declaration in take_objects(tool, _DECLARATIONS) or ():
             found.append(_parse_declaration(declaration))
-        for name, value in rest_of(tool).items():
+        for name, value in tool.said().items():
             found.append(Tool(kind="hosted", name=name, raw=b"{%b:%b}" % (orjson.dumps(name), value)))
     return tuple(found) or None
 
@@ -43,7 +43,7 @@ def _parse_declaration(fields: JsonObject) -> Tool:
     older = fields.take("parameters", RAW_OBJECT)
     if schema is None and older is not None:
         schema = json_schema_of(older, fields.at("parameters"))
-    rest = rest_of(fields)
+    rest = fields.said()
     return Tool(
         kind="function",
         name=name,
@@ -65,7 +65,7 @@ def take_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> tuple[
     if calling is not None and calling.take("streamFunctionCallArguments", BOOL):
         path = f"{_CALLING}.streamFunctionCallArguments"
         raise UnsupportedParameter(f"{path}: arguments come whole", param=path)
-    if rest_of(config) or mode in _UNMAPPED or (calling is not None and rest_of(calling)):
+    if config.said() or mode in _UNMAPPED or (calling is not None and calling.said()):
         return None, {_CONFIG: raw}
     if mode is None:
         return None, {}

@@ -4,7 +4,7 @@ object where a list is due. Google's servers take all of these."""
 from adapters.gemini.vocabulary import OBJECT, RAW_LIST
 from adapters.json_fields import JsonObject, decode_at
 
-__all__ = ["in_camel_case", "object_at", "rest_of", "take_list", "take_object", "take_objects"]
+__all__ = ["in_camel_case", "object_at", "take_list", "take_object", "take_objects"]
 
 _NULL = b"null"
 
@@ -45,8 +45,3 @@ def take_list(fields: JsonObject, name: str) -> list[tuple[bytes, str]] | None:
 def take_objects(fields: JsonObject, name: str) -> list[JsonObject] | None:
     found = take_list(fields, name)
     return None if found is None else [object_at(raw, path) for raw, path in found]
-
-
-def rest_of(fields: JsonObject) -> dict[str, bytes]:
-    """What nobody took, without nulls."""
-    return {name: raw for name, raw in fields.rest().items() if raw != _NULL}

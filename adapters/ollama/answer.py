@@ -22,18 +22,18 @@ from adapters.canonical.events import (
     ToolCallStarted,
     UsageReported,
 )
-from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.stop_reason import StopReason, confirmed
 from adapters.canonical.usage import TokenLogprob, Usage
 from adapters.ndjson import LineDecoder
 from adapters.ollama.errors import error_from_text
 from adapters.ollama.logprobs import WireLogprob, parse_logprobs
 from adapters.ollama.vocabulary import CHAT, STOP_REASONS
 from adapters.sse_answer import SseAnswerParser, whole_answer
+from adapters.upstream_json import unmapped
 
 __all__ = ["OWN_FIELDS", "parse_whole", "stream_parser"]
 
 _TEXT, _THOUGHT = "text", "thought"
-_NOTHING = (b"", b"null")
 OWN_FIELDS = CHAT
 """The origin of fields that are not mapped, of both paths."""
 
@@ -141,15 +141,11 @@ class _Answer:
 
     def _finish(self, line: _Line, payload: bytes, out: list[Event]) -> None:
         self.complete = True
-        fields = {name: bytes(raw) for name, raw in _decode_fields(payload).items() if name not in _KNOWN}
-        said = {name: raw for name, raw in fields.items() if raw not in _NOTHING}
-        if said:
+        if said := unmapped(_decode_fields(payload), _KNOWN):
             out.append(ProviderReported(said, OWN_FIELDS))
         word = line.done_reason
         reason = StopReason.STOP if word is None else STOP_REASONS.get(word, StopReason.OTHER)
-        if reason is StopReason.STOP and self._called:
-            reason = StopReason.TOOL_CALLS
-        out.append(ChoiceFinished(0, reason, word))
+        out.append(ChoiceFinished(0, confirmed(reason, called=self._called), word))
         if line.prompt_eval_count is not None or line.eval_count is not None:
             out.append(UsageReported(Usage(prompt_tokens=line.prompt_eval_count, completion_tokens=line.eval_count)))
 

@@ -93,7 +93,7 @@ def _request(fields: JsonObject, inputs: tuple[str, ...], request_id: str) -> Em
         truncate_prompt_tokens=CUT_TO_WINDOW if cut else None,
         cut_is_default=cut is None,
         request_id=request_id,
-        extras={name: raw for name, raw in fields.rest().items() if raw != b"null"},
+        extras=fields.said(),
     )
 
 

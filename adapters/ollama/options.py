@@ -32,7 +32,7 @@ def take_options(body: JsonObject) -> tuple[Sampling, int | None, dict[str, byte
         raise InvalidRequest("options.stop: a stop string must not be empty", param="options.stop")
     found["stop"] = stops or None
     limit = options.take("num_predict", _LIMIT)
-    rest = {f"{_PREFIX}{name}": raw for name, raw in options.rest().items() if raw != b"null"}
+    rest = {f"{_PREFIX}{name}": raw for name, raw in options.said().items()}
     if limit is not None and limit < _UNLIMITED:
         rest[f"{_PREFIX}num_predict"] = b"%d" % limit  # fills the window
     known = {name: value for name, value in found.items() if value is not None}

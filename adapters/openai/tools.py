@@ -149,7 +149,7 @@ def _parse_namespace(tool: JsonObject) -> list[Tool]:
 def _rest(tool: JsonObject, body: JsonObject, dialect: str) -> ProviderData | None:
     """Unmapped fields of the tool and, with a prefix, of the object inside it. Null is the same as absent."""
     if body is tool:
-        fields = {name: raw for name, raw in tool.rest().items() if raw != b"null"}
+        fields = tool.said()
     else:
         fields = tool.rest()
         kind = body.path.rpartition(".")[2]

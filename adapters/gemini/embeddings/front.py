@@ -14,7 +14,7 @@ from adapters.canonical.request import Prompt
 from adapters.front import AnswerHead
 from adapters.gemini.embeddings.vocabulary import EMBED, PURPOSES, SPELLINGS
 from adapters.gemini.vocabulary import BOOL, TEXT, TOKEN_COUNT
-from adapters.gemini.wire_objects import in_camel_case, object_at, rest_of, take_list, take_object, take_objects
+from adapters.gemini.wire_objects import in_camel_case, object_at, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject, parse_object
 
 __all__ = ["BatchEmbedFront", "EmbedFront", "PredictFront"]
@@ -95,7 +95,7 @@ class PredictFront:
         dimensions = parameters.take("outputDimensionality", TOKEN_COUNT)
         cut = parameters.take("autoTruncate", BOOL)
         parameters.refuse_rest()
-        settings = _Settings(None, dimensions, cut, rest_of(fields))
+        settings = _Settings(None, dimensions, cut, fields.said())
         return _request([_instance(row, settings) for row in rows], request_id, rows="instances")
 
     def render(self, request: EmbeddingRequest, result: EmbeddingResult, head: AnswerHead) -> bytes:
@@ -150,7 +150,7 @@ def _one(fields: JsonObject) -> tuple[Prompt | Opaque, str | None, _Settings]:
     cut = config.take("autoTruncate", BOOL)
     if cut is None:
         cut = fields.take("autoTruncate", BOOL)
-    extras = {**rest_of(fields), **{f"{_CONFIG}.{name}": value for name, value in rest_of(config).items()}}
+    extras = {**fields.said(), **{f"{_CONFIG}.{name}": value for name, value in config.said().items()}}
     return content, title, _Settings(purpose, dimensions or None, cut, extras)
 
 

@@ -29,7 +29,7 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.messages import DEVELOPER, SYSTEM, ProviderData
 from adapters.canonical.request import REQUIRED, Request
-from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.stop_reason import StopReason, confirmed
 from adapters.canonical.usage import TokenLogprob
 from adapters.minted_ids import new_call_id
 from adapters.openai.annotations import listed_sources, parse_annotation
@@ -260,10 +260,7 @@ class _ChoiceReader:
         if self._sources and choice.text_part >= 0 and not choice.annotated:
             out.append(AnnotationAdded(choice.index, choice.text_part, b"", CHAT, self._sources))
         choice.calls.finish(choice.next_call_part, out, cut=reason is StopReason.LENGTH)
-        if reason is StopReason.STOP and len(choice.calls):
-            reason = StopReason.TOOL_CALLS
-        elif reason is StopReason.TOOL_CALLS and not len(choice.calls):
-            reason = StopReason.STOP
+        reason = confirmed(reason, called=len(choice.calls) > 0)
         stop = found.stop_reason if found.stop_reason is not None else found.matched_stop
         out.append(ChoiceFinished(choice.index, reason, found.native_finish_reason or word, stop))
 

@@ -37,6 +37,7 @@ from adapters.openai.usage import USAGE
 from adapters.openai.vocabulary import RESPONSES
 from adapters.sse_answer import SseAnswerParser, whole_answer
 from adapters.upstream_errors import given_up
+from adapters.upstream_json import unmapped
 
 __all__ = ["parse_whole_response", "response_parser"]
 
@@ -186,11 +187,10 @@ class _Answer:
 
     def _report_rest(self, response: WireResponse, raw: bytes, out: list[Event]) -> None:
         known = _decode_fields(raw)
-        fields = {name: bytes(value) for name, value in known.items() if name not in SAID_BY_US}
+        said = unmapped(known, SAID_BY_US)
         if response.usage is not None:
-            inner = _decode_fields(known[USAGE])
-            fields.update({f"{USAGE}.{name}": bytes(inner[name]) for name in inner if name not in USAGE_FIELDS})
-        said = {name: value for name, value in fields.items() if value != b"null"}
+            inner = unmapped(_decode_fields(known[USAGE]), USAGE_FIELDS)
+            said.update({f"{USAGE}.{name}": value for name, value in inner.items()})
         if said:
             out.append(ProviderReported(said, RESPONSES))
 

@@ -33,6 +33,7 @@ from adapters.openai.responses.vocabulary import CUSTOM_CALL, FUNCTION_CALL
 from adapters.openai.responses.wire import WireContent, WireEvent, WireItem
 from adapters.openai.tools import full_name
 from adapters.openai.vocabulary import CUSTOM, FUNCTION, RESPONSES
+from adapters.upstream_json import unmapped
 
 __all__ = ["OpenCall", "OpenHosted", "OpenItem", "OpenMessage", "OpenThought", "rest_of"]
 
@@ -262,5 +263,4 @@ def _entries(logprobs: list[WireEntry] | None) -> tuple[TokenLogprob, ...]:
 
 def rest_of(raw: bytes) -> dict[str, bytes]:
     """The fields of an item that nobody maps. Null is the same as absent."""
-    fields = {name: bytes(value) for name, value in _decode_fields(raw).items() if name not in _ITEM_FIELDS}
-    return {name: value for name, value in fields.items() if value != b"null"}
+    return unmapped(_decode_fields(raw), _ITEM_FIELDS)

@@ -100,8 +100,7 @@ def _parse_part(part: JsonObject) -> Part:
 
 def own_fields(found: JsonObject) -> ProviderData | None:
     """What nobody took. Null is the same as absent."""
-    fields = {name: raw for name, raw in found.rest().items() if raw != b"null"}
-    return ProviderData(RESPONSES, fields) if fields else None
+    return ProviderData(RESPONSES, fields) if (fields := found.said()) else None
 
 
 def content_objects(parts: Sequence[Part], *, output: bool) -> list[dict[str, Any]]:
