@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -377,11 +378,14 @@ def test_a_key_of_run_yaml_with_the_id_of_another_key_ends_the_start(tmp_path: P
     assert "started again" not in ended.stderr
 
 
-def test_a_service_manager_is_told_when_it_serves_and_when_it_stops(tmp_path: Path) -> None:
+def test_a_service_manager_is_told_when_it_serves_reloads_and_stops(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(10)
         with serving(tmp_path, env={"NOTIFY_SOCKET": str(tmp_path / "notify")}) as (process, _):
+            assert manager.recv(100) == b"READY=1"
+            process.send_signal(signal.SIGHUP)
+            assert re.fullmatch(rb"RELOADING=1\nMONOTONIC_USEC=\d+", manager.recv(100))
             assert manager.recv(100) == b"READY=1"
             process.send_signal(signal.SIGTERM)
             assert manager.recv(100) == b"STOPPING=1"
