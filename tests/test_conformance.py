@@ -171,7 +171,7 @@ def part_events(part: int, kind: str) -> list[Event]:
             ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(kinds=st.lists(st.sampled_from(("text", "thought", "hidden", "call")), min_size=1, max_size=7))
 def test_05_the_sdks_read_blocks_in_any_order(kinds: list[str]) -> None:
     called = "call" in kinds

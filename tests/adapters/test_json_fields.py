@@ -89,7 +89,7 @@ def depth_of(value: object) -> int:
     return 0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(JSON | JSON.map(lambda value: [value, '[{\\"', [value]]), st.integers(0, 6), st.booleans())
 def test_depth_is_counted_as_a_parser_would(value: object, limit: int, ascii_only: bool) -> None:
     body = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")

@@ -44,7 +44,7 @@ def cuts(draw: st.DrawFn, wire: bytes) -> list[bytes]:
     return [wire[a:b] for a, b in zip([0, *offsets], [*offsets, len(wire)], strict=True)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_any_line_ending_and_any_cut_give_the_same_events(data: st.DataObject) -> None:
     wire, expected = data.draw(streams())
@@ -55,7 +55,7 @@ def test_any_line_ending_and_any_cut_give_the_same_events(data: st.DataObject) -
     assert decoded(*[wire[i : i + 1] for i in range(len(wire))]) == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.lists(st.sampled_from(["event: a", "data: 1", "data: 2", "data: ", "id: 1"]), min_size=1, max_size=3),

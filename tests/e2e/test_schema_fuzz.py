@@ -105,7 +105,7 @@ async def test_nothing_in_the_place_of_a_schema_harms_the_engine(
 ) -> None:
     loop = asyncio.get_running_loop()
 
-    @settings(max_examples=times, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=times, database=None, suppress_health_check=list(HealthCheck))
     @given(schemas)
     def fuzz(schema: Any) -> None:
         run_on(loop, url, schema)

@@ -254,7 +254,7 @@ PARAMS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PARAMS, st.lists(st.integers(0, 12), max_size=4), st.integers(0, 2**31))
 def test_a_row_behind_drafted_tokens_draws_as_if_they_had_been_generated(
     params: dict[str, Any], drafted: list[int], seed: int
@@ -266,7 +266,7 @@ def test_a_row_behind_drafted_tokens_draws_as_if_they_had_been_generated(
     assert sample(logits.clone(), [ahead]) == sample(logits.clone(), [there])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(PARAMS, min_size=1, max_size=6), st.integers(0, 2**31))
 def test_a_row_draws_the_same_alone_and_among_any_neighbours(params: list[dict[str, Any]], seed: int) -> None:
     logits = 3 * torch.randn(len(params), 64, generator=torch.Generator().manual_seed(seed))

@@ -107,7 +107,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert all(sequence in self.world.finished for sequence in self.live)
 
 
-SchedulerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+SchedulerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25)
 TestSchedulerMachine = SchedulerMachine.TestCase
 
 
@@ -265,7 +265,7 @@ def test_a_better_priority_takes_the_place_of_a_worse_one() -> None:
     assert world.scheduler.preemptions == 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     blocks=st.integers(4, 12),
     slots=st.integers(1, 4),

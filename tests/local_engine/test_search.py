@@ -104,7 +104,7 @@ def test_beams_and_scores_are_those_of_transformers(
         assert [answer.score for answer in ours] == pytest.approx([score for _, score in expected], rel=1e-4)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     blocks=st.integers(16, 24),
     budget=st.sampled_from([1, 5, 64]),

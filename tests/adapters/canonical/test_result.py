@@ -180,7 +180,7 @@ class Piece:
     text: str
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.builds(Piece, st.integers(0, 2), st.integers(0, 2), st.text(max_size=4)), min_size=1), st.data())
 def test_the_fold_does_not_depend_on_batches_or_on_where_texts_are_cut(
     pieces: list[Piece], data: st.DataObject

@@ -239,13 +239,13 @@ completions = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(chats())
 def test_a_chat_request_that_was_sent_on_is_read_as_the_same_request(request: Request) -> None:
     assert ChatFront().parse(ChatUpstream().render_request(request), max_depth=64) == request
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(completions)
 def test_a_legacy_request_that_was_sent_on_is_read_as_the_same_request(request: Request) -> None:
     assert CompletionsFront().parse(CompletionsUpstream().render_request(request), max_depth=64) == request

@@ -64,7 +64,7 @@ def on_the_loop_that_serves(run: Callable[[], Coroutine[None, None, None]]) -> N
     uvloop.run(run())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(REQUESTS, min_size=1, max_size=6), st.data())
 def test_any_cut_gives_the_same_answers(requests: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(requests)
@@ -90,7 +90,7 @@ async def _paced(send: Callable[..., Awaitable[None]], pieces: list[bytes]) -> N
         await asyncio.sleep(0.0005)  # so that it is read alone
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.one_of(PARTS, st.binary(max_size=20)), max_size=20))
 def test_garbage_gets_an_answer_or_a_close_and_leaves_nothing_behind(parts: list[bytes]) -> None:
     async def ask() -> None:

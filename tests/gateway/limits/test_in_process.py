@@ -36,7 +36,7 @@ class TestInProcess(LimiterContract):
         """It counts at once."""
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(STEPS)
 def test_no_minute_ever_lets_in_more_than_the_limits_and_the_books_balance(steps: list[tuple[str, int, int]]) -> None:
     async def run() -> None:

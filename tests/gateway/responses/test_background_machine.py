@@ -126,7 +126,7 @@ class BackgroundMachine(RuleBasedStateMachine):
 
 
 TestBackgroundMachine = BackgroundMachine.TestCase
-TestBackgroundMachine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestBackgroundMachine.settings = settings(max_examples=25, stateful_step_count=25)
 
 
 def test_an_error_of_a_provider_is_not_raised_at_the_one_who_submits() -> None:

@@ -341,7 +341,7 @@ def answers(draw: st.DrawFn) -> list[Event]:
     return merged
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(answers(), st.data())
 def test_frames_are_json_whatever_the_batches_and_join_to_the_body(events: list[Event], data: st.DataObject) -> None:
     exchange: Exchange = chat(stream=True, n=2)

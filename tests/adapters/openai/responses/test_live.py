@@ -93,7 +93,7 @@ def answers(draw: st.DrawFn, *, interleaved: bool) -> list[Event]:
     return [*events, ChoiceFinished(0, reason), UsageReported(Usage(prompt_tokens=1, completion_tokens=2))]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(answers(interleaved=True), st.booleans())
 def test_any_order_of_events_is_a_stream_in_order(events: list[Event], sealed: bool) -> None:
     include = ["reasoning.encrypted_content"] if sealed else None
@@ -101,14 +101,14 @@ def test_any_order_of_events_is_a_stream_in_order(events: list[Event], sealed: b
     assert found["status"] in ("completed", "incomplete")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(answers(interleaved=False))
 def test_the_stream_says_what_the_body_says(events: list[Event]) -> None:
     exchange = responses(include=["reasoning.encrypted_content", "message.output_text.logprobs"])
     assert json.loads(exchange.answer(events)) == checked(exchange.stream(events))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(answers(interleaved=True), st.data())
 def test_no_text_is_lost_wherever_it_fails(events: list[Event], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(events) - 2))

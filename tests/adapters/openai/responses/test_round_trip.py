@@ -145,7 +145,7 @@ def requests(draw: st.DrawFn) -> Request:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(requests())
 def test_a_request_that_is_written_is_read_as_it_was(request: Request) -> None:
     body = ResponsesUpstream("up").render_request(request)

@@ -68,7 +68,7 @@ def test_it_draws_what_torch_draws(rule: dict[str, Any], spread: float) -> None:
     assert sum(a != b for a, b in zip(drawn, expected, strict=True)) <= 1
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     vocab_size=st.integers(1, 3000),
     top_k=st.integers(0, 100),

@@ -92,7 +92,7 @@ def test_what_is_no_number_does_not_come_out_as_one(library: Library, bad: float
         assert np.isfinite(product[[0, 2]]).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     kind=st.sampled_from((*twin.QUANTISED_TYPES, *twin.DENSE_TYPES)),
     rows=st.integers(1, 70),
