@@ -9,6 +9,7 @@ import asyncio
 import gc
 import os
 import random
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -35,6 +36,10 @@ FAULTY = 0.1
 KEY = "key-of-the-soak"
 _WARM = 0.3
 """This share of the time passes before memory must be flat."""
+_LIVE_NOISE = 1500
+_LIVE_EACH = 0.02
+"""By so much, and so much a request, may the blocks of live objects differ between two moments without a request: a
+connection upstream that is kept has some hundred, a thing that each request leaves behind has at least one."""
 
 
 @dataclass
@@ -47,13 +52,17 @@ class Seen:
     paths: Counter[str] = field(default_factory=Counter)
     resident: list[tuple[float, float]] = field(default_factory=list)
     """Seconds, and MB."""
+    live: list[tuple[int, int]] = field(default_factory=list)
+    """Requests so far, and blocks of live objects, when nothing was asked: after each half."""
 
     @property
     def requests(self) -> int:
         return self.statuses.total() + self.left
 
     def check_memory(self, seconds: float, within: float) -> None:
-        """Flat after the beginning: it grows by no more than this share."""
+        """Flat after the beginning: what is resident grows by no more than this share, and requests leave nothing."""
+        (requests_before, before), (requests, blocks) = self.live
+        assert blocks - before <= _LIVE_NOISE + _LIVE_EACH * (requests - requests_before), self.live
         early = max(mb for at, mb in self.resident if _WARM * seconds <= at <= 0.6 * seconds)
         late = max(mb for at, mb in self.resident if at >= 0.8 * seconds)
         assert late <= early * (1 + within), self.resident[:: max(1, len(self.resident) // 20)]
@@ -72,16 +81,19 @@ async def soak(seconds: float, folder: Path, *, seed: int = 0, growth: float = 0
     server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0, backlog=1024)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     seen = Seen()
-    headers = {"authorization": f"Bearer {KEY}"}
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=headers) as session:
-        began = time.monotonic()
-        clients = [_client(session, url, random.Random(source.random()), began + seconds, seen) for _ in range(CLIENTS)]
-        watch = asyncio.ensure_future(_watch(seen, began, seconds))
-        await asyncio.gather(*clients)
-        await watch
-        await until(lambda: app.running == 0, within_s=10)
-        attempts = await _check_counts(app, seen, upstreams, session, url)
-    await until(lambda: not app.connections.connections, within_s=10)
+    began = time.monotonic()
+    watch = asyncio.ensure_future(_watch(seen, began, seconds))
+    for share in (0.5, 1.0):
+        async with _session() as session:
+            until_s = began + share * seconds
+            await asyncio.gather(
+                *[_client(session, url, random.Random(source.random()), until_s, seen) for _ in range(CLIENTS)]
+            )
+            await until(lambda: app.running == 0, within_s=10)
+            attempts = await _check_counts(app, seen, upstreams, session, url)
+        await until(lambda: not app.connections.connections, within_s=10)
+        seen.live.append((seen.requests, _live_blocks()))
+    await watch
     _check_left(app)
     server.close()
     await app.drain(0)
@@ -94,6 +106,11 @@ async def soak(seconds: float, folder: Path, *, seed: int = 0, growth: float = 0
     print(f"{dict(seen.statuses)}, {seen.failed_in_stream} failed after their beginning, {seen.left} left early")
     seen.check_memory(seconds, growth)
     return seen
+
+
+def _session() -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(limit=0)
+    return aiohttp.ClientSession(connector=connector, headers={"authorization": f"Bearer {KEY}"})
 
 
 def _config(urls: list[str], folder: Path) -> Config:
@@ -172,6 +189,7 @@ async def _check_counts(
     assert asked <= remote <= asked + seen.left + _unsent(snapshot), (asked, remote)
     async with session.get(f"{url}/admin/usage") as answer:
         rows = (await answer.json())["data"]
+    seen.statuses[200] += 1  # which is counted as well
     assert sum(row["attempts"] for row in rows) == sum(attempts.values())
     return sum(attempts.values())
 
@@ -214,6 +232,12 @@ def _check_left(app: App) -> None:
     assert not any(held.values()), held
 
 
+def _live_blocks() -> int:
+    """Of Python's own objects: no memory that is free or of others, so it does not move while nothing happens."""
+    gc.collect()
+    return sys.getallocatedblocks()
+
+
 def _resident_mb() -> float:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
@@ -227,6 +251,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         seen = asyncio.run(soak(arguments.seconds, Path(folder), seed=arguments.seed))
     print("memory, MB:", *[f"{mb:.0f}" for _, mb in seen.resident[::6]])
+    print("requests and live blocks:", *seen.live)
 
 
 if __name__ == "__main__":
