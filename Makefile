@@ -59,7 +59,7 @@ sanitize-neon:
 	qemu-aarch64 -cpu max build/kernels_test_neon 1 100
 
 # manylinux wheels with all builds of the kernels in them; needs Docker or Podman. Settings: pyproject.toml.
-wheels: $(VENV)/local
+wheels: $(VENV)/bin/python
 	$(PIP) cibuildwheel
 	$(BIN)/cibuildwheel --platform linux --output-dir dist
 
