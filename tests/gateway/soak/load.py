@@ -152,7 +152,8 @@ async def _client(session: aiohttp.ClientSession, url: str, source: random.Rando
 
 
 async def _ask(session: aiohttp.ClientSession, url: str, asked: Question, seen: Seen) -> None:
-    async with session.post(url + asked.path, json=asked.body) as answer:
+    named = {name: os.urandom(8).hex() for name in ("x-request-id", "x-session-id", "user-agent", "idempotency-key")}
+    async with session.post(url + asked.path, json=asked.body, headers=named) as answer:
         body = await answer.read()
     ended_well = asked.ended_well(answer.status, body)
     seen.statuses[answer.status] += 1

@@ -74,6 +74,8 @@ def _model(random: random.Random) -> str:
 def _chat(random: random.Random) -> Question:
     stream, tools = random.random() < 0.6, random.random() < 0.3
     body: dict[str, Any] = {"model": _model(random), "messages": _TURNS, "stream": stream, "max_tokens": 5}
+    who = f"{random.getrandbits(64):x}"  # each request is of another user, in another session
+    body |= {"user": who, "safety_identifier": who, "prompt_cache_key": who, "metadata": {"session_id": who}}
     if tools:
         function = {"name": "find", "parameters": _PARAMETERS}
         body |= {"model": "smart", "tools": [{"type": "function", "function": function}]}
