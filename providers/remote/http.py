@@ -9,14 +9,14 @@ from collections.abc import AsyncIterable, Mapping
 
 from yarl import URL
 
-from adapters.canonical.errors import StaleConnection, UpstreamError
+from adapters.canonical.errors import NotReady, StaleConnection, UpstreamError
 from providers.base import Limits, ProviderSettings
 from providers.client_key import KeyHeader
 from providers.remote.answer import Answer
 from providers.remote.connection import Connection
 from providers.remote.failure import FOREIGN, no_answer, no_connection
 from providers.remote.origin import Origin
-from providers.remote.pool import Pool, Way
+from providers.remote.pool import AllInUse, Pool, Way
 from providers.remote.proxy import Proxy, Tunnel
 from providers.remote.request_head import RequestHeads, rendered
 from providers.remote.shared_limit import SharedLimit
@@ -153,6 +153,9 @@ class HttpClient:
             return kept, True
         try:
             return await pool.connect(), False
+        except AllInUse as error:
+            why = f"{self.provider}: all its connections are in use ({self._max_connections}, max_connections)"
+            raise NotReady(why, code="overloaded", retry_after_s=1) from error
         except FOREIGN as error:
             raise no_connection(self.provider, error) from error
 
@@ -175,7 +178,12 @@ class HttpClient:
     def _open_pool(self) -> Pool:
         if self._closed:
             raise UpstreamError(f"{self.provider}: the provider is closed")
-        self._pool = Pool(self._way, max_connections=self._max_connections, connect_s=self.limits.connect_s)
+        self._pool = Pool(
+            self._way,
+            max_connections=self._max_connections,
+            connect_s=self.limits.connect_s,
+            turn_s=self.limits.first_token_s,
+        )
         return self._pool
 
     async def aclose(self) -> None:

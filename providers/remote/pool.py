@@ -10,7 +10,7 @@ from typing import Protocol
 
 from providers.remote.connection import Connection
 
-__all__ = ["Pool", "Way"]
+__all__ = ["AllInUse", "Pool", "Way"]
 
 _Turn = asyncio.Future[Connection | None]
 
@@ -29,12 +29,19 @@ class Way(Protocol):
         ...
 
 
-class Pool:
-    """Belongs to one event loop. `connect_s` bounds the whole wait for a connection."""
+class AllInUse(Exception):
+    """No connection became free in time."""
 
-    def __init__(self, way: Way, *, max_connections: int, connect_s: float, keep_alive_s: float = 30.0) -> None:
+
+class Pool:
+    """Belongs to one event loop. `connect_s` bounds the opening of a connection, `turn_s` the wait for a free one."""
+
+    def __init__(
+        self, way: Way, *, max_connections: int, connect_s: float, turn_s: float, keep_alive_s: float = 30.0
+    ) -> None:
         self._way = way
         self._connect_s = connect_s
+        self._turn_s = turn_s
         self._keep_alive_s = keep_alive_s
         self._free = max_connections
         self._idle: dict[Connection, float] = {}
@@ -61,26 +68,34 @@ class Pool:
             connection.close()
 
     async def connect(self) -> Connection:
-        """One that is there, or a new one. Raises TimeoutError, and OSError as `Way.open` does."""
-        async with asyncio.timeout(self._connect_s):
-            while True:
-                if self._closed:
-                    raise ConnectionError("the pool is closed")
-                connection = self.idle()
-                if connection is not None:
-                    return connection
-                if self._free > 0:
-                    self._free -= 1
-                elif (given := await self._turn()) is not None:
-                    if given.usable:
-                        return given
-                    continue  # it ended on the way
+        """One that is there, or a new one. Raises AllInUse, TimeoutError, and OSError as `Way.open` does."""
+        while True:
+            if self._closed:
+                raise ConnectionError("the pool is closed")
+            connection = self.idle()
+            if connection is not None:
+                return connection
+            if self._free > 0:
+                self._free -= 1
+            elif (given := await self._turn()) is not None:
+                if given.usable:
+                    return given
+                continue  # it ended on the way
+            async with asyncio.timeout(self._connect_s):
                 return await self._dial()
 
     async def _turn(self) -> Connection | None:
         """A connection that was given back, or None: there is room for a new one."""
         turn: _Turn = self._loop.create_future()
         self._waiting.append(turn)
+        try:
+            async with asyncio.timeout(self._turn_s):
+                return await self._given(turn)
+        except TimeoutError as error:
+            raise AllInUse from error
+
+    async def _given(self, turn: _Turn) -> Connection | None:
+        """What the turn brings, which goes to the next one where nobody waits for it any more."""
         try:
             return await turn
         except asyncio.CancelledError:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.canonical.errors import (
+    NotReady,
     UpstreamAuth,
     UpstreamError,
     UpstreamTimeout,
@@ -85,13 +86,28 @@ class TestLimits:
         async with connected(answer, limits=Limits(first_token_s=0.001)) as (_, client):
             assert text_of(await collect(call(client, stream=False))) == "hello"
 
-    async def test_a_full_pool_is_unreachable_at_the_connect_limit(self) -> None:
-        answer = Answer.sse([chunk("hel")], then="hang")
+    async def test_who_finds_all_connections_in_use_waits_longer_than_for_a_new_one(self) -> None:
+        gate = asyncio.Event()
+        answer = replace(Answer.json(BODY), gate=gate)
         limits = Limits(connect_s=0.05)
-        async with connected(answer, limits=limits, max_connections=1) as (_, client), aclosing(call(client)) as first:
-            await anext(first)
-            error, _ = await failure(call(client))
-        assert type(error) is UpstreamUnreachable
+        async with connected(answer, limits=limits, max_connections=1) as (upstream, client):
+            first, second = (asyncio.create_task(collect(call(client, stream=False))) for _ in range(2))
+            await upstream.seen(1)
+            asyncio.get_running_loop().call_later(0.2, gate.set)
+            assert [text_of(await asking) for asking in (first, second)] == ["hello", "hello"]
+            assert upstream.connections == 1
+
+    async def test_that_all_connections_are_in_use_for_long_tells_nothing_against_the_upstream(self) -> None:
+        answer = Answer(headers=STREAM.headers, silent=True, then="hang")
+        limits = Limits(first_token_s=0.05)
+        async with connected(answer, limits=limits, max_connections=1) as (upstream, client):
+            first = asyncio.create_task(collect(call(client, stream=False)))
+            await upstream.seen(1)
+            error, _ = await failure(call(client, stream=False))
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+        assert (type(error), error.code) == (NotReady, "overloaded")
+        assert not isinstance(error, UpstreamError)  # which breakers count
 
 
 class TestLeaving:

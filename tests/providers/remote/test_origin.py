@@ -26,7 +26,7 @@ async def ask(origin: Origin, times: int = 1) -> list[bytes]:
     """Each over a connection of its own."""
     found = []
     for _ in range(times):
-        pool = Pool(origin, max_connections=1, connect_s=5)
+        pool = Pool(origin, max_connections=1, connect_s=5, turn_s=5)
         try:
             connection = await pool.connect()
             found.append(await use(connection))
@@ -118,7 +118,7 @@ class TestTls:
         body = bytes(3_000_000)
         answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
         async with serving(answering(answer), tls=context) as base_url:
-            pool = Pool(Origin("127.0.0.1", port_of(base_url), tls), max_connections=1, connect_s=5)
+            pool = Pool(Origin("127.0.0.1", port_of(base_url), tls), max_connections=1, connect_s=5, turn_s=5)
             connections = set()
             for _ in range(2):
                 connections.add(connection := await pool.connect())
@@ -137,7 +137,7 @@ class TestTls:
         context, cert = self.server(tmp_path, host)
         tls = trusting(None if host == "127.0.0.1" else str(cert))
         async with serving(answering(OK), tls=context) as base_url:
-            pool = Pool(Origin("127.0.0.1", port_of(base_url), tls), max_connections=1, connect_s=5)
+            pool = Pool(Origin("127.0.0.1", port_of(base_url), tls), max_connections=1, connect_s=5, turn_s=5)
             for _ in range(2):  # the room of a failed one is there again
                 with pytest.raises(ssl.SSLCertVerificationError):
                     await pool.connect()
@@ -148,7 +148,9 @@ class TestTls:
             await asyncio.Event().wait()
 
         async with serving(say_nothing) as base_url:
-            pool = Pool(Origin("127.0.0.1", port_of(base_url), trusting(None)), max_connections=1, connect_s=0.05)
+            pool = Pool(
+                Origin("127.0.0.1", port_of(base_url), trusting(None)), max_connections=1, connect_s=0.05, turn_s=5
+            )
             for _ in range(2):
                 with pytest.raises(TimeoutError):
                     await pool.connect()

@@ -8,7 +8,7 @@ import pytest
 
 from providers.remote.connection import Connection
 from providers.remote.origin import Origin
-from providers.remote.pool import Pool
+from providers.remote.pool import AllInUse, Pool
 from tests.providers.remote.wire_server import answering, asked, serving
 
 pytestmark = pytest.mark.timeout(20)
@@ -41,7 +41,7 @@ class Counted:
 
 @asynccontextmanager
 async def pooled(
-    max_connections: int = 2, *, connect_s: float = 5, keep_alive_s: float = 30
+    max_connections: int = 2, *, turn_s: float = 5, keep_alive_s: float = 30
 ) -> AsyncIterator[tuple[Pool, Counted]]:
     server = Counted()
     async with serving(server) as base_url:
@@ -49,7 +49,8 @@ async def pooled(
         pool = Pool(
             Origin("127.0.0.1", port, None),
             max_connections=max_connections,
-            connect_s=connect_s,
+            connect_s=5,
+            turn_s=turn_s,
             keep_alive_s=keep_alive_s,
         )
         try:
@@ -107,10 +108,10 @@ async def test_no_more_than_the_bound_are_open_and_everyone_has_a_turn_in_order(
     assert all(abs(place - number) <= 3 for place, number in enumerate(served))
 
 
-async def test_a_wait_for_a_turn_ends_at_the_connect_limit_and_takes_nothing_with_it() -> None:
-    async with pooled(1, connect_s=0.05) as (pool, server):
+async def test_a_wait_for_a_turn_ends_at_its_limit_and_takes_nothing_with_it() -> None:
+    async with pooled(1, turn_s=0.05) as (pool, server):
         only = await pool.connect()
-        with pytest.raises(TimeoutError):
+        with pytest.raises(AllInUse):
             await pool.connect()
         await use(only)
         assert await use(await pool.connect()) == b"ok"
@@ -165,7 +166,7 @@ async def test_a_dial_that_is_cancelled_or_fails_makes_its_room_again() -> None:
         with pytest.raises(asyncio.CancelledError):
             await dial
         assert await use(await pool.connect()) == b"ok"
-    refused = Pool(Origin("127.0.0.1", 9, None), max_connections=1, connect_s=5)
+    refused = Pool(Origin("127.0.0.1", 9, None), max_connections=1, connect_s=5, turn_s=5)
     for _ in range(3):
         with pytest.raises(ConnectionRefusedError):
             await refused.connect()
@@ -219,7 +220,7 @@ async def test_closing_ends_what_is_used_what_is_idle_and_who_waits_and_lets_nob
 async def test_a_dial_that_ends_after_the_pool_was_closed_leaves_no_socket() -> None:
     async with serving(answering(OK)) as base_url:
         port = int(base_url.split(":")[2].removesuffix("/v1"))
-        pool = Pool(Origin("127.0.0.1", port, None), max_connections=1, connect_s=5)
+        pool = Pool(Origin("127.0.0.1", port, None), max_connections=1, connect_s=5, turn_s=5)
         dial = asyncio.ensure_future(pool.connect())
         await asyncio.sleep(0)
         await pool.aclose()

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from adapters.canonical.errors import StaleConnection, UpstreamUnreachable
+from adapters.canonical.errors import NotReady, StaleConnection, UpstreamUnreachable
 from providers.base import Limits
 from tests.providers.remote.wire_server import answering, client_of, serving, small_socket
 
@@ -164,11 +164,11 @@ async def test_who_leaves_while_the_peer_takes_nothing_makes_room_for_another_ca
 
 async def test_uploads_count_among_the_connections_of_their_provider() -> None:
     async def pieces() -> AsyncGenerator[bytes, None]:
-        with pytest.raises(UpstreamUnreachable, match="no connection within the connect limit"):
+        with pytest.raises(NotReady, match="all its connections are in use"):
             await client.post("/a", b"{}", stream=False)
         yield b"ab"
 
-    limits = Limits(connect_s=0.05)
+    limits = Limits(first_token_s=0.05)
     async with serving(answering(OK)) as base_url, client_of(base_url, max_connections=1, limits=limits) as client:
         with await client.forward("POST", "/a", {}, pieces(), length=2) as answer:
             assert await answer.body() == b"ok"
