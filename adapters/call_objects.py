@@ -10,7 +10,10 @@ from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import ToolCall
 from adapters.canonical.request import Request, Tool
 
-__all__ = ["INPUT_MEMBER", "NO_PARAMETERS", "allowed_names", "allowed_tools", "arguments_object", "arguments_text"]
+__all__ = [
+    "INPUT_MEMBER", "NO_PARAMETERS", "allowed_names", "allowed_tools", "arguments_object", "arguments_text",
+    "function_object", "is_object", "told_arguments",
+]  # fmt: skip
 
 NO_PARAMETERS = b'{"type":"object","properties":{}}'
 """The schema of a tool that declares none."""
@@ -19,6 +22,8 @@ _REFERENCE = Decoder(dict[str, Any])
 _decode_text = Decoder(str).decode
 _NOTHING = (b"", b"null")
 _CUSTOM = "custom"
+_INVALID = "INVALID_JSON"
+"""Under this name clients that want an object are told what a model wrote that is none."""
 INPUT_MEMBER: Final = "input"
 """Where a model that knows functions alone writes the input of a custom tool: the name of an object's one member."""
 
@@ -29,13 +34,20 @@ def arguments_object(call: ToolCall) -> orjson.Fragment:
     if call.kind == _CUSTOM:
         return orjson.Fragment(orjson.dumps({INPUT_MEMBER: call.arguments}))
     text = call.arguments.strip() or "{}"
-    try:
-        _OBJECT.decode(text)
-    except (DecodeError, RecursionError) as error:
+    if not is_object(text):
         raise InvalidRequest(
             f"messages: the arguments of the tool call '{call.id}' are not a JSON object", param="messages"
-        ) from error
+        )
     return orjson.Fragment(text)
+
+
+def is_object(text: str) -> bool:
+    """Whether this is one whole JSON object."""
+    try:
+        _OBJECT.decode(text)
+    except (DecodeError, RecursionError):
+        return False
+    return True
 
 
 def arguments_text(value: bytes) -> str:
@@ -44,6 +56,23 @@ def arguments_text(value: bytes) -> str:
     if value in _NOTHING:
         return "{}"
     return (_decode_text(value) or "{}") if value.startswith(b'"') else value.decode()
+
+
+def told_arguments(arguments: str) -> Any:
+    """The arguments of an answer's call, for clients that want an object: as they came where they are one."""
+    text = arguments.strip()
+    if not text or text == "null":
+        return {}
+    return orjson.Fragment(text) if is_object(text) else {_INVALID: arguments}
+
+
+def function_object(tool: Tool) -> dict[str, Any]:
+    """The declaration of a tool in the words that many share."""
+    found: dict[str, Any] = {"name": tool.name}
+    if tool.description is not None:
+        found["description"] = tool.description
+    found["parameters"] = orjson.Fragment(tool.parameters or NO_PARAMETERS)
+    return found
 
 
 def allowed_names(request: Request) -> list[str] | None:

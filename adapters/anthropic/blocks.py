@@ -7,11 +7,10 @@ one whose arguments are whole makes room, though its end was not told.
 from typing import Any
 
 import orjson
-from msgspec import DecodeError, Raw
-from msgspec.json import Decoder
 
 from adapters.anthropic.citations import citation_objects
 from adapters.anthropic.vocabulary import MESSAGES, frame
+from adapters.call_objects import is_object
 from adapters.canonical.events import (
     AnnotationAdded,
     HostedToolEvent,
@@ -27,7 +26,7 @@ from adapters.fragments import fragments
 from adapters.origin_marks import marked
 from adapters.thought_text import ThoughtText
 
-__all__ = ["DELTA_TAIL", "BlockEvent", "Blocks", "is_object"]
+__all__ = ["DELTA_TAIL", "BlockEvent", "Blocks"]
 
 BlockEvent = (
     TextDelta
@@ -42,7 +41,6 @@ BlockEvent = (
 )
 """What stands in blocks."""
 
-_OBJECT = Decoder(dict[str, Raw])
 _TEXT = "text"
 _THINKING = "thinking"
 _CALL = "tool_use"
@@ -54,15 +52,6 @@ _DELTAS = {
 }
 DELTA_TAIL = b"}}\n\n"
 """What stands after the JSON text of a delta."""
-
-
-def is_object(text: str) -> bool:
-    """Whether this is one whole JSON object."""
-    try:
-        _OBJECT.decode(text)
-    except (DecodeError, RecursionError):
-        return False
-    return True
 
 
 class Blocks:

@@ -6,11 +6,12 @@ from typing import Any, assert_never
 import orjson
 from msgspec.structs import replace
 
-from adapters.anthropic.blocks import DELTA_TAIL, Blocks, is_object
+from adapters.anthropic.blocks import DELTA_TAIL, Blocks
 from adapters.anthropic.citations import citation_objects
 from adapters.anthropic.errors import error_frame
 from adapters.anthropic.usage import usage_object
 from adapters.anthropic.vocabulary import MESSAGES, frame, stop_word
+from adapters.call_objects import told_arguments
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import (
     AnnotationAdded,
@@ -59,8 +60,6 @@ from adapters.usage_fields import told_apart
 __all__ = ["MessagesStreamRenderer", "render_messages_result"]
 
 _USAGE = "usage"
-_INVALID = "INVALID_JSON"
-"""Under this name stand arguments that are no JSON object, where the API can have only objects."""
 
 
 class MessagesStreamRenderer:
@@ -208,7 +207,12 @@ def _block(part: Part) -> Any:
             signature = "" if part.signature is None else marked(part.signature, part.origin)
             return {"type": "thinking", "thinking": thought, "signature": signature}
         case ToolCall():
-            block: dict[str, Any] = {"type": "tool_use", "id": part.id, "name": part.name, "input": _input(part)}
+            block: dict[str, Any] = {
+                "type": "tool_use",
+                "id": part.id,
+                "name": part.name,
+                "input": told_arguments(part.arguments),
+            }
             if part.provider_data is not None and part.provider_data.origin == MESSAGES:
                 block.update(fragments(part.provider_data.fields))
             return block
@@ -230,11 +234,3 @@ def _text_block(part: Text) -> dict[str, Any] | None:
     if citations:
         found["citations"] = citations
     return found
-
-
-def _input(call: ToolCall) -> Any:
-    """The arguments as they came, where they are the object that they must be."""
-    text = call.arguments.strip()
-    if not text or text == "null":
-        return {}
-    return orjson.Fragment(text) if is_object(text) else {_INVALID: call.arguments}

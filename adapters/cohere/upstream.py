@@ -5,10 +5,10 @@ from typing import Any
 
 import orjson
 
-from adapters.call_objects import NO_PARAMETERS, allowed_tools
+from adapters.call_objects import allowed_tools, function_object
 from adapters.canonical.errors import GatewayError, UnsupportedParameter, UpstreamAuth
 from adapters.canonical.events import Event
-from adapters.canonical.request import NONE, REQUIRED, Request, Tool
+from adapters.canonical.request import NONE, REQUIRED, Request
 from adapters.cohere.answer import parse_whole, stream_parser
 from adapters.cohere.messages import message_objects
 from adapters.error_words import told_in
@@ -62,19 +62,11 @@ def _add_tools(body: dict[str, Any], request: Request) -> None:
     if choice is not None and choice.name is not None:  # the API has no word for one tool: only that one is declared
         tools = tuple([tool for tool in tools if tool.name == choice.name])
     if tools:
-        body["tools"] = [_tool(tool) for tool in tools]
+        body["tools"] = [{"type": "function", "function": function_object(tool)} for tool in tools]
         if any(tool.strict for tool in tools):
             body["strict_tools"] = True
     if choice is not None and tools and choice.mode in (REQUIRED, NONE):
         body["tool_choice"] = choice.mode.upper()
-
-
-def _tool(tool: Tool) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": tool.name}
-    if tool.description is not None:
-        function["description"] = tool.description
-    function["parameters"] = orjson.Fragment(tool.parameters or NO_PARAMETERS)
-    return {"type": "function", "function": function}
 
 
 def _add_sampling(body: dict[str, Any], request: Request) -> None:

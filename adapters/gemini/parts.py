@@ -3,9 +3,8 @@
 from typing import Any
 
 import orjson
-from msgspec import DecodeError, Raw
-from msgspec.json import Decoder
 
+from adapters.call_objects import told_arguments
 from adapters.canonical.messages import ProviderData
 from adapters.gemini.content import METADATA, metadata_of
 from adapters.gemini.signatures import Place, place_of
@@ -13,10 +12,7 @@ from adapters.origin_marks import marked
 
 __all__ = ["PartWriter", "WirePart"]
 
-_INVALID = "INVALID_JSON"
-"""Under this name stand arguments that are no JSON object, where the API can have only objects."""
 _SIGNATURE = "thoughtSignature"
-_object = Decoder(dict[str, Raw])
 _DEFAULT_TYPES = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4"}
 
 WirePart = dict[str, Any] | orjson.Fragment
@@ -61,7 +57,7 @@ class PartWriter:
         return [*([said] if text else []), {"text": "", _SIGNATURE: sealed}]
 
     def call(self, call_id: str, name: str, arguments: str) -> dict[str, Any]:
-        return self._signed({"functionCall": {"id": call_id, "name": name, "args": _args(arguments)}})
+        return self._signed({"functionCall": {"id": call_id, "name": name, "args": told_arguments(arguments)}})
 
     def media(self, kind: str, data: str, media_type: str | None) -> dict[str, Any]:
         """`media_type` may be a file format alone."""
@@ -75,15 +71,3 @@ class PartWriter:
         if self._signature is not None:
             part[_SIGNATURE], self._signature = self._signature, None
         return part
-
-
-def _args(arguments: str) -> Any:
-    """The arguments as they came, where they are the object that they must be."""
-    text = arguments.strip()
-    if not text or text == "null":
-        return {}
-    try:
-        _object.decode(text)
-    except (DecodeError, RecursionError):
-        return {_INVALID: arguments}
-    return orjson.Fragment(text)

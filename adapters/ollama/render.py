@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 import orjson
-from msgspec import DecodeError, Raw
-from msgspec.json import Decoder
 
+from adapters.call_objects import told_arguments
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import (
     AnnotationAdded,
@@ -44,10 +43,6 @@ from adapters.thought_text import ThoughtText, thought_text
 from adapters.upstream_errors import given_up, no_finish
 
 __all__ = ["OllamaStreamRenderer", "render_ollama_result"]
-
-_INVALID = "INVALID_JSON"
-"""Under this name stand arguments that are no JSON object, where the API can have only objects."""
-_OBJECT = Decoder(dict[str, Raw])
 
 
 class OllamaStreamRenderer:
@@ -191,16 +186,4 @@ def _end_fields(finish: ChoiceFinished, usage: Usage | None, own: Mapping[str, b
 
 
 def _call_object(number: int, call_id: str, name: str, arguments: str) -> dict[str, Any]:
-    return {"id": call_id, "function": {"index": number, "name": name, "arguments": _arguments(arguments)}}
-
-
-def _arguments(arguments: str) -> Any:
-    """The arguments as they came, where they are the object that they must be."""
-    text = arguments.strip()
-    if not text or text == "null":
-        return {}
-    try:
-        _OBJECT.decode(text)
-    except (DecodeError, RecursionError):
-        return {_INVALID: arguments}
-    return orjson.Fragment(text)
+    return {"id": call_id, "function": {"index": number, "name": name, "arguments": told_arguments(arguments)}}

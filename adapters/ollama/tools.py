@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from adapters.call_objects import NO_PARAMETERS, allowed_tools
+from adapters.call_objects import allowed_tools, function_object
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import NONE, REQUIRED, Request, Tool
@@ -48,10 +48,7 @@ def tool_objects(request: Request) -> list[dict[str, Any]] | None:
 
 
 def _tool_object(tool: Tool) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": tool.name}
-    if tool.description is not None:
-        function["description"] = tool.description
-    function["parameters"] = orjson.Fragment(tool.parameters or NO_PARAMETERS)
+    function = function_object(tool)
     found: dict[str, Any] = {"type": _FUNCTION, _FUNCTION: function}
     if tool.extras is not None and tool.extras.origin == CHAT:
         for name, raw in tool.extras.fields.items():
