@@ -3,21 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
 
 from msgspec import Struct
+
+from gateway.config.sections.auth import Period
 
 __all__ = ["NANO", "Budget", "Demand", "Period", "Scope", "period_at"]
 
 NANO = 1_000_000_000
 """Money is counted in whole billionths of a dollar, so that sums are exact."""
 
-Period = Literal["hour", "day", "week", "month"]
+_YEAR_10000 = 253_402_300_800
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What may be spent in one period of the calendar (UTC; weeks begin on Monday)."""
+    """What may be spent in one period of the calendar (UTC; weeks begin on Monday), or in all."""
 
     nano_usd: int
     per: Period
@@ -52,6 +53,8 @@ class Demand(Struct, frozen=True):
 
 def period_at(per: Period, unix_s: float) -> tuple[int, int]:
     """The period that a time lies in: its start and its end, in Unix seconds."""
+    if per == "ever":
+        return 0, _YEAR_10000
     moment = datetime.fromtimestamp(unix_s, UTC).replace(minute=0, second=0, microsecond=0)
     if per == "hour":
         return _span(moment, moment + timedelta(hours=1))

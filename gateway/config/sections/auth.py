@@ -6,10 +6,12 @@ from pydantic import Field
 
 from gateway.config.sections.section import Amount, FrozenMap, HttpUrl, Name, Positive, Secret, Section, Text, empty_map
 
-__all__ = ["Auth", "Budget", "Jwt", "Key", "Limits", "ModelLimits", "SigningAlgorithm"]
+__all__ = ["Auth", "Budget", "Jwt", "Key", "Limits", "ModelLimits", "Period", "SigningAlgorithm"]
 
 SigningAlgorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Those with a public key alone: who can check a signature must not be able to make one."""
+
+Period = Literal["hour", "day", "week", "month", "ever"]
 
 
 class Limits(Section):
@@ -20,7 +22,7 @@ class Limits(Section):
 
 class Budget(Section):
     usd: float = Field(gt=0, description="Dollars that may be spent in one period.")
-    per: Literal["hour", "day", "week", "month"] = Field(default="day", description="The period.")
+    per: Period = Field(default="day", description="The period; ever: no new one begins.")
 
 
 class ModelLimits(Section):

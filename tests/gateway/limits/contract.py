@@ -146,6 +146,14 @@ class LimiterContract(ABC):
             taken(await limiter.reserve(demand(scope, usd=1)))
             refused(await limiter.reserve(demand(scope, usd=0.1)))
 
+    async def test_a_budget_for_ever_is_never_whole_again(self) -> None:
+        scope = replace(KEY, budget=Budget(NANO, "ever"))
+        async with self.begun() as (limiter, time):
+            taken(await limiter.reserve(demand(scope, usd=0.6)))
+            time.unix += 1e9
+            refused(await limiter.reserve(demand(scope, usd=0.6)))
+            taken(await limiter.reserve(demand(scope, usd=0.4)))
+
     async def test_a_refused_request_takes_nothing_anywhere(self) -> None:
         wide, narrow = replace(KEY, rpm=2, tpm=100), Scope(name="model:m", label="m", rpm=1)
         async with self.begun() as (limiter, _):

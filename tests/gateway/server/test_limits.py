@@ -167,6 +167,14 @@ async def test_a_budget_is_spent_by_what_answers_cost(tmp_path: Path) -> None:
         assert int(answer.headers["retry-after"]) > 0
 
 
+async def test_a_budget_for_ever_that_is_spent_says_no_time_to_come_again(tmp_path: Path) -> None:
+    async with serving(PRICED, extra=limited("budget: {usd: 0.002, per: ever}", prices(tmp_path))) as gateway:
+        assert (await ask(gateway, max_tokens=1)).status == 200
+        answer = await ask(gateway, max_tokens=1)
+        assert (answer.status, answer.headers["x-should-retry"]) == (429, "false")
+        assert "retry-after" not in answer.headers
+
+
 async def test_a_budget_outlives_the_process(tmp_path: Path) -> None:
     rules = limited("budget: {usd: 0.0051, per: day}", prices(tmp_path))
     extra = rules.replace("url: memory", f"url: 'sqlite:///{tmp_path}/gateway.db'")
