@@ -26,6 +26,7 @@ from local_engine.models.self_attention import Rotary
 __all__ = ["PackedDecoder", "build_decoder", "unsupported"]
 
 _ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
+_QK_NORMS = {None: 0, "heads": 0, "turned_heads": 1, "row": 2}
 _MAX_HEAD_DIM = 512
 _LANES = 32
 
@@ -47,10 +48,6 @@ class PackedDecoder:
 
 def unsupported(config: ModelConfig) -> str | None:
     """Why the kernels cannot run a decoder of this shape, or None. Weight types are another question."""
-    if config.block.norms not in ("before", "around") or config.block.norm != "rms":
-        return f"{config.block.norm} norms {config.block.norms} the layers' halves"
-    if config.qk_norm not in (None, "heads"):
-        return f"norms of queries and keys as {config.qk_norm}"
     if config.experts is not None:
         return "mixtures of experts"
     if config.attention_sinks:
@@ -121,6 +118,9 @@ class _Builder:
             embedding=embedding,
             head=head,
             norm=self._norm("model.norm", config.hidden_size, scale=config.block.logits_scale),
+            centred=config.block.norm == "layer",
+            parallel=config.block.norms == "parallel",
+            qk_norm=_QK_NORMS[config.qk_norm],
         )
         self._kept += [layers, ropes]
         return PackedDecoder(config=config, library=self._library, struct=struct, sites=self._sites, kept=self._kept)
@@ -138,10 +138,11 @@ class _Builder:
             return None if name is None else self._norm(f"{layer}.{name}", hidden)
 
         names = config.block.layer_norms
+        query_width, key_width = (queries, keys) if config.qk_norm == "row" else (config.head_dim, config.head_dim)
         struct = LayerStruct(
             attention_norm=norm(names.attention_input),
-            query_norm=self._norm(f"{attention}.q_norm", config.head_dim) if config.qk_norm else None,
-            key_norm=self._norm(f"{attention}.k_norm", config.head_dim) if config.qk_norm else None,
+            query_norm=self._norm(f"{attention}.q_norm", query_width) if config.qk_norm else None,
+            key_norm=self._norm(f"{attention}.k_norm", key_width) if config.qk_norm else None,
             post_attention_norm=norm(names.attention_output),
             mlp_norm=norm(names.mlp_input),
             post_mlp_norm=norm(names.mlp_output),

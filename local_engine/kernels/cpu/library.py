@@ -35,7 +35,7 @@ INSTRUCTION_SETS: Final = ("avx512bf16", "avx512", "avx2vnni", "avx2", "neon", "
 """Of all builds, the best one first."""
 
 # Of the functions and structures below and of the packed layout; the same as kernels_version in api.cpp.
-_VERSION = 6
+_VERSION = 7
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -102,6 +102,10 @@ class DecoderStruct(Structure):
         ("embedding", MatrixStruct),
         ("head", MatrixStruct),
         ("norm", c_void_p),
+        ("centred", c_int32),
+        ("parallel", c_int32),
+        ("qk_norm", c_int32),
+        ("unused", c_int32),
     )
 
 

@@ -150,7 +150,11 @@ void Session::run_step(const Step& step, float* hidden) {
   find_runs(rest);
   choose_spans(rest);
   lone_ = false;
-  pool_.run([&](Team& team) { finish_layer<Cache>(team, rest, last, hidden); });
+  pool_.run([&](Team& team) {
+    if (decoder_.parallel != 0)
+      normalise(team, rest.num_rows, hidden, nullptr, decoder_.layers[last].attention_norm, true);
+    finish_layer<Cache>(team, rest, last, hidden);
+  });
   for (int row = wanted - 1; row >= 0; row--)
     std::memmove(hidden + static_cast<size_t>(wanted_[row]) * decoder_.hidden,
                  hidden + static_cast<size_t>(row) * decoder_.hidden, decoder_.hidden * sizeof(float));
@@ -226,10 +230,19 @@ void Session::write_keys(Team& team, const Step& step, int index, float* hidden)
   const int rows = step.num_rows;
   const Layer& layer = decoder_.layers[index];
   const int projections = (decoder_.heads + 2 * decoder_.kv_heads) * decoder_.head_dim;
-  normalise(team, rows, hidden, index == 0 ? nullptr : decoder_.layers[index - 1].post_mlp_norm, layer.attention_norm);
+  normalise(team, rows, hidden, index == 0 ? nullptr : decoder_.layers[index - 1].post_mlp_norm,
+            layer.attention_norm, true);
   const Matrix* parts[] = {&layer.query, &layer.key, &layer.value};
   project(team, rows, parts, 3, projected_.data(), projections);
   adapt(team, step, index, &AdaptedLayer::qkv, normed_, projected_.data(), projections);
+  if (decoder_.qk_norm == kRow && layer.query_norm != nullptr) {
+    const int queries = decoder_.heads * decoder_.head_dim;
+    team.share(rows, [&](int row) {
+      float* x = projected_.data() + static_cast<size_t>(row) * projections;
+      rms_norm(x, layer.query_norm, decoder_.eps, queries, x);
+      rms_norm(x + queries, layer.key_norm, decoder_.eps, decoder_.kv_heads * decoder_.head_dim, x + queries);
+    });
+  }
   if (lone_) return;
   team.share(rows, [&](int row) { write_row<Cache>(layer, caches_[index], step, row, 0, decoder_.kv_heads); });
 }
@@ -250,27 +263,42 @@ void Session::finish_layer(Team& team, const Step& step, int index, float* hidde
   float* attention_out = layer.post_attention_norm == nullptr ? hidden : projected_.data();
   project_back(team, rows, layer.output, attended_, attention_out, attention_out == hidden);
   adapt(team, step, index, &AdaptedLayer::output, attended_, attention_out, decoder_.hidden);
-  normalise(team, rows, hidden, layer.post_attention_norm, layer.mlp_norm);
+  normalise(team, rows, hidden, layer.post_attention_norm, layer.mlp_norm, decoder_.parallel == 0);
   gate(team, step, index);
   float* mlp_out = layer.post_mlp_norm == nullptr ? hidden : projected_.data();
   project_back(team, rows, layer.down, gated_, mlp_out, mlp_out == hidden);
   adapt(team, step, index, &AdaptedLayer::down, gated_, mlp_out, decoder_.hidden);
   if (index == decoder_.num_layers - 1 && layer.post_mlp_norm != nullptr)
-    normalise(team, rows, hidden, layer.post_mlp_norm, nullptr);
+    normalise(team, rows, hidden, layer.post_mlp_norm, nullptr, false);
 }
 
-// Adds the normed projection to the residual where it has a norm of its own, then norms the residual for the next matrix.
-void Session::normalise(Team& team, int rows, float* hidden, const float* addition_norm, const float* norm) {
+void Session::norm_row(const float* x, const float* weight, float* out) const {
+  if (decoder_.centred != 0) {
+    layer_norm(x, weight, decoder_.eps, decoder_.hidden, out);
+  } else {
+    rms_norm(x, weight, decoder_.eps, decoder_.hidden, out);
+  }
+}
+
+// Adds the normed projection to the residual where it has a norm of its own, then norms the residual for the next matrix,
+// where that reads it.
+void Session::normalise(Team& team, int rows, float* hidden, const float* addition_norm, const float* norm,
+                        bool reads) {
+  if (addition_norm == nullptr && !reads) return;
   const int width = decoder_.hidden;
   team.share(rows, [&](int row) {
     float* state = hidden + static_cast<size_t>(row) * width;
     if (addition_norm != nullptr) {
       float* addition = projected_.data() + static_cast<size_t>(row) * width;
-      rms_norm(addition, addition_norm, decoder_.eps, width, addition);
+      norm_row(addition, addition_norm, addition);
       add_to(state, addition, width);
     }
-    if (norm != nullptr) {
-      rms_norm(state, norm, decoder_.eps, width, normed_.row(row));
+    if (reads) {
+      if (norm != nullptr) {
+        norm_row(state, norm, normed_.row(row));
+      } else {
+        std::memcpy(normed_.row(row), state, width * sizeof(float));
+      }
       normed_.quantise(row, 0, width);
     }
   });

@@ -17,11 +17,11 @@ namespace kernels {
 // caller's, and live as long as what is built over them.
 
 struct Layer {
-  const float* attention_norm;
-  const float* query_norm;  // [head_dim], or null
+  const float* attention_norm;  // null where the residual is read as it is
+  const float* query_norm;      // of what QkNorm says, or null
   const float* key_norm;
   const float* post_attention_norm;  // of what attention adds to the residual, or null
-  const float* mlp_norm;
+  const float* mlp_norm;             // as attention_norm
   const float* post_mlp_norm;
   Matrix query, key, value, output, gate, up, down;
   int32_t window;  // 0 is none
@@ -33,6 +33,9 @@ struct Rope {
   float length;              // of a turned vector, relative
   int32_t rotary;            // leading dimensions of a head that turn, a multiple of 32
 };
+
+// How queries and keys are normed: head by head before they turn, or after it, or all heads as one vector.
+enum QkNorm : int32_t { kHeads = 0, kTurnedHeads = 1, kRow = 2 };
 
 struct Decoder {
   int32_t num_layers, hidden, intermediate, heads, kv_heads, head_dim, vocabulary;
@@ -47,6 +50,10 @@ struct Decoder {
   const Layer* layers;
   Matrix embedding, head;
   const float* norm;
+  int32_t centred;   // norms subtract the mean first
+  int32_t parallel;  // the feed-forward block reads what attention reads
+  int32_t qk_norm;
+  int32_t unused;
 };
 
 // What an adapter adds to one product: up (down x). No rank: nothing.
@@ -116,7 +123,8 @@ class Session {
   void write_keys(Team& team, const Step& step, int index, float* hidden);
   template <class Cache>
   void finish_layer(Team& team, const Step& step, int index, float* hidden);
-  void normalise(Team& team, int rows, float* hidden, const float* addition_norm, const float* norm);
+  void normalise(Team& team, int rows, float* hidden, const float* addition_norm, const float* norm, bool reads);
+  void norm_row(const float* x, const float* weight, float* out) const;
   void project(Team& team, int rows, const Matrix* const* parts, int count, float* out, int stride);
   void project_back(Team& team, int rows, const Matrix& matrix, const Activations& x, float* hidden, bool add);
   void gate(Team& team, const Step& step, int index);

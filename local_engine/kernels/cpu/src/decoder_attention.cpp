@@ -57,9 +57,10 @@ void Session::write_row(const Layer& layer, const KvLayer& cache, const Step& st
   const float* values = keys + decoder_.kv_heads * head_dim;
   const size_t angles = (static_cast<size_t>(layer.rope) * step.num_rows + row) * (head_dim / 2);
   const auto turn = [&](float* x, const float* norm) {
-    if (norm != nullptr) rms_norm(x, norm, decoder_.eps, head_dim, x);
+    if (norm != nullptr && decoder_.qk_norm == kHeads) rms_norm(x, norm, decoder_.eps, head_dim, x);
     if (layer.rope >= 0)
       rotate(x, cosines_.data() + angles, sines_.data() + angles, decoder_.ropes[layer.rope].rotary);
+    if (norm != nullptr && decoder_.qk_norm == kTurnedHeads) rms_norm(x, norm, decoder_.eps, head_dim, x);
   };
   const simd::Floats scale = simd::splat(decoder_.score_scale);
   for (int head = first_head * share; head < last_head * share; head++) {

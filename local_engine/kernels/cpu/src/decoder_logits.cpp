@@ -39,7 +39,7 @@ void Session::logits_part(const float* hidden, int count, float* logits) {
   const size_t bytes = bytes_of_tile(decoder_.head);
   pool_.run([&](Team& team) {
     team.share(count, [&](int row) {
-      rms_norm(hidden + static_cast<size_t>(row) * width, decoder_.norm, decoder_.eps, width, last_coarse_.row(row));
+      norm_row(hidden + static_cast<size_t>(row) * width, decoder_.norm, last_coarse_.row(row));
       last_coarse_.quantise(row, 0, width);
       std::memcpy(last_fine_.row(row), last_coarse_.row(row), width * sizeof(float));
       last_fine_.quantise(row, 0, width);

@@ -65,6 +65,15 @@ inline void rms_norm(const float* x, const float* weight, float eps, int count, 
     simd::store(out + i, simd::mul(simd::mul(simd::load(x + i), factor), simd::load(weight + i)));
 }
 
+// (x - mean(x)) / sqrt(variance(x) + eps) * weight, likewise.
+inline void layer_norm(const float* x, const float* weight, float eps, int count, float* out) {
+  simd::Floats total = simd::zero();
+  for (int i = 0; i < count; i += 16) total = simd::add(total, simd::load(x + i));
+  const simd::Floats mean = simd::splat(simd::sum(total) / static_cast<float>(count));
+  for (int i = 0; i < count; i += 16) simd::store(out + i, simd::sub(simd::load(x + i), mean));
+  rms_norm(out, weight, eps, count, out);
+}
+
 // Turns dimension i together with i + rotary / 2 by the angles whose cosines and sines are given: rotary / 2 of each,
 // rotary a multiple of 32.
 inline void rotate(float* x, const float* cosines, const float* sines, int rotary) {

@@ -237,11 +237,14 @@ void test_decoder() {
     kept.push_back(weight(rows, columns));
     return kept.back()->matrix;
   };
-  const std::vector<float> norm = floats(512);
+  const std::vector<float> norm = floats(std::max(512, heads * head_dim));
   const std::vector<float> frequencies = floats(head_dim / 2);
+  const bool parallel = !post_norms && below(2) == 0;
+  const bool before = !post_norms || below(2) == 0;
   Layer layers[2] = {};
   for (Layer& layer : layers) {
-    layer.attention_norm = layer.mlp_norm = norm.data();
+    layer.attention_norm = before ? norm.data() : nullptr;
+    layer.mlp_norm = before && !parallel ? norm.data() : nullptr;
     layer.query_norm = layer.key_norm = below(2) == 0 ? norm.data() : nullptr;
     layer.post_attention_norm = layer.post_mlp_norm = post_norms ? norm.data() : nullptr;
     layer.query = matrix(heads * head_dim, hidden);
@@ -257,7 +260,8 @@ void test_decoder() {
   const Rope rope{frequencies.data(), 1.0f, head_dim};
   const Matrix embedding = matrix(vocabulary, hidden);
   const Decoder decoder{2,    hidden, intermediate, heads, kv_heads, head_dim, vocabulary, below(2), 1e-5f, 1.0f, 0.125f,
-                        0.0f, 0.0f,   1,            &rope, layers,   embedding, embedding, norm.data()};
+                        0.0f, 0.0f,   1,            &rope, layers,   embedding, embedding, norm.data(),
+                        below(2), parallel, below(3), 0};
   const int length = 2 + (below(4) == 0 ? below(600) : below(40));
   std::vector<int32_t> tokens(length);
   std::vector<int32_t> positions(length);

@@ -53,6 +53,12 @@ ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
     "Glm4ForCausalLM": {"head_dim": 64},
     "SeedOssForCausalLM": {"head_dim": 32},
     "Ernie4_5ForCausalLM": {"head_dim": 32},
+    "Olmo2ForCausalLM": {},
+    "Olmo3ForCausalLM": {},
+    "CohereForCausalLM": {},
+    "Cohere2ForCausalLM": {},
+    "HunYuanDenseV1ForCausalLM": {"head_dim": 32},
+    "Exaone4ForCausalLM": {},
 }
 
 
