@@ -277,6 +277,7 @@ class ModelConfig:
     layer_pattern: for each layer the index of its kind; begun again where there are more layers than items.
     attention_scale: what scores are multiplied with; None is 1 / sqrt(head_dim).
     attention_soft_cap, logits_soft_cap: c bounds scores, or logits, as c * tanh(x / c); None leaves them.
+    predicting_layers: layers behind the last one in the file, for guesses of further tokens; nothing computes them.
     qkv_bias, output_bias, mlp_bias: which of the linear layers add one.
     qk_norm: queries and keys are normalised before they turn: head by head, or all heads of a row as one vector.
         turned_heads: head by head, after it.
@@ -303,6 +304,7 @@ class ModelConfig:
     attention_scale: float | None = None
     attention_soft_cap: float | None = None
     logits_soft_cap: float | None = None
+    predicting_layers: int = 0
     tie_embeddings: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
@@ -339,6 +341,7 @@ class ModelConfig:
             ("hidden_size", self.hidden_size, 1 << 20),
             ("intermediate_size", self.intermediate_size, 1 << 22),
             ("num_layers", self.num_layers, MAX_LAYERS),
+            ("number of predicting layers", self.predicting_layers + 1, MAX_LAYERS),
             ("num_heads", self.num_heads, 1 << 14),
             ("num_kv_heads", self.num_kv_heads, 1 << 14),
             ("head_dim", self.head_dim, 1 << 12),

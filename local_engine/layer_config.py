@@ -7,7 +7,16 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-__all__ = ["LLAMA_BLOCK", "Activation", "BlockConfig", "ExpertsConfig", "LayerNorms", "NormPlacement"]
+__all__ = [
+    "LLAMA_BLOCK",
+    "PLAIN_ROUTING",
+    "Activation",
+    "BlockConfig",
+    "ExpertsConfig",
+    "LayerNorms",
+    "NormPlacement",
+    "RoutingConfig",
+]
 
 Activation = Literal["silu", "gelu_tanh"]
 NormPlacement = Literal["before", "after", "around", "parallel"]
@@ -66,11 +75,43 @@ LLAMA_BLOCK = BlockConfig()
 
 
 @dataclass(frozen=True, slots=True)
+class RoutingConfig:
+    """How a router chooses the experts of a token, where it is not by the largest logits.
+
+    scores: of an expert: its share of all, or by itself. corrected: for the choice alone a number of the expert's own
+    is added. groups, used_groups: the choice is among the groups with the best experts: the best one's score, or the
+    sum of the two best where scores are corrected. scale: of the chosen experts' weights.
+    """
+
+    scores: Literal["softmax", "sigmoid"] = "softmax"
+    corrected: bool = False
+    groups: int = 1
+    used_groups: int = 1
+    scale: float = 1.0
+
+    def problem(self, count: int, per_token: int) -> str | None:
+        """One line naming the first impossible value, or None. count, per_token: as in `ExpertsConfig`."""
+        if self.groups < 1 or count % self.groups or not 1 <= self.used_groups <= self.groups:
+            return f"{self.used_groups} of {self.groups} groups of {count} experts cannot be"
+        if per_token > count // self.groups * self.used_groups:
+            return f"{per_token} experts a token are more than {self.used_groups} groups have"
+        if self.groups > 1 and self.corrected and count // self.groups < 2:
+            return f"{self.groups} groups of {count} experts have less than two each"
+        if not (math.isfinite(self.scale) and self.scale > 0):
+            return f"the scale of the experts' weights is {self.scale}, expected a positive number"
+        return None
+
+
+PLAIN_ROUTING = RoutingConfig()
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertsConfig:
     """The sparse experts of a decoder's layers.
 
     per_token: how many of the `count` experts compute a token. intermediate_size: the width of one.
     normalised: the chosen experts' weights add up to 1. dense_layers: indices of the layers that have none.
+    shared_size: the width of a block that computes all tokens beside them; 0 is none. shared_gate: it has a gate.
     swiglu_alpha, swiglu_limit: of gpt-oss alone, see models/gpt_oss.py.
     """
 
@@ -79,6 +120,9 @@ class ExpertsConfig:
     intermediate_size: int
     normalised: bool = True
     dense_layers: frozenset[int] = frozenset()
+    routing: RoutingConfig = PLAIN_ROUTING
+    shared_size: int = 0
+    shared_gate: bool = False
     swiglu_alpha: float = 1.702
     swiglu_limit: float = 7.0
 
@@ -88,10 +132,11 @@ class ExpertsConfig:
             ("number of experts", self.count, 1 << 14),
             ("number of experts per token", self.per_token, self.count),
             ("experts' intermediate_size", self.intermediate_size, 1 << 22),
+            ("shared experts' size", self.shared_size or 1, 1 << 22),
         ):
             if not 1 <= value <= high:
                 return f"the {name} is {value}, expected 1 to {high}"
         for name, number in (("swiglu_alpha", self.swiglu_alpha), ("swiglu_limit", self.swiglu_limit)):
             if not (math.isfinite(number) and number > 0):
                 return f"{name} is {number}, expected a positive number"
-        return None
+        return self.routing.problem(self.count, self.per_token)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from local_engine.layer_config import PLAIN_ROUTING, RoutingConfig
 from local_engine.layers.linear import Linear
 
 __all__ = ["Expert", "SparseExperts", "choose_experts", "clamped_swiglu"]
@@ -23,16 +24,44 @@ class Expert:
     down: Linear
 
 
-def choose_experts(logits: Tensor, per_token: int, *, normalised: bool) -> tuple[Tensor, Tensor]:
+def choose_experts(
+    logits: Tensor,
+    per_token: int,
+    *,
+    normalised: bool,
+    routing: RoutingConfig = PLAIN_ROUTING,
+    correction: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """Router logits [T, E] -> indices of the `per_token` likeliest experts, int64, and their weights, float32.
 
-    Both [T, per_token]. Weights are shares of the softmax over all experts, or of the chosen ones if normalised.
+    Both [T, per_token]. Weights are shares of the softmax over all experts, or of the chosen ones if normalised, or as
+    `routing` says. correction: [E] float32, where it has one.
     """
     logits = logits.to(torch.float32)
+    if routing != PLAIN_ROUTING:
+        return _route(logits, per_token, normalised, routing, correction)
     chosen, experts = logits.topk(per_token, dim=-1)
     if normalised:
         return experts, chosen.softmax(-1)
     return experts, (chosen - logits.logsumexp(-1, keepdim=True)).exp()
+
+
+def _route(
+    logits: Tensor, per_token: int, normalised: bool, routing: RoutingConfig, correction: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    scores = logits.sigmoid() if routing.scores == "sigmoid" else logits.softmax(-1)
+    judged = scores if correction is None else scores + correction
+    if routing.groups > 1:
+        grouped = judged.view(len(judged), routing.groups, -1)
+        best = grouped.topk(1 if correction is None else 2, dim=-1).values.sum(-1)
+        used = torch.zeros_like(best, dtype=torch.bool)
+        used.scatter_(1, best.topk(routing.used_groups, dim=-1).indices, True)
+        judged = grouped.masked_fill(~used.unsqueeze(-1), -torch.inf).flatten(1)
+    experts = judged.topk(per_token, dim=-1).indices
+    weights = scores.gather(1, experts)
+    if normalised:
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+    return experts, weights * routing.scale
 
 
 def clamped_swiglu(gate: Tensor, up: Tensor, *, alpha: float, limit: float) -> Tensor:
@@ -52,15 +81,24 @@ class SparseExperts:
         *,
         per_token: int,
         normalised: bool,
+        routing: RoutingConfig = PLAIN_ROUTING,
+        correction: Tensor | None = None,
     ) -> None:
         self._router = router
         self._experts = experts
         self._activation = activation
         self._per_token = per_token
         self._normalised = normalised
+        self._routing, self._correction = routing, correction
 
     def __call__(self, x: Tensor) -> Tensor:
-        experts, weights = choose_experts(self._router(x), self._per_token, normalised=self._normalised)
+        experts, weights = choose_experts(
+            self._router(x),
+            self._per_token,
+            normalised=self._normalised,
+            routing=self._routing,
+            correction=self._correction,
+        )
         # Pairs of a token and an expert, ordered by expert: `places` are indices into the flattened choice.
         flat = experts.flatten()
         places = flat.argsort(stable=True)

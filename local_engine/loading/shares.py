@@ -50,6 +50,8 @@ def share_problem(shape: ModelConfig, size: int) -> str | None:
     experts = shape.experts
     if experts is not None and experts.intermediate_size % size:
         return f"the experts' intermediate_size {experts.intermediate_size} does not divide by {size}"
+    if experts is not None and experts.shared_size % size:
+        return f"the shared experts' size {experts.shared_size} does not divide by {size}"
     if (experts is None or experts.dense_layers) and shape.intermediate_size % size:
         return f"intermediate_size {shape.intermediate_size} does not divide by {size}"
     if shape.vocab_size < size:
@@ -80,7 +82,9 @@ class Shares:
         if cut is None or kind not in ("weight", "bias"):
             return WHOLE
         width = self._whole.intermediate_size
-        if self._whole.experts is not None and ".experts." in name:
+        if self._whole.experts is not None and ".shared_expert" in name:
+            width = self._whole.experts.shared_size
+        elif self._whole.experts is not None and ".experts." in name:
             width = self._whole.experts.intermediate_size
         heads = self._whole.num_heads * self._whole.head_dim
         match cut:
@@ -135,5 +139,11 @@ def _local(shape: ModelConfig, size: int) -> ModelConfig:
         num_heads=shape.num_heads // size,
         num_kv_heads=max(shape.num_kv_heads // size, 1),
         intermediate_size=max(shape.intermediate_size // size, 1),
-        experts=None if experts is None else replace(experts, intermediate_size=experts.intermediate_size // size),
+        experts=None
+        if experts is None
+        else replace(
+            experts,
+            intermediate_size=experts.intermediate_size // size,
+            shared_size=experts.shared_size // size,
+        ),
     )

@@ -133,6 +133,11 @@ class Weights:
         """Vectors one after the other: [sum of sizes]."""
         return self._read(names, [(size,) for size in sizes])
 
+    def row(self, name: str, columns: int) -> Tensor:
+        """A matrix of one row, which a GGUF has as a vector: [1, columns]."""
+        shape = (columns,) if self._source.shapes.get(name) == (columns,) else (1, columns)
+        return self._read([name], [shape]).view(1, columns)
+
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """One tensor of any number of dimensions."""
         return self._read([name], [shape])

@@ -34,7 +34,8 @@ _ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = {"silu": F.silu,
 
 def dense_mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
     """The one feed-forward block of layer `index`."""
-    return GatedMlp(config, index, weights, ops, activation=_ACTIVATIONS[config.block.activation])
+    name, activation = f"model.layers.{index}.mlp", _ACTIVATIONS[config.block.activation]
+    return GatedMlp(config, name, weights, ops, width=config.intermediate_size, activation=activation)
 
 
 class _Layer:
@@ -74,6 +75,9 @@ class Decoder:
         # Rounded to the model's type, as Gemma was trained.
         self._embedding_scale = float(torch.tensor(config.block.embedding_scale, dtype=self._embedding.dtype))
         self._layers = [_Layer(config, index, weights, ops, build_mlp) for index in range(config.num_layers)]
+        for index in range(config.num_layers, config.num_layers + config.predicting_layers):
+            for prefix in ("model.layers", "blk"):
+                weights.skip_under(f"{prefix}.{index}.")
         self._norm = read_norm(config, "model.norm", hidden, weights, ops)
         if config.tie_embeddings:
             weights.skip("lm_head.weight")

@@ -13,14 +13,20 @@ __all__ = ["GatedMlp"]
 
 
 class GatedMlp:
-    """The dense feed-forward block of layer `index`: [T, hidden_size] -> [T, hidden_size]."""
+    """The dense feed-forward block `name`, of this width inside: [T, hidden_size] -> [T, hidden_size]."""
 
     def __init__(
-        self, config: ModelConfig, index: int, weights: Weights, ops: Ops, *, activation: Callable[[Tensor], Tensor]
+        self,
+        config: ModelConfig,
+        name: str,
+        weights: Weights,
+        ops: Ops,
+        *,
+        width: int,
+        activation: Callable[[Tensor], Tensor],
     ) -> None:
-        self._width = width = config.intermediate_size
+        self._width = width
         self._activation = activation
-        name = f"model.layers.{index}.mlp"
         if config.fused_gate_up:
             parts = {f"{name}.gate_up_proj": 2 * width}
         else:

@@ -5,15 +5,13 @@ from dataclasses import replace
 
 from local_engine.config import AttentionKind, ModelConfig
 from local_engine.layer_config import ExpertsConfig
-from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.rope import hf_rope
-from local_engine.loading.weights import GgufName, Weights
+from local_engine.loading.weights import GgufName
 from local_engine.models import llama
-from local_engine.models.decoder import Decoder, Mlp, dense_mlp
-from local_engine.models.sparse_mlp import ExpertNames, gguf_expert_names, gguf_experts, sparse_mlp
+from local_engine.models.sparse_mlp import ExpertNames, gguf_expert_names, gguf_experts
 
-__all__ = ["NAMES", "build_mixtral", "gguf_config", "gguf_names", "hf_config"]
+__all__ = ["NAMES", "gguf_config", "gguf_names", "hf_config"]
 
 NAMES = ExpertNames("block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2")
 _THETA = 1e6
@@ -45,14 +43,3 @@ def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]
 def gguf_names(config: ModelConfig) -> dict[str, GgufName]:
     """Our tensor names to those of a GGUF."""
     return llama.gguf_names(config) | gguf_expert_names(config, NAMES)
-
-
-def build_mixtral(config: ModelConfig, weights: Weights, ops: Ops) -> Decoder:
-    """A model with all its weights read. Raises ModelLoadError naming a missing or misshapen tensor."""
-    return Decoder(config, weights, ops, build_mlp=_mlp)
-
-
-def _mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
-    if config.experts is None:
-        return dense_mlp(config, index, weights, ops)
-    return sparse_mlp(weights, ops, NAMES.of_layer(index), config, config.experts)

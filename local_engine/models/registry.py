@@ -16,6 +16,7 @@ from local_engine.models import (
     gemma3,
     gemma3_vision,
     glm4,
+    glm4_moe,
     gpt_oss,
     granite,
     hunyuan,
@@ -26,6 +27,7 @@ from local_engine.models import (
     olmo,
     phi3,
     qwen2,
+    qwen2_moe,
     qwen3,
     qwen3_moe,
     seed_oss,
@@ -35,6 +37,7 @@ from local_engine.models.decoder import build_decoder
 from local_engine.models.mmproj import Projector
 from local_engine.models.model import Model
 from local_engine.models.siglip import ImageTower
+from local_engine.models.sparse_mlp import build_sparse
 
 __all__ = ["ARCHITECTURES", "Architecture", "by_gguf_name", "by_hf_name"]
 
@@ -208,7 +211,7 @@ ARCHITECTURES = (
         hf_config=mixtral.hf_config,
         gguf_config=mixtral.gguf_config,
         gguf_names=mixtral.gguf_names,
-        build=mixtral.build_mixtral,
+        build=build_sparse(mixtral.NAMES),
         gguf_experts=True,
     ),
     Architecture(
@@ -217,7 +220,25 @@ ARCHITECTURES = (
         hf_config=qwen3_moe.hf_config,
         gguf_config=qwen3_moe.gguf_config,
         gguf_names=qwen3_moe.gguf_names,
-        build=qwen3_moe.build_qwen3_moe,
+        build=build_sparse(qwen3_moe.NAMES),
+        gguf_experts=True,
+    ),
+    Architecture(
+        gguf_name="qwen2moe",
+        hf_names=("Qwen2MoeForCausalLM",),
+        hf_config=qwen2_moe.hf_config,
+        gguf_config=qwen2_moe.gguf_config,
+        gguf_names=qwen2_moe.gguf_names,
+        build=build_sparse(qwen2_moe.NAMES),
+        gguf_experts=True,
+    ),
+    Architecture(
+        gguf_name="glm4moe",
+        hf_names=("Glm4MoeForCausalLM",),
+        hf_config=glm4_moe.hf_config,
+        gguf_config=glm4_moe.gguf_config,
+        gguf_names=glm4_moe.gguf_names,
+        build=build_sparse(glm4_moe.NAMES),
         gguf_experts=True,
     ),
     Architecture(

@@ -1,40 +1,69 @@
 """The layers of experts that decoders share: how their weights are named and read."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
+import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from local_engine.config import ModelConfig
-from local_engine.layer_config import ExpertsConfig
+from local_engine.config import MAX_LAYERS, ModelConfig
+from local_engine.layer_config import ExpertsConfig, RoutingConfig
 from local_engine.layers.experts import Expert, SparseExperts
 from local_engine.layers.linear import Linear
 from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.weights import GgufName, Weights
+from local_engine.models.decoder import Decoder, Mlp, dense_mlp
+from local_engine.models.gated_mlp import GatedMlp
 
-__all__ = ["ExpertNames", "gguf_experts", "gguf_expert_names", "sparse_mlp", "swiglu"]
+__all__ = [
+    "SIGMOID",
+    "ExpertNames",
+    "build_sparse",
+    "gguf_expert_names",
+    "gguf_experts",
+    "leading_layers",
+    "sparse_mlp",
+    "swiglu",
+]
 
 
 # The format's numbers for them. The second equals the first, normalised.
-_SOFTMAX, _SOFTMAX_OF_CHOSEN = 1, 3
+_SOFTMAX, SIGMOID, _SOFTMAX_OF_CHOSEN = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertNames:
-    """What a layer calls its router, the list of its experts, and their gate, up and down matrices."""
+    """What a layer calls its router, the list of its experts, and their gate, up and down matrices.
+
+    shared, shared_gate: the block beside them that computes all tokens, and its gate.
+    """
 
     router: str
     experts: str
     gate: str = "gate_proj"
     up: str = "up_proj"
     down: str = "down_proj"
+    shared: str = ""
+    shared_gate: str = ""
 
     def of_layer(self, layer: int) -> "ExpertNames":
         """The same with the names of the whole model."""
         prefix = f"model.layers.{layer}"
-        return ExpertNames(f"{prefix}.{self.router}", f"{prefix}.{self.experts}", self.gate, self.up, self.down)
+        return replace(
+            self,
+            router=f"{prefix}.{self.router}",
+            experts=f"{prefix}.{self.experts}",
+            shared=f"{prefix}.{self.shared}",
+            shared_gate=f"{prefix}.{self.shared_gate}",
+        )
+
+    @property
+    def correction(self) -> str:
+        """What is added to experts' scores for the choice."""
+        return f"{self.router}.e_score_correction_bias"
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
@@ -75,28 +104,78 @@ def sparse_mlp(
         activation,
         per_token=shape.per_token,
         normalised=shape.normalised,
+        routing=shape.routing,
+        correction=weights.joined([names.correction], [shape.count]).float() if shape.routing.corrected else None,
     )
     # What the ranks have of all experts is summed once.
-    return weights.summed(layer, downs)
+    routed = weights.summed(layer, downs)
+    if not shape.shared_size:
+        return routed
+    shared = GatedMlp(config, names.shared, weights, ops, width=shape.shared_size, activation=F.silu)
+    gate = weights.row(f"{names.shared_gate}.weight", hidden) if shape.shared_gate else None
+    return _BesideExperts(routed, shared, None if gate is None else ops.linear(gate, None))
 
 
-def gguf_experts(fields: FieldReader, architecture: str, intermediate_size: int) -> ExpertsConfig:
-    """From a GGUF's keys under `architecture`. intermediate_size: of an expert, where the file does not say.
+class _BesideExperts:
+    """Implements `Linear`: experts, and a block that computes all tokens, whose share of each its gate says."""
+
+    def __init__(self, routed: Linear, shared: Linear, gate: Linear | None) -> None:
+        self._routed, self._shared, self._gate = routed, shared, gate
+
+    def __call__(self, x: Tensor) -> Tensor:
+        shared = self._shared(x)
+        if self._gate is not None:
+            shared = torch.sigmoid(self._gate(x)) * shared
+        return self._routed(x) + shared
+
+
+def build_sparse(names: ExpertNames) -> Callable[[ModelConfig, Weights, Ops], Decoder]:
+    """What builds decoders whose experts have these names in a layer, and gated SiLU."""
+
+    def mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
+        if config.experts is None or index in config.experts.dense_layers:
+            return dense_mlp(config, index, weights, ops)
+        return sparse_mlp(weights, ops, names.of_layer(index), config, config.experts)
+
+    return partial(Decoder, build_mlp=mlp)
+
+
+def gguf_experts(
+    fields: FieldReader,
+    architecture: str,
+    intermediate_size: int,
+    *,
+    gating: int = _SOFTMAX,
+    normalised: bool = True,
+) -> ExpertsConfig:
+    """From a GGUF's keys under `architecture`. intermediate_size, gating, normalised: where the file does not say.
 
     Raises ModelLoadError for ways to choose experts that other architectures have.
     """
-    for key, usual in (("expert_group_count", 1), ("expert_shared_count", 0), ("expert_weights_scale", 1.0)):
-        if (value := fields.number(f"{architecture}.{key}", usual)) not in (0, usual):
-            fields.refuse(f"{architecture}.{key} is {value:g}, supported is {usual:g}")
-    gating = fields.integer(f"{architecture}.expert_gating_func", _SOFTMAX)
-    if gating not in (_SOFTMAX, _SOFTMAX_OF_CHOSEN):
-        fields.refuse(f"{architecture}.expert_gating_func is {gating}, supported is a softmax")
+    gating = fields.integer(f"{architecture}.expert_gating_func", 0) or gating
+    if gating not in (_SOFTMAX, SIGMOID, _SOFTMAX_OF_CHOSEN):
+        fields.refuse(f"{architecture}.expert_gating_func is {gating}, supported are softmax and sigmoid")
+    width = fields.integer(f"{architecture}.expert_feed_forward_length", intermediate_size)
+    shared = fields.integer(f"{architecture}.expert_shared_count", 0) * width
     return ExpertsConfig(
         count=fields.integer(f"{architecture}.expert_count"),
         per_token=fields.integer(f"{architecture}.expert_used_count"),
-        intermediate_size=fields.integer(f"{architecture}.expert_feed_forward_length", intermediate_size),
-        normalised=fields.boolean(f"{architecture}.expert_weights_norm", True),
+        intermediate_size=width,
+        normalised=fields.boolean(f"{architecture}.expert_weights_norm", normalised),
+        dense_layers=leading_layers(fields.integer(f"{architecture}.leading_dense_block_count", 0)),
+        routing=RoutingConfig(
+            scores="sigmoid" if gating == SIGMOID else "softmax",
+            groups=fields.integer(f"{architecture}.expert_group_count", 0) or 1,
+            used_groups=fields.integer(f"{architecture}.expert_group_used_count", 0) or 1,
+            scale=fields.number(f"{architecture}.expert_weights_scale", 0.0) or 1.0,
+        ),
+        shared_size=fields.integer(f"{architecture}.expert_shared_feed_forward_length", shared),
     )
+
+
+def leading_layers(count: int) -> frozenset[int]:
+    """The indices of the first so many, which have no experts. Files are untrusted."""
+    return frozenset(range(min(count, MAX_LAYERS)))
 
 
 def gguf_expert_names(config: ModelConfig, names: ExpertNames) -> dict[str, GgufName]:
@@ -106,7 +185,12 @@ def gguf_expert_names(config: ModelConfig, names: ExpertNames) -> dict[str, Gguf
     found: dict[str, GgufName] = {}
     for layer in range(config.num_layers):
         ours = names.of_layer(layer)
+        found[ours.correction] = GgufName(f"blk.{layer}.exp_probs_b.bias")
+        found[f"{ours.shared_gate}.weight"] = GgufName(f"blk.{layer}.ffn_gate_inp_shexp.weight")
         for kind in ("weight", "bias"):
+            if config.experts.shared_size:
+                for part, theirs in (("gate_proj", "gate"), ("up_proj", "up"), ("down_proj", "down")):
+                    found[f"{ours.shared}.{part}.{kind}"] = GgufName(f"blk.{layer}.ffn_{theirs}_shexp.{kind}")
             found[f"{ours.router}.{kind}"] = GgufName(f"blk.{layer}.ffn_gate_inp.{kind}")
             for part, theirs in ((ours.gate, "ffn_gate_exps"), (ours.up, "ffn_up_exps"), (ours.down, "ffn_down_exps")):
                 for index in range(config.experts.count):

@@ -11,7 +11,7 @@ __all__ = ["add_experts", "with_split_experts"]
 
 def add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
     """The metadata of a sparse model."""
-    count = getattr(config, "num_local_experts", None)
+    count = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
     if count is None:
         return
     writer.add_expert_count(count)
@@ -19,6 +19,16 @@ def add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
     width = getattr(config, "moe_intermediate_size", None)
     if width is not None or config.model_type == "gpt_oss":
         writer.add_expert_feed_forward_length(width or config.intermediate_size)
+    if config.model_type == "qwen2_moe":
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+    if config.model_type == "glm4_moe":
+        writer.add_expert_shared_count(config.n_shared_experts)
+        writer.add_leading_dense_block_count(config.first_k_dense_replace)
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_weights_scale(config.routed_scaling_factor)
+        writer.add_expert_weights_norm(config.norm_topk_prob)
+        writer.add_expert_group_count(config.n_group)
+        writer.add_expert_group_used_count(config.topk_group)
 
 
 def with_split_experts(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -28,6 +38,10 @@ def with_split_experts(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.T
         prefix, fused, part = name.partition(".mlp.experts.")
         if name.endswith(".sinks"):
             found[f"{name}.weight"] = tensor
+        elif name.endswith(".e_score_correction_bias"):
+            found[f"{name.removesuffix('_bias')}.bias"] = tensor
+        elif name.endswith(".shared_expert_gate.weight"):
+            found[name] = tensor[0]
         elif not fused:
             found[name] = tensor
         else:

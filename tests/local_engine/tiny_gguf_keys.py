@@ -21,6 +21,8 @@ GGUF_ARCHITECTURES = {
     "mixtral": "llama",
     "qwen3_moe": "qwen3moe",
     "gpt_oss": "gpt-oss",
+    "qwen2_moe": "qwen2moe",
+    "glm4_moe": "glm4moe",
     "granite": "granite",
     "olmo2": "olmo2",
     "olmo3": "olmo2",

@@ -62,6 +62,9 @@ def tiny_oracle(seed: int = 0, *, kind: str = "llama", **overrides: Any) -> Orac
             torch.nn.init.uniform_(weight, least, least + 1)
         else:
             torch.nn.init.normal_(weight, std=0.3)
+    for name, numbers in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            torch.nn.init.normal_(numbers, std=0.3)
     return Oracle(model.eval())
 
 

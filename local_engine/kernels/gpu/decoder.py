@@ -14,6 +14,7 @@ from local_engine.config import ModelConfig
 from local_engine.kernels.gpu.matrices import Matrices, Sparse
 from local_engine.kernels.gpu.vocabulary import Vocabulary
 from local_engine.kernels.operations import Activation, HeadNorms, Kernels
+from local_engine.layer_config import PLAIN_ROUTING
 from local_engine.layers.kv_cache import LayerCache
 from local_engine.layers.linear import Linear
 from local_engine.layers.rms_norm import rms_norm
@@ -94,6 +95,8 @@ def unsupported(config: ModelConfig) -> str | None:
     """Why the fused decoder cannot run a model of this shape, or None."""
     if config.experts is not None and config.architecture not in _SPARSE:
         return f"the experts of {config.architecture}"
+    if config.experts is not None and (config.experts.routing != PLAIN_ROUTING or config.experts.shared_size):
+        return "experts that are routed in another way, or shared"
     if config.block.norms not in ("before", "around") or config.block.norm != "rms":
         return f"{config.block.norm} norms {config.block.norms} the layers' halves"
     if config.qk_norm not in (None, "heads"):

@@ -23,6 +23,8 @@ TARGETS = {
     "Glm4ForCausalLM": [*ATTENTION, "gate_up_proj", "down_proj"],
     "MixtralForCausalLM": ATTENTION,
     "Qwen3MoeForCausalLM": ATTENTION,
+    "Qwen2MoeForCausalLM": ALL_LINEAR,
+    "Glm4MoeForCausalLM": ATTENTION,
     "GptOssForCausalLM": ATTENTION,
 }
 

@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from local_engine.config import EngineConfig
 from local_engine.loading.load import load_model
 from tests.local_engine.models.against_transformers import PROMPTS, answer_alike, logits_of, refusal
 from tests.local_engine.models.tiny_oracles import oracle_of
-from tests.local_engine.tiny_models import write_safetensors
+from tests.local_engine.tiny_models import write_gguf, write_safetensors
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,8 @@ from tests.local_engine.tiny_models import write_safetensors
         ("SeedOssForCausalLM", {"attention_out_bias": True, "mlp_bias": True}),
         ("Ernie4_5ForCausalLM", {"use_bias": True, "tie_word_embeddings": True}),
         ("HunYuanDenseV1ForCausalLM", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}),
+        ("Qwen2MoeForCausalLM", {"num_experts_per_tok": 3, "qkv_bias": False}),
+        ("Glm4MoeForCausalLM", {"n_group": 3, "topk_group": 2, "n_shared_experts": 2, "norm_topk_prob": False}),
         ("Exaone4ForCausalLM", {"sliding_window": None, "layer_types": ["full_attention"] * 5}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -95,6 +98,12 @@ def test_a_file_of_an_older_version_of_transformers_is_the_same_model(
             "sliding_window_pattern is str",
         ),
         ("Exaone4ForCausalLM", {"layer_types": None, "sliding_window_pattern": -1}, "sliding_window_pattern is -1"),
+        ("Glm4MoeForCausalLM", {"n_group": 4}, "1 of 4 groups of 6 experts cannot be"),
+        ("Glm4MoeForCausalLM", {"n_group": 6}, "2 experts a token are more than 1 groups have"),
+        ("Glm4MoeForCausalLM", {"n_shared_experts": 1 << 20}, "the shared experts' size is"),
+        ("Glm4MoeForCausalLM", {"routed_scaling_factor": -1.0}, "the scale of the experts' weights is -1.0"),
+        ("Glm4MoeForCausalLM", {"num_nextn_predict_layers": -3}, "number of predicting layers is -2"),
+        ("Qwen2MoeForCausalLM", {"use_sliding_window": True}, "use_sliding_window is true"),
         ("Glm4ForCausalLM", {"rope_parameters": {"partial_rotary_factor": 2.0}}, "partial_rotary_factor is 2.0"),
         ("Glm4ForCausalLM", {"rope_parameters": {"partial_rotary_factor": 0.2}}, "rope turns 3 of a head's 16"),
         (
@@ -107,3 +116,18 @@ def test_a_file_of_an_older_version_of_transformers_is_the_same_model(
 def test_what_cannot_be_is_refused_by_name(name: str, values: dict[str, Any], reason: str, tmp_path: Path) -> None:
     rewritten(tmp_path, name, values)
     assert reason in refusal(tmp_path)
+
+
+def test_layers_that_guess_further_tokens_are_left_in_the_file(tmp_path: Path) -> None:
+    oracle = oracle_of("Glm4MoeForCausalLM", num_mtp_layers=1)
+    further = {"nextn.eh_proj.weight": (32, 64), "attn_q.weight": (64, 32)}
+    tensors = {f"blk.3.{name}": np.ones(shape, dtype=np.float32) for name, shape in further.items()}
+    path = write_gguf(
+        oracle,
+        tmp_path / "model.gguf",
+        extra=tensors,
+        numbers={"glm4moe.nextn_predict_layers": 1, "glm4moe.block_count": 4},
+    )
+    loaded = load_model(path, EngineConfig())
+    assert loaded.info.config.num_layers == 3
+    assert logits_of(loaded, PROMPTS[0]).allclose(oracle.logits(PROMPTS[0]), atol=5e-4, rtol=1e-4)

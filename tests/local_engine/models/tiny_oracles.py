@@ -86,6 +86,30 @@ TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "norm_topk_prob": True,
         },
     ),
+    "Qwen2MoeForCausalLM": (
+        "qwen2_moe",
+        {
+            "num_hidden_layers": 3,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "shared_expert_intermediate_size": 40,
+        },
+    ),
+    "Glm4MoeForCausalLM": (
+        "glm4_moe",
+        {
+            "head_dim": 16,
+            "num_hidden_layers": 3,
+            "n_routed_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "first_k_dense_replace": 1,
+            "routed_scaling_factor": 1.5,
+            "use_qk_norm": True,
+            "attention_bias": True,
+        },
+    ),
     "GptOssForCausalLM": (
         "gpt_oss",
         {

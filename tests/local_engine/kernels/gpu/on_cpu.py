@@ -28,6 +28,8 @@ LEFT_TO_TORCH: Mapping[str, str] = {
     "Olmo3ForCausalLM": "rms norms after the layers' halves",
     "CohereForCausalLM": "layer norms parallel the layers' halves",
     "Cohere2ForCausalLM": "layer norms parallel the layers' halves",
+    "Qwen2MoeForCausalLM": "the experts of qwen2_moe",
+    "Glm4MoeForCausalLM": "the experts of glm4_moe",
     "HunYuanDenseV1ForCausalLM": "norms of queries and keys as turned_heads",
     "Exaone4ForCausalLM": "rms norms after the layers' halves",
 }
