@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from local_engine.errors import InvalidInput
-from local_engine.layer_config import LLAMA_BLOCK, BlockConfig, ExpertsConfig
+from local_engine.layer_config import LLAMA_BLOCK, BlockConfig, ExpertsConfig, LatentConfig
 
 __all__ = [
     "MAX_LAYERS",
@@ -282,6 +282,7 @@ class ModelConfig:
     qk_norm: queries and keys are normalised before they turn: head by head, or all heads of a row as one vector.
         turned_heads: head by head, after it.
     attention_sinks: every query head has a logit that takes part in the softmax and has no value.
+    latent: of attention over compressed vectors, for which the cache has one kv head of `head_dim` numbers.
     experts: of the layers that have them instead of one feed-forward block.
     fused_qkv, fused_gate_up: files have Q, K and V as one tensor; gate and up as one.
     interleaved_heads: transformers' files have rows of Q and K pair by pair, see `loading.interleaved`.
@@ -314,6 +315,7 @@ class ModelConfig:
     fused_gate_up: bool = False
     interleaved_heads: bool = False
     attention_sinks: bool = False
+    latent: LatentConfig | None = None
     experts: ExpertsConfig | None = None
     vision: VisionConfig | None = None
 
@@ -362,7 +364,7 @@ class ModelConfig:
         ):
             if not (math.isfinite(number) and number > 0):
                 return f"{name} is {number}, expected a positive number"
-        if problem := self.block.problem():
+        if problem := self.block.problem() or (self.latent.problem() if self.latent is not None else None):
             return problem
         if self.experts is not None:
             if problem := self.experts.problem():

@@ -13,6 +13,7 @@ __all__ = [
     "Activation",
     "BlockConfig",
     "ExpertsConfig",
+    "LatentConfig",
     "LayerNorms",
     "NormPlacement",
     "RoutingConfig",
@@ -72,6 +73,35 @@ class BlockConfig:
 
 
 LLAMA_BLOCK = BlockConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class LatentConfig:
+    """Attention over one compressed vector a token in place of keys and values (MLA, DeepSeek-AI 2024).
+
+    rank: numbers of that vector, from which each head makes plain_dim of its key and value_dim of its value.
+    turning_dim: of a further part of the key, which turns and is the same for all heads.
+    query_rank: of the vector that queries are made from; 0 makes them from the hidden state.
+    """
+
+    rank: int
+    query_rank: int
+    plain_dim: int
+    turning_dim: int
+    value_dim: int
+
+    def problem(self) -> str | None:
+        """One line naming the first impossible value, or None."""
+        for name, value in (
+            ("kv_lora_rank", self.rank),
+            ("q_lora_rank", self.query_rank + 1),
+            ("qk_nope_head_dim", self.plain_dim),
+            ("qk_rope_head_dim", self.turning_dim),
+            ("v_head_dim", self.value_dim),
+        ):
+            if not 1 <= value <= 1 << 16:
+                return f"{name} is {value}, expected 1 to {1 << 16}"
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from local_engine.config import ModelConfig, RopeConfig
 from local_engine.loading.fields import FieldReader
 
-__all__ = ["gguf_rope", "hf_partial_rope", "hf_rope", "hf_rope_of", "stretched_context"]
+__all__ = ["gguf_rope", "hf_partial_rope", "hf_rope", "hf_rope_of", "stretched_context", "yarn_temperature"]
 
 # Corrections to yarn that DeepSeek's models and hand-made files carry.
 _GGUF_YARN_REFUSED = ("attn_factor", "yarn_ext_factor", "yarn_log_multiplier")
@@ -90,9 +90,9 @@ def _hf_yarn(scaling: FieldReader, theta: float, max_context: int) -> RopeConfig
     if attention_factor is None:
         above, below = scaling.number("mscale", 0.0), scaling.number("mscale_all_dim", 0.0)
         if above > 0 and below > 0:
-            attention_factor = _temperature(factor, above) / _temperature(factor, below)
+            attention_factor = yarn_temperature(factor, above) / yarn_temperature(factor, below)
         else:
-            attention_factor = _temperature(factor)
+            attention_factor = yarn_temperature(factor)
     return RopeConfig(
         theta=theta,
         scaling="yarn",
@@ -129,7 +129,7 @@ def gguf_rope(fields: FieldReader, architecture: str, max_context: int) -> RopeC
         original_max_context=fields.integer(f"{prefix}.scaling.original_context_length", max_context),
         beta_fast=fields.number(f"{prefix}.scaling.yarn_beta_fast", 32.0),
         beta_slow=fields.number(f"{prefix}.scaling.yarn_beta_slow", 1.0),
-        attention_factor=fields.number(f"{prefix}.scaling.yarn_attn_factor", _temperature(factor)),
+        attention_factor=fields.number(f"{prefix}.scaling.yarn_attn_factor", yarn_temperature(factor)),
     )
 
 
@@ -140,6 +140,6 @@ def stretched_context(rope: RopeConfig, max_context: int) -> int:
     return max(max_context, int(rope.factor * rope.original_max_context))
 
 
-def _temperature(factor: float, scale: float = 1.0) -> float:
+def yarn_temperature(factor: float, scale: float = 1.0) -> float:
     """Yarn's correction of the length of queries and keys for a window `factor` times the trained one."""
     return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0

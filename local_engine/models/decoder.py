@@ -15,6 +15,7 @@ from local_engine.layers.attention import AttentionPlans, LayerCache
 from local_engine.layers.ops import Ops
 from local_engine.loading.weights import Weights
 from local_engine.models.gated_mlp import GatedMlp
+from local_engine.models.latent_attention import LatentAttention
 from local_engine.models.norm import Norm, read_norm, unchanged
 from local_engine.models.self_attention import LayerStep, Rotary, SelfAttention
 
@@ -22,6 +23,7 @@ __all__ = ["BuildMlp", "Decoder", "Mlp", "build_decoder", "dense_mlp"]
 
 # A layer's feed-forward block: what it reads to what is added to the residual, [T, hidden_size] each.
 Mlp = Callable[[Tensor], Tensor]
+Attention = Callable[[Tensor, LayerCache, LayerStep], Tensor]
 BuildMlp = Callable[[ModelConfig, int, Weights, Ops], Mlp]
 
 
@@ -52,7 +54,11 @@ class _Layer:
 
         names = config.block.layer_norms
         self._attention_input, self._attention_output = norm(names.attention_input), norm(names.attention_output)
-        self._attention = SelfAttention(config, index, weights, ops)
+        self._attention: Attention = (
+            SelfAttention(config, index, weights, ops)
+            if config.latent is None
+            else LatentAttention(config, config.latent, index, weights, ops)
+        )
         self._mlp_input, self._mlp_output = norm(names.mlp_input), norm(names.mlp_output)
         self._mlp = build_mlp(config, index, weights, ops)
 

@@ -10,6 +10,7 @@ from local_engine.loading.plain_source import HfName, HfRows
 from local_engine.loading.weights import GgufName, Weights
 from local_engine.models import (
     cohere,
+    deepseek,
     ernie4_5,
     exaone4,
     gemma2,
@@ -239,6 +240,24 @@ ARCHITECTURES = (
         gguf_config=glm4_moe.gguf_config,
         gguf_names=glm4_moe.gguf_names,
         build=build_sparse(glm4_moe.NAMES),
+        gguf_experts=True,
+    ),
+    Architecture(
+        gguf_name="deepseek2",
+        hf_names=("DeepseekV2ForCausalLM",),
+        hf_config=deepseek.hf_config_of_2,
+        gguf_config=deepseek.gguf_config,
+        gguf_names=deepseek.gguf_names,
+        build=build_sparse(deepseek.NAMES),
+        gguf_experts=True,
+    ),
+    Architecture(
+        gguf_name="deepseek2",
+        hf_names=("DeepseekV3ForCausalLM",),
+        hf_config=deepseek.hf_config_of_3,
+        gguf_config=deepseek.gguf_config,
+        gguf_names=deepseek.gguf_names,
+        build=build_sparse(deepseek.NAMES),
         gguf_experts=True,
     ),
     Architecture(

@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from local_engine.config import MAX_LAYERS, ModelConfig
-from local_engine.layer_config import ExpertsConfig, RoutingConfig
+from local_engine.layer_config import PLAIN_ROUTING, ExpertsConfig, RoutingConfig
 from local_engine.layers.experts import Expert, SparseExperts
 from local_engine.layers.linear import Linear
 from local_engine.layers.ops import Ops
@@ -20,6 +20,7 @@ from local_engine.models.gated_mlp import GatedMlp
 
 __all__ = [
     "SIGMOID",
+    "SOFTMAX",
     "ExpertNames",
     "build_sparse",
     "gguf_expert_names",
@@ -31,7 +32,7 @@ __all__ = [
 
 
 # The format's numbers for them. The second equals the first, normalised.
-_SOFTMAX, SIGMOID, _SOFTMAX_OF_CHOSEN = 1, 2, 3
+SOFTMAX, SIGMOID, _SOFTMAX_OF_CHOSEN = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,9 @@ def sparse_mlp(
         downs.append(f"{name}.{names.down}")
         experts.append(Expert(gate_up, linear(downs[-1:], hidden, width)))
     layer = SparseExperts(
-        linear([names.router], shape.count, hidden),
+        _precise_router(weights, ops, names.router, shape.count, hidden)
+        if shape.routing != PLAIN_ROUTING
+        else linear([names.router], shape.count, hidden),
         experts,
         activation,
         per_token=shape.per_token,
@@ -114,6 +117,12 @@ def sparse_mlp(
     shared = GatedMlp(config, names.shared, weights, ops, width=shape.shared_size, activation=F.silu)
     gate = weights.row(f"{names.shared_gate}.weight", hidden) if shape.shared_gate else None
     return _BesideExperts(routed, shared, None if gate is None else ops.linear(gate, None))
+
+
+def _precise_router(weights: Weights, ops: Ops, name: str, count: int, hidden: int) -> Linear:
+    """In float32 whatever the model's type, as those that do not take the largest logits were trained."""
+    linear = ops.linear(weights.stacked([f"{name}.weight"], [count], hidden).float(), None)
+    return lambda x: linear(x.float())
 
 
 class _BesideExperts:
@@ -145,7 +154,7 @@ def gguf_experts(
     architecture: str,
     intermediate_size: int,
     *,
-    gating: int = _SOFTMAX,
+    gating: int = SOFTMAX,
     normalised: bool = True,
 ) -> ExpertsConfig:
     """From a GGUF's keys under `architecture`. intermediate_size, gating, normalised: where the file does not say.
@@ -153,7 +162,7 @@ def gguf_experts(
     Raises ModelLoadError for ways to choose experts that other architectures have.
     """
     gating = fields.integer(f"{architecture}.expert_gating_func", 0) or gating
-    if gating not in (_SOFTMAX, SIGMOID, _SOFTMAX_OF_CHOSEN):
+    if gating not in (SOFTMAX, SIGMOID, _SOFTMAX_OF_CHOSEN):
         fields.refuse(f"{architecture}.expert_gating_func is {gating}, supported are softmax and sigmoid")
     width = fields.integer(f"{architecture}.expert_feed_forward_length", intermediate_size)
     shared = fields.integer(f"{architecture}.expert_shared_count", 0) * width

@@ -11,7 +11,11 @@ __all__ = ["add_experts", "with_split_experts"]
 
 def add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
     """The metadata of a sparse model."""
-    count = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
+    count = (
+        getattr(config, "num_local_experts", None)
+        or getattr(config, "num_experts", None)
+        or getattr(config, "n_routed_experts", None)
+    )
     if count is None:
         return
     writer.add_expert_count(count)
@@ -21,10 +25,11 @@ def add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_expert_feed_forward_length(width or config.intermediate_size)
     if config.model_type == "qwen2_moe":
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
-    if config.model_type == "glm4_moe":
+    if config.model_type in ("glm4_moe", "deepseek_v2", "deepseek_v3"):
         writer.add_expert_shared_count(config.n_shared_experts)
         writer.add_leading_dense_block_count(config.first_k_dense_replace)
-        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        if config.model_type != "deepseek_v2":  # as converters wrote it at first
+            writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
         writer.add_expert_weights_scale(config.routed_scaling_factor)
         writer.add_expert_weights_norm(config.norm_topk_prob)
         writer.add_expert_group_count(config.n_group)

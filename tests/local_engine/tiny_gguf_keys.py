@@ -1,12 +1,14 @@
 """How llama.cpp's converter describes the layers of transformers' architectures: names and metadata."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import gguf
 import numpy as np
+import torch
 
-__all__ = ["GGUF_ARCHITECTURES", "INTERLEAVED", "NORMS_FROM_ONE", "add_layer_keys"]
+__all__ = ["GGUF_ARCHITECTURES", "INTERLEAVED", "NORMS_FROM_ONE", "add_layer_keys", "with_split_latent"]
 
 # What a GGUF calls the architectures of transformers.
 GGUF_ARCHITECTURES = {
@@ -23,6 +25,8 @@ GGUF_ARCHITECTURES = {
     "gpt_oss": "gpt-oss",
     "qwen2_moe": "qwen2moe",
     "glm4_moe": "glm4moe",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
     "granite": "granite",
     "olmo2": "olmo2",
     "olmo3": "olmo2",
@@ -37,13 +41,16 @@ GGUF_ARCHITECTURES = {
 INTERLEAVED = ("llama", "smollm3", "granite")
 """Whose rows of Q and K the converter moves."""
 NORMS_FROM_ONE = ("gemma2", "gemma3")
+LATENT = ("deepseek_v2", "deepseek_v3")
 _PATTERNED = ("qwen2", "qwen3", "qwen3_moe", "olmo3", "exaone4")
 
 
 def add_layer_keys(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray]:
     """Head sizes, norms, rope, windows, caps and scales. Returns what of them is a tensor."""
     head_dim = getattr(config, "head_dim", None)
-    if head_dim is not None:
+    if config.model_type in LATENT:
+        _add_latent(writer, config)
+    elif head_dim is not None:
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     if config.model_type in ("cohere", "cohere2"):
@@ -62,6 +69,37 @@ def add_layer_keys(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray
     if getattr(config, "final_logit_softcapping", None) is not None:
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
     return _add_rope(writer, config)
+
+
+def _add_latent(writer: gguf.GGUFWriter, config: Any) -> None:
+    """Version 3 as converters write it now, version 2 as they did at first."""
+    key_length = config.qk_nope_head_dim + config.qk_rope_head_dim
+    if config.model_type == "deepseek_v3":
+        writer.add_q_lora_rank(config.q_lora_rank)
+        writer.add_key_length(config.kv_lora_rank + config.qk_rope_head_dim)
+        writer.add_value_length(config.kv_lora_rank)
+        writer.add_key_length_mla(key_length)
+        writer.add_value_length_mla(config.v_head_dim)
+    else:
+        writer.add_q_lora_rank(config.q_lora_rank or 0)
+        writer.add_key_length(key_length)
+        writer.add_value_length(config.v_head_dim)
+    writer.add_kv_lora_rank(config.kv_lora_rank)
+    writer.add_rope_dimension_count(config.qk_rope_head_dim)
+    if "mscale_all_dim" in config.rope_parameters:
+        writer.add_rope_scaling_yarn_log_mul(0.1 * config.rope_parameters["mscale_all_dim"])
+
+
+def with_split_latent(tensors: Mapping[str, torch.Tensor], config: Any) -> dict[str, torch.Tensor]:
+    """With what makes keys and values apart, head by head, where the converter has it so."""
+    found = dict(tensors)
+    for name in tensors if config.model_type == "deepseek_v3" else ():
+        if name.endswith(".kv_b_proj.weight"):
+            both = found.pop(name).view(config.num_attention_heads, -1, config.kv_lora_rank)
+            keys, values = both[:, : config.qk_nope_head_dim], both[:, config.qk_nope_head_dim :]
+            found[name.replace("kv_b_proj", "k_b_proj")] = keys.transpose(1, 2).contiguous()
+            found[name.replace("kv_b_proj", "v_b_proj")] = values.contiguous()
+    return found
 
 
 def _add_windows(writer: gguf.GGUFWriter, config: Any) -> None:

@@ -11,7 +11,13 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.local_engine.tiny_experts import add_experts, with_split_experts
-from tests.local_engine.tiny_gguf_keys import GGUF_ARCHITECTURES, INTERLEAVED, NORMS_FROM_ONE, add_layer_keys
+from tests.local_engine.tiny_gguf_keys import (
+    GGUF_ARCHITECTURES,
+    INTERLEAVED,
+    NORMS_FROM_ONE,
+    add_layer_keys,
+    with_split_latent,
+)
 
 VOCAB_SIZE = 128
 STOP_ID = 7
@@ -98,7 +104,7 @@ def write_gguf(
         writers[type(value)](key, value)
     (add_vocabulary or add_named_tokens)(writer)
     add_experts(writer, config)
-    for name, weight in with_split_experts(oracle.model.state_dict()).items():
+    for name, weight in with_split_latent(with_split_experts(oracle.model.state_dict()), config).items():
         if name != "lm_head.weight" or not config.tie_word_embeddings:
             tensors[_gguf_name(name, config)] = _stored(name, weight, config)
     for name, values in (tensors | (extra or {})).items():

@@ -48,6 +48,8 @@ class PackedDecoder:
 
 def unsupported(config: ModelConfig) -> str | None:
     """Why the kernels cannot run a decoder of this shape, or None. Weight types are another question."""
+    if config.latent is not None:
+        return "latent attention"
     if config.experts is not None:
         return "mixtures of experts"
     if config.attention_sinks:

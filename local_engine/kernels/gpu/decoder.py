@@ -93,6 +93,8 @@ class FusedLayer:
 
 def unsupported(config: ModelConfig) -> str | None:
     """Why the fused decoder cannot run a model of this shape, or None."""
+    if config.latent is not None:
+        return "latent attention"
     if config.experts is not None and config.architecture not in _SPARSE:
         return f"the experts of {config.architecture}"
     if config.experts is not None and (config.experts.routing != PLAIN_ROUTING or config.experts.shared_size):

@@ -13,7 +13,7 @@ from gguf import GGMLQuantizationType
 from torch import Tensor
 
 from local_engine.config import EngineConfig, ModelConfig
-from local_engine.layer_config import ExpertsConfig
+from local_engine.layer_config import ExpertsConfig, LatentConfig
 from local_engine.layers.ops import REFERENCE
 from local_engine.layers.ranks import Ranks
 from local_engine.layers.share import Share
@@ -207,6 +207,11 @@ def test_the_bias_of_a_sum_is_added_once() -> None:
         (SHAPE, 3, "4 query heads do not divide by 3"),
         (ModelConfig("llama", 10, 24, 12, 1, 6, 3, 4, 64), 2, "3 kv heads and 2 do not divide one another"),
         (ModelConfig("llama", 3, 16, 12, 1, 4, 4, 4, 64), 4, "vocab_size 3 is less than 4"),
+        (
+            ModelConfig("deepseek_v2", 10, 16, 12, 1, 4, 1, 4, 64, latent=LatentConfig(2, 0, 2, 2, 2)),
+            2,
+            "latent attention has one kv head for all query heads",
+        ),
         (
             ModelConfig("olmo2", 10, 16, 12, 1, 4, 2, 4, 64, qk_norm="row"),
             2,

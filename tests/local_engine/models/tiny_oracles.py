@@ -22,6 +22,31 @@ LONG_ROPE = {
     "partial_rotary_factor": 0.5,
 }
 
+_LATENT = {
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 20,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 24,
+    "first_k_dense_replace": 1,
+    "n_group": 3,
+    "topk_group": 2,
+    "routed_scaling_factor": 1.5,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 1e4,
+        "factor": 4.0,
+        "original_max_position_embeddings": 16,
+        "mscale": 0.7,
+        "mscale_all_dim": 0.7,
+    },
+}
+
 # transformers' model_type, and in what the model is not the smallest Llama.
 TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "LlamaForCausalLM": ("llama", {}),
@@ -110,6 +135,11 @@ TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "attention_bias": True,
         },
     ),
+    "DeepseekV2ForCausalLM": (
+        "deepseek_v2",
+        {**_LATENT, "q_lora_rank": None, "topk_method": "group_limited_greedy", "v_head_dim": 16},
+    ),
+    "DeepseekV3ForCausalLM": ("deepseek_v3", {**_LATENT, "q_lora_rank": 24}),
     "GptOssForCausalLM": (
         "gpt_oss",
         {
