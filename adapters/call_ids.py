@@ -3,28 +3,34 @@
 APIs that look calls up by their ids refuse such a conversation, and clients lose results in it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from adapters.canonical.messages import Message, Part, ToolCall, ToolResult
 
-__all__ = ["EarlierIds", "with_own_ids"]
+__all__ = ["OwnIds", "with_own_ids"]
 
 
-class EarlierIds:
-    """The ids of the calls in a conversation, which are looked for when the first is asked about."""
+class OwnIds:
+    """The ids of the calls of one answer: what its upstream gives, and what `mint` gives where that is nothing, or
+    stands in the answer or its conversation already (which is looked through when the first is asked for)."""
 
-    __slots__ = ("_found", "_messages")
+    __slots__ = ("_messages", "_mint", "_taken")
 
-    def __init__(self, messages: Sequence[Message] | None) -> None:
+    def __init__(self, mint: Callable[[], str], messages: Sequence[Message] | None) -> None:
+        self._mint = mint
         self._messages = messages or ()
-        self._found: frozenset[str] | None = None
+        self._taken: set[str] | None = None
 
-    def __contains__(self, call_id: object) -> bool:
-        if self._found is None:
-            self._found = frozenset(_ids_in(self._messages))
-        return call_id in self._found
+    def of(self, given: str | None) -> str:
+        """For the next call."""
+        taken = self._taken
+        if taken is None:
+            taken = self._taken = set(_ids_in(self._messages))
+        own = given if given and given not in taken else self._mint()
+        taken.add(own)
+        return own
 
 
 def with_own_ids(messages: Sequence[Message]) -> Sequence[Message]:

@@ -4,7 +4,7 @@ A finish is said when the message stops: the stop word may come with usage that 
 """
 
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -25,6 +25,7 @@ from adapters.anthropic.wire import (
     decode_message_delta,
     decode_stop,
 )
+from adapters.call_ids import OwnIds
 from adapters.call_objects import arguments_text
 from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated
 from adapters.canonical.events import (
@@ -78,17 +79,12 @@ class _OpenBlock:
 
 class _Answer:
     """The state of one answer. The provider's name goes with what the model thought; `names` are the client's names of
-    tools by those that were sent. `new_id` mints ids for calls that come without one of their own, or with one of the
-    `earlier`."""
+    tools by those that were sent."""
 
-    def __init__(
-        self, provider: str, names: Mapping[str, str], new_id: Callable[[], str], earlier: Container[str]
-    ) -> None:
-        self._earlier = earlier
+    def __init__(self, provider: str, names: Mapping[str, str], ids: OwnIds) -> None:
         self._provider = provider
         self._names = names
-        self._new_id = new_id
-        self._ids: set[str] = set()
+        self._ids = ids
         self._blocks: dict[int, _OpenBlock] = {}
         self._parts = 0
         self._called = False
@@ -201,10 +197,7 @@ class _Answer:
     def _open_call(self, block: _OpenBlock, found: WireBlock, raw: bytes, out: list[Event]) -> None:
         if not found.name:
             raise BadUpstreamResponse("the upstream sent a tool call without a name")
-        call_id = found.id
-        if not call_id or call_id in self._ids or call_id in self._earlier:  # of hosts that speak this dialect
-            call_id = self._new_id()
-        self._ids.add(call_id)
+        call_id = self._ids.of(found.id)  # hosts that speak this dialect repeat them
         self._called = True
         data = ProviderData(MESSAGES, said) if (said := unmapped(decode_fields(raw), _CALL_FIELDS)) else None
         name = self._names.get(found.name, found.name)
@@ -288,15 +281,11 @@ def _with_input(raw: bytes, joined: str) -> bytes:
     return orjson.dumps(fields)
 
 
-def stream_parser(
-    provider: str, names: Mapping[str, str], new_id: Callable[[], str], earlier: Container[str]
-) -> SseAnswerParser:
+def stream_parser(provider: str, names: Mapping[str, str], ids: OwnIds) -> SseAnswerParser:
     """The parser of a streamed answer."""
-    return SseAnswerParser(_Answer(provider, names, new_id, earlier), text_field=_TEXT_FIELD)
+    return SseAnswerParser(_Answer(provider, names, ids), text_field=_TEXT_FIELD)
 
 
-def parse_whole(
-    provider: str, body: bytes, names: Mapping[str, str], new_id: Callable[[], str], earlier: Container[str]
-) -> list[Event]:
+def parse_whole(provider: str, body: bytes, names: Mapping[str, str], ids: OwnIds) -> list[Event]:
     """The events of a body that was not streamed."""
-    return whole_answer(_Answer(provider, names, new_id, earlier).read_whole, body)
+    return whole_answer(_Answer(provider, names, ids).read_whole, body)

@@ -13,7 +13,7 @@ from adapters.anthropic.thinking import DEFAULT_MAX_TOKENS, thinking_of
 from adapters.anthropic.tools import tool_choice_object, tool_objects
 from adapters.anthropic.turns import Conversation, conversation_of
 from adapters.anthropic.vocabulary import IDS, MESSAGES, NAMES
-from adapters.call_ids import EarlierIds
+from adapters.call_ids import OwnIds
 from adapters.canonical.errors import GatewayError, InvalidRequest, UnsupportedParameter
 from adapters.canonical.events import Event
 from adapters.canonical.request import REQUIRED, Request
@@ -137,10 +137,10 @@ class MessagesUpstream:
             body.setdefault(field, orjson.Fragment(raw))
 
     def stream_parser(self, request: Request) -> SseAnswerParser:
-        return stream_parser(self._provider, _names(request), self._new_id, EarlierIds(request.messages))
+        return stream_parser(self._provider, _names(request), OwnIds(self._new_id, request.messages))
 
     def parse_body(self, request: Request, body: bytes) -> list[Event]:
-        return parse_whole(self._provider, body, _names(request), self._new_id, EarlierIds(request.messages))
+        return parse_whole(self._provider, body, _names(request), OwnIds(self._new_id, request.messages))
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:
         return parse_error(status, body)

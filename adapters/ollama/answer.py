@@ -1,13 +1,13 @@
 """Answers of /api/chat and /api/generate as events: a stream's lines, cut anywhere, and a whole body by the same state
 machine."""
 
-from collections.abc import Callable, Container
 from datetime import datetime
 from typing import Any
 
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
+from adapters.call_ids import OwnIds
 from adapters.call_objects import arguments_text
 from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated
 from adapters.canonical.events import (
@@ -78,10 +78,8 @@ _KNOWN = frozenset(_Line.__struct_fields__)
 class _Answer:
     """The state of one answer."""
 
-    def __init__(self, new_id: Callable[[], str], earlier: Container[str]) -> None:
-        self._new_id = new_id
-        self._earlier = earlier
-        self._ids: set[str] = set()
+    def __init__(self, ids: OwnIds) -> None:
+        self._ids = ids
         self._parts = 0
         self._part = -1
         self._kind = ""
@@ -126,15 +124,11 @@ class _Answer:
         """A call comes whole, with its arguments as an object."""
         if not call.function.name:
             raise BadUpstreamResponse("the upstream sent a tool call without a name")
-        call_id = call.id
-        if not call_id or call_id in self._ids or call_id in self._earlier:
-            call_id = self._new_id()
-        self._ids.add(call_id)
         self._called = True
         part, self._kind = self._parts, ""
         self._parts += 1
         out += (
-            ToolCallStarted(0, part, call_id, call.function.name),
+            ToolCallStarted(0, part, self._ids.of(call.id), call.function.name),
             ToolArgumentsDelta(0, part, arguments_text(bytes(call.function.arguments))),
             ToolCallFinished(0, part),
         )
@@ -162,15 +156,14 @@ def _unix_seconds(created_at: str | None) -> int | None:
         return None
 
 
-def stream_parser(new_id: Callable[[], str], earlier: Container[str]) -> SseAnswerParser:
-    """The parser of a streamed answer, whose frames are lines. A call gets a new id where it has none of its own, or
-    one of the `earlier`."""
-    return SseAnswerParser(_Answer(new_id, earlier), frames=LineDecoder())
+def stream_parser(ids: OwnIds) -> SseAnswerParser:
+    """The parser of a streamed answer, whose frames are lines."""
+    return SseAnswerParser(_Answer(ids), frames=LineDecoder())
 
 
-def parse_whole(body: bytes, new_id: Callable[[], str], earlier: Container[str]) -> list[Event]:
+def parse_whole(body: bytes, ids: OwnIds) -> list[Event]:
     """The events of a body that was not streamed."""
-    answer = _Answer(new_id, earlier)
+    answer = _Answer(ids)
     out = whole_answer(answer.feed, body)
     if not answer.complete:
         raise BadUpstreamResponse("the upstream's answer is not done")

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from adapters import minted_ids
-from adapters.call_ids import EarlierIds
+from adapters.call_ids import OwnIds
 from adapters.canonical.errors import GatewayError, UnsupportedParameter
 from adapters.canonical.events import Event
 from adapters.canonical.messages import SYSTEM, Image, text_of
@@ -104,10 +104,10 @@ class OllamaUpstream:
                 body["images"] = images
 
     def stream_parser(self, request: Request) -> SseAnswerParser:
-        return stream_parser(self._new_id, EarlierIds(request.messages))
+        return stream_parser(OwnIds(self._new_id, request.messages))
 
     def parse_body(self, request: Request, body: bytes) -> list[Event]:
-        return parse_whole(body, self._new_id, EarlierIds(request.messages))
+        return parse_whole(body, OwnIds(self._new_id, request.messages))
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:
         return parse_error(status, body)

@@ -1,6 +1,8 @@
 """Calls that share an id over the turns of a conversation."""
 
-from adapters.call_ids import EarlierIds, with_own_ids
+from itertools import count
+
+from adapters.call_ids import OwnIds, with_own_ids
 from adapters.canonical.messages import ASSISTANT, TOOL, USER, Message, Text, ToolCall, ToolResult
 
 ASKED = Message(role=USER, parts=(Text(text="hi"),))
@@ -47,8 +49,9 @@ def test_a_result_of_no_call_and_a_second_result_stay_what_they_are() -> None:
     assert ids_of(answered("x"), called("a"), answered("a", "a"), called("a"))[:4] == ["x", "a", "a", "a"]
 
 
-def test_the_ids_of_a_conversation_are_those_of_its_calls() -> None:
-    earlier = EarlierIds((ASKED, called("a", "b"), answered("a", "b", "c")))
-    assert "a" in earlier
-    assert "c" not in earlier
-    assert "a" not in EarlierIds(None)
+def test_a_call_of_an_answer_keeps_its_id_unless_another_has_it() -> None:
+    numbers = count(1)
+    ids = OwnIds(lambda: f"made_{next(numbers)}", (ASKED, called("a", "b"), answered("a", "b", "c")))
+    given = ("c", "a", "c", None, "", "d")
+    assert [ids.of(one) for one in given] == ["c", "made_1", "made_2", "made_3", "made_4", "d"]
+    assert OwnIds(lambda: "", None).of("a") == "a"

@@ -5,11 +5,12 @@ index, or the same id, for different calls; some begin arguments with an empty o
 are the same here.
 """
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder
 
+from adapters.call_ids import OwnIds
 from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.events import Event, ToolArgumentsDelta, ToolCallFinished, ToolCallStarted
 from adapters.canonical.messages import ProviderData
@@ -73,31 +74,27 @@ class _Call:
 
 
 class Calls:
-    """The calls of one choice. `new_id` mints an id where the upstream gives none, or one of the `earlier` calls';
-    `only_first` drops later calls; `names` are the client's names of tools by those that were sent, where they differ.
-    """
+    """The calls of one choice. `only_first` drops later ones; `names` are the client's names of tools by those that
+    were sent, where they differ."""
 
-    __slots__ = ("_by_index", "_choice", "_earlier", "_held", "_ids", "_names", "_new_id", "_only_first", "_order")
+    __slots__ = ("_by_index", "_choice", "_held", "_ids", "_names", "_only_first", "_order")
 
     def __init__(
         self,
         choice: int,
-        new_id: Callable[[], str],
+        ids: OwnIds,
         *,
         only_first: bool,
-        earlier: Container[str] = (),
         names: Mapping[str, str] = _SAME_NAMES,
     ) -> None:
         self._names = names
-        self._earlier = earlier
         self._choice = choice
-        self._new_id = new_id
+        self._ids = ids
         self._only_first = only_first
         self._by_index: dict[int, _Call] = {}
         self._order: list[_Call] = []
         self._held: dict[_Call, str] = {}
         """Argument text of calls that have no name yet, and an empty object that may be none."""
-        self._ids: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._order)
@@ -176,10 +173,7 @@ class Calls:
         for other in self._order:
             if other.part is not None:
                 self._release(other, out)
-        shown = call.id
-        if not shown or shown in self._ids or shown in self._earlier:
-            shown = self._new_id()
-        self._ids.add(shown)
+        shown = self._ids.of(call.id)
         call.part = next_part()
         name = self._names.get(call.name, call.name)
         out.append(ToolCallStarted(self._choice, call.part, shown, name, call.kind, call.data))

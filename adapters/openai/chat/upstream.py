@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from adapters.answer_addresses import check_addresses
-from adapters.call_ids import EarlierIds
+from adapters.call_ids import OwnIds
 from adapters.canonical.citation import Citation
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import (
@@ -223,7 +223,7 @@ class _ChoiceReader:
         self.books = FinishBooks(request.num_choices)
         self._new_id = new_id
         self._only_first_call = request.parallel_tool_calls is False
-        self._earlier = EarlierIds(request.messages)
+        self._messages = request.messages
         self._choices: dict[int, _OpenChoice] = {}
         self._sources: tuple[Citation, ...] = ()
 
@@ -243,9 +243,8 @@ class _ChoiceReader:
         choice = self._choices.get(index)
         if choice is None:
             self.books.begin(index)
-            calls = Calls(
-                index, self._new_id, only_first=self._only_first_call, earlier=self._earlier, names=self._names
-            )
+            ids = OwnIds(self._new_id, self._messages)
+            calls = Calls(index, ids, only_first=self._only_first_call, names=self._names)
             choice = self._choices[index] = _OpenChoice(index, calls)
         if delta is not None:
             _feed_delta(choice, delta, found, out)
