@@ -3,6 +3,7 @@
 import os
 import select
 import sys
+from typing import TextIO
 
 __all__ = ["Stderr", "say"]
 
@@ -16,8 +17,11 @@ class Stderr:
     def write(self, data: bytes, /) -> int:
         """As many bytes as it takes now; all of them where nobody takes any more."""
         taken = 0
+        stderr: TextIO | None = sys.stderr
+        if stderr is None:  # it was closed before the start
+            return len(data)
         try:
-            out = sys.stderr.fileno()
+            out = stderr.fileno()
             while taken < len(data) and _takes(out):
                 taken += os.write(out, data[taken : taken + _AT_ONCE])
         except (OSError, ValueError):

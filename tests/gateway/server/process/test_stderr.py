@@ -44,3 +44,9 @@ def test_nobody_hears_anything_once_the_reader_is_gone(monkeypatch: pytest.Monke
         os.close(reader)
         assert Stderr().write(b"a line\n") == 7
         say("another")
+
+
+def test_a_process_that_began_without_stderr_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", None)
+        assert Stderr().write(b"a line\n") == 7
