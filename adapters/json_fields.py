@@ -204,7 +204,7 @@ def _body_exceeds(body: bytes, fields: dict[str, Raw], max_depth: int) -> bool:
     """The same as `nesting_exceeds` for a body of these fields. A long one is looked at piece by piece, where it has to
     be: most pieces (messages, tools) are so small that counting their brackets is enough. Of the others (pictures) no
     more than one is copied at a time."""
-    if len(body) <= _SHORT_BYTES or body.count(b"[") + body.count(b"{") <= max_depth:
+    if len(body) <= _SHORT_BYTES or _num_openings(body) <= max_depth:
         return nesting_exceeds(body, max_depth)
     for raw in fields.values():
         if bytes(memoryview(raw)[:1]) != b"[":
@@ -229,7 +229,7 @@ def decode_at(raw: bytes | Raw, decoder: Decoder[T], path: str) -> T:
 
 def nesting_exceeds(data: bytes, max_depth: int) -> bool:
     """Whether JSON text nests deeper than this. Brackets in strings do not count. Never recurses."""
-    if data.count(b"[") + data.count(b"{") <= max_depth:
+    if _num_openings(data) <= max_depth:
         return False
     if b'\\"' in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -237,6 +237,11 @@ def nesting_exceeds(data: bytes, max_depth: int) -> bool:
     steps = outside_strings.translate(_STEPS, _NOT_BRACKETS)
     too_deep = b"\x01" * (max_depth + 1)
     return too_deep in steps or max(accumulate(memoryview(steps).cast("b")), default=0) > max_depth
+
+
+def _num_openings(data: bytes) -> int:
+    """How many brackets open. `count` looks at each byte, `replace` leaps to the next that it is for (Python 3.11)."""
+    return 2 * len(data) - len(data.replace(b"[", b"")) - len(data.replace(b"{", b""))
 
 
 def _invalid(error: Exception, path: str) -> InvalidRequest:

@@ -9,6 +9,7 @@ and fails by raising a GatewayError instead. A delta with token logprobs carries
 """
 
 from collections.abc import Mapping
+from typing import final
 
 from msgspec import Struct
 
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 
+@final
 class Started(Struct, frozen=True, gc=False):
     """The provider accepted. All are the upstream's own and may be unknown: `created` is Unix seconds, `request_id` the
     id that its HTTP answer carried, `limits` what its head said of rate limits (names in lower case, without `x-`)."""
@@ -50,6 +52,7 @@ class Started(Struct, frozen=True, gc=False):
     limits: tuple[tuple[str, str], ...] = ()
 
 
+@final
 class TextDelta(Struct, frozen=True, gc=False):
     """`text` may be empty when only token data (logprobs, ids) arrived."""
 
@@ -163,6 +166,7 @@ class PromptReported(Struct, frozen=True, gc=False):
     logits: bytes | None = None
 
 
+@final
 class ChoiceFinished(Struct, frozen=True, gc=False):
     """`raw` is the upstream's own word. `stop` is the stop string or stop token id that ended it, None on plain EOS."""
 
@@ -172,12 +176,14 @@ class ChoiceFinished(Struct, frozen=True, gc=False):
     stop: str | int | None = None
 
 
+@final
 class UsageReported(Struct, frozen=True, gc=False):
     """Running totals; a later report replaces an earlier one whole."""
 
     usage: Usage
 
 
+@final
 class ProviderReported(Struct, frozen=True, gc=False):
     """Fields of the dialect `origin` that are not mapped, as raw JSON by name. `choice` None: of the whole answer."""
 

@@ -8,6 +8,8 @@ __all__ = ["StopReason", "confirmed"]
 class StopReason(Enum):
     """`value` is a stable word for logs and metrics, not a wire word."""
 
+    __hash__ = object.__hash__  # Enum's own is a call of Python
+
     STOP = "stop"
     LENGTH = "length"
     TOOL_CALLS = "tool_calls"

@@ -12,10 +12,11 @@ __all__ = ["CLOSES", "Answer", "Reply", "connection_line", "has_no_body", "rende
 
 CLOSES = "Connection: close\r\n"
 
-_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
-_LINES[499] = "HTTP/1.1 499 Client Closed Request\r\n"
+_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}" for status in HTTPStatus}
+_LINES[499] = "HTTP/1.1 499 Client Closed Request"
 _NONE: Mapping[str, str] = {}
-_line_of = "%s: %s\r\n".__mod__
+_line_of = ": ".join
+_END = "\r\n"
 _date = (0, "")
 """The second that it is now, and the header of it."""
 
@@ -71,8 +72,8 @@ def render_head(status: int, headers: Mapping[str, str], framing: str) -> bytes:
     now = int(time.time())
     if now != _date[0]:
         _date = (now, f"Date: {formatdate(now, usegmt=True)}\r\n\r\n")
-    lines = "".join(map(_line_of, headers.items()))
-    if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
+    lines = [_LINES.get(status) or f"HTTP/1.1 {status} ", *map(_line_of, headers.items())]
+    text = "".join(lines)
+    if "\n" in text or "\r" in text:
         raise ValueError("a header of an answer has a line break in it")
-    line = _LINES.get(status) or f"HTTP/1.1 {status} \r\n"
-    return f"{line}{lines}{framing}{_date[1]}".encode("utf-8", "surrogateescape")
+    return f"{_END.join(lines)}{_END}{framing}{_date[1]}".encode("utf-8", "surrogateescape")

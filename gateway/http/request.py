@@ -1,5 +1,6 @@
 """One request, as it came."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Protocol, overload
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -21,6 +22,11 @@ class Upgraded(Protocol):
 
 class Wire(Protocol):
     """The connection that a request came on."""
+
+    @property
+    def task(self) -> "asyncio.Task[None] | None":
+        """Serves the request."""
+        ...
 
     @property
     def is_lost(self) -> bool:

@@ -16,6 +16,8 @@ __all__ = ["Attempt", "AttemptKind", "AttemptObserver", "AttemptObservers", "Out
 
 
 class AttemptKind(StrEnum):
+    __hash__ = str.__hash__  # Enum's own is a call of Python
+
     FIRST = "first"
     AGAIN = "again"
     """The same target once more."""
@@ -27,6 +29,8 @@ class AttemptKind(StrEnum):
 
 
 class Outcome(StrEnum):
+    __hash__ = str.__hash__  # Enum's own is a call of Python
+
     RUNNING = "running"
     ANSWERED = "answered"
     FAILED = "failed"

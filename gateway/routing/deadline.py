@@ -60,7 +60,7 @@ class Deadlines:
 
     def start(self, task: "asyncio.Task[object] | None" = None) -> Deadline:
         """`task` is the one that waits, None: the current one (which takes time to ask for)."""
-        loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop() if task is None else task.get_loop()
         deadline = Deadline(loop.time() + self.after_s, self._running, task or asyncio.current_task())
         self._running[deadline] = None
         if self._timer is None:

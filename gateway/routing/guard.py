@@ -22,11 +22,10 @@ from providers.base import Batch
 
 __all__ = ["FinishGuard"]
 
-_FREE = (Started, UsageReported, ProviderReported, PromptReported, ToolCallFinished)
-"""What may come after a choice's finish."""
+_FREE = (Started, ProviderReported, PromptReported, ToolCallFinished)
+"""What may come after a choice's finish, as reports of usage may."""
 _OWN_KINDS = ("function", "custom")
 """Of tools that the client runs itself."""
-_WRITTEN = (TextDelta, ReasoningDelta, ToolArgumentsDelta, RefusalDelta)
 
 
 class FinishGuard:
@@ -54,8 +53,8 @@ class FinishGuard:
     def see(self, batch: Batch) -> None:
         """Raises BadUpstreamResponse on a second finish, or on output after the finish."""
         finished = self._finished
-        for event in batch:
-            if isinstance(event, _WRITTEN) and event.choice not in finished:
+        for event in batch:  # most by their very types: an isinstance that says no costs four times as much
+            if (type(event) is TextDelta or type(event) is ReasoningDelta) and event.choice not in finished:
                 self.uncounted_chars += len(event.text)
             elif type(event) is ChoiceFinished:
                 if event.choice in finished:
@@ -65,9 +64,13 @@ class FinishGuard:
             elif type(event) is UsageReported:
                 if event.usage.total_tokens is not None:
                     self.usage, self.uncounted_chars = event.usage, 0
-            elif finished and not isinstance(event, _FREE) and event.choice in finished:
+            elif isinstance(event, _FREE):
+                continue
+            elif event.choice in finished:
                 self._broken = True
                 raise BadUpstreamResponse(f"the upstream went on with choice {event.choice} after its finish")
+            elif type(event) is ToolArgumentsDelta or type(event) is RefusalDelta:
+                self.uncounted_chars += len(event.text)
             elif type(event) is ToolCallStarted and event.kind in _OWN_KINDS:
                 self.undeclared_calls += all(tool.name != event.name for tool in self._tools or ())
 

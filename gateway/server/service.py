@@ -131,7 +131,6 @@ class Service:
         self._accounts = accounts
         self._active: set[Exchange] = set()
         self._idle = asyncio.Event()
-        self._idle.set()
         self.started = False
         """Whether the providers were told to start."""
         self.draining = False
@@ -141,7 +140,7 @@ class Service:
         token = self._token()
         given = client_request_id(request)
         request_id = f"req_{token}" if given is None else self._redact(given)
-        task = asyncio.current_task()
+        task = request.wire.task
         extra = self._extra_headers
         if self._cors is not None:
             preflight = self._cors.preflight(request)
@@ -154,7 +153,6 @@ class Service:
         route, exchange.path_model = self._routes.find(path, query)
         exchange.front = (route.front if route is not None else None) or self._front_of(request, path)
         self._active.add(exchange)
-        self._idle.clear()
         observer = self._observer if path not in _OPEN else None
         if observer is not None:
             observer.request_began(exchange)
@@ -214,7 +212,9 @@ class Service:
 
     async def wait_idle(self) -> None:
         """Returns once no request runs."""
-        await self._idle.wait()
+        while self._active:
+            self._idle.clear()
+            await self._idle.wait()
 
     async def drain(self, seconds: float) -> None:
         """Waits until no request runs, at most so long; then cancels the rest, telling their clients."""
@@ -227,7 +227,7 @@ class Service:
     async def _is_idle_within(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                await self._idle.wait()
+                await self.wait_idle()
         except TimeoutError:
             return False
         return True

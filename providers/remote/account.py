@@ -20,13 +20,9 @@ class RemoteAccount:
     def __init__(
         self, name: str, client: HttpClient, fetch_models: Callable[[], Awaitable[Sequence[ModelEntry]]]
     ) -> None:
-        self._name = name
+        self.name = name
         self._client = client
         self._models = KeptModels(fetch_models)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     async def start(self) -> None:
         """Nothing runs in the background; the first call opens the first connection."""

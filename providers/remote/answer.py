@@ -6,52 +6,20 @@ dialect and no JSON. Every exception that leaves is a GatewayError.
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from adapters.canonical.errors import BadUpstreamResponse
 from providers.base import Limits
 from providers.remote.failure import broken_answer
+from providers.remote.wire_answer import WireAnswer
 
-__all__ = ["MAX_BODY_BYTES", "MAX_ERROR_BYTES", "Answer", "Source"]
+__all__ = ["MAX_BODY_BYTES", "MAX_ERROR_BYTES", "Answer"]
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """Of a whole answer, decompressed."""
 MAX_ERROR_BYTES = 64 * 1024
 _ERROR_BODY_S = 5.0
-
-
-class Source(Protocol):
-    """Where an answer comes from, and how much of it is there. What came before a failure can still be taken."""
-
-    status: int
-    headers: Mapping[str, str]
-    """Looked up in lower case."""
-    ended: bool
-    """Nothing more comes: this was all, or there is a failure."""
-    failure: Exception | None
-
-    @property
-    def finished(self) -> bool:
-        """Whether it ended well and was taken whole."""
-        ...
-
-    def take(self) -> bytes:
-        """What came since the last time; empty where that is nothing, now or at its end."""
-        ...
-
-    def arrive(self) -> Awaitable[None]:
-        """Done once there is more to take, or the end."""
-        ...
-
-    def fail(self, error: Exception) -> None:
-        """Ends it with this error, and its connection."""
-        ...
-
-    def close(self) -> None:
-        """Closes the connection at once unless the answer has ended. May be called again."""
-        ...
 
 
 class Answer:
@@ -74,7 +42,7 @@ class Answer:
         "status",
     )
 
-    def __init__(self, provider: str, source: Source, deadline: float | None, limits: Limits) -> None:
+    def __init__(self, provider: str, source: WireAnswer, deadline: float | None, limits: Limits) -> None:
         self.status = source.status
         self.headers = source.headers
         self._provider = provider
@@ -82,7 +50,7 @@ class Answer:
         self._limits = limits
         self._gap_s = limits.gap_s
         self._first_deadline = deadline
-        self._loop = asyncio.get_running_loop()
+        self._loop = source.loop
         self._due: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 

@@ -139,7 +139,7 @@ class AnthropicProvider(RemoteAccount):
         reply = await post_question(
             self._client, upstream, upstream.count_path, body, request_id=request.request_id, headers=headers
         )
-        return (reply.read(_decode_count, self._name, "token count").input_tokens,)
+        return (reply.read(_decode_count, self.name, "token count").input_tokens,)
 
 
 def _entry(row: _ModelRow) -> ModelEntry:

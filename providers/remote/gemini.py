@@ -127,7 +127,7 @@ class GeminiProvider(RemoteAccount):
     async def models(self) -> Sequence[ModelEntry]:
         """GET /models, kept for a minute. Raises UpstreamError for Vertex AI, which lists no models of a project."""
         if self._is_vertex:
-            raise UpstreamError(f"{self._name}: Vertex AI has no list of what a project may call")
+            raise UpstreamError(f"{self.name}: Vertex AI has no list of what a project may call")
         return await self._models.get()
 
     async def _fetch_models(self) -> Sequence[ModelEntry]:
@@ -166,7 +166,7 @@ class GeminiProvider(RemoteAccount):
         headers = await self._auth_headers()
         path = upstream.count_path_of(request)
         reply = await post_question(self._client, upstream, path, body, request_id=request.request_id, headers=headers)
-        return (reply.read(_decode_count, self._name, "token count").total_tokens,)
+        return (reply.read(_decode_count, self.name, "token count").total_tokens,)
 
     def embedding_fields(self, model: str) -> frozenset[str]:
         """See `providers.abilities.Embedder.embedding_fields`."""

@@ -101,7 +101,7 @@ class OpenAIResponses(RemoteAccount):
         upstream = self._upstream
         body = upstream.render_count(request)
         reply = await post_question(self._client, upstream, upstream.count_path, body, request_id=request.request_id)
-        return (reply.read(_decode_count, self._name, "token count").input_tokens,)
+        return (reply.read(_decode_count, self.name, "token count").input_tokens,)
 
     async def compact(self, request: Request) -> Compacted:
         """POST /responses/compact, where the server has it for the model; else it is not asked again."""
@@ -119,7 +119,7 @@ class OpenAIResponses(RemoteAccount):
             if len(self._not_compacted) < _MAX_KNOWN:
                 self._not_compacted.add(request.model)
             raise lacks(request.model, _NO_COMPACTION) from error
-        return Compacted(*reply.read(upstream.parse_compaction, self._name, "compaction"))
+        return Compacted(*reply.read(upstream.parse_compaction, self.name, "compaction"))
 
 
 def _is_not_there(error: GatewayError) -> bool:

@@ -45,13 +45,13 @@ class WireAnswer:
         "_connection",
         "_held",
         "_inflater",
-        "_loop",
         "_size",
         "_waiter",
         "ended",
         "failure",
         "head",
         "headers",
+        "loop",
         "status",
     )
 
@@ -62,7 +62,7 @@ class WireAnswer:
         self.ended = False
         self.failure: Exception | None = None
         self._connection: Carrier | None = connection
-        self._loop = loop
+        self.loop = loop
         self._held: list[bytes] = []
         self._size = 0
         self._inflater: Inflater | None = None
@@ -90,7 +90,7 @@ class WireAnswer:
 
     def arrive(self) -> asyncio.Future[None]:
         """Done once there is more to take, or the end."""
-        self._waiter = waiter = self._loop.create_future()
+        self._waiter = waiter = self.loop.create_future()
         if self._held or self.ended:
             waiter.set_result(None)
         return waiter
