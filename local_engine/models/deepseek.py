@@ -1,4 +1,4 @@
-"""DeepSeek V2 and V3, R1 and others of their shape, such as Moonlight and Kimi K2 (DeepSeek-AI 2024).
+"""DeepSeek V2 and V3, R1 and others of their shape (DeepSeek-AI 2024).
 
 Latent attention, experts in groups beside a shared block, and a stretched rope that makes scores larger too.
 """

@@ -25,6 +25,14 @@ _TEKKEN = _CASED % (_UPPER, _LOWER, "", _UPPER, _LOWER, "") + r"|\p{N}| ?[^\s\p{
 _DEEPSEEK3_WORDS = (
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
 )
+# Cased letters, but for these of Armenian, Georgian, Cyrillic, Latin, Garay and mathematics.
+_UNCASED = (
+    "\u0560-\u0588\u10c7-\u10ff\u1c80-\u1c8a\u2d00-\u2d2d\ua790-\ua7fa\uab30-\uab68"
+    "\U00010570-\U000105bc\U00010d50-\U00010d85\U00016e40-\U00016e7f\U0001d400-\U0001d7cb\U0001df00-\U0001df1e"
+)
+_DEEPSEEK_WORDS = rf"\s?(?:(?![{_UNCASED}])[\p{{Lu}}\p{{Ll}}\p{{Lt}}])+"
+_DEEPSEEK_SIGNS = r"\s?[!-/:-~" + "\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"
+_CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +108,8 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     "talkie": _GPT4O_KIND,
     "minimax-m2": _GPT4O_KIND,
     "tekken": PreTokenizer((_TEKKEN,), whole_words=True, adds_bos=True),
+    "deepseek-llm": PreTokenizer((r"[\r\n]", _DEEPSEEK_WORDS, _DEEPSEEK_SIGNS, r"\s+$", _CJK, r"\p{N}+")),
+    "deepseek-coder": PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, r"\p{N}")),
     "deepseek-v3": _DEEPSEEK3_KIND,
     "hunyuan-dense": _DEEPSEEK3_KIND,
     "joyai-llm": _DEEPSEEK3_KIND,

@@ -107,6 +107,12 @@ def test_a_bare_prompt_gets_the_tokens_that_the_file_or_its_kind_asks_for(
         ("smollm", "v12 3.5", ["v", "1", "2", " ", "3", ".", "5"]),
         ("llama-bpe", "we'LL 12345\n\nx", ["we", "'LL", " ", "123", "45", "\n\n", "x"]),
         ("qwen2", "we'LL 123", ["we", "'LL", " ", "1", "2", "3"]),
+        (
+            "deepseek-llm",
+            "Hi\n  it's 123!?\u4f60\u597d",
+            ["Hi", "\n", " ", " it", "'", "s", " ", "123", "!?", "\u4f60\u597d"],
+        ),
+        ("deepseek-coder", "x=f(12)\n", ["x", "=", "f", "(", "1", "2", ")", "\n"]),
         ("seed-coder", "we'LL 12\n\nx(\n", ["we", "'LL", " ", "1", "2", "\n\n", "x", "(", "\n"]),
         ("qwen2", "(def  f)", ["(def", " ", " f", ")"]),
         ("gpt-4o", "HelloWorld's 1234 a/\n", ["Hello", "World's", " ", "123", "4", " a", "/\n"]),
