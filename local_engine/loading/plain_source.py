@@ -36,15 +36,18 @@ _STORED_TYPES = {
 
 
 class HfName(NamedTuple):
-    """A matrix [out, in] of a stack in a file: that of `expert`, its rows from `start` on, every `step`-th.
+    """A matrix [out, in] of a stack in a file: that of `expert`, its rows from `start` to `stop`, every `step`-th.
 
-    A stack of plain numbers is [experts, in, out], or [experts, out] for biases, as transformers keeps fused experts.
+    A stack of plain numbers is [experts, in, out], or [experts, out] for biases, as transformers keeps fused experts;
+    rows_first: [experts, out, in].
     """
 
     name: str
     expert: int
     start: int = 0
     step: int = 1
+    stop: int | None = None
+    rows_first: bool = False
 
 
 class HfRows(NamedTuple):
@@ -131,16 +134,29 @@ class _Stacked:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        *inner, rows = self.file.shapes[self.at.name][1:]
-        return (len(range(self.at.start, rows, self.at.step)), *inner)
+        return (len(range(self._all_rows)[self._rows]), *self._inputs)
 
     @property
     def num_bytes(self) -> int:
-        experts, *_, rows = self.file.shapes[self.at.name]
-        return self.file.num_bytes(self.at.name) // (experts * rows) * self.shape[0]
+        experts = self.file.shapes[self.at.name][0]
+        return self.file.num_bytes(self.at.name) // (experts * self._all_rows) * self.shape[0]
+
+    @property
+    def _rows(self) -> slice:
+        return slice(self.at.start, self.at.stop, self.at.step)
+
+    @property
+    def _all_rows(self) -> int:
+        return self.file.shapes[self.at.name][1 if self.at.rows_first else -1]
+
+    @property
+    def _inputs(self) -> tuple[int, ...]:
+        _, *rest = self.file.shapes[self.at.name]
+        return tuple(rest[1:] if self.at.rows_first else rest[:-1])
 
     def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
-        matrix = self.file.stored(self.at.name)[self.at.expert].movedim(-1, 0)[self.at.start :: self.at.step]
+        stack = self.file.stored(self.at.name)[self.at.expert]
+        matrix = (stack if self.at.rows_first else stack.movedim(-1, 0))[self._rows]
         out.copy_(share.cut(matrix, rows=(0, 1), columns=(1, 1)))
 
     def quantized(self, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:

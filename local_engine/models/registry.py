@@ -146,6 +146,23 @@ ARCHITECTURES = (
         gguf_config=granite.gguf_config,
     ),
     Architecture(
+        gguf_name="granite",
+        hf_names=("GraniteMoeHybridForCausalLM",),
+        hf_config=granite.hf_config_of_4,
+        gguf_config=granite.gguf_config,
+        hf_places=granite.hf_places_of_4,
+    ),
+    Architecture(
+        gguf_name="granitemoe",
+        hf_names=("GraniteMoeForCausalLM",),
+        hf_config=granite.hf_config_of_moe,
+        gguf_config=granite.gguf_config_of_moe,
+        gguf_names=granite.gguf_names_of_moe,
+        build=build_sparse(granite.NAMES),
+        hf_places=granite.hf_places_of_moe,
+        gguf_experts=True,
+    ),
+    Architecture(
         gguf_name="olmo2",
         hf_names=("Olmo2ForCausalLM",),
         hf_config=olmo.hf_config,

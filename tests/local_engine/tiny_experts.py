@@ -36,10 +36,22 @@ def add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_expert_group_used_count(config.topk_group)
 
 
+def _dense(name: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The block of a Granite without experts as any other's."""
+    if "output_linear" in name:
+        return {name.replace("shared_mlp.output_linear", "mlp.down_proj"): tensor}
+    parts = zip(("mlp.gate_proj", "mlp.up_proj"), tensor.chunk(2), strict=True)
+    return {name.replace("shared_mlp.input_linear", part): matrix for part, matrix in parts}
+
+
 def with_split_experts(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The same with a stack each of gate, up and down matrices, [experts, out, in], and of their biases."""
     found: dict[str, torch.Tensor] = {}
     for name, tensor in tensors.items():
+        if ".shared_mlp." in name:
+            found |= _dense(name, tensor)
+            continue
+        name = name.replace(".block_sparse_moe.experts.", ".mlp.experts.").replace("moe.router.", "moe.router.layer.")
         prefix, fused, part = name.partition(".mlp.experts.")
         if name.endswith(".sinks"):
             found[f"{name}.weight"] = tensor

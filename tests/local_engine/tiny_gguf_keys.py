@@ -28,6 +28,8 @@ GGUF_ARCHITECTURES = {
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
     "granite": "granite",
+    "granitemoehybrid": "granite",
+    "granitemoe": "granitemoe",
     "olmo2": "olmo2",
     "olmo3": "olmo2",
     "glm4": "glm4",
@@ -38,7 +40,7 @@ GGUF_ARCHITECTURES = {
     "hunyuan_v1_dense": "hunyuan-dense",
     "exaone4": "exaone4",
 }
-INTERLEAVED = ("llama", "smollm3", "granite")
+INTERLEAVED = ("llama", "smollm3", "granite", "granitemoe")
 """Whose rows of Q and K the converter moves."""
 NORMS_FROM_ONE = ("gemma2", "gemma3")
 LATENT = ("deepseek_v2", "deepseek_v3")
@@ -58,7 +60,7 @@ def add_layer_keys(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray
         writer.add_logit_scale(config.logit_scale)
     else:
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    if config.model_type == "granite":
+    if config.model_type.startswith("granite"):
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)

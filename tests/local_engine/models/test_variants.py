@@ -93,6 +93,8 @@ def test_a_file_of_an_older_version_of_transformers_is_the_same_model(
     ("name", "values", "reason"),
     [
         ("GraniteForCausalLM", {"residual_multiplier": 0}, "residual_multiplier is 0, expected a number from 2^-20"),
+        ("GraniteMoeHybridForCausalLM", {"num_local_experts": 4}, "num_local_experts is not 0"),
+        ("GraniteMoeHybridForCausalLM", {"layer_types": ["mamba", "attention"]}, "layer_types has other layers"),
         ("GraniteForCausalLM", {"logits_scaling": 1e30}, "logits_scaling is 1e+30, expected a number from 2^-20"),
         ("CohereForCausalLM", {"use_qk_norm": True}, "use_qk_norm is true"),
         ("CohereForCausalLM", {"logit_scale": -1.0}, "logits_scale is -1.0, expected a positive number"),

@@ -47,6 +47,13 @@ _LATENT = {
     },
 }
 
+_GRANITE = {
+    "embedding_multiplier": 1.5,
+    "attention_multiplier": 0.3,
+    "residual_multiplier": 0.22,
+    "logits_scaling": 1.5,
+}
+
 # transformers' model_type, and in what the model is not the smallest Llama.
 TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "LlamaForCausalLM": ("llama", {}),
@@ -159,13 +166,17 @@ TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             },
         },
     ),
-    "GraniteForCausalLM": (
-        "granite",
+    "GraniteForCausalLM": ("granite", _GRANITE),
+    "GraniteMoeForCausalLM": ("granitemoe", {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "GraniteMoeHybridForCausalLM": (
+        "granitemoehybrid",
         {
-            "embedding_multiplier": 1.5,
-            "attention_multiplier": 0.3,
-            "residual_multiplier": 0.22,
-            "logits_scaling": 1.5,
+            **_GRANITE,
+            "num_local_experts": 0,
+            "shared_intermediate_size": 64,
+            "layer_types": ["full_attention"] * 2,
+            "position_embedding_type": "rope",
+            "mamba_n_heads": 4,
         },
     ),
     "Olmo2ForCausalLM": ("olmo2", {}),

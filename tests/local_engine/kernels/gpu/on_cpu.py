@@ -30,6 +30,7 @@ LEFT_TO_TORCH: Mapping[str, str] = {
     "Cohere2ForCausalLM": "layer norms parallel the layers' halves",
     "Qwen2MoeForCausalLM": "the experts of qwen2_moe",
     "Glm4MoeForCausalLM": "the experts of glm4_moe",
+    "GraniteMoeForCausalLM": "the experts of granitemoe",
     "DeepseekV2ForCausalLM": "latent attention",
     "DeepseekV3ForCausalLM": "latent attention",
     "HunYuanDenseV1ForCausalLM": "norms of queries and keys as turned_heads",
