@@ -27,6 +27,7 @@ _PROMPT_COUNTS = (
     "prompt_tokens",
     "cached_tokens",
     "cache_write_tokens",
+    "cache_write_1h_tokens",
     "prompt_audio_tokens",
     "prompt_image_tokens",
     "prompt_text_tokens",

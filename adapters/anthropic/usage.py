@@ -25,11 +25,12 @@ class _Counts(Struct):
     cache_read_input_tokens: int | None = None
     output_tokens: int | None = None
     output_tokens_details: _Details | None = None
+    cache_creation: Any = None
 
 
 _decode_counts = Decoder(_Counts, strict=False).decode  # a count may be written as 5.0, or as "5"
 _decode_fields = Decoder(dict[str, Raw]).decode
-_KNOWN = frozenset(_Counts.__struct_fields__)
+_KNOWN = frozenset(_Counts.__struct_fields__) - {"cache_creation"}  # which clients of this dialect get as it came
 _PROMPT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
@@ -71,11 +72,14 @@ class RunningUsage:
         fresh = counts.get("input_tokens")
         known = [count for count in (fresh, cached, written) if count is not None and count >= 0]
         details: _Details | None = counts.get("output_tokens_details")
+        lives = counts.get("cache_creation")
+        for_an_hour = lives.get("ephemeral_1h_input_tokens") if isinstance(lives, dict) else None
         return Usage(
             prompt_tokens=sum(known) if known else None,
             completion_tokens=counts.get("output_tokens"),
             cached_tokens=cached,
             cache_write_tokens=written,
+            cache_write_1h_tokens=for_an_hour if isinstance(for_an_hour, int) else None,
             reasoning_tokens=None if details is None else details.thinking_tokens,
         )
 

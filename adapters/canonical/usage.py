@@ -56,6 +56,8 @@ class Usage(Struct, frozen=True, kw_only=True):
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
+    cache_write_1h_tokens: int | None = None
+    """Of those that went into a cache: kept for an hour, which costs more."""
     prompt_audio_tokens: int | None = None
     prompt_image_tokens: int | None = None
     prompt_text_tokens: int | None = None
@@ -76,6 +78,7 @@ class Usage(Struct, frozen=True, kw_only=True):
             | (self.completion_tokens or 0)
             | (self.cached_tokens or 0)
             | (self.cache_write_tokens or 0)
+            | (self.cache_write_1h_tokens or 0)
             | (self.prompt_audio_tokens or 0)
             | (self.prompt_image_tokens or 0)
             | (self.prompt_text_tokens or 0)

@@ -24,6 +24,7 @@ class PriceRow(Section):
     output: Amount = Field(description="Of the answer, reasoning included.")
     cached: Amount | None = Field(default=None, description="Of the prompt, read from a cache; default: input.")
     cache_write: Amount | None = Field(default=None, description="Of the prompt, written to a cache; default: input.")
+    cache_write_1h: Amount | None = Field(default=None, description="The same for an hour; default: cache_write.")
 
 
 _ROWS: TypeAdapter[dict[str, PriceRow]] = TypeAdapter(dict[Text, PriceRow])

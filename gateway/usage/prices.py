@@ -11,7 +11,7 @@ from typing import Protocol
 
 from adapters.canonical.usage import Usage
 from gateway.config.prices import PriceRow
-from providers.models.facts import Prices, facts_of
+from providers.models.facts import LongPrices, Prices, facts_of
 
 __all__ = ["Price", "PriceBook", "PriceList", "PublishedPrices", "cost_of"]
 
@@ -34,21 +34,22 @@ class Price:
     output: int
     cached: int
     cache_write: int
+    cache_write_1h: int
     above: int | None = None
     long: "Price | None" = None
     of_text: bool = False
 
     @staticmethod
     def of(row: PriceRow) -> "Price":
-        return _per_token(row.input, row.output, row.cached, row.cache_write)
+        return _per_token(row.input, row.output, row.cached, row.cache_write, row.cache_write_1h)
 
     @staticmethod
     def published(prices: Prices) -> "Price":
-        price = _per_token(prices.input, prices.output, prices.cache_read, prices.cache_write)
+        price = _published_per_token(prices)
         long = prices.long
         if long is None:
             return replace(price, of_text=True)
-        dearer = _per_token(long.input, long.output, long.cache_read, long.cache_write)
+        dearer = _published_per_token(long)
         return replace(price, above=long.above, long=dearer, of_text=True)
 
     def for_prompt(self, tokens: int) -> "Price":
@@ -57,7 +58,7 @@ class Price:
     def at_most(self, prompt_tokens: int, output_tokens: int) -> int:
         """Billionths of a dollar for so many tokens, whatever becomes of the cache."""
         price = self if self.long is None else self.for_prompt(prompt_tokens)
-        dearest = price.input if price.input > price.cache_write else price.cache_write
+        dearest = max(price.input, price.cache_write, price.cache_write_1h)
         return -(-(prompt_tokens * dearest + output_tokens * price.output) // _PICO_PER_NANO)
 
 
@@ -131,13 +132,22 @@ def cost_of(usage: Usage, price: Price) -> int | None:
         cached = min(usage.cached_tokens or 0, prompt)
         written = min(usage.cache_write_tokens or 0, prompt - cached)
         pico += cached * (price.cached - price.input) + written * (price.cache_write - price.input)
+        if usage.cache_write_1h_tokens:
+            pico += min(usage.cache_write_1h_tokens, written) * (price.cache_write_1h - price.cache_write)
     nano = -(-pico // _PICO_PER_NANO)
     return nano if 0 <= nano <= _MOST else min(max(nano, 0), _MOST)
 
 
-def _per_token(input_: float, output: float, cached: float | None, cache_write: float | None) -> Price:
+def _published_per_token(row: Prices | LongPrices) -> Price:
+    return _per_token(row.input, row.output, row.cache_read, row.cache_write, row.cache_write_1h)
+
+
+def _per_token(
+    input_: float, output: float, cached: float | None, cache_write: float | None, cache_write_1h: float | None
+) -> Price:
     """Prompt tokens from a cache, or written to one, cost what the others do where nothing is said of them."""
     cached = input_ if cached is None else cached
     cache_write = input_ if cache_write is None else cache_write
-    pico = [round(usd * 1_000_000) for usd in (input_, output, cached, cache_write)]
-    return Price(input=pico[0], output=pico[1], cached=pico[2], cache_write=pico[3])
+    cache_write_1h = cache_write if cache_write_1h is None else cache_write_1h
+    pico = [round(usd * 1_000_000) for usd in (input_, output, cached, cache_write, cache_write_1h)]
+    return Price(input=pico[0], output=pico[1], cached=pico[2], cache_write=pico[3], cache_write_1h=pico[4])

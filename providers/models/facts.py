@@ -38,6 +38,7 @@ class LongPrices(Struct, frozen=True, forbid_unknown_fields=True):
     output: float
     cache_read: float | None = None
     cache_write: float | None = None
+    cache_write_1h: float | None = None
 
 
 class Prices(Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,6 +48,7 @@ class Prices(Struct, frozen=True, forbid_unknown_fields=True):
     output: float
     cache_read: float | None = None
     cache_write: float | None = None
+    cache_write_1h: float | None = None
     long: LongPrices | None = None
 
 

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from adapters.canonical.errors import BadUpstreamResponse, GatewayError, StreamTruncated
 from adapters.canonical.events import ChoiceFinished, Event, Started, TextDelta
@@ -164,3 +165,13 @@ def test_a_call_with_the_id_of_an_earlier_one_gets_another() -> None:
     assert error is None
     (made,) = [part for part in fold(found).choices[0].parts if isinstance(part, ToolCall)]
     assert made.id not in ("", "toolu_1")
+
+
+@pytest.mark.parametrize("lives", [None, 7, [], {}, {"ephemeral_1h_input_tokens": "many"}])
+def test_what_was_written_to_a_cache_for_an_hour_is_known_apart(lives: object) -> None:
+    counts = {"input_tokens": 1, "cache_creation_input_tokens": 30, "output_tokens": 0}
+    for_an_hour = {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20}
+    written = Usage(prompt_tokens=31, completion_tokens=5, cache_write_tokens=30)
+    end = {"output_tokens": 5}
+    assert used({**counts, "cache_creation": for_an_hour}, end) == replace(written, cache_write_1h_tokens=20)
+    assert used({**counts, "cache_creation": lives}, end) == written

@@ -12,7 +12,7 @@ from providers.models.facts import LongPrices, Prices
 from tests.gateway.config.loading import BASE, fault, load
 
 ROW = PriceRow(input=2, output=10, cached=0.5, cache_write=3)
-LONG = Price.published(Prices(2, 10, 0.5, 3, LongPrices(above=200_000, input=4, output=15, cache_read=1)))
+LONG = Price.published(Prices(2, 10, 0.5, 3, 4, LongPrices(above=200_000, input=4, output=15, cache_read=1)))
 TOKENS = st.integers(0, 10**7)
 COUNTS = st.none() | TOKENS
 
@@ -26,6 +26,12 @@ def cost_usd(usage: Usage, row: PriceRow = ROW) -> float:
 def test_cached_and_written_tokens_are_taken_out_of_the_prompts() -> None:
     usage = Usage(prompt_tokens=1_000_000, cached_tokens=400_000, cache_write_tokens=100_000, completion_tokens=200_000)
     assert cost_usd(usage) == 0.5 * 2 + 0.4 * 0.5 + 0.1 * 3 + 0.2 * 10
+
+
+def test_what_is_written_for_an_hour_costs_what_the_row_says_of_it() -> None:
+    usage = Usage(prompt_tokens=1_000_000, cache_write_tokens=300_000, cache_write_1h_tokens=100_000)
+    assert cost_usd(usage, PriceRow(input=2, output=0, cache_write=3, cache_write_1h=4)) == 0.7 * 2 + 0.2 * 3 + 0.1 * 4
+    assert cost_usd(usage, PriceRow(input=2, output=0, cache_write=3)) == 0.7 * 2 + 0.3 * 3
 
 
 def test_where_a_row_does_not_say_a_cache_costs_what_the_prompt_does() -> None:
@@ -42,11 +48,17 @@ def test_what_costs_anything_is_never_free() -> None:
     assert cost_of(Usage(prompt_tokens=1), Price.of(PriceRow(input=0.00001, output=0))) == 1
 
 
-@given(prompt=COUNTS, cached=COUNTS, written=COUNTS, completion=COUNTS)
+@given(prompt=COUNTS, cached=COUNTS, written=COUNTS, hour=COUNTS, completion=COUNTS)
 def test_a_cost_lies_between_nothing_and_the_most_that_was_reserved(
-    prompt: int | None, cached: int | None, written: int | None, completion: int | None
+    prompt: int | None, cached: int | None, written: int | None, hour: int | None, completion: int | None
 ) -> None:
-    usage = Usage(prompt_tokens=prompt, cached_tokens=cached, cache_write_tokens=written, completion_tokens=completion)
+    usage = Usage(
+        prompt_tokens=prompt,
+        cached_tokens=cached,
+        cache_write_tokens=written,
+        cache_write_1h_tokens=hour,
+        completion_tokens=completion,
+    )
     for price in (Price.of(ROW), LONG):
         cost = cost_of(usage, price)
         assert cost is not None
@@ -78,7 +90,7 @@ def test_a_long_prompt_has_its_own_price_for_every_token() -> None:
 
 def test_makers_prices_hold_for_their_own_apis_alone() -> None:
     prices = PublishedPrices({"claude": "anthropic", "aws": "bedrock", "mine": "vllm"})
-    assert prices.of("claude/claude-opus-5") == Price.published(Prices(5, 25, 0.5, 6.25))
+    assert prices.of("claude/claude-opus-5") == Price.published(Prices(5, 25, 0.5, 6.25, 10))
     assert prices.of("claude/claude-opus-5-20260101") == prices.of("claude/claude-opus-5")
     assert prices.of("aws/us.anthropic.claude-opus-5-v1:0") is None
     assert prices.of("mine/kimi-k2") is None
