@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from adapters.canonical.abilities import EMBED, GENERATE, RANK
 from adapters.canonical.errors import ModelNotFound
 from adapters.front import ListedModel, ModelListForm
+from adapters.nearest_name import did_you_mean
 from gateway.keys.client_key import ClientKey
 from gateway.routing.names import ModelLists, Names
 from gateway.routing.route import Target
@@ -79,6 +80,11 @@ class Catalogue:
             raise ModelNotFound(f"the model '{name}' does not exist, or you have no access to it", param="model")
         entry = listed[model] if listed is not None else ModelEntry(id=model)
         return form.render_model(self._model_row(entry, name, provider))
+
+    def hint(self, name: str, key: ClientKey | None) -> str:
+        """`, did you mean 'x'?` for a name that can't be used: the most like it that the key may use, or nothing."""
+        known = [*self._names.aliases, *(f"{provider}/{model}" for provider, model in self._local)]
+        return "" if name in known else did_you_mean(name, [one for one in known if key is None or key.may_use(one)])
 
     async def is_loading(self, name: str) -> bool:
         """Whether a target behind this name is being loaded."""

@@ -19,6 +19,7 @@ from adapters.canonical.errors import (
     GatewayError,
     InternalError,
     MethodNotAllowed,
+    ModelNotFound,
     NotFound,
     NotReady,
     UpstreamAuth,
@@ -254,6 +255,8 @@ class Service:
 
     async def _fail(self, exchange: Exchange, error: GatewayError) -> Reply:
         """An error as the answer: with its status while nothing was sent, in band after that."""
+        if exchange.model and (isinstance(error, ModelNotFound) or error.code == "model_not_allowed"):
+            error.message += self._catalogue.hint(exchange.model, exchange.key)
         error = error.told(self._redact)
         if isinstance(error, UpstreamAuth) and exchange.key is not None and exchange.key.upstream_key is not None:
             error = AuthenticationFailed("the provider does not accept this key")  # which is the client's own

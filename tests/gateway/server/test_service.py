@@ -288,6 +288,28 @@ async def test_an_unknown_model_is_a_404_that_names_it() -> None:
     assert "private" not in str(error["message"])
 
 
+@pytest.mark.parametrize(
+    ("secret", "asked", "told"),
+    [
+        ("for-all", "fsat", "the model 'fsat' does not exist, or you have no access to it, did you mean 'fast'?"),
+        ("for-some", "fsat", "this key may not use the model 'fsat'"),
+        ("for-some", "opne", "this key may not use the model 'opne', did you mean 'open'?"),
+    ],
+)
+async def test_a_misspelt_model_is_told_the_nearest_name_that_the_key_may_use(
+    secret: str, asked: str, told: str
+) -> None:
+    extra = (
+        "auth: {keys: [{id: a, secret: for-all}, {id: b, secret: for-some, models: [open]}]}\n"
+        "models: {fast: fake/x, open: fake/x}\n"
+    )
+    async with (
+        running(fake(), extra=extra) as gateway,
+        gateway.post(chat(asked), headers={"authorization": f"Bearer {secret}"}) as answer,
+    ):
+        assert (await error_of(answer))["message"] == told
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/health"])
 async def test_health_needs_no_key(path: str) -> None:
     keys = "auth: {keys: [{id: a, secret: secret-a}]}\n"
