@@ -127,7 +127,7 @@ def _got(place: Location, all_details: list[ErrorDetails], resolved: Resolved) -
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, tuple):
-        return "a list"
+        return "a list" if value else "an empty list"
     may_be_secret = any(details["type"] == "string_type" for details in all_details)
     if value is None or value == "" or may_be_secret or len(str(value)) > 60:
         return "nothing" if value is None or value == "" else kinds.get(type(value), "something else")

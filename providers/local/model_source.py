@@ -170,7 +170,9 @@ def resolve(source: str) -> ModelSource:
     path = Path(source).expanduser()
     if path.exists():
         return PathModel(path)
-    meant = did_you_mean_or_all(source, BUILTIN_MODELS)
+    if source.endswith(".gguf"):
+        raise FetchError(f"source {source!r}: there is no such file")
+    meant = f", did you mean 'hf:{source}'?" if _REPO.fullmatch(source) else did_you_mean_or_all(source, BUILTIN_MODELS)
     raise FetchError(f"source {source!r} is no file or folder, pypi: or hf:, nor a built-in name{meant}")
 
 

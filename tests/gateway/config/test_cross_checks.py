@@ -74,7 +74,7 @@ def test_a_public_name_may_hold_slashes_and_colons() -> None:
         ("tiny", "models.a: expected provider/model, as in openai/gpt-5, got 'tiny'"),
         ("{targets: [local/tiny, local/tiny]}", "models.a.targets[1]: 'local/tiny' stands here twice"),
         ("{targets: [local/tiny], on_failure: [local/tiny]}", "models.a.on_failure[0]: 'local/tiny' stands here twice"),
-        ("{targets: []}", "models.a.targets: expected at least one entry, got a list"),
+        ("{targets: []}", "models.a.targets: expected at least one entry, got an empty list"),
         ("{}", "models.a.targets: the key is missing"),
     ],
 )

@@ -55,7 +55,7 @@ def test_the_case_of_the_misspelt_section() -> None:
     assert lines[1].startswith(
         "run.yaml:1: general_setting: unknown key 'general_setting', expected one of: auth, cache"
     )
-    assert lines[2] == "run.yaml:3: models: expected a mapping ({} for an empty one), got a list"
+    assert lines[2] == "run.yaml:3: models: expected a mapping ({} for an empty one), got an empty list"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_words_of_other_gateways_are_understood(text: str, expected: str) -> Non
         ("server: {drain_s: 1e999}", "server.drain_s: expected"),
         ("server: {keepalive_s: 0}", "server.keepalive_s: expected more than 0, got 0"),
         ("server: {unsupported_params: ignore}", "server.unsupported_params: expected 'error' or 'drop', got 'ignore'"),
-        ("server: []", "server: expected a mapping ({} for an empty one), got a list"),
+        ("server: []", "server: expected a mapping ({} for an empty one), got an empty list"),
         ("server: ", "server: expected a mapping ({} for an empty one), got nothing"),
         ("auth: {keys: {id: a, secret: s}}", "auth.keys: expected a list, got a mapping"),
         ("auth: {keys: [{id: a}]}", "auth.keys[0].secret: the key is missing"),

@@ -71,6 +71,16 @@ def test_a_misspelt_builtin_name_is_answered_with_the_nearest_one() -> None:
         resolve("smollm2-135m")
 
 
+def test_a_name_of_the_hub_without_its_prefix_is_answered_with_it() -> None:
+    with pytest.raises(FetchError, match="nor a built-in name, did you mean 'hf:Qwen/Qwen3-4B'"):
+        resolve("Qwen/Qwen3-4B")
+
+
+def test_a_gguf_that_is_missing_is_told_as_a_missing_file() -> None:
+    with pytest.raises(FetchError, match=r"^source 'models/tiny\.gguf': there is no such file$"):
+        resolve("models/tiny.gguf")
+
+
 def test_the_cache_folder_follows_the_environment() -> None:
     assert cache_folder({"LLM_GATEWAY_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a")
     assert cache_folder({"XDG_CACHE_HOME": "/b"}) == Path("/b/llm-gateway")
