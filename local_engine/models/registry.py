@@ -23,6 +23,7 @@ from local_engine.models import (
     hunyuan,
     idefics3,
     llama,
+    ministral3,
     mistral,
     mixtral,
     olmo,
@@ -78,6 +79,12 @@ ARCHITECTURES = (
         hf_names=("MistralForCausalLM",),
         hf_config=mistral.hf_config,
         gguf_config=llama.gguf_config,
+    ),
+    Architecture(
+        gguf_name="mistral3",
+        hf_names=("Ministral3ForCausalLM",),
+        hf_config=ministral3.hf_config,
+        gguf_config=ministral3.gguf_config,
     ),
     Architecture(
         gguf_name="qwen2",

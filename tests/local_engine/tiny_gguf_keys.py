@@ -14,6 +14,7 @@ __all__ = ["GGUF_ARCHITECTURES", "INTERLEAVED", "NORMS_FROM_ONE", "add_layer_key
 GGUF_ARCHITECTURES = {
     "llama": "llama",
     "mistral": "llama",
+    "ministral3": "mistral3",
     "qwen2": "qwen2",
     "qwen3": "qwen3",
     "gemma2": "gemma2",
@@ -40,7 +41,7 @@ GGUF_ARCHITECTURES = {
     "hunyuan_v1_dense": "hunyuan-dense",
     "exaone4": "exaone4",
 }
-INTERLEAVED = ("llama", "smollm3", "granite", "granitemoe")
+INTERLEAVED = ("llama", "mistral3", "smollm3", "granite", "granitemoe")
 """Whose rows of Q and K the converter moves."""
 NORMS_FROM_ONE = ("gemma2", "gemma3")
 LATENT = ("deepseek_v2", "deepseek_v3")
@@ -65,6 +66,9 @@ def add_layer_keys(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_logit_scale(config.logits_scaling)
+    if config.model_type == "ministral3":
+        writer.add_rope_scaling_yarn_log_mul(config.rope_parameters["mscale_all_dim"])
+        writer.add_attn_temperature_scale(config.rope_parameters["llama_4_scaling_beta"])
     _add_windows(writer, config)
     if getattr(config, "attn_logit_softcapping", None) is not None:
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)

@@ -131,6 +131,16 @@ def test_what_cannot_be_is_refused_by_name(name: str, values: dict[str, Any], re
     assert reason in refusal(tmp_path)
 
 
+@pytest.mark.parametrize(("growth", "window"), [(0.1, 64), (0.0, 128)])
+def test_queries_that_grow_with_their_position_are_served_up_to_where_they_do(
+    growth: float, window: int, tmp_path: Path
+) -> None:
+    rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 64}
+    oracle = oracle_of("Ministral3ForCausalLM", rope_parameters=rope | {"llama_4_scaling_beta": growth})
+    path = write_safetensors(oracle, tmp_path)
+    assert load_model(path, EngineConfig()).info.config.max_context == window
+
+
 def test_layers_that_guess_further_tokens_are_left_in_the_file(tmp_path: Path) -> None:
     oracle = oracle_of("Glm4MoeForCausalLM", num_mtp_layers=1)
     further = {"nextn.eh_proj.weight": (32, 64), "attn_q.weight": (64, 32)}

@@ -58,6 +58,22 @@ _GRANITE = {
 TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "LlamaForCausalLM": ("llama", {}),
     "MistralForCausalLM": ("mistral", {"sliding_window": 7}),
+    "Ministral3ForCausalLM": (
+        "ministral3",
+        {
+            "head_dim": 16,
+            "max_position_embeddings": 128,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1e4,
+                "factor": 2.0,
+                "original_max_position_embeddings": 64,
+                "mscale": 1.0,
+                "mscale_all_dim": 0.5,
+                "llama_4_scaling_beta": 0.1,
+            },
+        },
+    ),
     "Qwen2ForCausalLM": (
         "qwen2",
         {"num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},

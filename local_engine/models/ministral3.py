@@ -1,0 +1,56 @@
+"""Ministral 3, and Mistral Small as llama.cpp writes it now (Mistral AI 2025): Llama, the text models.
+
+Behind the trained window Ministral's queries grow with their position. Within it they do not, and it is what is served.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from local_engine.config import AttentionKind, ModelConfig
+from local_engine.loading.fields import FieldReader
+from local_engine.loading.rope import yarn_temperature
+from local_engine.models import llama
+
+__all__ = ["gguf_config", "hf_config"]
+
+
+def hf_config(fields: FieldReader) -> ModelConfig:
+    """config.json of Ministral3ForCausalLM. Raises ModelLoadError."""
+    config = llama.hf_config(fields)
+    scaling = fields.table("rope_parameters")
+    if scaling is None:
+        fields.refuse("rope_parameters is missing")
+    window = fields.optional_integer("sliding_window")
+    (kind,) = config.attention_kinds
+    config = replace(
+        config,
+        architecture="ministral3",
+        head_dim=fields.integer("head_dim", 128),
+        rms_norm_eps=fields.number("rms_norm_eps", 1e-5),
+        qkv_bias=False,
+        output_bias=False,
+        mlp_bias=False,
+        attention_kinds=(AttentionKind(window, kind.rope),),
+    )
+    return _within_trained_window(config, scaling.number("llama_4_scaling_beta", 0.0))
+
+
+def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
+    """Metadata of a GGUF whose general.architecture is mistral3."""
+    correction = "mistral3.rope.scaling.yarn_log_multiplier"
+    config = llama.gguf_config(fields.without(correction), tensor_shapes, architecture="mistral3")
+    all_dim = fields.number(correction, 0.0)
+    (kind,) = config.attention_kinds
+    if all_dim and kind.rope is not None and kind.rope.scaling == "yarn":
+        factor = kind.rope.factor
+        length = yarn_temperature(factor) / yarn_temperature(factor, all_dim)
+        config = replace(config, attention_kinds=(replace(kind, rope=replace(kind.rope, attention_factor=length)),))
+    return _within_trained_window(config, fields.number("mistral3.attention.temperature_scale", 0.0))
+
+
+def _within_trained_window(config: ModelConfig, growth: float) -> ModelConfig:
+    """growth: of queries behind the trained window; 0 is none."""
+    rope = config.attention_kinds[0].rope
+    if not growth or rope is None:
+        return config
+    return replace(config, max_context=min(config.max_context, rope.original_max_context))
