@@ -42,9 +42,7 @@ def _refused(refusal: Refusal) -> RateLimited:
             why = f"{scope.label} is limited to {scope.parallel} requests at the same time"
         case Obstacle.BUDGET:
             per = scope.budget.per if scope.budget is not None else ""
-            if per == "ever":
-                why = f"the budget is spent, or the rest too small for this request: {scope.label}"
-                return InsufficientQuota(why, should_retry=False)
-            why = f"the budget of this {per} is spent, or the rest too small for this request: {scope.label}"
-            return InsufficientQuota(why, retry_after_s=wait_s, should_retry=False)
+            period = "" if per == "ever" else f" of this {per}"
+            why = f"{scope.label} has spent its budget{period}, or has too little of it left for this request"
+            return InsufficientQuota(why, retry_after_s=None if per == "ever" else wait_s, should_retry=False)
     return RateLimited(f"{why}; try again in {wait_s or 0:.3g} s", retry_after_s=wait_s)

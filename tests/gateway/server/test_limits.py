@@ -163,6 +163,7 @@ async def test_a_budget_is_spent_by_what_answers_cost(tmp_path: Path) -> None:
             assert answer.status == 429
             error = await error_of(answer)
         assert (error["code"], error["type"]) == ("insufficient_quota", "insufficient_quota")
+        assert str(error["message"]).startswith("this key has spent its budget of this month, or has too little of it")
         assert answer.headers["x-should-retry"] == "false"
         assert int(answer.headers["retry-after"]) > 0
 
