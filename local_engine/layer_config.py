@@ -19,7 +19,7 @@ __all__ = [
     "RoutingConfig",
 ]
 
-Activation = Literal["silu", "gelu_tanh"]
+Activation = Literal["silu", "gelu_tanh", "relu_squared"]
 NormPlacement = Literal["before", "after", "around", "parallel"]
 
 
@@ -48,15 +48,16 @@ class BlockConfig:
 
     norms: of what attention and feed-forward read, of what they add to the residual, or of both. parallel: one of what
         both of them read, side by side.
-    norm: layer subtracts the mean. norm_offset: added to the weights of norms.
-    activation: of the gate.
+    norm: layer subtracts the mean, layer_bias adds one too. norm_offset: added to the weights of norms.
+    activation: of the gate; not gated, of what the feed-forward block has inside.
     embedding_scale, logits_scale: what embeddings and logits are multiplied with.
     """
 
     norms: NormPlacement = "before"
-    norm: Literal["rms", "layer"] = "rms"
+    norm: Literal["rms", "layer", "layer_bias"] = "rms"
     norm_offset: float = 0.0
     activation: Activation = "silu"
+    gated: bool = True
     embedding_scale: float = 1.0
     logits_scale: float = 1.0
 

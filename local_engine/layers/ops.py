@@ -23,12 +23,18 @@ class NormOp(Protocol):
     def __call__(self, x: Tensor, weight: Tensor, eps: float) -> Tensor: ...
 
 
+class LayerNormOp(Protocol):
+    """The same, with a bias that may be."""
+
+    def __call__(self, x: Tensor, weight: Tensor, eps: float, bias: Tensor | None = None) -> Tensor: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Ops:
     """One implementation of each operation. The reference row defines what the others must compute."""
 
     rms_norm: NormOp
-    layer_norm: NormOp
+    layer_norm: LayerNormOp
     apply_rope: Callable[[Tensor, Tensor, Tensor], Tensor]
     linear: Callable[[Tensor, Tensor | None], Linear]
     paged_attention: PagedAttention

@@ -14,7 +14,7 @@ from local_engine.layer_config import Activation
 from local_engine.layers.attention import AttentionPlans, LayerCache
 from local_engine.layers.ops import Ops
 from local_engine.loading.weights import Weights
-from local_engine.models.gated_mlp import GatedMlp
+from local_engine.models.gated_mlp import GatedMlp, PlainMlp
 from local_engine.models.latent_attention import LatentAttention
 from local_engine.models.norm import Norm, read_norm, unchanged
 from local_engine.models.self_attention import LayerStep, Rotary, SelfAttention
@@ -31,12 +31,22 @@ def _gelu_tanh(x: Tensor) -> Tensor:
     return F.gelu(x, approximate="tanh")
 
 
-_ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = {"silu": F.silu, "gelu_tanh": _gelu_tanh}
+def _relu_squared(x: Tensor) -> Tensor:
+    return F.relu(x).square()
+
+
+_ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu_tanh": _gelu_tanh,
+    "relu_squared": _relu_squared,
+}
 
 
 def dense_mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
     """The one feed-forward block of layer `index`."""
     name, activation = f"model.layers.{index}.mlp", _ACTIVATIONS[config.block.activation]
+    if not config.block.gated:
+        return PlainMlp(config, name, weights, ops, activation=activation)
     return GatedMlp(config, name, weights, ops, width=config.intermediate_size, activation=activation)
 
 

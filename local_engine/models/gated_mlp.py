@@ -1,4 +1,4 @@
-"""The gated feed-forward block (Shazeer 2020): down(activation(gate x) * up x), gate and up as one matrix."""
+"""Feed-forward blocks: gated (Shazeer 2020), down(activation(gate x) * up x), gate and up as one matrix; and plain."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from local_engine.layers.ops import Ops
 from local_engine.loading.weights import Weights
 from local_engine.models.projection import projection
 
-__all__ = ["GatedMlp"]
+__all__ = ["GatedMlp", "PlainMlp"]
 
 
 class GatedMlp:
@@ -37,3 +37,18 @@ class GatedMlp:
     def __call__(self, x: Tensor) -> Tensor:
         gate_up = self._gate_up(x)
         return self._down(self._activation(gate_up[:, : self._width]).mul_(gate_up[:, self._width :]))
+
+
+class PlainMlp:
+    """The dense feed-forward block `name` without a gate: down(activation(up x))."""
+
+    def __init__(
+        self, config: ModelConfig, name: str, weights: Weights, ops: Ops, *, activation: Callable[[Tensor], Tensor]
+    ) -> None:
+        hidden, width, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self._activation = activation
+        self._up = projection(weights, ops, {f"{name}.up_proj": width}, hidden, bias=bias)
+        self._down = projection(weights, ops, {f"{name}.down_proj": hidden}, width, bias=bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._down(self._activation(self._up(x)))

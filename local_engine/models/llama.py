@@ -89,7 +89,7 @@ def gguf_shape(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]
         tie_embeddings="output.weight" not in tensor_shapes,
         qkv_bias="blk.0.attn_q.bias" in tensor_shapes,
         output_bias="blk.0.attn_output.bias" in tensor_shapes,
-        mlp_bias="blk.0.ffn_gate.bias" in tensor_shapes,
+        mlp_bias="blk.0.ffn_up.bias" in tensor_shapes,
     )
 
 
@@ -126,6 +126,7 @@ def gguf_names(config: ModelConfig, *, interleaved: bool = True, mlp_norm: str =
     names = {
         "model.embed_tokens.weight": GgufName("token_embd.weight"),
         "model.norm.weight": GgufName("output_norm.weight", added=offset),
+        "model.norm.bias": GgufName("output_norm.bias"),
         "lm_head.weight": GgufName("output.weight"),
         ROPE_FACTORS: GgufName("rope_freqs.weight"),
     }

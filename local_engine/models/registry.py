@@ -9,6 +9,7 @@ from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfName, HfRows
 from local_engine.loading.weights import GgufName, Weights
 from local_engine.models import (
+    arcee,
     cohere,
     deepseek,
     ernie4_5,
@@ -34,6 +35,7 @@ from local_engine.models import (
     qwen3_moe,
     seed_oss,
     smollm3,
+    starcoder2,
 )
 from local_engine.models.decoder import build_decoder
 from local_engine.models.mmproj import Projector
@@ -145,6 +147,20 @@ ARCHITECTURES = (
         hf_names=("SmolLM3ForCausalLM",),
         hf_config=smollm3.hf_config,
         gguf_config=smollm3.gguf_config,
+    ),
+    Architecture(
+        gguf_name="starcoder2",
+        hf_names=("Starcoder2ForCausalLM",),
+        hf_config=starcoder2.hf_config,
+        gguf_config=starcoder2.gguf_config,
+        gguf_names=qwen2.gguf_names,
+        hf_places=starcoder2.hf_places,
+    ),
+    Architecture(
+        gguf_name="arcee",
+        hf_names=("ArceeForCausalLM",),
+        hf_config=arcee.hf_config,
+        gguf_config=arcee.gguf_config,
     ),
     Architecture(
         gguf_name="granite",

@@ -14,6 +14,8 @@ __all__ = ["GGUF_ARCHITECTURES", "INTERLEAVED", "NORMS_FROM_ONE", "add_layer_key
 GGUF_ARCHITECTURES = {
     "llama": "llama",
     "mistral": "llama",
+    "starcoder2": "starcoder2",
+    "arcee": "arcee",
     "ministral3": "mistral3",
     "qwen2": "qwen2",
     "qwen3": "qwen3",
@@ -41,7 +43,7 @@ GGUF_ARCHITECTURES = {
     "hunyuan_v1_dense": "hunyuan-dense",
     "exaone4": "exaone4",
 }
-INTERLEAVED = ("llama", "mistral3", "smollm3", "granite", "granitemoe")
+INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe")
 """Whose rows of Q and K the converter moves."""
 NORMS_FROM_ONE = ("gemma2", "gemma3")
 LATENT = ("deepseek_v2", "deepseek_v3")
@@ -59,6 +61,8 @@ def add_layer_keys(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray
     if config.model_type in ("cohere", "cohere2"):
         writer.add_layer_norm_eps(config.layer_norm_eps)
         writer.add_logit_scale(config.logit_scale)
+    elif config.model_type == "starcoder2":
+        writer.add_layer_norm_eps(config.norm_epsilon)
     else:
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     if config.model_type.startswith("granite"):

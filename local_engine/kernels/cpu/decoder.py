@@ -48,6 +48,10 @@ class PackedDecoder:
 
 def unsupported(config: ModelConfig) -> str | None:
     """Why the kernels cannot run a decoder of this shape, or None. Weight types are another question."""
+    if config.block.norm == "layer_bias":
+        return "norms with biases"
+    if not config.block.gated:
+        return "feed-forward blocks without a gate"
     if config.latent is not None:
         return "latent attention"
     if config.experts is not None:

@@ -93,6 +93,8 @@ class FusedLayer:
 
 def unsupported(config: ModelConfig) -> str | None:
     """Why the fused decoder cannot run a model of this shape, or None."""
+    if not config.block.gated:
+        return "feed-forward blocks without a gate"
     if config.latent is not None:
         return "latent attention"
     if config.experts is not None and config.architecture not in _SPARSE:
@@ -260,7 +262,9 @@ def _layer(config: ModelConfig, index: int, matrices: Matrices) -> FusedLayer:
 def _mlp(config: ModelConfig, index: int, matrices: Matrices) -> Linear:
     if config.experts is not None and index not in config.experts.dense_layers:
         return matrices.experts(config.experts, index, config.hidden_size, _SPARSE[config.architecture])
-    hidden, width = config.hidden_size, config.intermediate_size
+    hidden, width, activation = config.hidden_size, config.intermediate_size, config.block.activation
+    if activation == "relu_squared":
+        raise ValueError("an activation of blocks without a gate, which `unsupported` refuses")
     name = f"model.layers.{index}.mlp"
     if config.fused_gate_up:
         parts = {f"{name}.gate_up_proj": 2 * width}
@@ -269,6 +273,6 @@ def _mlp(config: ModelConfig, index: int, matrices: Matrices) -> Linear:
     return DenseMlp(
         gate_up=matrices.linear(parts, hidden, bias=config.mlp_bias),
         down=matrices.linear({f"{name}.down_proj": hidden}, width, bias=config.mlp_bias),
-        activation=config.block.activation,
+        activation=activation,
         kernels=matrices.kernels,
     )

@@ -23,6 +23,8 @@ TARGETS = {
     "Glm4ForCausalLM": [*ATTENTION, "gate_up_proj", "down_proj"],
     "MixtralForCausalLM": ATTENTION,
     "Qwen3MoeForCausalLM": ATTENTION,
+    "Starcoder2ForCausalLM": ATTENTION,
+    "ArceeForCausalLM": [*ATTENTION, "up_proj", "down_proj"],
     "GraniteMoeForCausalLM": ATTENTION,
     "GraniteMoeHybridForCausalLM": ATTENTION,
     "DeepseekV2ForCausalLM": ["q_proj", "kv_a_proj_with_mqa", "o_proj"],

@@ -18,6 +18,8 @@ from tests.local_engine.tiny_models import write_gguf, write_safetensors
     ("name", "variant"),
     [
         ("GraniteForCausalLM", {"tie_word_embeddings": True, "residual_multiplier": 2.5}),
+        ("Starcoder2ForCausalLM", {"use_bias": False, "tie_word_embeddings": True, "sliding_window": None}),
+        ("ArceeForCausalLM", {"mlp_bias": False}),
         ("Olmo2ForCausalLM", {"num_key_value_heads": 4}),
         ("Olmo3ForCausalLM", {"layer_types": ["full_attention", "sliding_attention"] * 2 + ["full_attention"]}),
         ("Glm4ForCausalLM", {"head_dim": 8, "attention_bias": False}),
@@ -95,6 +97,8 @@ def test_a_file_of_an_older_version_of_transformers_is_the_same_model(
         ("GraniteForCausalLM", {"residual_multiplier": 0}, "residual_multiplier is 0, expected a number from 2^-20"),
         ("GraniteMoeHybridForCausalLM", {"num_local_experts": 4}, "num_local_experts is not 0"),
         ("GraniteMoeHybridForCausalLM", {"layer_types": ["mamba", "attention"]}, "layer_types has other layers"),
+        ("Starcoder2ForCausalLM", {"hidden_act": "gelu"}, "hidden_act 'gelu', expected 'gelu_pytorch_tanh'"),
+        ("ArceeForCausalLM", {"hidden_act": "silu"}, "hidden_act 'silu', expected 'relu2'"),
         ("GraniteForCausalLM", {"logits_scaling": 1e30}, "logits_scaling is 1e+30, expected a number from 2^-20"),
         ("CohereForCausalLM", {"use_qk_norm": True}, "use_qk_norm is true"),
         ("CohereForCausalLM", {"logit_scale": -1.0}, "logits_scale is -1.0, expected a positive number"),

@@ -74,6 +74,8 @@ TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             },
         },
     ),
+    "Starcoder2ForCausalLM": ("starcoder2", {"sliding_window": 7}),
+    "ArceeForCausalLM": ("arcee", {"mlp_bias": True}),
     "Qwen2ForCausalLM": (
         "qwen2",
         {"num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},

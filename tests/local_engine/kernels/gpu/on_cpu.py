@@ -31,6 +31,8 @@ LEFT_TO_TORCH: Mapping[str, str] = {
     "Qwen2MoeForCausalLM": "the experts of qwen2_moe",
     "Glm4MoeForCausalLM": "the experts of glm4_moe",
     "GraniteMoeForCausalLM": "the experts of granitemoe",
+    "Starcoder2ForCausalLM": "feed-forward blocks without a gate",
+    "ArceeForCausalLM": "feed-forward blocks without a gate",
     "DeepseekV2ForCausalLM": "latent attention",
     "DeepseekV3ForCausalLM": "latent attention",
     "HunYuanDenseV1ForCausalLM": "norms of queries and keys as turned_heads",
