@@ -37,6 +37,7 @@ async def test_a_known_model_is_told_with_its_abilities_and_prices(provider: Scr
         "output": 25.0,
         "cache_read": 0.5,
         "cache_write": 6.25,
+        "cache_write_1h": 10.0,
     }
 
 
