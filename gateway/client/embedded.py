@@ -25,6 +25,18 @@ _CLOSE_S = 30.0
 _LOOK_S = 0.05
 
 
+class _Flushed:
+    """Lines that can be read as soon as they are written. Satisfies `gateway.server.log.Output`."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+
+    def write(self, data: bytes, /) -> int:
+        taken = self._out.write(data)
+        self._out.flush()
+        return taken
+
+
 class EmbeddedGateway:
     """Runs the application that `build` makes, from construction to `close`. Methods may be called from any thread.
 
@@ -48,7 +60,8 @@ class EmbeddedGateway:
     @classmethod
     def from_config(cls, config: Config, log: BinaryIO | None = None) -> "EmbeddedGateway":
         """With the log lines written to `log`; None: to nowhere."""
-        return cls(lambda: build_app(config, around=Surroundings(log=log)))
+        out = None if log is None else _Flushed(log)
+        return cls(lambda: build_app(config, around=Surroundings(log=out)))
 
     def connect(self) -> socket.socket:
         """The client's end of a new connection; it blocks. Raises ConnectionError after `close`."""

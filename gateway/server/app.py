@@ -4,10 +4,9 @@ Clock, ids, randomness and the log's output are passed in. Nothing is opened bef
 """
 
 import random
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -80,7 +79,7 @@ class Surroundings:
     """From 0 to 1."""
     token: Callable[[], str] = _token
     """The random part of an id."""
-    log: Output | None = field(default_factory=lambda: sys.stderr.buffer)
+    log: Output | None = None
     """Where log lines go; None: nowhere."""
 
 

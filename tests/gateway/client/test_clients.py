@@ -1,6 +1,8 @@
 """The SDK: OpenAI's client against a gateway by address, and with a gateway inside."""
 
 import asyncio
+import os
+import select
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -180,6 +182,20 @@ def test_a_gateway_is_embedded_from_its_file_and_needs_no_key(tmp_path: Path) ->
         with pytest.raises(openai.InternalServerError) as caught:
             client.chat.completions.create(model="fast", messages=[{"role": "user", "content": "hi"}])
         assert caught.value.status_code == 502
+
+
+def test_lines_of_an_embedded_gateways_log_can_be_read_while_it_runs(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text("version: 1\nproviders: {up: {type: openai-compatible, base_url: 'http://127.0.0.1:9/v1'}}\n")
+    reading, writing = os.pipe()
+    with (
+        os.fdopen(reading, "rb") as read,
+        os.fdopen(writing, "wb") as log,
+        Gateway.embedded(config, log=log, max_retries=0) as client,
+    ):
+        with pytest.raises(openai.NotFoundError):
+            client.chat.completions.create(model="unknown", messages=[{"role": "user", "content": "hi"}])
+        assert select.select([read], [], [], WITHIN_S)[0]
 
 
 def test_an_embedded_gateway_is_never_looked_for_on_a_port(tmp_path: Path) -> None:
