@@ -40,9 +40,11 @@ async def exchange(
     path: str | None = None,
     headers: Mapping[str, str] | None = None,
     sign: Sign | None = None,
+    not_found: str = "",
 ) -> AsyncGenerator[Batch, None]:
     """The events of the answer. `path` stands for the upstream's own where that depends on the request; `headers` go
-    with this request alone, and those that `sign` gives. Closing the iterator closes the connection."""
+    with this request alone, and those that `sign` gives. `not_found` ends the message of a 404. Closing the iterator
+    closes the connection."""
     body = upstream.render_request(request)
     path = path or upstream.path
     if sign is not None:
@@ -51,7 +53,10 @@ async def exchange(
     del body  # a stream may last for long, and need not hold it
     with answer:
         if not 200 <= answer.status < 300:
-            raise await failure_of(client.provider, upstream, answer)
+            failure = await failure_of(client.provider, upstream, answer)
+            if answer.status == 404:
+                failure.message += not_found
+            raise failure
         request_id = answer.headers.get(request_id_header)
         limits = _limits_in(answer.headers)
         content_type = answer.content_type

@@ -31,7 +31,7 @@ from adapters.canonical.stop_reason import StopReason
 from providers.base import ProviderSettings
 from providers.registry import build
 from providers.testing.contract import TEXT
-from tests.mock_upstream import Answer
+from tests.mock_upstream import Answer, MockUpstream
 from tests.providers.remote.openai_wire import (
     DONE,
     FIRST,
@@ -98,6 +98,18 @@ class TestErrors:
         assert type(error) is kind
         assert "<" not in error.message
         assert error.code == (kind.default_code if kind in (UpstreamAuth, UpstreamQuota) else "bad_upstream_response")
+
+    @pytest.mark.parametrize(
+        ("path", "told"),
+        [("/", "Not Found (providers.up.base_url has no version: should it end in /v1?)"), ("/v1", "no")],
+    )
+    async def test_a_404_below_an_address_without_a_version_says_so(self, path: str, told: str) -> None:
+        message = told.partition(" (")[0]
+        async with MockUpstream(Answer.json(json.dumps({"error": {"message": message}}).encode(), 404)) as upstream:
+            provider = provider_for(upstream.base_url.removesuffix("/v1") + path)
+            error = await failure(provider, request())
+            await provider.aclose()
+        assert error.message == told
 
     async def test_the_key_is_in_no_error(self) -> None:
         body = b'{"error": {"message": "Incorrect API key provided: secret-key", "code": "invalid_api_key"}}'
