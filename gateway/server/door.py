@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Door", "KeyDoor", "LoopbackDoor"]
 
+_NO_PAGES = "requests from web pages are not served, but for those of 'server.cors'"
 _OWN_ID = 24
 """Characters of the hash that names a client by its own key."""
 
@@ -86,9 +87,9 @@ class LoopbackDoor:
         origin = headers.get("origin")
         if origin is None:
             if headers.get("sec-fetch-site") == "cross-site":
-                raise PermissionDenied("requests from web pages are not served", code="foreign_origin")
+                raise PermissionDenied(_NO_PAGES, code="foreign_origin")
         elif not _is_local_origin(origin) and not self._allows(origin):
-            raise PermissionDenied("requests from web pages are not served", code="foreign_origin")
+            raise PermissionDenied(_NO_PAGES, code="foreign_origin")
         return None
 
 
