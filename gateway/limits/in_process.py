@@ -1,20 +1,17 @@
 """The limiter of one process: exact, since nothing can come between its look and its step."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from adapters.canonical.errors import NotReady
 from gateway.limits.limiter import BUSY_S, WINDOW_S, Grant, Obstacle, Refusal, Standing, tokens_needed
 from gateway.limits.scope import Demand, Period, Scope, period_at
+from gateway.limits.spending import Spending, SpentBefore
 
-__all__ = ["MAX_SCOPES", "InProcessLimiter", "SpentBefore"]
+__all__ = ["MAX_SCOPES", "InProcessLimiter"]
 
 MAX_SCOPES = 50_000
 """Scopes that are remembered. Idle ones are forgotten first; more than these at work are refused."""
 _SWEEP_S = 1.0
-
-SpentBefore = Callable[[Scope, int], Awaitable[int]]
-"""What a scope has spent since a time in Unix seconds, as the database knows it. Raises NotReady."""
 
 
 class InProcessLimiter:
@@ -28,14 +25,13 @@ class InProcessLimiter:
     ) -> None:
         self._clock = clock
         self._now = now
-        self._spent_before = spent_before
-        self._loading = asyncio.Lock()
+        self._spending = None if spent_before is None else Spending(spent_before)
         self._counts: dict[str, _Counts] = {}
         self._swept = -_SWEEP_S
 
     def ask_for_spent(self, spent_before: SpentBefore) -> None:
         """From now on, this is asked what was spent before."""
-        self._spent_before = spent_before
+        self._spending = Spending(spent_before)
 
     async def reserve(self, demand: Demand) -> Grant | Refusal:
         """See `Limiter`. Raises NotReady where too many scopes are at work, or it can't be told what was spent."""
@@ -48,12 +44,12 @@ class InProcessLimiter:
                 counts.advance(second)
             budget = scope.budget
             if budget is not None:
-                if not counts.is_loaded and self._spent_before is not None:
-                    await self._load(scope, self._spent_before)
+                if not counts.is_loaded and self._spending is not None:
+                    await self._load(scope, self._spending)
                     return await self.reserve(demand)  # time has passed
                 if now >= counts.period_end or budget.per != counts.per:
                     counts.begin_period(budget.per, now)
-                    if not counts.is_loaded and self._spent_before is not None:
+                    if not counts.is_loaded and self._spending is not None:
                         return await self.reserve(demand)  # what was spent of the new period is not known yet
             elif counts.is_loaded:
                 counts.leave_budget()
@@ -90,19 +86,21 @@ class InProcessLimiter:
         counts = self._counts.get(name)
         return 0 if counts is None else counts.running
 
-    async def _load(self, scope: Scope, spent_before: SpentBefore) -> None:
+    async def _load(self, scope: Scope, spending: Spending) -> None:
         """What the scope had spent before this process saw it."""
         assert scope.budget is not None
-        async with self._loading:
-            second, now = int(self._clock()), self._now()
-            counts = self._counts.get(scope.name) or self._new(scope.name, second)
-            if counts.is_loaded:
-                return
-            counts.advance(second)
-            if now >= counts.period_end or scope.budget.per != counts.per:
-                counts.begin_period(scope.budget.per, now)
-            counts.spent += await spent_before(scope, period_at(scope.budget.per, now)[0])
-            counts.is_loaded = True
+        start, end = period_at(scope.budget.per, self._now())
+        spent = await spending(scope, start)
+        second, now = int(self._clock()), self._now()
+        counts = self._counts.get(scope.name) or self._new(scope.name, second)
+        if counts.is_loaded:
+            return
+        counts.advance(second)
+        if now >= counts.period_end or scope.budget.per != counts.per:
+            counts.begin_period(scope.budget.per, now)
+        if now < end:  # else another one began meanwhile
+            counts.spent += spent
+        counts.is_loaded = True
 
     def _new(self, name: str, second: int) -> "_Counts":
         if len(self._counts) >= MAX_SCOPES:

@@ -21,10 +21,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from adapters.canonical.errors import NotReady
-from gateway.limits.in_process import InProcessLimiter, SpentBefore
+from gateway.limits.in_process import InProcessLimiter
 from gateway.limits.limiter import BUSY_S, Grant, Obstacle, Refusal, Standing, tokens_needed
 from gateway.limits.redis_scripts import RESERVE, SETTLE
 from gateway.limits.scope import Demand, Scope, period_at
+from gateway.limits.spending import Spending, SpentBefore
 
 __all__ = ["AGAIN_S", "MAX_PENDING", "TIMEOUT_S", "RedisLimiter"]
 
@@ -83,7 +84,7 @@ class RedisLimiter:
         self._log = log
         self._server_clock = server_clock
         self._timeout_s = timeout_s
-        self._spent_before = spent_before
+        self._spending = None if spent_before is None else Spending(spent_before)
         self._closing = False
         self._failed_at: float | None = None
         self._pending: list[tuple[list[str], list[str | int | float]]] = []
@@ -162,7 +163,7 @@ class RedisLimiter:
         assert scope.budget is not None
         start, end = period_at(scope.budget.per, now)
         try:
-            spent = 0 if self._spent_before is None else await self._spent_before(scope, start)
+            spent = 0 if self._spending is None else await self._spending(scope, start)
             async with asyncio.timeout(self._timeout_s):
                 key = _keys(scope, end)[-1]
                 await self._redis.set(key, spent, nx=True, ex=int(end - now) + _KEPT_S)

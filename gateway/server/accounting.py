@@ -7,10 +7,11 @@ from gateway.config import Config
 from gateway.config.sections.auth import Key
 from gateway.config.sections.state import Shared
 from gateway.keys.client_key import ClientKey, matches
-from gateway.limits.in_process import InProcessLimiter, SpentBefore
+from gateway.limits.in_process import InProcessLimiter
 from gateway.limits.limiter import Limiter
 from gateway.limits.rules import NO_RULES, Rules
 from gateway.limits.scope import Scope
+from gateway.limits.spending import SpentBefore
 from gateway.server.log import Log
 from gateway.usage.accounts import Accounts
 from gateway.usage.ledger import Ledger

@@ -85,6 +85,35 @@ async def test_what_was_spent_before_the_start_counts() -> None:
     assert asked == [("key:a", int(NOON))]
 
 
+async def test_one_key_does_not_wait_for_what_another_has_spent() -> None:
+    time, never = Time(), asyncio.Event()
+
+    async def spent_before(scope: Scope, since: int) -> int:
+        if scope is SCOPE:
+            await never.wait()
+        return 0
+
+    limiter = InProcessLimiter(time, time, spent_before)
+    waiting = asyncio.ensure_future(limiter.reserve(Demand([SCOPE])))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        taken(await limiter.reserve(Demand([Scope(name="key:b", label="", budget=Budget(9, "day"))])))
+    assert not waiting.done()
+    never.set()
+    taken(await waiting)
+
+
+async def test_what_was_spent_in_a_period_that_ended_meanwhile_is_no_part_of_the_next() -> None:
+    time = Time()
+
+    async def spent_before(scope: Scope, since: int) -> int:
+        time.unix += 3600
+        return NANO
+
+    limiter = InProcessLimiter(time, time, spent_before)
+    taken(await limiter.reserve(Demand([SCOPE], nano_usd=NANO)))
+
+
 async def test_a_budget_of_another_period_or_one_that_comes_back_knows_what_was_spent_meanwhile() -> None:
     time = Time()
     asked: list[int] = []

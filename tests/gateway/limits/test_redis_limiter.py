@@ -11,10 +11,10 @@ from redis.asyncio import Redis
 
 from adapters.canonical.errors import NotReady
 from gateway.limits import redis_limiter as module
-from gateway.limits.in_process import SpentBefore
 from gateway.limits.limiter import Limiter, Obstacle, Refusal
 from gateway.limits.redis_limiter import AGAIN_S, TIMEOUT_S, RedisLimiter
 from gateway.limits.scope import NANO, Budget, Demand, Scope, period_at
+from gateway.limits.spending import SpentBefore
 from tests.gateway.limits.contract import NOON, LimiterContract, Time, refused, taken
 from tests.gateway.limits.redis_server import REDIS_URL, needs_redis
 
