@@ -24,7 +24,10 @@ _LINE_EVERY_S = 5.0
 def shown_progress(name: str, *, clock: Callable[[], float] = time.monotonic) -> Iterator[LoadProgress]:
     """Shows what is reported about the model `name`, until the block is left. `clock` gives seconds."""
     if not sys.stderr.isatty():
+        began = clock()
         yield _lines(name, clock)
+        if (lasted_s := clock() - began) >= _LINE_EVERY_S:
+            print(f"{name}: done after {lasted_s:.0f} s", file=sys.stderr, flush=True)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
