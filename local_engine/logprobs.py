@@ -12,12 +12,21 @@ from torch import Tensor
 from local_engine.generation import TokenOutput
 from local_engine.kernels.cpu.draw import library_for, top_logits
 
-__all__ = ["LOGPROB_FLOOR", "report", "score", "scored", "with_listed"]
+__all__ = ["LOGPROB_FLOOR", "log_probabilities", "report", "score", "scored", "with_listed"]
 
 LOGPROB_FLOOR: Final = -9999.0
 """What -inf is reported as: JSON cannot hold an infinity."""
 
 Floats = npt.NDArray[np.float32]
+
+
+def log_probabilities(logits: Tensor) -> Tensor:
+    """Of all tokens, the numbers that `scored` tells of some. logits: [B, V] float32."""
+    library = library_for(logits)
+    if library is None:
+        return torch.log_softmax(logits, -1)
+    found = top_logits(library, logits, 0)
+    return logits - torch.from_numpy(found.largest) - torch.from_numpy(found.log_sum)
 
 
 def score(logits: Tensor, targets: SequenceOf[int], count: int) -> list[TokenOutput]:
@@ -34,7 +43,7 @@ def scored(
     """
     library = library_for(logits)
     if library is None:
-        logprobs = torch.log_softmax(logits, -1)
+        logprobs = log_probabilities(logits)
         return with_listed(logprobs, report(logprobs, targets, counts), listed)
     found = top_logits(library, logits, min(max(counts), logits.shape[1]))
     values = logits.numpy()

@@ -19,7 +19,7 @@ from local_engine.generation import TokenOutput
 from local_engine.kernels.cpu.draw import DrawRules, draw, library_for, likeliest
 from local_engine.kernels.cpu.library import DRAW_RULE
 from local_engine.logit_rows import copied_rows
-from local_engine.logprobs import LOGPROB_FLOOR, report, scored, with_listed
+from local_engine.logprobs import LOGPROB_FLOOR, log_probabilities, report, scored, with_listed
 from local_engine.philox import uniforms
 from local_engine.sampling import SamplingParams
 from local_engine.sequence import Sequence
@@ -129,7 +129,7 @@ def candidates(
     logits: [B, V] float32, may be overwritten.
     """
     sound = torch.isfinite(logits.amax(-1)).tolist()
-    logprobs = torch.log_softmax(logits, -1)
+    logprobs = log_probabilities(logits)
     shaped = logprobs.clone()
     _shape_distribution(shaped, rows)
     values, ids = shaped.topk(min(max(counts), shaped.shape[1]), dim=-1)

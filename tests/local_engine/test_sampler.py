@@ -157,6 +157,14 @@ def test_candidates_are_the_likeliest_under_masks_and_penalties() -> None:
     assert found[0].token.top[0][0] == 0
 
 
+def test_a_candidate_is_told_by_the_same_numbers_as_a_sampled_token() -> None:
+    logits = torch.randn(4, 700, generator=torch.Generator().manual_seed(5)) * 4
+    rows = [sequence(temperature=0.0, logprobs=3, logprob_token_ids=(9, 8)) for _ in range(len(logits))]
+    found = candidates(logits.clone(), rows, [1] * len(rows))
+    told = [candidate.token for of_row in found if not isinstance(of_row, GenerationFailed) for candidate in of_row]
+    assert told == tokens(logits, rows)
+
+
 def test_repetition_penalty_weakens_what_prompt_or_answer_hold() -> None:
     rows = [sequence(prompt=(0,), answer=(1,), temperature=0.0, repetition_penalty=10.0)]
     (token,) = tokens(LOGITS[None].clone(), rows)
