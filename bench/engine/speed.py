@@ -20,6 +20,8 @@ __all__ = ["Contender", "Speed", "Workload", "compare", "engine_contender"]
 _FIRST_ID = 100
 """Below are the special tokens of most vocabularies."""
 
+_WARM_UP_TOKENS = 16
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -63,10 +65,15 @@ class Contender:
 
 
 def engine_contender(name: str, loaded: LoadedModel, config: EngineConfig) -> Contender:
-    """Our engine without threads and HTTP around it, its prefix cache off (`config` decides the rest)."""
+    """Our engine without threads and HTTP around it, its prefix cache off (`config` decides the rest).
+
+    Each workload has a new engine, which has computed a few tokens before the clock starts, as many as llama.cpp's own
+    benchmark has then.
+    """
 
     def run(load: Workload) -> Speed:
         engine = Engine(loaded, config)
+        _warm_up(engine, load.prompts()[0])
         sampling = SamplingParams(temperature=0.0, max_tokens=load.new_tokens, ignore_eos=True)
         for index, prompt in enumerate(load.prompts()):
             engine.add(GenerationRequest(str(index), tuple(prompt), sampling))
@@ -84,6 +91,12 @@ def engine_contender(name: str, loaded: LoadedModel, config: EngineConfig) -> Co
         return Speed.of(load, prefilled - begin, time.perf_counter() - prefilled)
 
     return Contender(name, run)
+
+
+def _warm_up(engine: Engine, prompt: list[int]) -> None:
+    engine.add(GenerationRequest("warm-up", tuple(prompt[:_WARM_UP_TOKENS]), SamplingParams(max_tokens=0)))
+    while engine.has_work:
+        engine.step()
 
 
 def compare(contenders: Sequence[Contender], loads: Sequence[Workload], rounds: int) -> str:
