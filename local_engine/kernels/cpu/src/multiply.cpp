@@ -24,7 +24,7 @@ struct FourBitNumbers {
       sets[2 * i + 1] = simd::high_nibbles(both);
     }
   }
-  static Ints dot(Ints sums, const Bytes& set, int32_t x) { return simd::dot(sums, set, x); }
+  static Ints dot(Ints sums, const Bytes& set, const int8_t* x) { return simd::dot(sums, set, x); }
 };
 
 struct FiveBitNumbers {
@@ -41,7 +41,7 @@ struct FiveBitNumbers {
     sets[6] = simd::with_fifth_bit<6>(sets[6], plane);
     sets[7] = simd::with_fifth_bit<7>(sets[7], plane);
   }
-  static Ints dot(Ints sums, const Bytes& set, int32_t x) { return simd::dot(sums, set, x); }
+  static Ints dot(Ints sums, const Bytes& set, const int8_t* x) { return simd::dot(sums, set, x); }
 };
 
 struct SixBitNumbers {
@@ -58,7 +58,7 @@ struct SixBitNumbers {
       four[3] = simd::with_sixth_bits<3>(four[3], plane);
     }
   }
-  static Ints dot(Ints sums, const Bytes& set, int32_t x) { return simd::dot(sums, set, x); }
+  static Ints dot(Ints sums, const Bytes& set, const int8_t* x) { return simd::dot(sums, set, x); }
 };
 
 struct EightBitNumbers {
@@ -67,23 +67,17 @@ struct EightBitNumbers {
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) sets[i] = simd::load_bytes(at + 64 * i);
   }
-  static Ints dot(Ints sums, const Bytes& set, int32_t x) { return simd::dot_wide(sums, set, x); }
+  static Ints dot(Ints sums, const Bytes& set, const int8_t* x) { return simd::dot_wide(sums, set, x); }
 };
 
 // The n of 2^n.
 constexpr int power_of(int x) { return x <= 1 ? 0 : 1 + power_of(x / 2); }
 
-int32_t four_bytes(const int8_t* at) {
-  int32_t result;
-  std::memcpy(&result, at, sizeof result);
-  return result;
-}
-
 // Adds the products of four sets with sixteen bytes.
 template <class Numbers>
 Ints dot_half(Ints sums, const Bytes* sets, const int8_t* bytes) {
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; i++) sums = Numbers::dot(sums, sets[i], four_bytes(bytes + 4 * i));
+  for (int i = 0; i < 4; i++) sums = Numbers::dot(sums, sets[i], bytes + 4 * i);
   return sums;
 }
 

@@ -199,6 +199,11 @@ inline Bytes with_sixth_bits(Bytes low, Bytes plane) {
   return {with_bits<4 - 2 * pair>(low.low, plane.low, mask), with_bits<4 - 2 * pair>(low.high, plane.high, mask)};
 }
 
+inline __m256i splat_four(const int8_t* x) {
+  int32_t four;
+  std::memcpy(&four, x, sizeof four);
+  return _mm256_set1_epi32(four);
+}
 #if defined(__AVXVNNI__) || defined(__AVX512VNNI__)
 inline __m256i dot_half(__m256i sums, __m256i weights, __m256i x) {
 #if defined(__AVXVNNI__)
@@ -208,18 +213,18 @@ inline __m256i dot_half(__m256i sums, __m256i weights, __m256i x) {
 #endif
 }
 constexpr int kWideZero = 128;
-inline Ints dot(Ints sums, Bytes weights, int32_t x) {
-  const __m256i four = _mm256_set1_epi32(x);
+inline Ints dot(Ints sums, Bytes weights, const int8_t* x) {
+  const __m256i four = splat_four(x);
   return {dot_half(sums.low, weights.low, four), dot_half(sums.high, weights.high, four)};
 }
-inline Ints dot_wide(Ints sums, Bytes weights, int32_t x) { return dot(sums, weights, x); }
+inline Ints dot_wide(Ints sums, Bytes weights, const int8_t* x) { return dot(sums, weights, x); }
 #else
 inline __m256i dot_half(__m256i sums, __m256i weights, __m256i x) {
   const __m256i pairs = _mm256_maddubs_epi16(weights, x);
   return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
-inline Ints dot(Ints sums, Bytes weights, int32_t x) {
-  const __m256i four = _mm256_set1_epi32(x);
+inline Ints dot(Ints sums, Bytes weights, const int8_t* x) {
+  const __m256i four = splat_four(x);
   return {dot_half(sums.low, weights.low, four), dot_half(sums.high, weights.high, four)};
 }
 constexpr int kWideZero = 0;  // the zero is taken off here
@@ -227,8 +232,8 @@ inline __m256i dot_signed(__m256i sums, __m256i weights, __m256i x) {
   const __m256i w = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
   return dot_half(sums, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
-inline Ints dot_wide(Ints sums, Bytes weights, int32_t x) {
-  const __m256i four = _mm256_set1_epi32(x);
+inline Ints dot_wide(Ints sums, Bytes weights, const int8_t* x) {
+  const __m256i four = splat_four(x);
   return {dot_signed(sums.low, weights.low, four), dot_signed(sums.high, weights.high, four)};
 }
 #endif

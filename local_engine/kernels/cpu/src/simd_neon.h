@@ -197,12 +197,14 @@ inline Bytes with_sixth_bits(const Bytes& low, const Bytes& plane) {
       [&](int i) { return vorrq_u8(low.part[i], vandq_u8(moved<4 - 2 * pair>(plane.part[i]), vdupq_n_u8(48))); });
 }
 
-inline Ints dot(const Ints& sums, const Bytes& weights, int32_t x) {
-  const int8x16_t four = vreinterpretq_s8_s32(vdupq_n_s32(x));
+inline Ints dot(const Ints& sums, const Bytes& weights, const int8_t* x) {
+  int32_t bytes;
+  std::memcpy(&bytes, x, sizeof bytes);
+  const int8x16_t four = vreinterpretq_s8_s32(vdupq_n_s32(bytes));
   return each<Ints>([&](int i) { return vdotq_s32(sums.part[i], vreinterpretq_s8_u8(weights.part[i]), four); });
 }
 constexpr int kWideZero = 0;  // the zero is taken off here
-inline Ints dot_wide(const Ints& sums, const Bytes& weights, int32_t x) {
+inline Ints dot_wide(const Ints& sums, const Bytes& weights, const int8_t* x) {
   return dot(sums, each<Bytes>([&](int i) { return veorq_u8(weights.part[i], vdupq_n_u8(128)); }), x);
 }
 

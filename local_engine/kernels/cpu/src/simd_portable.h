@@ -223,16 +223,14 @@ inline Bytes with_sixth_bits(const Bytes& low, const Bytes& plane) {
   return each_byte([&](int i) { return low.lane[i] | ((plane.lane[i] >> (2 * pair)) & 3) << 4; });
 }
 
-inline Ints dot(const Ints& sums, const Bytes& weights, int32_t x) {
-  int8_t four[4];
-  std::memcpy(four, &x, sizeof four);
+inline Ints dot(const Ints& sums, const Bytes& weights, const int8_t* x) {
   return each<Ints>([&](int i) {
     const uint8_t* w = weights.lane + 4 * i;
-    return sums.lane[i] + w[0] * four[0] + w[1] * four[1] + w[2] * four[2] + w[3] * four[3];
+    return sums.lane[i] + w[0] * x[0] + w[1] * x[1] + w[2] * x[2] + w[3] * x[3];
   });
 }
 constexpr int kWideZero = 128;
-inline Ints dot_wide(const Ints& sums, const Bytes& weights, int32_t x) { return dot(sums, weights, x); }
+inline Ints dot_wide(const Ints& sums, const Bytes& weights, const int8_t* x) { return dot(sums, weights, x); }
 
 inline void prefetch(const void*) {}
 inline void prefetch_later(const void*) {}
