@@ -74,6 +74,7 @@ _PLACES: Mapping[str, str] = {
     "limits": _LIMITS,
     "litellm_settings": _OTHER_FORMAT,
     "log": "'telemetry.log'",
+    "log_level": "one level for all: a line a request, in the form of 'telemetry.log'",
     "logging": "'telemetry.log'",
     "master_key": _KEYS_OF_CLIENTS,
     "max_budget": _BUDGETS,
@@ -100,6 +101,7 @@ _PLACES: Mapping[str, str] = {
     "timeouts": _TIMEOUTS,
     "tls": "'server.tls'",
     "tpm": _LIMITS,
+    "virtual_keys": _KEYS_OF_CLIENTS,
     "workers": "'server.workers'",
 }
 """Where it stands instead, for words that nothing near them is meant by."""

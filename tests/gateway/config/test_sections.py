@@ -99,6 +99,11 @@ def test_an_unknown_key_gets_the_nearest_name_of_its_level(text: str, expected: 
         ("limits: {rpm: 1}", "unknown key 'limits'; here it is 'limits' of each entry of 'auth.keys'"),
         ("logging: debug", "unknown key 'logging'; here it is 'telemetry.log'"),
         ("redis: {}", "unknown key 'redis'; here it is 'shared.url'"),
+        ("virtual_keys: []", "unknown key 'virtual_keys'; here it is 'auth.keys'"),
+        (
+            "telemetry: {log_level: debug}",
+            "'log_level'; here it is one level for all: a line a request, in the form of",
+        ),
         (
             "model_list: []",
             "unknown key 'model_list'; here it is 'providers' and 'models' of this gateway's own format",
