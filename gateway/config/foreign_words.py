@@ -59,7 +59,7 @@ _BUDGETS = "'budget' of each entry of 'auth.keys', or of a name under 'models'"
 _FALLBACKS = "'on_failure' of a name under 'models'"
 _DATABASE = "'storage.url'"
 _REDIS = "'shared.url'"
-_OTHER_FORMAT = "'providers' and 'models' of this gateway's own format"
+_OTHER_FORMAT = "'providers' and 'models' of this gateway's own format (docs/migrating.md)"
 _PLACES: Mapping[str, str] = {
     "api_keys": _KEYS_OF_CLIENTS,
     "budget": _BUDGETS,
