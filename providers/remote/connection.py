@@ -26,11 +26,7 @@ class NotHttp(Exception):
 
 
 class Owner(Protocol):
-    """Whoever keeps connections. Each is told of as `dropped` once; as `made` and as `gone` where it came to that."""
-
-    def made(self, connection: "Connection") -> None:
-        """Its socket is open."""
-        ...
+    """Whoever keeps connections. Each is told of as `dropped` once, and as `gone` where its socket was open."""
 
     def release(self, connection: "Connection") -> None:
         """It may carry another request."""
@@ -170,7 +166,6 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self._owner.made(self)
 
     def pause_writing(self) -> None:
         self._writable = False

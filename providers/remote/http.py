@@ -122,7 +122,6 @@ class HttpClient:
         except FOREIGN as error:
             raise self._failure(answer, error, may_be_stale=is_kept and loop.time() - began <= _STALE_S) from error
         except BaseException:
-            answer.head.cancel()  # nobody waits for it
             answer.close()
             raise
         return Answer(self.provider, answer, None, self.limits)

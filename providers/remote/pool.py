@@ -115,13 +115,14 @@ class Pool:
             await self._way.open(lambda: connection)
             if self._closed:
                 raise ConnectionError("the pool is closed")
+            if not connection.usable:
+                raise ConnectionResetError("the peer hung up")
         except BaseException:
             connection.abort()  # which makes the room again
             raise
-        return connection
-
-    def made(self, connection: Connection) -> None:
+        # Not before: uvloop tells no end of a connection whose dial was cancelled.
         self._open[connection] = self._loop.create_future()
+        return connection
 
     def release(self, connection: Connection) -> None:
         if self._way.is_secured:
@@ -140,7 +141,8 @@ class Pool:
         self._make_room()
 
     def gone(self, connection: Connection) -> None:
-        self._open.pop(connection).set_result(None)
+        if (closed := self._open.pop(connection, None)) is not None:
+            closed.set_result(None)
 
     def _make_room(self) -> None:
         while self._waiting:

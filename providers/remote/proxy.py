@@ -118,3 +118,4 @@ class _Opening(asyncio.Protocol):
             self.answered.set_result(None)
         else:
             self.answered.set_exception(error)
+            self.answered.exception()  # whoever waits for it gets it as well; who has left does not

@@ -138,6 +138,7 @@ class WireAnswer:
         self.failure = error
         if error is not None and not self.status and not self.head.done():
             self.head.set_exception(error)
+            self.head.exception()  # whoever waits for it gets it as well; who has left does not
         else:
             self.wake()
 

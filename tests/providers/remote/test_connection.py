@@ -1,5 +1,7 @@
 """One connection: any cut gives the same answer, what could be read in two ways is refused, and memory has bounds."""
 
+import asyncio
+import gc
 import gzip
 import zlib
 from collections.abc import Iterator
@@ -333,6 +335,17 @@ class TestSending:
         other.say(WITH_LENGTH)
         answer.close()
         assert (other.transport.closed, other.released, answer.take()) == (False, 1, TEXT)
+
+    async def test_a_failure_that_nobody_waits_for_any_more_is_no_fault_of_the_loop(self) -> None:
+        faults: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        peer = Peer()
+        answer = peer.ask()
+        peer.hang_up()
+        assert isinstance(answer.failure, BrokenOff)
+        del answer, peer
+        gc.collect()
+        assert faults == []
 
 
 PARTS = [

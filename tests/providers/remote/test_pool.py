@@ -1,7 +1,7 @@
 """The connections to one provider: bounded, in turn, none lost by a cancelled wait, none used that has ended."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -171,6 +171,48 @@ async def test_a_dial_that_is_cancelled_or_fails_makes_its_room_again() -> None:
         with pytest.raises(ConnectionRefusedError):
             await refused.connect()
     await refused.aclose()
+
+
+class Way:
+    """Opens connections over a transport that tells nothing of its end, as uvloop's does where a dial is cancelled."""
+
+    is_secured = False
+
+    def __init__(self, end: Callable[[Connection], None]) -> None:
+        self._end = end
+
+    async def open(self, make: Callable[[], Connection]) -> Connection:
+        connection = make()
+        connection.connection_made(Mute())
+        self._end(connection)
+        return connection
+
+    def keep_session(self, transport: asyncio.BaseTransport | None) -> None: ...
+
+
+class Mute(asyncio.Transport):
+    def abort(self) -> None: ...
+
+
+async def test_a_dial_that_is_cancelled_once_it_is_open_holds_up_no_closing() -> None:
+    def cancel(connection: Connection) -> None:
+        raise asyncio.CancelledError
+
+    pool = Pool(Way(cancel), max_connections=1, connect_s=5, turn_s=5)
+    for _ in range(2):
+        with pytest.raises(asyncio.CancelledError):
+            await pool.connect()
+    async with asyncio.timeout(5):
+        await pool.aclose()
+
+
+async def test_a_connection_that_ends_as_it_opens_is_none() -> None:
+    pool = Pool(Way(lambda connection: connection.connection_lost(None)), max_connections=1, connect_s=5, turn_s=5)
+    for _ in range(2):
+        with pytest.raises(ConnectionResetError):
+            await pool.connect()
+    async with asyncio.timeout(5):
+        await pool.aclose()
 
 
 async def test_a_connection_that_its_peer_closed_while_it_was_idle_is_never_used() -> None:

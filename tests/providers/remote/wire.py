@@ -43,9 +43,6 @@ class Peer:
         self.connection = Connection(self, asyncio.get_running_loop())
         self.connection.connection_made(self.transport)
 
-    def made(self, connection: Connection) -> None:
-        """It has a socket, as every one here."""
-
     def release(self, connection: Connection) -> None:
         self.released += 1
 
