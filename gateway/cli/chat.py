@@ -144,7 +144,7 @@ def _client(arguments: argparse.Namespace) -> Iterator["Gateway"]:
             yield client
         return
     config = load(arguments.config)
-    url, key, trusted = address(config), client_key(config), trust(config)
+    url, key, trusted = address(config), os.environ.get(KEY_VARIABLE) or client_key(config), trust(config)
     # No proxy of the environment stands between this process and a gateway on its own machine.
     if _answers(url, trusted):
         with _remote(url, key, trust_env=False, trusted=trusted) as client:

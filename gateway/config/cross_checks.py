@@ -23,6 +23,8 @@ _ENDPOINT = re.compile(r"(?:/chat/completions|(?<=/v1)/(?:completions|responses|
 _OLLAMA_ENDPOINT = re.compile(r"/(?:api|v1)(?:/\w+)*$")
 """What people copy with an address, and what is added to it at each call."""
 
+_REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
+
 Finding = tuple[Location, str]
 
 
@@ -46,6 +48,8 @@ def cross_check(run: RunFile, *, provider_names: Collection[str], alias_names: C
             parse_place(run.storage.url.get_secret_value())
         except ValueError as error:
             yield ("storage", "url"), str(error)
+    if run.shared is not None and not run.shared.url.get_secret_value().startswith(_REDIS_SCHEMES):
+        yield ("shared", "url"), "expected redis://HOST:PORT/DATABASE, rediss://... or unix://..."
     yield from _tools(run)
     for name in provider_names:
         if not name or not set(name) <= _NAME_CHARS:

@@ -143,6 +143,16 @@ def test_the_gateway_of_the_file_is_called_with_its_own_key(
     assert fake_gateway.keys[-1] == "Bearer mine"
 
 
+def test_a_key_of_the_environment_goes_before_one_of_the_file(
+    write_config: WriteConfig, fake_gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(f"version: 1\nserver: {{port: {fake_gateway.port}}}\nauth: {{keys: [{{id: a, secret: mine}}]}}\n")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Why?"))
+    monkeypatch.setenv("LLM_GATEWAY_API_KEY", "from-env")
+    assert main(["chat", "m"]) == 0
+    assert fake_gateway.keys[-1] == "Bearer from-env"
+
+
 def test_a_gateway_with_a_certificate_is_called_over_https(
     write_config: WriteConfig,
     https_gateway: FakeGateway,

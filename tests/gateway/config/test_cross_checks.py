@@ -22,6 +22,11 @@ def test_a_misspelt_auth_section_does_not_open_the_door() -> None:
     assert "did you mean 'auth'?" in lines[1]
 
 
+def test_the_address_of_redis_is_read_even_where_nothing_is_counted() -> None:
+    assert fault(BASE + "shared: {url: 'redis:/h'}").startswith("run.yaml:4: shared.url: expected redis://HOST")
+    load(BASE + "shared: {url: 'unix:///run/redis.sock'}")
+
+
 @pytest.mark.parametrize("host", ["", "[::1]", "a b", "http://x"])
 def test_a_host_is_an_address_or_a_name(host: str) -> None:
     assert "expected an IP address or a host name" in fault(BASE + f"server: {{host: '{host}'}}")
