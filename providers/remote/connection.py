@@ -64,12 +64,15 @@ class Connection(asyncio.Protocol):
         "_writable",
         "on_body",
         "transport",
+        "was_used",
     )
 
     def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner
         self._loop = loop
         self.transport: asyncio.Transport | None = None
+        self.was_used = False
+        """It has carried a request, so its peer may end it as another one leaves."""
         self._answer: WireAnswer | None = None
         self._dropped = False
         self._unsent: memoryview | None = None
@@ -218,6 +221,7 @@ class Connection(asyncio.Protocol):
         if not reusable or left or transport is None or transport.get_write_buffer_size():
             self.abort()  # what is left of the request must not be taken for the next one
         else:
+            self.was_used = True
             self._owner.release(self)
         answer.end()
 

@@ -111,7 +111,7 @@ class HttpClient:
         elif body is not None or method != "GET":
             sent["content-length"] = str(length or 0)
         head = rendered(method, self._target(path), sent)
-        connection, is_kept = await self._connection()
+        connection = await self._connection()
         loop = asyncio.get_running_loop()
         began = loop.time()
         answer = connection.send(head, b"", more=body is not None)
@@ -120,7 +120,9 @@ class HttpClient:
                 await _send_rest(connection, answer, body, length)
             await answer.head
         except FOREIGN as error:
-            raise self._failure(answer, error, may_be_stale=is_kept and loop.time() - began <= _STALE_S) from error
+            raise self._failure(
+                answer, error, may_be_stale=connection.was_used and loop.time() - began <= _STALE_S
+            ) from error
         except BaseException:
             answer.close()
             raise
@@ -128,7 +130,7 @@ class HttpClient:
 
     async def _ask(self, head: bytes, body: bytes, *, stream: bool) -> Answer:
         """Raises StaleConnection as `_failure` has it."""
-        connection, is_kept = await self._connection()
+        connection = await self._connection()
         answer = connection.send(head, body)
         limit = self._first_token if stream else self._whole
         deadline = limit.watch(answer.head)
@@ -136,7 +138,7 @@ class HttpClient:
             await answer.head
         except FOREIGN as error:
             took_s = asyncio.get_running_loop().time() - (deadline - limit.limit_s)
-            raise self._failure(answer, error, may_be_stale=is_kept and took_s <= _STALE_S) from error
+            raise self._failure(answer, error, may_be_stale=connection.was_used and took_s <= _STALE_S) from error
         except BaseException:
             answer.close()
             raise
@@ -144,14 +146,11 @@ class HttpClient:
             limit.forget(answer.head)
         return Answer(self.provider, answer, deadline if stream else None, self.limits)
 
-    async def _connection(self) -> tuple[Connection, bool]:
-        """One that is there, or a new one; and whether it was there."""
+    async def _connection(self) -> Connection:
+        """One that is there, or a new one."""
         pool = self._pool or self._open_pool()
-        kept = pool.idle()
-        if kept is not None:
-            return kept, True
         try:
-            return await pool.connect(), False
+            return pool.idle() or await pool.connect()
         except AllInUse as error:
             why = f"{self.provider}: all its connections are in use ({self._max_connections}, max_connections)"
             raise NotReady(why, code="overloaded", retry_after_s=1) from error

@@ -80,6 +80,13 @@ async def test_a_kept_connection_that_ends_unanswered_is_told_apart_and_the_next
     assert (server.connections, server.requests) == (3, 6)
 
 
+async def test_one_that_was_waited_for_may_have_been_kept_as_well() -> None:
+    server = Ending(closed)
+    async with serving(server) as base_url, client_of(base_url, max_connections=1) as client:
+        first, second = await asyncio.gather(post(client), post(client), return_exceptions=True)
+    assert (first, type(second)) == (b"ok", StaleConnection)
+
+
 async def test_with_one_that_ended_those_that_were_kept_for_longer_go_as_well() -> None:
     server = Ending(closed)
     async with serving(server) as base_url, client_of(base_url, max_connections=8) as client:
