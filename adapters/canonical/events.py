@@ -211,7 +211,7 @@ Event = (
     | ProviderReported
 )  # closed: match with assert_never
 
-_SILENT = (Started, PartReported, PromptReported, UsageReported, ProviderReported)
+_SILENT = (Started, ProviderReported, UsageReported, PromptReported, PartReported)
 
 
 def is_output(event: Event) -> bool:

@@ -22,9 +22,11 @@ class StopReason(Enum):
     """An unknown upstream word; the raw word stands beside it."""
 
 
+_AFTER_CALLS = {StopReason.STOP: StopReason.TOOL_CALLS}
+_WITHOUT_CALLS = {StopReason.TOOL_CALLS: StopReason.STOP}
+
+
 def confirmed(reason: StopReason, *, called: bool) -> StopReason:
     """What a word stands for, in the light of whether tools were called: some vendors say `stop` after calls, some
     the opposite after none."""
-    if called and reason is StopReason.STOP:
-        return StopReason.TOOL_CALLS
-    return StopReason.STOP if reason is StopReason.TOOL_CALLS and not called else reason
+    return (_AFTER_CALLS if called else _WITHOUT_CALLS).get(reason, reason)

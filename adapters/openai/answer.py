@@ -26,6 +26,8 @@ __all__ = ["Answer", "parser_of", "ChoiceReader", "FinishBooks", "WireChunk", "p
 
 _DONE = b"[DONE]"
 _decode_object = Decoder(dict[str, Any]).decode
+_OTHER = StopReason.OTHER
+_GIVEN_UP = (StopReason.ERROR, StopReason.CANCELLED)
 _MESSAGE = "message"
 _OTHER_MESSAGES = frozenset(("detail", "error_message", "error_msg"))
 """What nothing but an error has."""
@@ -71,8 +73,8 @@ class FinishBooks:
 
     def finish(self, index: int, word: str) -> StopReason:
         """Books the upstream's own word; a choice that it gave up is an error, never a finish."""
-        reason = STOP_REASONS.get(word, StopReason.OTHER)
-        if reason is StopReason.ERROR or reason is StopReason.CANCELLED:
+        reason = STOP_REASONS.get(word, _OTHER)
+        if reason in _GIVEN_UP:
             raise given_up(word)
         self.done.add(index)
         return reason

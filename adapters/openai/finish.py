@@ -14,7 +14,7 @@ __all__ = ["finish_fields", "finish_word"]
 def finish_word(request: Request, finish: ChoiceFinished) -> str:
     """A call that the client itself named ends in `stop`, as OpenAI's does; a failed choice has no word."""
     reason = finish.reason
-    if reason is StopReason.TOOL_CALLS and request.tool_choice is not None and request.tool_choice.name is not None:
+    if request.tool_choice is not None and request.tool_choice.name is not None and reason is StopReason.TOOL_CALLS:
         return FINISH_WORDS[StopReason.STOP]
     word = FINISH_WORDS.get(reason)
     if word is None:

@@ -103,11 +103,12 @@ def plain_message(raw: Raw) -> Message | None:
 
 def _message(found: _Plain) -> Message:
     parts = _parts(found.content)
-    if isinstance(found, _Said):
-        return Message(role=_ROLES[type(found)], parts=parts)
+    role = _ROLES.get(type(found))
+    if role is not None:
+        return Message(role=role, parts=parts)
     if isinstance(found, _Result):
         return Message(role=TOOL, parts=(ToolResult(call_id=found.tool_call_id, parts=parts),))
-    if found.tool_calls:
+    if isinstance(found, _Answer) and found.tool_calls:
         parts += tuple([_call(call) for call in found.tool_calls])
     return Message(role=ASSISTANT, parts=parts)
 

@@ -31,6 +31,8 @@ from providers.client_key import CLIENT_KEY
 
 __all__ = ["Attempts", "RoutingRules", "Walking"]
 
+# Python 3.11 asks the class's __getattr__ for a member: ten times the cost of a name.
+_FIRST, _ANSWERED = AttemptKind.FIRST, Outcome.ANSWERED
 _OF_ACCOUNTS = (UpstreamAuth, UpstreamQuota, UpstreamRateLimited)
 
 
@@ -73,7 +75,7 @@ class Walking:
 
     def end(self, attempt: Attempt, outcome: Outcome, error: GatewayError | None = None) -> None:
         """It is over. What was over before stays as it was."""
-        if attempt.outcome is not Outcome.RUNNING:
+        if attempt.ended is not None:
             return
         attempt.outcome, attempt.error, attempt.ended = outcome, error, self.clock()
         if error is not None:
@@ -82,7 +84,7 @@ class Walking:
         record.in_flight -= 1
         if error is not None and not _is_of_own_account(error):
             self.health.failed(record, error, attempt)
-        elif outcome is not Outcome.ANSWERED:
+        elif outcome is not _ANSWERED:
             record.breaker.released(attempt)
         if self.observer is not None:
             self.observer.ended(attempt)
@@ -134,7 +136,7 @@ class Attempts:
         self._detours = detours
         self._place = -1
         self._target: Target | None = None
-        self._kind = AttemptKind.FIRST
+        self._kind = _FIRST
         self._tries: Tries | None = None
         self._wait_s: float | None = None  # until the same target is asked again; None: the next one is due
         self._once = False
@@ -154,7 +156,7 @@ class Attempts:
         """Raises UpstreamTimeout in place of a cancellation that was the deadline's."""
         late = self.too_late() if kind is asyncio.CancelledError and self.deadline.took() else None
         for attempt in self._begun:
-            if attempt.outcome is Outcome.RUNNING:
+            if attempt.ended is None:
                 self._walking.end(attempt, Outcome.CANCELLED)
         self.deadline.close()
         if late is not None:
@@ -167,7 +169,7 @@ class Attempts:
         """
         wait_s, self._wait_s = self._wait_s, None
         if wait_s is None:
-            self._kind = AttemptKind.FAILOVER if self._begun else AttemptKind.FIRST
+            self._kind = AttemptKind.FAILOVER if self._begun else _FIRST
             self._target = self._advance()
         else:
             self._kind = AttemptKind.AGAIN
@@ -204,7 +206,7 @@ class Attempts:
         self.progress.called = attempt.began
 
     def finished(self, attempt: Attempt) -> None:
-        self._walking.end(attempt, Outcome.ANSWERED)
+        self._walking.end(attempt, _ANSWERED)
 
     def cancelled(self, attempt: Attempt) -> None:
         self._walking.end(attempt, Outcome.CANCELLED)

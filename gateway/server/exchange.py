@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
+from msgspec import Struct
+
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import Started
 from adapters.canonical.request import Request
@@ -34,90 +36,51 @@ class Transcript(Protocol):
     def feed(self, batch: Batch) -> None: ...
 
 
-class Exchange:
+class Exchange(Struct, eq=False):
     """`task` serves the request, `token` is the random part of its ids, `clock` gives seconds of any origin.
 
     `extra_headers` go beside every answer.
     """
 
-    __slots__ = (
-        "_clock",
-        "_extra_headers",
-        "accounts",
-        "began",
-        "charge",
-        "cost_usd",
-        "ended",
-        "error",
-        "evicted",
-        "first_output",
-        "front",
-        "held_bytes",
-        "key",
-        "model",
-        "path_model",
-        "progress",
-        "renderer",
-        "request",
-        "request_id",
-        "settle",
-        "standing",
-        "status",
-        "stream",
-        "streams",
-        "task",
-        "token",
-        "transcript",
-        "upstream_limits",
-        "upstream_request_id",
-    )
+    request: HttpRequest
+    task: "asyncio.Task[None] | None"
+    token: str
+    request_id: str
+    clock: Callable[[], float]
+    extra_headers: Mapping[str, str] = _NO_HEADERS
+    began: float = 0.0
+    ended: float = 0.0
+    """When it was over; the same as `began` until then."""
+    status: int = 0
+    key: ClientKey | None = None
+    front: Front | None = None
+    model: str | None = None
+    path_model: str | None = None
+    """The model that the request's path names."""
+    streams: bool | None = None
+    held_bytes: int = 0
+    progress: Progress | None = None
+    upstream_request_id: str | None = None
+    upstream_limits: tuple[tuple[str, str], ...] = ()
+    first_output: float | None = None
+    error: GatewayError | None = None
+    stream: EventStream | None = None
+    renderer: StreamRenderer | None = None
+    settle: Callable[[], Awaitable[None]] | None = None
+    """What is done between the end of a stream and its last frames, whether it ends well or not."""
+    accounts: Accounts | None = None
+    """None: nothing is limited, and nothing is counted."""
+    charge: Charge | None = None
+    standing: Standing | None = None
+    """What is left of the client's limits."""
+    transcript: Transcript | None = None
+    """What is written down of the texts, where telemetry may hold them; None: nothing."""
+    cost_usd: float | None = None
+    evicted: bool = False
+    """The gateway itself cancelled the request, because it stops."""
 
-    def __init__(
-        self,
-        request: HttpRequest,
-        task: "asyncio.Task[object] | None",
-        *,
-        token: str,
-        request_id: str,
-        clock: Callable[[], float],
-        extra_headers: Mapping[str, str] = _NO_HEADERS,
-    ) -> None:
-        self.request = request
-        self._extra_headers = extra_headers
-        self.token = token
-        self.request_id = request_id
-        self._clock = clock
-        self.task = task
-        self.began = clock()
-        self.ended = self.began
-        """When it was over; the same as `began` until then."""
-        self.status = 0
-        self.key: ClientKey | None = None
-        self.front: Front | None = None
-        self.model: str | None = None
-        self.path_model: str | None = None
-        """The model that the request's path names."""
-        self.streams: bool | None = None
-        self.held_bytes = 0
-        self.progress: Progress | None = None
-        self.upstream_request_id: str | None = None
-        self.upstream_limits: tuple[tuple[str, str], ...] = ()
-        self.first_output: float | None = None
-        self.error: GatewayError | None = None
-        self.stream: EventStream | None = None
-        self.renderer: StreamRenderer | None = None
-        self.settle: Callable[[], Awaitable[None]] | None = None
-        """What is done between the end of a stream and its last frames, whether it ends well or not."""
-        self.accounts: Accounts | None = None
-        """None: nothing is limited, and nothing is counted."""
-        self.charge: Charge | None = None
-        self.standing: Standing | None = None
-        """What is left of the client's limits."""
-        self.transcript: Transcript | None = None
-        """What is written down of the texts, where telemetry may hold them; None: nothing."""
-        self.cost_usd: float | None = None
-        self.evicted = False
-        """The gateway itself cancelled the request, because it stops."""
+    def __post_init__(self) -> None:
+        self.began = self.ended = self.clock()
 
     def begin_routing(self) -> Progress:
         """What the router is told about the request, and will tell about it."""
@@ -137,12 +100,12 @@ class Exchange:
 
     def headers(self) -> dict[str, str]:
         headers = answer_headers(self.request_id, self.progress, self.upstream_request_id)
-        headers.update(self._extra_headers)
+        headers.update(self.extra_headers)
         for name, value in self.upstream_limits:
             headers[f"x-gateway-upstream-{name}"] = value
         if self.standing is not None:
             add_limits(headers, self.standing)
-        if self._wants_metrics and (known := request_metrics(self, self._clock())):
+        if self._wants_metrics and (known := request_metrics(self, self.clock())):
             headers[METRICS_HEADER] = known
         if self.front is not None:
             headers[self.front.request_id_header] = self.request_id
@@ -155,7 +118,7 @@ class Exchange:
     def last_comment(self) -> bytes:
         """What comes before the last frames of a stream of server-sent events; empty: nothing."""
         is_sse = self.front is not None and self.front.stream_content_type.startswith("text/event-stream")
-        return metrics_comment(self, self._clock()) if is_sse and self._wants_metrics else b""
+        return metrics_comment(self, self.clock()) if is_sse and self._wants_metrics else b""
 
     def stream_headers(self) -> dict[str, str]:
         self.status = 200
@@ -163,7 +126,7 @@ class Exchange:
 
     def see_first(self, batch: Batch) -> None:
         """The batch that brings the first output."""
-        self.first_output = self._clock()
+        self.first_output = self.clock()
         for event in batch:
             if type(event) is Started:
                 self.upstream_request_id, self.upstream_limits = event.request_id, event.limits
@@ -176,7 +139,7 @@ class Exchange:
 
     def end(self) -> None:
         """The answer is over, in whatever way. Settles what was reserved for it."""
-        self.ended = self._clock()
+        self.ended = self.clock()
         self.stream = None  # which knows this exchange: a cycle, that would wait with the prompt for the collector
         if self.charge is not None:
             self.charge.settle()

@@ -43,15 +43,14 @@ class Log:
         self._out = out
         self._render = _json_line if form == "json" else _text_line
         self._now = now
-        self._outside = lru_cache(maxsize=1024)(lambda text: _encodable(redact(text[:_MAX_READ])[:_MAX_TEXT]))
+        self.outside: Callable[[str], str] = lru_cache(maxsize=1024)(
+            lambda text: _encodable(redact(text[:_MAX_READ])[:_MAX_TEXT])
+        )
+        """A text that a client chose, short, without secrets, and such that JSON can hold it."""
         self._pending: list[tuple[float, str, Mapping[str, object]]] = []
         self._lost = 0
         self._unwritten = b""
         self._timer: asyncio.TimerHandle | None = None
-
-    def outside(self, text: str) -> str:
-        """A text that a client chose, short, without secrets, and such that JSON can hold it."""
-        return self._outside(text)
 
     def write(self, event: str, fields: Mapping[str, object]) -> None:
         """Adds a line. The fields are the log's from now on."""

@@ -21,6 +21,7 @@ __all__ = ["Accounts", "scopes_of"]
 
 _MAX_KNOWN = 10_000
 _NO_USAGE = Usage()
+_ANSWERED, _LACKING, _SHADOW = Outcome.ANSWERED, Outcome.LACKING, AttemptKind.SHADOW
 
 
 class _Known(Struct, frozen=True):
@@ -80,20 +81,20 @@ class Accounts:
 
     def attempt_ended(self, attempt: Attempt) -> None:
         """Comes before whoever reads the attempt's cost. Called on the hot path."""
-        if attempt.outcome is Outcome.LACKING:
+        if attempt.outcome is _LACKING:
             return
         charge, usage = attempt.progress.charge, attempt.usage
         if usage is None and charge is not None:
             attempt.estimate = usage = _estimate(attempt, charge)
         elif usage is not None and charge is not None and usage.prompt_tokens is None:
             usage = with_prompt(usage, charge.request)
-        elif usage is not None and attempt.outcome is not Outcome.ANSWERED and attempt.guard is not None:
+        elif usage is not None and attempt.outcome is not _ANSWERED and attempt.guard is not None:
             attempt.estimate = usage = with_uncounted(usage, attempt.guard.uncounted_chars)
         if usage is not None:
             price = self._prices.of(attempt.target.label)
             if price is not None:
                 attempt.cost_nano_usd = cost_of(usage, price)
-            if charge is not None and attempt.kind is not AttemptKind.SHADOW:  # a copy is the operator's own
+            if charge is not None and attempt.kind is not _SHADOW:  # a copy is the operator's own
                 charge.add(usage, attempt.cost_nano_usd)
         if self.ledger is not None:
             self.ledger.add(_row(attempt, charge, usage or _NO_USAGE, self._now()))
@@ -146,7 +147,7 @@ def _row(attempt: Attempt, charge: Charge | None, usage: Usage, now: float) -> U
     if attempt.error is not None:
         status = attempt.error.code or attempt.error.type
     else:
-        status = "ok" if attempt.outcome is Outcome.ANSWERED else attempt.outcome
+        status = "ok" if attempt.outcome is _ANSWERED else attempt.outcome
     ended = attempt.began if attempt.ended is None else attempt.ended
     first = attempt.first_output
     return UsageRow(

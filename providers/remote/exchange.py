@@ -134,11 +134,11 @@ def _may_be_stream(content_type: str) -> bool:
 
 
 def _limits_in(headers: Mapping[str, str]) -> Limits:
-    """What a head says of rate limits, in each vendor's words."""
+    """What a head (names in lower case) says of rate limits, in each vendor's words."""
     found: list[tuple[str, str]] = []
     for name, value in headers.items():
-        if "ratelimit" in (lower := name.lower()) and len(value) <= _MAX_LIMIT_CHARS and value.isascii():
-            found.append((lower.removeprefix("x-"), value))
+        if "ratelimit" in name and len(value) <= _MAX_LIMIT_CHARS and value.isascii():
+            found.append((name.removeprefix("x-"), value))
     return tuple(found[:_MAX_LIMITS])
 
 

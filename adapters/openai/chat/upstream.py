@@ -258,8 +258,10 @@ class _ChoiceReader:
         reason = self.books.finish(choice.index, word)
         if self._sources and choice.text_part >= 0 and not choice.annotated:
             out.append(AnnotationAdded(choice.index, choice.text_part, b"", CHAT, self._sources))
-        choice.calls.finish(choice.next_call_part, out, cut=reason is StopReason.LENGTH)
-        reason = confirmed(reason, called=len(choice.calls) > 0)
+        called = len(choice.calls) > 0
+        if called:
+            choice.calls.finish(choice.next_call_part, out, cut=reason is StopReason.LENGTH)
+        reason = confirmed(reason, called=called)
         stop = found.stop_reason if found.stop_reason is not None else found.matched_stop
         out.append(ChoiceFinished(choice.index, reason, found.native_finish_reason or word, stop))
 
