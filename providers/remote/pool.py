@@ -13,6 +13,8 @@ from providers.remote.connection import Connection
 __all__ = ["AllInUse", "Pool", "Way"]
 
 _Turn = asyncio.Future[Connection | None]
+_GONE_S = 1.0
+"""What is aborted is gone at once, but uvloop does not always say so where the peer ends it at the same moment."""
 
 
 class Way(Protocol):
@@ -177,4 +179,4 @@ class Pool:
         for connection in list(self._open):
             connection.abort()
         if gone:
-            await asyncio.wait(gone)
+            await asyncio.wait(gone, timeout=_GONE_S)
