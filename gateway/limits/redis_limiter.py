@@ -229,7 +229,8 @@ class _Grant:
 
 def _keys(scope: Scope, period_end: int) -> list[str]:
     start = f"{_TAG}:limits:{scope.name}"
-    return [f"{start}:requests", f"{start}:tokens", f"{start}:running", f"{start}:spent:{period_end}"]
+    per = None if scope.budget is None else scope.budget.per  # a month ends with its last day
+    return [f"{start}:requests", f"{start}:tokens", f"{start}:running", f"{start}:spent:{per}:{period_end}"]
 
 
 def _freed(arguments: Sequence[str | int | float], keys: Sequence[str]) -> list[str | int | float]:

@@ -240,6 +240,22 @@ async def test_a_budget_goes_on_from_what_the_database_knows_where_redis_does_no
 
 
 @needs_redis
+async def test_a_budget_of_another_period_that_ends_at_the_same_time_is_asked_for() -> None:
+    async def spent_before(scope: Scope, since: int) -> int:
+        return 0 if since == period_at("day", time.unix)[0] else 70
+
+    time = Time()
+    time.unix = period_at("month", NOON)[1] - 60.0
+    async with emptied():
+        limiter = made(time, spent_before=spent_before)
+        taken(await limiter.reserve(Demand([Scope(name="k", label="", budget=Budget(100, "day"))], nano_usd=60)))
+        month = Demand([Scope(name="k", label="", budget=Budget(100, "month"))], nano_usd=40)
+        assert refused(await limiter.reserve(month)).obstacle is Obstacle.BUDGET
+        taken(await limiter.reserve(Demand([Scope(name="k", label="", budget=Budget(100, "month"))], nano_usd=30)))
+        await limiter.aclose()
+
+
+@needs_redis
 async def test_where_the_database_cannot_tell_a_budget_each_replica_counts_by_itself() -> None:
     async def spent_before(scope: Scope, since: int) -> int:
         raise NotReady("away")
