@@ -18,7 +18,7 @@ __all__ = ["Log", "Output"]
 _FLUSH_S = 0.05
 _GROUP = 32
 """Lines are written at the latest when so many wait: more of them would push other things out of the processor's cache,
-which cost a busy gateway 4% of the CPU of a request (x86-64 with 1 MB of it, 2026-11)."""
+which cost a busy gateway 3% of the CPU of a request (x86-64 with 1 MB of it, 2026-11)."""
 _MAX_PENDING = 10_000
 """Lines that wait to be written; more are counted and left out."""
 _MAX_TEXT = 300
