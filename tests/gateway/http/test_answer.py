@@ -14,6 +14,7 @@ class Written:
     """A connection that remembers what is written."""
 
     is_lost = is_full = aborted = False
+    task = None
 
     def __init__(self) -> None:
         self.data = b""
