@@ -53,8 +53,8 @@ PUBLISHED = {
         ),
     ),
 }
-# No reference at hand: DeepSeek's three patterns have examples in test_gguf_tokenizer.
-WITHOUT_REFERENCE = {"deepseek-v3", "hunyuan-dense", "joyai-llm"}
+# No reference at hand: their patterns have examples in test_gguf_tokenizer.
+WITHOUT_REFERENCE = {"deepseek-coder", "deepseek-llm", "deepseek-v3", "hunyuan-dense", "joyai-llm", "seed-coder"}
 
 
 def write(path: Path, architecture: str, model: str, **keys: Any) -> Path:
