@@ -73,6 +73,7 @@ class Connection(asyncio.Protocol):
         "_upgraded",
         "_was_asked",
         "is_full",
+        "peer",
         "task",
     )
 
@@ -85,6 +86,7 @@ class Connection(asyncio.Protocol):
         """The one that is served, or whose body is still read after its answer."""
         self.task: asyncio.Task[None] | None = None
         """Serves a request."""
+        self.peer: str | None = None
         self._queue: list[Request | GatewayError] = []
         self._unread = b""
         self._halts = 0
@@ -104,6 +106,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        address = transport.get_extra_info("peername")
+        if isinstance(address, tuple):
+            self.peer = address[0].removeprefix("::ffff:")  # IPv4, on a socket of both
         self._host.opened(self)
         self._expect_by(self._host.head_s)
 

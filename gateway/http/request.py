@@ -29,6 +29,11 @@ class Wire(Protocol):
         ...
 
     @property
+    def peer(self) -> str | None:
+        """The IP address of the other end; None: it came by a socket file."""
+        ...
+
+    @property
     def is_lost(self) -> bool:
         """The client is gone."""
         ...

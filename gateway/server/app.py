@@ -29,6 +29,7 @@ from gateway.server.answer_cache import build_cache
 from gateway.server.attempt_log import AttemptLog
 from gateway.server.body import BodyReader, HeldBytes
 from gateway.server.catalogue import Catalogue
+from gateway.server.client_addresses import ClientAddresses
 from gateway.server.cors import Cors
 from gateway.server.endpoints import BY_HEADER, BY_START, CHAT, LISTS, OLLAMA, endpoints
 from gateway.server.forwarding.calls import Forwarding, forwarded_routes
@@ -177,6 +178,7 @@ class _Parts:
             catalogue=self.catalogue,
             door=door,
             log=self.log,
+            clients=ClientAddresses(config.server.trusted_proxies),
             held=self.held,
             clock=around.clock,
             token=around.token,

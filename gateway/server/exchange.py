@@ -52,6 +52,8 @@ class Exchange(Struct, eq=False):
     ended: float = 0.0
     """When it was over; the same as `began` until then."""
     status: int = 0
+    client: str | None = None
+    """The address that the request comes from; None: nobody knows."""
     key: ClientKey | None = None
     front: Front | None = None
     model: str | None = None
@@ -157,6 +159,8 @@ class Exchange(Struct, eq=False):
         }
         if self.first_output is not None:
             fields["ttft_ms"] = _ms(self.first_output - self.began)
+        if self.client is not None:
+            fields["client"] = self.client
         if self.key is not None:
             fields["key"] = self.key.id
         if self.model is not None:

@@ -32,6 +32,7 @@ from gateway.http.request import Request
 from gateway.server.answer_headers import client_request_id, error_headers
 from gateway.server.body import HeldBytes
 from gateway.server.catalogue import Catalogue
+from gateway.server.client_addresses import ClientAddresses
 from gateway.server.cors import Cors
 from gateway.server.door import Door
 from gateway.server.exchange import Exchange
@@ -92,6 +93,7 @@ class Service:
         door: Door,
         log: Log,
         *,
+        clients: ClientAddresses,
         asked: Mapping[str, Served] = _NONE,
         other: Mapping[str, Route] = _NONE,
         lists: Mapping[str, ListingFront | None] = _NONE,
@@ -124,6 +126,7 @@ class Service:
         self._by_start = by_start
         self._catalogue = catalogue
         self._door = door
+        self._clients = clients
         self._log = log
         self._held = held
         self._clock = clock
@@ -179,6 +182,7 @@ class Service:
             if not self._active:
                 self._idle.set()
             exchange.end()
+            exchange.client = self._clients.of(request)
             if observer is not None:
                 observer.request_ended(exchange, route.label if route is not None else "")
             if path not in _OPEN:

@@ -13,6 +13,7 @@ __all__ = [
     "ATTEMPT_DURATION",
     "BREAKER_STATE",
     "CACHE_LOOKUPS",
+    "CLIENT",
     "COST",
     "ENGINE",
     "HELD_BODIES",
@@ -89,6 +90,7 @@ ENGINE = Name("gateway.engine", "1", "The local engine")
 """Followed by what it is of: `gateway.engine.running`."""
 
 ROUTE = "http.route"
+CLIENT = "client.address"
 STATUS = "http.response.status_code"
 ERROR = "error.type"
 PROVIDER = "gen_ai.provider.name"

@@ -170,6 +170,8 @@ def _attributes(exchange: Exchange, route: str) -> dict[str, Value]:
         names.STATUS: exchange.status,
         names.REQUEST_ID: exchange.request_id,
     }
+    if exchange.client is not None:
+        attributes[names.CLIENT] = exchange.client
     if exchange.key is not None:
         attributes[names.KEY] = exchange.key.id
     if exchange.streams is not None:

@@ -37,6 +37,17 @@ Origin = Annotated[str, AfterValidator(_origin)]
 """Scheme, host and port of a page, or `*`."""
 
 
+def _network(value: str) -> str:
+    try:
+        return str(ipaddress.ip_network(value))
+    except ValueError as error:
+        raise ValueError(f'expected an IP address or a network such as "10.0.0.0/8": {error}') from None
+
+
+Network = Annotated[str, AfterValidator(_network)]
+"""IP addresses, as `10.0.0.0/8`; a single one needs no length."""
+
+
 class Tls(Section):
     cert: LocalPath = Field(description="PEM file of the certificate chain.")
     key: LocalPath = Field(description="PEM file of the private key.")
@@ -57,6 +68,9 @@ class Server(Section):
     idle_s: float = Field(default=75, ge=1, le=3600, description="Seconds that a connection without requests is kept.")
     cors: tuple[Origin, ...] = Field(default=(), description="Origins that browsers may call from.")
     tls: Tls | None = Field(default=None, description="Serve HTTPS.")
+    trusted_proxies: tuple[Network, ...] = Field(
+        default=(), description="Proxies whose word for the client's address is taken."
+    )
     completions_as_chat: bool = Field(
         default=False, description="Send /v1/completions to chat-only models as one user message."
     )
