@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "url",
         nargs="?",
         metavar="URL",
-        help="base URL, as http://127.0.0.1:8080 or .../v1 (default: that of the configuration)",
+        help="base URL, as http://127.0.0.1:8080 or .../v1, or unix:FILE (default: that of the configuration)",
     )
     parser.add_argument("--model", required=True, help="the model to ask")
     parser.add_argument("--clients", type=_positive, default=16, help="requests at the same time (default: 16)")
@@ -33,17 +33,18 @@ def run(arguments: argparse.Namespace) -> int:
     import os
 
     from gateway.cli.bench_load import Load, measure, report
-    from gateway.cli.configuration import address, base_url, client_key, load, trust
+    from gateway.cli.configuration import client_key, endpoint, endpoint_at, load
 
-    key, trusted = os.environ.get("LLM_GATEWAY_API_KEY"), None
+    key = os.environ.get("LLM_GATEWAY_API_KEY")
     if arguments.url is None:
         config = load(arguments.config)
-        url, key, trusted = address(config), key or client_key(config), trust(config)
+        there, key = endpoint(config), key or client_key(config)
     else:
-        url = base_url(arguments.url)
+        there = endpoint_at(arguments.url)
     wanted = Load(
-        url=url + "/chat/completions",
-        trust=trusted,
+        url=there.url + "/chat/completions",
+        trust=there.trust,
+        socket_file=there.socket_file,
         key=key,
         model=arguments.model,
         prompt=arguments.prompt,

@@ -18,10 +18,12 @@ _MAX_SHOWN = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """`requests` None: as many as there are time for. `trust` None: what the system trusts."""
+    """`requests` None: as many as there are time for. `trust` None: what the system trusts. `socket_file` None: by its
+    address."""
 
     url: str
     trust: ssl.SSLContext | None = None
+    socket_file: str | None = None
     key: str | None
     model: str
     prompt: str
@@ -63,8 +65,13 @@ async def measure(load: Load) -> Mapping[str, object]:
         body["stream_options"] = {"include_usage": True}
     sent = orjson.dumps(body)
     began = time.perf_counter()
+    connector: aiohttp.BaseConnector
+    if load.socket_file is None:
+        connector = aiohttp.TCPConnector(limit=0, ssl=load.trust or True)
+    else:
+        connector = aiohttp.UnixConnector(load.socket_file, limit=0)
     async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=load.trust or True),
+        connector=connector,
         headers=headers,
         timeout=aiohttp.ClientTimeout(total=_TOTAL_S),
     ) as session:

@@ -3,14 +3,13 @@
 import argparse
 import importlib
 import os
-import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.cli.configuration import address, base_url, client_key, load, trust
+from gateway.cli.configuration import Endpoint, client_key, endpoint, endpoint_at, load
 from gateway.cli.failure import CommandFailed
 
 if TYPE_CHECKING:
@@ -36,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a name of `models:`, or provider/model")
     parser.add_argument(
         "--url",
-        help="base URL of a running gateway, as http://127.0.0.1:8080 or .../v1 (default: that of run.yaml); "
-        f"its key is taken from ${KEY_VARIABLE}",
+        help="base URL of a running gateway, as http://127.0.0.1:8080 or .../v1, or unix:FILE "
+        f"(default: that of run.yaml); its key is taken from ${KEY_VARIABLE}",
     )
 
 
@@ -140,27 +139,29 @@ def _text(typed: str) -> str:
 def _client(arguments: argparse.Namespace) -> Iterator["Gateway"]:
     """A client of the gateway at --url, else of the one that run.yaml describes, else of one inside this process."""
     if arguments.url is not None:
-        with _remote(base_url(arguments.url), os.environ.get(KEY_VARIABLE), trust_env=True) as client:
+        with _remote(endpoint_at(arguments.url), os.environ.get(KEY_VARIABLE), trust_env=True) as client:
             yield client
         return
     config = load(arguments.config)
-    url, key, trusted = address(config), os.environ.get(KEY_VARIABLE) or client_key(config), trust(config)
+    there, key = endpoint(config), os.environ.get(KEY_VARIABLE) or client_key(config)
     # No proxy of the environment stands between this process and a gateway on its own machine.
-    if _answers(url, trusted):
-        with _remote(url, key, trust_env=False, trusted=trusted) as client:
+    if _answers(there):
+        with _remote(there, key, trust_env=False) as client:
             yield client
     else:
         with _embedded(arguments.config, key) as client:
             yield client
 
 
-def _remote(url: str, key: str | None, *, trust_env: bool, trusted: ssl.SSLContext | None = None) -> "Gateway":
+def _remote(there: Endpoint, key: str | None, *, trust_env: bool) -> "Gateway":
     from openai import DefaultHttpxClient
 
     from gateway.client import Gateway
 
-    http = DefaultHttpxClient(trust_env=trust_env, timeout=_ANSWER_TIMEOUT_S, verify=trusted or True)
-    return Gateway(base_url=url, api_key=key, max_retries=0, http_client=http)
+    if there.socket_file is not None:
+        return Gateway(base_url=there.name, api_key=key, max_retries=0, timeout=_ANSWER_TIMEOUT_S)
+    http = DefaultHttpxClient(trust_env=trust_env, timeout=_ANSWER_TIMEOUT_S, verify=there.trust or True)
+    return Gateway(base_url=there.url, api_key=key, max_retries=0, http_client=http)
 
 
 @contextmanager
@@ -178,13 +179,15 @@ def _embedded(config_path: Path, key: str | None) -> Iterator["Gateway"]:
             yield client
 
 
-def _answers(url: str, trusted: ssl.SSLContext | None) -> bool:
+def _answers(there: Endpoint) -> bool:
     """Whether a gateway is alive there."""
     import httpx
 
-    health = url.removesuffix("/v1") + "/healthz"
+    health = there.url.removesuffix("/v1") + "/healthz"
+    transport = httpx.HTTPTransport(verify=there.trust or True, uds=there.socket_file)
     try:
-        return httpx.get(health, timeout=_PROBE_TIMEOUT_S, trust_env=False, verify=trusted or True).is_success
+        with httpx.Client(transport=transport, timeout=_PROBE_TIMEOUT_S) as client:
+            return client.get(health).is_success
     except httpx.HTTPError:
         return False
 

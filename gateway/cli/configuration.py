@@ -4,6 +4,7 @@ import argparse
 import os
 import ssl
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -13,9 +14,24 @@ from gateway.cli.failure import CommandFailed
 if TYPE_CHECKING:
     from gateway.config import Config
 
-__all__ = ["add_config", "address", "base_url", "client_key", "load", "trust", "warn_of_no_provider"]
+__all__ = ["Endpoint", "add_config", "client_key", "endpoint", "endpoint_at", "load", "warn_of_no_provider"]
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_FILE, _BY_FILE = "unix:", "http://localhost/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a gateway can be called. `trust` None: what the system trusts; `socket_file` None: by its address."""
+
+    url: str
+    trust: ssl.SSLContext | None = None
+    socket_file: str | None = None
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.url if self.socket_file is None else f"{_FILE}{self.socket_file}"
 
 
 def add_config(parser: argparse.ArgumentParser, *, default: object) -> None:
@@ -43,14 +59,24 @@ def warn_of_no_provider(config: "Config") -> None:
         print("gateway: no provider is switched on, so no model can be called", file=sys.stderr)
 
 
-def address(config: "Config") -> str:
-    """The base URL of the gateway that runs with this configuration on this machine."""
-    host = _ANY.get(config.server.host, config.server.host)
-    scheme = "http" if config.server.tls is None else "https"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{config.server.port}/v1"
+def endpoint(config: "Config") -> Endpoint:
+    """That of the gateway that runs with this configuration on this machine. Raises CommandFailed."""
+    server = config.server
+    if server.unix is not None:
+        return Endpoint(_BY_FILE, socket_file=server.unix)
+    host = _ANY.get(server.host, server.host)
+    scheme = "http" if server.tls is None else "https"
+    return Endpoint(f"{scheme}://{f'[{host}]' if ':' in host else host}:{server.port}/v1", _trust(config))
 
 
-def trust(config: "Config") -> ssl.SSLContext | None:
+def endpoint_at(given: str) -> Endpoint:
+    """That of an address: one that names a host alone means its /v1, `unix:FILE` a socket file."""
+    if given.startswith(_FILE):
+        return Endpoint(_BY_FILE, socket_file=given[len(_FILE) :])
+    return Endpoint(given.rstrip("/") if urlsplit(given).path.strip("/") else f"{given.rstrip('/')}/v1")
+
+
+def _trust(config: "Config") -> ssl.SSLContext | None:
     """What takes the certificate of this configuration, and no other one, whatever name it is for: the gateway is
     called on this machine. None: it serves no HTTPS. Raises CommandFailed."""
     if config.server.tls is None:
@@ -63,11 +89,6 @@ def trust(config: "Config") -> ssl.SSLContext | None:
     except OSError as error:  # ssl.SSLError is one
         raise CommandFailed(f"server.tls.cert: {config.server.tls.cert} holds no readable certificate") from error
     return context
-
-
-def base_url(given: str) -> str:
-    """The address that calls go below: one that names a host alone means its /v1."""
-    return given.rstrip("/") if urlsplit(given).path.strip("/") else f"{given.rstrip('/')}/v1"
 
 
 def client_key(config: "Config") -> str | None:

@@ -1,11 +1,10 @@
 """`gateway models`: what can be called, asked of the running gateway, or read from run.yaml if none answers."""
 
 import argparse
-import ssl
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gateway.cli.configuration import address, client_key, load, trust
+from gateway.cli.configuration import Endpoint, client_key, endpoint, load
 from gateway.cli.failure import CommandFailed
 from gateway.cli.table import print_table
 
@@ -26,10 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
-    url = address(config)
-    rows = _ask(url, client_key(config), trust(config))
+    there = endpoint(config)
+    rows = _ask(there, client_key(config))
     if rows is None:
-        print(f"gateway: no gateway answers at {url}; this is what {arguments.config} says", file=sys.stderr)
+        print(f"gateway: no gateway answers at {there.name}; this is what {arguments.config} says", file=sys.stderr)
         rows = _configured(config)
     print_table("Models", ("name", "owner", "context", "takes", "$ in/out"), rows)
     if not rows:
@@ -37,18 +36,18 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _ask(url: str, key: str | None, trusted: ssl.SSLContext | None) -> list[tuple[str, ...]] | None:
+def _ask(there: Endpoint, key: str | None) -> list[tuple[str, ...]] | None:
     """The rows of GET /v1/models; None if what answers is not a gateway. Raises CommandFailed where it refuses us."""
     import httpx
 
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        answer = httpx.get(
-            f"{url}/models", headers=headers, timeout=_TIMEOUT_S, trust_env=False, verify=trusted or True
-        )
+        transport = httpx.HTTPTransport(verify=there.trust or True, uds=there.socket_file)
+        with httpx.Client(transport=transport, timeout=_TIMEOUT_S) as client:
+            answer = client.get(f"{there.url}/models", headers=headers)
         if answer.status_code in (401, 403):
             why = answer.json()["error"]["message"]
-            raise CommandFailed(f"the gateway at {url} refuses the key of this configuration: {why}")
+            raise CommandFailed(f"the gateway at {there.name} refuses the key of this configuration: {why}")
         answer.raise_for_status()
         entries = answer.json()["data"]
         return [

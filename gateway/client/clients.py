@@ -1,6 +1,7 @@
 """`Gateway` and `AsyncGateway`: OpenAI's clients whose address and key come from arguments, environment, or defaults.
 
 client = Gateway()                           # LLM_GATEWAY_URL, or http://127.0.0.1:8080; with or without /v1
+client = Gateway(base_url="unix:/run/gateway.sock")
 client = Gateway.embedded("run.yaml")        # the gateway in this process; close() ends it
 client.chat.completions.create(model="fast", messages=[...])
 """
@@ -18,7 +19,9 @@ __all__ = ["AsyncGateway", "Gateway"]
 
 _DEFAULT_URL = "http://127.0.0.1:8080"
 _VERSION = "/v1"
-_EMBEDDED_URL = "http://localhost/v1"
+_FILE = "unix:"
+_LOCAL_URL = "http://localhost/v1"
+"""Of a gateway that is not reached by its address."""
 _NO_SOCKETS = "ws://localhost:0/v1"
 """OpenAI's client opens WebSockets by itself, past the transport: one has to fail, and not to reach a server of this
 machine with the gateway's key."""
@@ -27,10 +30,17 @@ _NO_KEY = "none"
 _TIMEOUT_S = 600.0
 
 
-def _url(given: object) -> str:
-    """The address of the API, where that of the gateway alone was given too."""
+def _place(given: object) -> tuple[str, str | None]:
+    """The address of the API, where that of the gateway alone was given too, and the socket file of `unix:FILE`."""
     url = str(given or os.environ.get("LLM_GATEWAY_URL") or _DEFAULT_URL).rstrip("/")
-    return url if url.endswith(_VERSION) else url + _VERSION
+    if url.startswith(_FILE):
+        return _LOCAL_URL, url[len(_FILE) :]
+    return url if url.endswith(_VERSION) else url + _VERSION, None
+
+
+def _by_file(client: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a client that reaches its gateway by a socket file."""
+    return {"http_client": client, "websocket_base_url": _NO_SOCKETS, **options}
 
 
 def _key(given: object) -> Any:
@@ -49,7 +59,10 @@ class Gateway(openai.OpenAI):
     _inside: EmbeddedGateway | None = None
 
     def __init__(self, *, base_url: object = None, api_key: object = None, **options: Any) -> None:
-        super().__init__(base_url=_url(base_url), api_key=_key(api_key), **options)
+        url, file = _place(base_url)
+        if file is not None and "http_client" not in options:
+            options = _by_file(openai.DefaultHttpxClient(transport=http.HTTPTransport(uds=file)), options)
+        super().__init__(base_url=url, api_key=_key(api_key), **options)
 
     @classmethod
     def embedded(
@@ -63,7 +76,7 @@ class Gateway(openai.OpenAI):
         embedded = EmbeddedGateway.from_config(read, log)
         inside = http.Client(transport=PipeTransport(embedded), timeout=_TIMEOUT_S)
         client = cls(
-            base_url=_EMBEDDED_URL,
+            base_url=_LOCAL_URL,
             websocket_base_url=_NO_SOCKETS,
             api_key=api_key or _embedded_key(read),
             http_client=inside,
@@ -89,7 +102,11 @@ class AsyncGateway(openai.AsyncOpenAI):
     """The same for asyncio."""
 
     def __init__(self, *, base_url: object = None, api_key: object = None, **options: Any) -> None:
-        super().__init__(base_url=_url(base_url), api_key=_key(api_key), **options)
+        url, file = _place(base_url)
+        if file is not None and "http_client" not in options:
+            way = http.AsyncHTTPTransport(uds=file)
+            options = _by_file(openai.DefaultAsyncHttpxClient(transport=way), options)
+        super().__init__(base_url=url, api_key=_key(api_key), **options)
 
     @classmethod
     def embedded(
@@ -103,7 +120,7 @@ class AsyncGateway(openai.AsyncOpenAI):
         transport = AsyncPipeTransport(EmbeddedGateway.from_config(read, log))
         inside = http.AsyncClient(transport=transport, timeout=_TIMEOUT_S)
         return cls(
-            base_url=_EMBEDDED_URL,
+            base_url=_LOCAL_URL,
             websocket_base_url=_NO_SOCKETS,
             api_key=api_key or _embedded_key(read),
             http_client=inside,

@@ -35,7 +35,8 @@ def cross_check(run: RunFile, *, provider_names: Collection[str], alias_names: C
     therefore not in `run`: a reference to one of them is not a second fault.
     """
     yield from _open_door(run)
-    if run.server.port == run.server.admin_port != 0:
+    yield from _socket_file(run)
+    if run.server.unix is None and run.server.port == run.server.admin_port != 0:
         yield (
             ("server", "admin_port"),
             f"{run.server.port} is 'port' already, expected another one, or none for one port",
@@ -66,6 +67,11 @@ def _open_door(run: RunFile) -> Iterator[Finding]:
     if not run.server.is_loopback and not (run.auth and run.auth.asks):
         why = "other machines can reach this address, so it needs keys under 'auth', or the host 127.0.0.1"
         yield ("server", "host"), why
+
+
+def _socket_file(run: RunFile) -> Iterator[Finding]:
+    if run.server.unix is not None and run.server.tls is not None and run.server.admin_port is None:
+        yield ("server", "tls"), "a socket file is served without TLS, and there is no port"
 
 
 def _workers(run: RunFile) -> Iterator[Finding]:
@@ -167,7 +173,7 @@ def _is_own(address: str, server: Server) -> bool:
     """Whether a call to the address comes in at the gateway's own port."""
     parts = urlsplit(address)
     port, host = parts.port or (443 if parts.scheme == "https" else 80), parts.hostname or ""
-    if port not in (server.port, server.admin_port):
+    if port not in ((server.port, server.admin_port) if server.unix is None else (server.admin_port,)):
         return False
     if host == server.host.lower():
         return True

@@ -2,7 +2,10 @@
 
 import asyncio
 import ssl
-from socket import socket
+import sys
+from collections.abc import Mapping
+from socket import AF_INET, AF_INET6, socket
+from typing import Any
 
 from gateway.http.connection import Connection, Serves
 
@@ -12,6 +15,8 @@ IDLE_S = 75.0
 _HEAD_S = 15.0
 _BACKLOG = 1024
 _MOST = 100_000
+_OF_A_FILE: Mapping[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+"""Whoever bound it takes the file away."""
 
 
 class Connections:
@@ -34,8 +39,12 @@ class Connections:
         """Takes connections of this socket. Each has `head_s` for its handshake, and again for its first head."""
         loop = asyncio.get_running_loop()
         handshake_s = None if tls is None else self.head_s
-        return await loop.create_server(
-            self, sock=listening, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=handshake_s
+        if listening.family in (AF_INET, AF_INET6):
+            return await loop.create_server(
+                self, sock=listening, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=handshake_s
+            )
+        return await loop.create_unix_server(
+            self, sock=listening, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=handshake_s, **_OF_A_FILE
         )
 
     def opened(self, connection: Connection) -> None:

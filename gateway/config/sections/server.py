@@ -12,6 +12,9 @@ __all__ = ["Server", "Tls", "is_loopback"]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
+FileMode = Annotated[str, Field(pattern=r"^[0-7]{3}$")]
+
+
 def _host(value: str) -> str:
     if not value or not value.isascii() or any(char.isspace() or char in "/@[]" for char in value):
         raise ValueError("expected an IP address or a host name, without brackets")
@@ -57,6 +60,8 @@ class Server(Section):
     host: Annotated[str, AfterValidator(_host)] = Field(
         default="127.0.0.1", description="Address to listen on. One that is not loopback needs `auth`."
     )
+    unix: LocalPath | None = Field(default=None, description="Socket file to listen on in place of host and port.")
+    unix_mode: FileMode = Field(default="600", description="Who may use the socket file, as chmod writes it.")
     port: Port = Field(default=8080, description="Port to listen on; 0 takes a free one.")
     workers: int = Field(default=1, ge=1, le=256, description="Worker processes.")
     admin_port: Port | None = Field(default=None, description="Port of the admin routes.")
@@ -81,5 +86,5 @@ class Server(Section):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach the address."""
-        return is_loopback(self.host)
+        """Whether only this machine can reach it: by an address of its own, or by the socket file alone."""
+        return is_loopback(self.host) or (self.unix is not None and self.admin_port is None)

@@ -18,7 +18,7 @@ from gateway.server.service import Service
 __all__ = ["Built", "Live", "fixed_keys"]
 
 Built = Callable[[Config, Inheritance], App]
-_FIXED = ("host", "port", "admin_port", "workers", "idle_s")
+_FIXED = ("host", "port", "unix", "unix_mode", "admin_port", "workers", "idle_s")
 
 
 class _Current:

@@ -5,10 +5,9 @@ import gc
 import logging
 import os
 import signal
-import socket
 import ssl
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from gateway.server.inheritance import Inheritance
 from gateway.server.lifetime import App
 from gateway.server.process.engine import local_provider, run_engine, with_engine
 from gateway.server.process.listening import (
+    Bound,
     CannotListen,
     address_of,
     allow_many_sockets,
@@ -60,11 +60,12 @@ def serve(config: Config, *, config_path: Path) -> int:
         if count == 1:
             return _guarded(config, config_path, lambda: _Process(config, config_path, bound, say_where).run())
         engine = partial(_serve_engine, config, config_path) if local_provider(config) is not None else None
-        return Workers(count, say_where, engine).run(partial(_serve_among, config, bound, config_path))
+        workers = Workers(count, say_where, engine, stopping=bound.withdraw)
+        return workers.run(partial(_serve_among, config, bound, config_path))
 
 
 def _serve_among(
-    config: Config, like: Sequence[socket.socket], config_path: Path, siblings: Siblings, listens: Callable[[], None]
+    config: Config, like: Bound, config_path: Path, siblings: Siblings, listens: Callable[[], None]
 ) -> int:
     """One of several processes; `listens` is told that it does."""
     config = _now(config, config_path, siblings)
@@ -124,13 +125,13 @@ class _Process:
         self,
         config: Config,
         config_path: Path,
-        listening: Sequence[socket.socket],
+        bound: Bound,
         listens: Callable[[], None],
         siblings: Siblings | None = None,
     ) -> None:
         self._config = config
         self._path = config_path
-        self._listening = listening
+        self._bound = bound
         self._listens = listens
         self._siblings = siblings
         self._tls: ssl.SSLContext | None = tls_context(config.server.tls) if config.server.tls is not None else None
@@ -145,20 +146,22 @@ class _Process:
         self._on_signals(stop)
         idle_s, most = self._config.server.idle_s, most_connections()
         main, admin = (Connections(service, idle_s=idle_s, most=most) for service in (live.main, live.admin))
-        servers = [await main.listen(self._listening[0], self._tls)]
-        if len(self._listening) > 1:
-            servers.append(await admin.listen(self._listening[1], self._tls))
+        tls = self._tls if self._config.server.unix is None else None  # a socket file has no need of it
+        servers = [await main.listen(each, tls) for each in self._bound.main]
+        admin_servers = [await admin.listen(each, self._tls) for each in self._bound.admin]
         self._listens()
         try:
             await self._until_stopped(stop)
             if self._siblings is None:
                 tell_stopping()
-            servers[0].close()
+            self._bound.withdraw()
+            for server in servers:
+                server.close()
             main.end_idle()
             self._say_what_runs()
             await live.drain(self._config.server.drain_s)
         finally:
-            for server in servers:
+            for server in (*servers, *admin_servers):
                 server.close()
             for connections in (main, admin):
                 await connections.shutdown(_CLOSE_S)
@@ -265,11 +268,14 @@ class _Process:
         loop.add_signal_handler(signal.SIGHUP, reload)
 
 
-def _say_where(config: Config, bound: Sequence[socket.socket], config_path: Path) -> None:
+def _say_where(config: Config, bound: Bound, config_path: Path) -> None:
     scheme = "http" if config.server.tls is None else "https"
-    say(f"serving {config_path} on {scheme}://{address_of(bound[0])}/v1")
-    if len(bound) > 1:
-        say(f"admin routes on {scheme}://{address_of(bound[1])}")
+    if config.server.unix is not None:
+        say(f"serving {config_path} on unix:{config.server.unix}")
+    else:
+        say(f"serving {config_path} on {' and '.join([f'{scheme}://{address_of(each)}/v1' for each in bound.main])}")
+    if bound.admin:
+        say(f"admin routes on {' and '.join([f'{scheme}://{address_of(each)}' for each in bound.admin])}")
 
 
 def _settle_memory() -> None:

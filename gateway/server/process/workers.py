@@ -40,13 +40,21 @@ class _Worker:
 
 
 class Workers:
-    """`count` processes that serve, and one that runs `engine`; None: there is none. `ready` is told when all do.
+    """`count` processes that serve, and one that runs `engine`; None: there is none. `ready` is told when all do, and
+    `stopping` when they are to end.
 
     For the main thread, before any loop runs there.
     """
 
-    def __init__(self, count: int, ready: Callable[[], None], engine: "Serve | None" = None) -> None:
+    def __init__(
+        self,
+        count: int,
+        ready: Callable[[], None],
+        engine: "Serve | None" = None,
+        stopping: Callable[[], None] = lambda: None,
+    ) -> None:
         self._engine = engine
+        self._begin_stop = stopping
         self._ready = ready
         self._workers = [_Worker(number) for number in range(count + (engine is not None))]
         self._count = count
@@ -127,6 +135,7 @@ class Workers:
             if number == signal.SIGHUP:
                 _send(self._workers, signal.SIGHUP)
             else:
+                self._begin_stop()
                 _send(self._workers if self._stopping else self._workers[: self._count], signal.SIGTERM)
                 self._stopping = True
 

@@ -1,5 +1,9 @@
 """`gateway bench` counts what it saw, and says what failed."""
 
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from gateway.cli.bench_load import Load, measure, report
@@ -48,3 +52,12 @@ async def test_a_server_that_is_not_there_is_said_in_words() -> None:
     result = await measure(wanted)
     assert result["requests"] == 0
     assert "Cannot connect to host" in str(result["first_error"])
+
+
+async def test_a_gateway_behind_a_socket_file_is_measured_too(tmp_path: Path) -> None:
+    file = str(tmp_path / "gateway.sock")
+    async with running(ScriptedProvider("fake", HELLO)) as gateway:
+        server = await asyncio.get_running_loop().create_unix_server(gateway.app.connections, file)
+        result = await measure(replace(load(gateway), url="http://localhost/v1/chat/completions", socket_file=file))
+        server.close()
+    assert result["requests"] == 9

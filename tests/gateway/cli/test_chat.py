@@ -1,3 +1,4 @@
+import asyncio
 import io
 import os
 import subprocess
@@ -10,8 +11,10 @@ from openai import OpenAI
 
 from gateway.cli import main
 from gateway.cli.chat import Conversation, talk
-from gateway.cli.configuration import base_url
+from gateway.cli.configuration import endpoint_at
+from providers.testing.scripted import ScriptedProvider
 from tests.gateway.cli.conftest import FakeGateway, WriteConfig
+from tests.gateway.server.running import HELLO, running
 
 ROOT = Path(__file__).parents[3]
 
@@ -168,8 +171,10 @@ def test_a_gateway_with_a_certificate_is_called_over_https(
 def test_an_address_without_a_path_means_its_v1(
     fake_gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert base_url("http://h:1/") == base_url("http://h:1") == base_url("http://h:1/v1/") == "http://h:1/v1"
-    assert base_url("http://h:1/other") == "http://h:1/other"
+    for given in ("http://h:1/", "http://h:1", "http://h:1/v1/"):
+        assert endpoint_at(given).url == "http://h:1/v1"
+    assert endpoint_at("http://h:1/other").url == "http://h:1/other"
+    assert endpoint_at("unix:/run/gateway.sock").socket_file == "/run/gateway.sock"
     monkeypatch.setattr(sys, "stdin", io.StringIO("Why?"))
     assert main(["chat", "m", "--url", fake_gateway.url.removesuffix("/v1")]) == 0
     assert fake_gateway.paths == ["/v1/chat/completions"]
@@ -236,3 +241,17 @@ def test_in_a_terminal_it_prompts_answers_and_ends_with_ctrl_d(fake_gateway: Fak
     os.close(terminal)
     assert (process.returncode, err) == (0, "")
     assert out == "Ctrl-C stops an answer, /exit or Ctrl-D ends.\n> Hello there\n> \n"
+
+
+async def test_a_gateway_behind_a_socket_file_is_spoken_to(
+    write_config: WriteConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config("version: 1\nserver: {unix: ./gateway.sock}\nproviders: {openai: {}}\n")
+    file = str(config.parent / "gateway.sock")
+    async with running(ScriptedProvider("fake", HELLO)) as gateway:
+        server = await asyncio.get_running_loop().create_unix_server(gateway.app.connections, file)
+        for way in ([], ["--url", f"unix:{file}"]):
+            monkeypatch.setattr(sys, "stdin", io.StringIO("Why?"))
+            assert await asyncio.to_thread(main, ["chat", "fake/m", *way]) == 0
+            assert capsys.readouterr() == ("Hello there\n", "")
+        server.close()

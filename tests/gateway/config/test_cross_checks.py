@@ -16,6 +16,23 @@ def test_another_address_without_keys_refuses_and_says_why(host: str) -> None:
     assert load(BASE + f"server: {{host: '{host}'}}\nauth: {{keys: [{{id: a, secret: s}}]}}").auth
 
 
+def test_a_socket_file_needs_no_keys_and_an_admin_port_beside_it_does_where_others_reach_it() -> None:
+    assert load(BASE + "server: {unix: /run/g.sock, host: 0.0.0.0}").server.is_loopback
+    assert "server.host" in fault(BASE + "server: {unix: /run/g.sock, host: 0.0.0.0, admin_port: 9090}")
+    load(BASE + "server: {unix: /run/g.sock, admin_port: 8080}")
+
+
+def test_a_certificate_beside_a_socket_file_is_for_a_port() -> None:
+    tls = "tls: {cert: c.pem, key: k.pem}"
+    assert fault(BASE + f"server: {{unix: /run/g.sock, {tls}}}").startswith("run.yaml:4: server.tls: a socket file")
+    load(BASE + f"server: {{unix: /run/g.sock, {tls}, admin_port: 9090}}")
+
+
+@pytest.mark.parametrize("mode", ["0600", "800", "rw"])
+def test_the_mode_of_a_socket_file_is_three_octal_digits(mode: str) -> None:
+    assert "server.unix_mode" in fault(BASE + f"server: {{unix: /run/g.sock, unix_mode: '{mode}'}}")
+
+
 def test_a_misspelt_auth_section_does_not_open_the_door() -> None:
     lines = faults(BASE + "server: {host: 0.0.0.0}\nauht: {keys: [{id: a, secret: s}]}")
     assert len(lines) == 2

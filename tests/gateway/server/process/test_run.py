@@ -1,6 +1,5 @@
 """The process: it binds first, says clearly why it can't start, and stops in order."""
 
-import asyncio
 import json
 import os
 import re
@@ -11,8 +10,6 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -20,61 +17,7 @@ import pytest
 
 from gateway.cli import main
 from tests.certificates import certificate
-
-SERVE = """\
-import os, sys
-from pathlib import Path
-from gateway.config import load_config
-from gateway.server.process.run import serve
-from providers.registry import provider_types
-path = Path(sys.argv[1])
-sys.exit(serve(load_config(path, os.environ, provider_types=provider_types()), config_path=path))
-"""
-ROOT = Path(__file__).parents[4]
-
-
-class Upstream:
-    """A server that takes a request and answers nothing until it is let go."""
-
-    def __init__(self) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-
-    def accept(self) -> socket.socket:
-        self._listening.settimeout(10)
-        connection, _ = self._listening.accept()
-        connection.settimeout(10)
-        assert connection.recv(65536)
-        return connection
-
-    def close(self) -> None:
-        self._listening.close()
-
-
-@contextmanager
-def serving(
-    folder: Path, upstream_port: int = 9, server: str = "", *, extra: str = "", env: Mapping[str, str] | None = None
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A gateway process and its address."""
-    config = folder / "run.yaml"
-    config.write_text(
-        f"version: 1\nserver: {{port: 0{server}}}\n"
-        f"providers: {{up: {{type: openai-compatible, base_url: 'http://127.0.0.1:{upstream_port}/v1'}}}}\n"
-        f"storage: {{url: memory}}\n{extra}"
-    )
-    command = [sys.executable, "-c", SERVE, str(config)]
-    environment = {**os.environ, **(env or {})}
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment, start_new_session=True
-    )
-    try:
-        assert process.stderr is not None
-        first = process.stderr.readline()
-        assert "://" in first, first + process.stderr.read()
-        yield process, first.rpartition("://")[2].strip().removesuffix("/v1")
-    finally:
-        process.kill()
-        process.communicate()
+from tests.gateway.server.process.served import ROOT, SERVE, children, holding, serving, until_serving
 
 
 def test_it_answers_and_a_signal_ends_it_with_status_zero(tmp_path: Path) -> None:
@@ -97,42 +40,12 @@ def test_it_may_have_as_many_sockets_as_the_system_allows(tmp_path: Path) -> Non
     assert line.split()[3:5] == [str(before[1])] * 2
 
 
-async def closed(address: str) -> None:
-    """Waits until nothing listens there."""
-    host, _, port = address.partition(":")
-    while True:
-        try:
-            _, writer = await asyncio.open_connection(host, int(port))
-        except ConnectionRefusedError:
-            return
-        except ConnectionResetError:
-            continue  # it waited in the backlog of the socket that was being closed
-        writer.close()
-        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
-
-
-CHAT = {"model": "up/m", "messages": [{"role": "user", "content": "hi"}]}
-BODY = (
-    b'{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop",'
-    b'"message":{"role":"assistant","content":"late"}}]}'
-)
-
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
-
-
 async def test_a_request_that_runs_when_it_is_told_to_stop_is_answered(tmp_path: Path) -> None:
-    upstream = Upstream()
-    with serving(tmp_path, upstream.port) as (process, address):
-        async with httpx.AsyncClient(timeout=10) as client:
-            asking = asyncio.ensure_future(client.post(f"http://{address}/v1/chat/completions", json=CHAT))
-            connection = await asyncio.to_thread(upstream.accept)
-            process.send_signal(signal.SIGTERM)
-            connection.sendall(ANSWER)
-            answer = await asking
-        assert answer.json()["choices"][0]["message"]["content"] == "late"
-        assert await asyncio.to_thread(process.wait, 10) == 0
-        connection.close()
-    upstream.close()
+    async with holding(tmp_path) as held:
+        held.signal(signal.SIGTERM)
+        held.let_go()
+        assert "late" in (await held.answer).text
+        assert await held.ended() == 0
 
 
 def test_a_provider_that_cannot_be_reached_at_the_start_is_a_warning_and_an_open_breaker(tmp_path: Path) -> None:
@@ -147,71 +60,46 @@ def test_a_provider_that_cannot_be_reached_at_the_start_is_a_warning_and_an_open
 
 
 async def test_what_outlives_the_drain_is_told_and_cut(tmp_path: Path) -> None:
-    upstream = Upstream()
-    with serving(tmp_path, upstream.port, ", drain_s: 0.1") as (process, address):
-        async with httpx.AsyncClient(timeout=10) as client:
-            asking = asyncio.ensure_future(client.post(f"http://{address}/v1/chat/completions", json=CHAT))
-            connection = await asyncio.to_thread(upstream.accept)
-            process.send_signal(signal.SIGINT)
-            answer = await asking
-        assert answer.status_code == 503
-        assert await asyncio.to_thread(process.wait, 10) == 0
-        assert process.stderr is not None
-        assert "gateway: stopping: waits up to 0.1 s for 1 request; a second signal ends" in process.stderr.read()
-        connection.close()
-    upstream.close()
+    async with holding(tmp_path, ", drain_s: 0.1") as held:
+        held.signal(signal.SIGINT)
+        assert (await held.answer).status_code == 503
+        assert await held.ended() == 0
+        assert held.process.stderr is not None
+        said = held.process.stderr.read()
+        assert "gateway: stopping: waits up to 0.1 s for 1 request; a second signal ends" in said
 
 
 async def test_requests_finish_though_nobody_hears_what_it_says_any_more(tmp_path: Path) -> None:
-    upstream = Upstream()
-    with serving(tmp_path, upstream.port) as (process, address):
-        assert process.stderr is not None
-        process.stderr.close()
-        async with httpx.AsyncClient(timeout=10) as client:
-            asking = asyncio.ensure_future(client.post(f"http://{address}/v1/chat/completions", json=CHAT))
-            connection = await asyncio.to_thread(upstream.accept)
-            process.send_signal(signal.SIGTERM)
-            await closed(address)
-            connection.sendall(ANSWER)
-            assert (await asking).status_code == 200
-        assert await asyncio.to_thread(process.wait, 10) == 0
-        process.stderr = None
-        connection.close()
-    upstream.close()
+    async with holding(tmp_path) as held:
+        assert held.process.stderr is not None
+        held.process.stderr.close()
+        held.signal(signal.SIGTERM)
+        await held.closed()
+        held.let_go()
+        assert (await held.answer).status_code == 200
+        assert await held.ended() == 0
+        held.process.stderr = None
 
 
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
-    upstream = Upstream()
-    with serving(tmp_path, upstream.port) as (process, address):
-        async with httpx.AsyncClient(timeout=10) as client:
-            asking = asyncio.ensure_future(client.post(f"http://{address}/v1/chat/completions", json=CHAT))
-            connection = await asyncio.to_thread(upstream.accept)
-            process.send_signal(signal.SIGTERM)
-            await closed(address)
-            began = time.monotonic()
-            process.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(process.wait, 10) == 130
-            assert time.monotonic() - began < 5
-            with pytest.raises(httpx.HTTPError):
-                await asking
-        connection.close()
-    upstream.close()
+    async with holding(tmp_path) as held:
+        held.signal(signal.SIGTERM)
+        await held.closed()
+        began = time.monotonic()
+        held.signal(signal.SIGTERM)
+        assert await held.ended() == 130
+        assert time.monotonic() - began < 5
+        with pytest.raises(httpx.HTTPError):
+            await held.answer
 
 
 async def test_ctrl_c_in_a_terminal_which_tells_every_process_lets_requests_finish(tmp_path: Path) -> None:
-    upstream = Upstream()
-    with serving(tmp_path, upstream.port, ", workers: 2") as (process, address):
-        async with httpx.AsyncClient(timeout=10) as client:
-            asking = asyncio.ensure_future(client.post(f"http://{address}/v1/chat/completions", json=CHAT))
-            connection = await asyncio.to_thread(upstream.accept)
-            os.killpg(process.pid, signal.SIGINT)
-            await closed(address)
-            connection.sendall(ANSWER)
-            answer = await asking
-        assert answer.json()["choices"][0]["message"]["content"] == "late"
-        assert await asyncio.to_thread(process.wait, 10) == 0
-        connection.close()
-    upstream.close()
+    async with holding(tmp_path, ", workers: 2") as held:
+        os.killpg(held.process.pid, signal.SIGINT)
+        await held.closed()
+        held.let_go()
+        assert "late" in (await held.answer).text
+        assert await held.ended() == 0
 
 
 ENGINE_AND_SERVER = """\
@@ -301,19 +189,6 @@ def test_a_certificate_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "server.tls" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def children(process: subprocess.Popen[str]) -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
-
-
-def until_serving(address: str) -> None:
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        with suppress(httpx.TransportError):
-            if httpx.get(f"http://{address}/readyz").status_code == 200:
-                return
-    raise AssertionError("it does not serve")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
