@@ -6,7 +6,6 @@
 The model's prefix in a case tells the provider: its type, and whether it is the local one.
 """
 
-import asyncio
 import io
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -40,6 +39,7 @@ from tests.cases.case import Case
 from tests.cases.reply import Reply
 from tests.mock_upstream import Answer, MockUpstream
 from tests.scripted_engine import EOS_ID, Script, ScriptedEngine, Vocabulary
+from tests.serving import listening
 
 __all__ = ["PLAIN_TEMPLATE", "Local", "Stage", "staged"]
 
@@ -181,14 +181,10 @@ async def staged(
         stack.push_async_callback(fetcher.aclose)
         around = Surroundings(log=log, random=lambda: 1.0)
         app = build_app(parsed, providers=_providers(parsed, local, fetcher), around=around)
-        await app.start()
-        stack.push_async_callback(app.aclose)
-        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-        stack.callback(server.close)
-        port = server.sockets[0].getsockname()[1]
+        url = await stack.enter_async_context(listening(app))
         session = await stack.enter_async_context(aiohttp.ClientSession(auto_decompress=False))
         try:
-            yield Stage(f"http://127.0.0.1:{port}", port, app, upstream, local, log, session, request)
+            yield Stage(url, int(url.rpartition(":")[2]), app, upstream, local, log, session, request)
         finally:
             app.log.flush()
             print(log.getvalue().decode())  # shown when the test fails

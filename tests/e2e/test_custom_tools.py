@@ -1,7 +1,5 @@
 """Custom tools over HTTP on a local model: the input follows its grammar in every form of calls, chat and Responses."""
 
-import asyncio
-import io
 import json
 import re
 from collections.abc import AsyncIterator
@@ -12,9 +10,8 @@ import openai
 import pytest
 import pytest_asyncio
 
-from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
 from tests.cases.tiny_model import write_model
+from tests.serving import serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -42,19 +39,12 @@ async def url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
         f'{form}: {{source: "{source}", chat_template: "{folder / "template.jinja"}", tool_format: {form}}}'
         for form in FORMS
     )
-    config = parse_config(
+    text = (
         "version: 1\nstorage: {url: memory}\n"
-        f"providers:\n  local: {{threads: 1, device: cpu, kv_cache: {{memory: 4MiB}}, models: {{{rows}}}}}\n",
-        {},
-        provider_types=["local"],
+        f"providers:\n  local: {{threads: 1, device: cpu, kv_cache: {{memory: 4MiB}}, models: {{{rows}}}}}\n"
     )
-    app = build_app(config, around=Surroundings(log=io.BytesIO()))
-    await app.start()
-    server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    server.close()
-    await app.drain(0)
-    await app.aclose()
+    async with serving(text) as url:
+        yield url
 
 
 def chat_tool(name: str) -> dict[str, Any]:

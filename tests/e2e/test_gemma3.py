@@ -1,7 +1,5 @@
 """The real Gemma 3 270M, a base model in four bits, behind the real gateway: it continues text."""
 
-import asyncio
-import io
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,10 +7,8 @@ import openai
 import pytest
 import pytest_asyncio
 
-from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
-from gateway.server.provider_building import build_providers
 from providers.local.model_source import fetch
+from tests.serving import serving
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -28,16 +24,11 @@ def model_path() -> Path:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(model_path: Path) -> AsyncIterator[openai.AsyncOpenAI]:
     text = f"version: 1\nproviders:\n  local: {{type: local, model: {MODEL}}}\n"
-    config = parse_config(text, {}, provider_types=["local"])
-    app = build_app(config, providers=build_providers(config), around=Surroundings(log=io.BytesIO()))
-    await app.start()
-    server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    async with openai.AsyncOpenAI(base_url=url, api_key="unused", max_retries=0, timeout=500) as client:
+    async with (
+        serving(text) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=500) as client,
+    ):
         yield client
-    server.close()
-    await app.drain(0)
-    await app.aclose()
 
 
 @pytest.mark.parametrize(

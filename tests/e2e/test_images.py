@@ -1,8 +1,6 @@
 """Images over HTTP, as the clients of each dialect send them, to a local model that reads them: data and addresses."""
 
-import asyncio
 import base64
-import io
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -12,11 +10,10 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
 from tests.cases.tiny_model import write_model
 from tests.mock_upstream import Answer, MockUpstream
 from tests.providers.local.tiny_vision import plain, png, write_vision_model, write_vision_pair
+from tests.serving import serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -46,21 +43,12 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     )
     file = Answer(status=200, headers={"content-type": "image/png"}, pieces=(RAW,), framing="length")
     async with MockUpstream(file) as files:
-        config = parse_config(
+        text = (
             f"version: 1\nproviders:\n  local: {{threads: 1, device: cpu, models: {{{rows}}}}}\n"
-            "storage: {url: memory}\nfetch: {schemes: [http, data], allow_hosts: [127.0.0.1]}\n",
-            {},
-            provider_types=["local"],
+            "storage: {url: memory}\nfetch: {schemes: [http, data], allow_hosts: [127.0.0.1]}\n"
         )
-        app = build_app(config, around=Surroundings(log=io.BytesIO()))
-        await app.start()
-        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with aiohttp.ClientSession() as session:
+        async with serving(text) as url, aiohttp.ClientSession() as session:
             yield Served(url, files, session)
-        server.close()
-        await app.drain(0)
-        await app.aclose()
 
 
 def chat(source: str, *, model: str = "local/vlm", **more: Any) -> dict[str, Any]:

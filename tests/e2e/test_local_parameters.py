@@ -1,7 +1,5 @@
 """The local engine's rarer parameters over HTTP, as clients of the openai SDK send them: chat and completions."""
 
-import asyncio
-import io
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,9 +7,8 @@ import openai
 import pytest
 import pytest_asyncio
 
-from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
 from tests.cases.tiny_model import write_model
+from tests.serving import serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -26,20 +23,12 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[open
     template = folder / "template.jinja"
     template.write_text("{{ messages[0].content }}")
     row = f'{{source: "{write_model(folder / "model")}", chat_template: "{template}", speculative: {{tokens: 3}}}}'
-    config = parse_config(
-        f"version: 1\nproviders:\n  local: {{threads: 1, kv_cache: {{memory: 1MiB}}, models: {{tiny: {row}}}}}\n",
-        {},
-        provider_types=["local"],
-    )
-    app = build_app(config, around=Surroundings(log=io.BytesIO()))
-    await app.start()
-    server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    async with openai.AsyncOpenAI(base_url=url, api_key="unused", max_retries=0, timeout=60) as opened:
+    text = f"version: 1\nproviders:\n  local: {{threads: 1, kv_cache: {{memory: 1MiB}}, models: {{tiny: {row}}}}}\n"
+    async with (
+        serving(text) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=60) as opened,
+    ):
         yield opened
-    server.close()
-    await app.drain(0)
-    await app.aclose()
 
 
 async def test_beams_answer_chat_and_completions_alike_in_both_modes(client: openai.AsyncOpenAI) -> None:

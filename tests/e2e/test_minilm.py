@@ -1,7 +1,6 @@
 """The real embedding model behind the real gateway on a real socket, asked with the openai SDK."""
 
 import asyncio
-import io
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,8 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModel
 
-from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
 from providers.local.model_source import fetch
+from tests.serving import serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -42,20 +40,12 @@ class Served:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served() -> AsyncIterator[Served]:
     folder = await asyncio.to_thread(fetch, MODEL)  # it lies in the user's cache, so it is fetched once per machine
-    config = parse_config(
-        f"version: 1\nproviders:\n  local: {{type: local, threads: 2, models: {{{MODEL}: {{}}}}}}\n",
-        {},
-        provider_types=["local"],
-    )
-    app = build_app(config, around=Surroundings(log=io.BytesIO()))
-    await app.start()
-    server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    async with openai.AsyncOpenAI(base_url=url, api_key="unused", max_retries=0, timeout=110) as client:
-        yield Served(client, url, folder)
-    server.close()
-    await app.drain(0)
-    await app.aclose()
+    text = f"version: 1\nproviders:\n  local: {{type: local, threads: 2, models: {{{MODEL}: {{}}}}}}\n"
+    async with (
+        serving(text) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=110) as client,
+    ):
+        yield Served(client, f"{url}/v1", folder)
 
 
 def reference(folder: Path) -> npt.NDArray[np.float32]:

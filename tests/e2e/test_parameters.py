@@ -1,7 +1,5 @@
 """docs/parameters.md over HTTP: each parameter of each surface works on the local engine, or is refused by its name."""
 
-import asyncio
-import io
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,10 +13,9 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from adapters.openai.aliases import ALIASES
 from adapters.openai.vocabulary import CHAT_FIELDS, COMPLETION_FIELDS, RESPONSES_FIELDS
-from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
 from tests.cases.tiny_model import write_adapter, write_model
 from tests.e2e.parameters import SAMPLES, SURFACES
+from tests.serving import serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -57,19 +54,12 @@ async def url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     adapter = write_adapter(folder / "lora", seed=1)
     files = f'source: "{folder / "model"}", chat_template: "{folder / "template.jinja"}"'
     row = f'{{{files}, adapters: {{lora: "{adapter}"}}}}'
-    config = parse_config(
+    text = (
         "version: 1\nserver: {request_templates: true}\n"
-        f"providers:\n  local: {{threads: 1, kv_cache: {{memory: 1MiB}}, models: {{tiny: {row}}}}}\n",
-        {},
-        provider_types=["local"],
+        f"providers:\n  local: {{threads: 1, kv_cache: {{memory: 1MiB}}, models: {{tiny: {row}}}}}\n"
     )
-    app = build_app(config, around=Surroundings(log=io.BytesIO()))
-    await app.start()
-    server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    server.close()
-    await app.drain(0)
-    await app.aclose()
+    async with serving(text) as url:
+        yield url
 
 
 async def asked(url: str, surface: str, fields: dict[str, Any]) -> tuple[int, Any]:

@@ -1,7 +1,6 @@
 """Whatever stands in the place of a schema, the engine goes on: it is a 400 with its place, or an answer."""
 
 import asyncio
-import io
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,10 +11,9 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
 from tests.cases.tiny_model import write_model
 from tests.e2e.schemas import SCHEMAS
+from tests.serving import serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -62,13 +60,8 @@ async def url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     template.write_text("{{ messages[0].content }}")
     row = f'{{source: "{write_model(folder / "model", window=4096)}", chat_template: "{template}"}}'
     text = f"version: 1\nproviders:\n  local: {{threads: 1, kv_cache: {{memory: 8MiB}}, models: {{tiny: {row}}}}}\n"
-    app = build_app(parse_config(text, {}, provider_types=["local"]), around=Surroundings(log=io.BytesIO()))
-    await app.start()
-    server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/chat/completions"
-    server.close()
-    await app.drain(0)
-    await app.aclose()
+    async with serving(text) as url:
+        yield f"{url}/v1/chat/completions"
 
 
 def bodies(schema: Any) -> list[dict[str, Any]]:

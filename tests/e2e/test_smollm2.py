@@ -1,7 +1,6 @@
 """The real small model behind the real gateway on a real socket, asked with the openai SDK."""
 
 import asyncio
-import io
 import subprocess
 import sys
 import textwrap
@@ -9,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import openai
@@ -17,9 +17,10 @@ import pytest_asyncio
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
+from gateway.server.app import build_app
 from gateway.server.provider_building import build_providers
 from providers.local.provider import LocalProvider
+from tests.serving import listening
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -33,7 +34,6 @@ class Served:
     client: openai.AsyncOpenAI
     provider: LocalProvider
     url: str
-    port: int
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -47,16 +47,11 @@ async def served(smollm2_path: Path) -> AsyncIterator[Served]:
     providers = build_providers(config)
     provider = providers["local"]
     assert isinstance(provider, LocalProvider)
-    app = build_app(config, providers=providers, around=Surroundings(log=io.BytesIO()))
-    await app.start()
-    server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    url = f"http://127.0.0.1:{port}/v1"
-    async with openai.AsyncOpenAI(base_url=url, api_key="unused", max_retries=0, timeout=110) as client:
-        yield Served(client, provider, url, port)
-    server.close()
-    await app.drain(0)
-    await app.aclose()
+    async with (
+        listening(build_app(config, providers=providers)) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=110) as client,
+    ):
+        yield Served(client, provider, f"{url}/v1")
 
 
 async def ask(served: Served, text: str = QUESTION, **options: Any) -> ChatCompletion:
@@ -230,7 +225,7 @@ async def test_a_killed_client_frees_its_blocks_within_a_second(served: Served, 
         b'"messages": [{"role": "user", "content": "Count."}]}' % (b"true" if streams else b"false")
     )
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    _, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    _, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port)
     writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     await until(served, running=1, within_s=20)
     writer.transport.abort()

@@ -2,7 +2,6 @@
 tests of that model leave out."""
 
 import asyncio
-import io
 import json
 from collections.abc import AsyncIterator
 from typing import Any, Literal
@@ -12,10 +11,8 @@ import pytest
 import pytest_asyncio
 from pydantic import BaseModel
 
-from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
-from gateway.server.provider_building import build_providers
 from tests.gateway.tools.serving import COMMAND
+from tests.serving import serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MODEL = "smollm2-135m-instruct"
@@ -31,14 +28,8 @@ tools: {{mcp: {{small: {{command: {json.dumps(COMMAND)}}}}}}}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def url(smollm2_path: object) -> AsyncIterator[str]:
     """`smollm2_path` is fetched, so the gateway finds the model in the cache."""
-    config = parse_config(CONFIG, {}, provider_types=["local"])
-    app = build_app(config, providers=build_providers(config), around=Surroundings(log=io.BytesIO()))
-    await app.start()
-    server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    server.close()
-    await app.drain(0)
-    await app.aclose()
+    async with serving(CONFIG) as url:
+        yield f"{url}/v1"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

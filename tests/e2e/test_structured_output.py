@@ -1,7 +1,6 @@
 """The real small model under constraint, over HTTP: whatever it would rather say, its answers parse and validate."""
 
 import asyncio
-import io
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,9 +11,8 @@ import openai
 import pytest
 import pytest_asyncio
 
-from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
 from tests.e2e.schemas import SCHEMAS
+from tests.serving import serving
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
@@ -28,18 +26,11 @@ AT_A_TIME = 12
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client() -> AsyncIterator[openai.AsyncOpenAI]:
-    config = parse_config(
-        f"version: 1\nproviders:\n  local: {{threads: 2, model: {MODEL}}}\n", {}, provider_types=["local"]
-    )
-    app = build_app(config, around=Surroundings(log=io.BytesIO()))
-    await app.start()
-    server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    async with openai.AsyncOpenAI(base_url=url, api_key="unused", max_retries=0, timeout=500) as opened:
+    async with (
+        serving(f"version: 1\nproviders:\n  local: {{threads: 2, model: {MODEL}}}\n") as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=500) as opened,
+    ):
         yield opened
-    server.close()
-    await app.drain(0)
-    await app.aclose()
 
 
 def asked(name: str, *, seed: int = 1) -> dict[str, Any]:

@@ -1,18 +1,12 @@
 """One line of run.yaml moves the same client from the local model to a remote server."""
 
-import asyncio
-import io
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import openai
 import orjson
 
-from gateway.config import load_config
-from gateway.server.app import Surroundings, build_app
-from providers.registry import provider_types
 from tests.mock_upstream import Answer, MockUpstream
+from tests.serving import serving
 
 RUN_YAML = """\
 version: 1
@@ -36,24 +30,9 @@ REMOTE_ANSWER = orjson.dumps(
 )
 
 
-@asynccontextmanager
-async def serving(run_yaml: Path) -> AsyncIterator[str]:
-    """The gateway's base URL."""
-    config = load_config(run_yaml, {}, provider_types=provider_types())
-    app = build_app(config, around=Surroundings(log=io.BytesIO()))
-    await app.start()
-    server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    finally:
-        server.close()
-        await app.drain(0)
-        await app.aclose()
-
-
 async def ask(url: str) -> str:
     """The client's program; it never changes."""
-    async with openai.AsyncOpenAI(base_url=url, api_key="unused", max_retries=0) as client:
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0) as client:
         answer = await client.chat.completions.create(
             model="assistant", messages=[{"role": "user", "content": "What is the capital of Germany?"}]
         )
@@ -61,18 +40,15 @@ async def ask(url: str) -> str:
     return answer.choices[0].message.content or ""
 
 
-async def test_changing_one_line_moves_the_client_to_another_provider(smollm2_path: Path, tmp_path: Path) -> None:
-    run_yaml = tmp_path / "run.yaml"
+async def test_changing_one_line_moves_the_client_to_another_provider(smollm2_path: Path) -> None:
     async with MockUpstream(Answer.json(REMOTE_ANSWER)) as remote:
         text = RUN_YAML.format(remote=remote.base_url, target="local/smollm2-135m-instruct")
-        run_yaml.write_text(text)
-        async with serving(run_yaml) as url:
+        async with serving(text) as url:
             assert await ask(url) == "The capital of Germany is Berlin."
         assert remote.requests == []
         changed = text.replace("assistant: local/smollm2-135m-instruct", "assistant: remote/big")
         lines = zip(text.splitlines(), changed.splitlines(), strict=True)
         assert sum(before != after for before, after in lines) == 1
-        run_yaml.write_text(changed)
-        async with serving(run_yaml) as url:
+        async with serving(changed) as url:
             assert await ask(url) == "From afar: Berlin."
     assert orjson.loads(remote.requests[0].body)["model"] == "big"

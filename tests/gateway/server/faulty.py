@@ -11,12 +11,10 @@ from typing import Any, Literal
 
 import aiohttp
 
-from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
-from providers.registry import provider_types
 from tests.mock_upstream import Answer, MockUpstream
+from tests.serving import serving
 
-__all__ = ["BODY", "CHUNKS", "Faulty", "Faults", "Seen", "Then", "faults", "head", "serving", "whole"]
+__all__ = ["BODY", "CHUNKS", "Faulty", "Faults", "Seen", "Then", "faults", "head", "whole"]
 
 Then = Literal["close", "reset", "hang"]
 
@@ -150,31 +148,15 @@ async def faults(
     answer = Answer.sse(_HEALTHY_STREAM) if stream else Answer.json(healthy_body or _HEALTHY_BODY)
     async with MockUpstream(answer) as healthy:
         text = (
-            "version: 1\nproviders:\n"
+            "version: 1\nstorage: {url: memory}\nproviders:\n"
             f"  a: {{type: {kind}, base_url: '{address}'{'' if kind == 'ollama' else ', api_key: k'}}}\n"
             f"  b: {{type: openai-compatible, base_url: '{healthy.base_url}'}}\n"
             f"models: {{lone: a/m, pair: {{targets: [a/m, b/m]{more}}}}}\n"
             f"reliability: {{retry: {{attempts: 1}}, breaker: {{failures: 1000000}}, timeouts: {timeouts}}}\n"
         )
-        async with serving(text) as (url, session):
+        async with serving(text) as url, aiohttp.ClientSession() as session:
             try:
                 yield Faults(url, session, faulty, healthy)
             finally:
                 server.close()
                 faulty.abort()
-
-
-@asynccontextmanager
-async def serving(text: str) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
-    """The address of a gateway with this configuration, and a client."""
-    config = parse_config(text + "storage: {url: memory}\n", {}, provider_types=provider_types())
-    app = build_app(config, around=Surroundings(log=None))
-    await app.start()
-    server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-    async with aiohttp.ClientSession() as session:
-        try:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", session
-        finally:
-            server.close()
-            await app.drain(0)
-            await app.aclose()

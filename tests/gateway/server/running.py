@@ -16,6 +16,7 @@ from gateway.config import Config, parse_config
 from gateway.server.app import Surroundings, build_app
 from gateway.server.lifetime import App
 from providers.base import Batch, Provider
+from tests.serving import listening
 
 FINISH: Batch = [ChoiceFinished(0, StopReason.STOP)]
 HELLO: list[Batch] = [
@@ -52,7 +53,6 @@ class Running:
     app: App
     session: aiohttp.ClientSession
     log: io.BytesIO
-    server: asyncio.Server
 
     def post(
         self, body: object, path: str = "/v1/chat/completions", **options: object
@@ -74,16 +74,8 @@ async def running(
     around = Surroundings(log=log) if token is None else Surroundings(log=log, token=token)
     named = {provider.name: provider for provider in providers}
     app = build_app(config or configure(extra, names=tuple(named)), providers=named, around=around)
-    await app.start()
-    server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with aiohttp.ClientSession() as session:
-        try:
-            yield Running(f"http://127.0.0.1:{port}", port, app, session, log, server)
-        finally:
-            server.close()
-            await app.drain(0)
-            await app.aclose()
+    async with listening(app) as url, aiohttp.ClientSession() as session:
+        yield Running(url, int(url.rpartition(":")[2]), app, session, log)
 
 
 async def until(condition: Callable[[], bool], within_s: float = 1.0) -> None:

@@ -9,13 +9,15 @@ import json
 import socket
 from typing import Any
 
+import aiohttp
 import pytest
 
-from tests.gateway.server.faulty import BODY, CHUNKS, Faults, Seen, Then, faults, head, serving, whole
+from tests.gateway.server.faulty import BODY, CHUNKS, Faults, Seen, Then, faults, head, whole
 from tests.gateway.server.running import until
 from tests.gateway.soak.questions import STREAMS
 from tests.mock_upstream import Answer, MockUpstream
 from tests.providers.remote import anthropic_wire, gemini_wire, ollama_wire
+from tests.serving import serving
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -304,13 +306,13 @@ async def test_a_provider_that_is_gone_is_probed_without_a_token_and_asked_again
     back = Answer.json(BODY)
     async with MockUpstream(gone, gone, gone, listing, back) as upstream, MockUpstream(Answer.json(BODY)) as other:
         text = (
-            "version: 1\nproviders:\n"
+            "version: 1\nstorage: {url: memory}\nproviders:\n"
             f"  a: {{type: openai-compatible, base_url: '{upstream.base_url}'}}\n"
             f"  b: {{type: openai-compatible, base_url: '{other.base_url}'}}\n"
             "models: {smart: {targets: [a/m, b/m]}}\n"
             "reliability: {retry: {attempts: 1}, breaker: {failures: 1, open_s: 0.2}}\n"
         )
-        async with serving(text) as (url, session):
+        async with serving(text) as url, aiohttp.ClientSession() as session:
 
             async def ask() -> str | None:
                 body = {"model": "smart", "messages": [{"role": "user", "content": "hi"}]}

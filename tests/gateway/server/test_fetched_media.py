@@ -5,14 +5,15 @@ from typing import Any
 
 import aiohttp
 
-from tests.gateway.server.faulty import serving
 from tests.mock_upstream import Answer, MockUpstream
 from tests.providers.remote.ollama_wire import whole
+from tests.serving import serving
 
 PNG = b"\x89PNG\r\n\x1a\nrest"
 FILE = Answer(headers={"content-type": "image/png"}, pieces=(PNG,), framing="length")
 TWO = (
-    "version: 1\nproviders: {{a: {{type: ollama, base_url: '{0}'}}, b: {{type: ollama, base_url: '{0}'}}}}\n"
+    "version: 1\nstorage: {{url: memory}}\n"
+    "providers: {{a: {{type: ollama, base_url: '{0}'}}, b: {{type: ollama, base_url: '{0}'}}}}\n"
     "models: {{m: {{targets: [a/m, b/m]}}}}\nreliability: {{retry: {{attempts: 1}}}}\n"
 )
 
@@ -28,7 +29,7 @@ async def test_a_picture_is_fetched_once_though_the_first_target_fails() -> None
     busy = Answer.json(b'{"error":"busy"}', 503)
     async with MockUpstream(busy, whole("A cat.")) as upstream, MockUpstream(FILE) as files:
         text = TWO.format(upstream.base_url.removesuffix("/v1")) + "fetch: {schemes: [http], private_addresses: true}\n"
-        async with serving(text) as (url, session):
+        async with serving(text) as url, aiohttp.ClientSession() as session:
             status, body = await asked(url, session, files.base_url + "/cat.png")
     assert (status, body["choices"][0]["message"]["content"]) == (200, "A cat.")
     assert len(files.requests) == 1
@@ -40,7 +41,7 @@ async def test_a_picture_is_fetched_once_though_the_first_target_fails() -> None
 async def test_an_address_that_fetch_does_not_allow_is_a_400_that_names_it() -> None:
     async with MockUpstream(whole("A cat.")) as upstream, MockUpstream(FILE) as files:
         text = TWO.format(upstream.base_url.removesuffix("/v1"))
-        async with serving(text) as (url, session):
+        async with serving(text) as url, aiohttp.ClientSession() as session:
             status, body = await asked(url, session, files.base_url + "/cat.png")
     assert status == 400
     assert body["error"]["param"] == "messages[0].content[1]"

@@ -1,17 +1,14 @@
 """A bare server whose row in run.yaml names its model's forms, seen by a client of the openai SDK."""
 
-import asyncio
-import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import openai
 
-from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
 from tests.mock_upstream import Answer, MockUpstream
 from tests.providers.remote.openai_wire import DONE, chunk, whole
+from tests.serving import serving
 
 TEXT = '<think>\nplan\n</think>\n\nLook.\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 ASKED: Any = {
@@ -25,18 +22,11 @@ ASKED: Any = {
 async def client_of(*answers: Answer) -> AsyncIterator[openai.AsyncOpenAI]:
     async with MockUpstream(*answers) as upstream:
         row = f'{{type: vllm, base_url: "{upstream.base_url}", reasoning_format: think, tool_format: hermes}}'
-        config = parse_config(f"version: 1\nproviders:\n  bare: {row}\n", {}, provider_types=["vllm"])
-        app = build_app(config, around=Surroundings(log=io.BytesIO()))
-        await app.start()
-        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        try:
-            async with openai.AsyncOpenAI(base_url=url, api_key="unused", max_retries=0, timeout=20) as client:
-                yield client
-        finally:
-            server.close()
-            await app.drain(0)
-            await app.aclose()
+        async with (
+            serving(f"version: 1\nproviders:\n  bare: {row}\n") as url,
+            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=20) as client,
+        ):
+            yield client
 
 
 async def test_reasoning_and_calls_are_such_in_both_modes() -> None:

@@ -18,6 +18,7 @@ from gateway.keys import issuer_fetch
 from gateway.server.app import Surroundings, build_app
 from gateway.server.lifetime import App
 from tests.mock_upstream import Answer, MockUpstream
+from tests.serving import listening
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 OTHER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -79,15 +80,8 @@ async def asked(auth: str, *answers: Answer, keys: tuple[Answer, ...] = ()) -> A
             f"reliability: {{retry: {{attempts: 1}}}}\nstorage: {{url: memory}}\n{auth.replace('ISSUER', issuer_url)}"
         )
         app = build_app(parse_config(text, {}, provider_types=["openai-compatible"]), around=Surroundings(log=log))
-        await app.start()
-        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-        try:
-            port = server.sockets[0].getsockname()[1]
-            yield Asked(f"http://127.0.0.1:{port}", session, issuer, upstream, app, log)
-        finally:
-            server.close()
-            await app.drain(0)
-            await app.aclose()
+        async with listening(app) as url:
+            yield Asked(url, session, issuer, upstream, app, log)
 
 
 TOKENS = "auth: {jwt: {issuer: 'ISSUER', audience: gateway, jwks_url: 'ISSUER/keys', limits: {rpm: 2}}}\n"

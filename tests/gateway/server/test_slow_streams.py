@@ -16,6 +16,7 @@ from gateway.server.app import Surroundings, build_app
 from tests.gateway.server.faulty import CHUNKS
 from tests.gateway.server.running import chat, until
 from tests.mock_upstream import Answer, MockUpstream
+from tests.serving import listening
 
 STREAMS = 100
 OWN_BYTES = 19_000
@@ -43,14 +44,14 @@ async def test_hundreds_of_streams_wait_together_and_a_newcomer_is_answered_besi
             f"  b: {{type: openai-compatible, base_url: '{b.base_url}'}}\n"
         )
         app = build_app(parse_config(text, {}, provider_types=["openai-compatible"]), around=Surroundings(log=None))
-        await app.start()
-        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0, backlog=STREAMS)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/chat/completions"
         connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(connector=connector) as session:
+        async with (
+            listening(app, backlog=STREAMS) as url,
+            aiohttp.ClientSession(connector=connector) as session,
+        ):
 
             async def ask(model: str) -> bytes:
-                async with session.post(url, json=chat(model, stream=True)) as answer:
+                async with session.post(f"{url}/v1/chat/completions", json=chat(model, stream=True)) as answer:
                     assert answer.status == 200
                     begun.append(model)
                     return await answer.read()
@@ -70,9 +71,6 @@ async def test_hundreds_of_streams_wait_together_and_a_newcomer_is_answered_besi
             assert not any(one.done() for one in asked)
             release.set()
             answers = await asyncio.gather(*asked)
-        assert all(answer.endswith(b"data: [DONE]\n\n") and b"error" not in answer for answer in answers)
-        assert a.open_calls == app.service.active == 0
-        server.close()
-        await app.drain(0)
-        await app.aclose()
+            assert all(answer.endswith(b"data: [DONE]\n\n") and b"error" not in answer for answer in answers)
+            assert a.open_calls == app.service.active == 0
     assert held / STREAMS < OWN_BYTES, held / STREAMS

@@ -1,6 +1,5 @@
 """Traces over real sockets: the client's is continued, every call is a span, and a collector gets what there is."""
 
-import asyncio
 import io
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -22,14 +21,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.otlp import Otlp, Protocol
 from gateway.telemetry.spans import Spans
 from tests.cases.tiny_model import write_model
 from tests.gateway.server.running import chat
 from tests.mock_upstream import Answer, MockUpstream
+from tests.serving import serving
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN = "00f067aa0ba902b7"
@@ -143,21 +141,12 @@ async def ask(
         f"version: 1\nproviders:\n  up: {{type: openai-compatible, base_url: '{upstream.base_url}'}}\n"
         f"telemetry: {telemetry}\n{extra}"
     )
-    app = build_app(parse_config(text, {}, provider_types=["openai-compatible"]), around=Surroundings(log=None))
-    await app.start()
-    server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}"
-    try:
-        async with aiohttp.ClientSession() as session:
-            for number in range(count):
-                sent = headers if number == 0 else {}
-                async with session.post(url, json=chat("up/m", session_id="s-1"), headers=sent) as answer:
-                    await answer.read()
-                    status = answer.status
-    finally:
-        server.close()
-        await app.drain(0)
-        await app.aclose()
+    async with serving(text) as url, aiohttp.ClientSession() as session:
+        for number in range(count):
+            sent = headers if number == 0 else {}
+            async with session.post(url + path, json=chat("up/m", session_id="s-1"), headers=sent) as answer:
+                await answer.read()
+                status = answer.status
     return status
 
 
@@ -203,17 +192,10 @@ async def test_what_the_engine_does_are_spans_below_its_call(tmp_path: Path) -> 
     local = f"local: {{type: local, device: cpu, threads: 1, models: {models}}}"
     async with collecting() as collector:
         text = f"version: 1\nproviders:\n  {local}\nstorage: {{url: memory}}\ntelemetry: {{otlp: '{collector.url}'}}\n"
-        app = build_app(parse_config(text, {}, provider_types=["local"]), around=Surroundings(log=None))
-        await app.start()
-        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/completions"
-        async with aiohttp.ClientSession() as session:
+        async with serving(text) as url, aiohttp.ClientSession() as session:
             asked = {"model": "local/tiny", "prompt": "hi", "max_tokens": 4, "ignore_eos": True}
-            async with session.post(url, json=asked, headers={"traceparent": PARENT}) as answer:
+            async with session.post(f"{url}/v1/completions", json=asked, headers={"traceparent": PARENT}) as answer:
                 assert answer.status == 200, await answer.text()
-        server.close()
-        await app.drain(0)
-        await app.aclose()
     call = collector.spans["chat tiny"]
     phases = [collector.spans[f"gateway.engine.{phase}"] for phase in ("queue", "prefill", "decode")]
     assert {span.parent_span_id for span in phases} == {call.span_id}

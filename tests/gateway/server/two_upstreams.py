@@ -1,6 +1,5 @@
 """A gateway on a real socket in front of two scripted servers, with OpenAI's SDK as its client."""
 
-import asyncio
 import io
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -11,15 +10,13 @@ from typing import Any
 import aiohttp
 import openai
 
-from gateway.config import parse_config
-from gateway.server.app import Surroundings, build_app
 from tests.mock_upstream import Answer, MockUpstream
+from tests.serving import serving
 
 __all__ = ["KEY", "TwoUpstreams", "two_upstreams"]
 
 KEY = "s3cret-s3cret"
 """What the SDK shows, for a gateway that asks for keys."""
-_TYPES = ("vllm", "openai", "groq", "tei", "llama.cpp", "deepseek")
 
 
 @dataclass
@@ -65,17 +62,9 @@ async def two_upstreams(
             f"reliability: {reliability}\n" + extra
         )
         log = io.BytesIO()
-        app = build_app(parse_config(text, {}, provider_types=_TYPES), around=Surroundings(log=log))
-        await app.start()
-        server = await asyncio.get_running_loop().create_server(app.connections, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with (
+            serving(text, log=log) as url,
             aiohttp.ClientSession() as session,
             openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0) as sdk,
         ):
-            try:
-                yield TwoUpstreams(url, session, sdk, a, b, log)
-            finally:
-                server.close()
-                await app.drain(0)
-                await app.aclose()
+            yield TwoUpstreams(url, session, sdk, a, b, log)
