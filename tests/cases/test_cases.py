@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
-from gateway.config import ConfigError
 from tests.cases import (
     checks_door,
     checks_engine,
@@ -18,7 +17,6 @@ from tests.cases import (
     checks_tools,
 )
 from tests.cases.case import Case, all_cases, case_named
-from tests.cases.owed import OWED
 
 Check = Callable[[Case], Awaitable[None]]
 
@@ -37,15 +35,7 @@ _AREAS: tuple[Mapping[str, Check], ...] = (
 CHECKS: Mapping[str, Check] = {name: check for area in _AREAS for name, check in area.items()}
 
 
-def _played(name: str) -> object:
-    """An owed check may fail in what it asserts, or because run.yaml can't say it yet; in no other way."""
-    if name not in OWED:
-        return name
-    owed = pytest.mark.xfail(strict=True, reason=f"owed by: {OWED[name]}", raises=(AssertionError, ConfigError))
-    return pytest.param(name, marks=owed)
-
-
-@pytest.mark.parametrize("name", [_played(name) for name in CHECKS])
+@pytest.mark.parametrize("name", CHECKS)
 async def test_the_gateway_does_what_is_right_in(name: str) -> None:
     await CHECKS[name](case_named(name))
 
@@ -53,7 +43,3 @@ async def test_the_gateway_does_what_is_right_in(name: str) -> None:
 def test_every_case_is_played() -> None:
     assert {name.partition("/")[0] for name in CHECKS} == set(all_cases())
     assert sum(len(area) for area in _AREAS) == len(CHECKS)
-
-
-def test_only_checks_that_exist_are_owed() -> None:
-    assert set(OWED) <= set(CHECKS)

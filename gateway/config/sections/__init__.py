@@ -1,4 +1,4 @@
 """The sections of run.yaml as pydantic models: names, types, defaults and ranges, one module a section.
 
-What spans sections is in `gateway.config.cross_checks`; what this version lacks is in `gateway.config.availability`.
+What spans sections is in `gateway.config.cross_checks`.
 """
