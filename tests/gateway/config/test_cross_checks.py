@@ -30,7 +30,8 @@ def test_a_certificate_beside_a_socket_file_is_for_a_port() -> None:
 
 @pytest.mark.parametrize("mode", ["0600", "800", "rw"])
 def test_the_mode_of_a_socket_file_is_three_octal_digits(mode: str) -> None:
-    assert "server.unix_mode" in fault(BASE + f"server: {{unix: /run/g.sock, unix_mode: '{mode}'}}")
+    line = fault(BASE + f"server: {{unix: /run/g.sock, unix_mode: '{mode}'}}")
+    assert line.startswith("run.yaml:4: server.unix_mode: expected three octal digits in quotes")
 
 
 def test_a_misspelt_auth_section_does_not_open_the_door() -> None:
