@@ -257,7 +257,7 @@ def _fit_tools(
             if grammar_of(tool) is not None:  # told to the model, but not held to
                 dropped.append(f"{path}.{grammar_place(request.dialect)}")
             tool = replace(as_function(tool), grammar=None)
-        if tool.kind not in kinds:
+        if tool.kind not in kinds or (tool.raw is not None and request.dialect not in capabilities.forwards):
             dropped.append(path)
             continue
         foreign = _foreign(tool.extras, capabilities)

@@ -218,6 +218,17 @@ def test_a_kind_of_tool_that_the_target_lacks_is_named_by_its_place() -> None:
     assert found.dropped == ("their_tools[1]",)
 
 
+def test_a_tool_of_another_dialect_that_the_upstream_would_run_is_named_by_its_place() -> None:
+    tools = (Tool(kind="function", name="f"), Tool(kind="hosted", name="web_search", raw=b"{}"))
+    runs_its_own = replace(EVERYTHING, tool_kinds=frozenset(("function", "hosted")), forwards=frozenset(("messages",)))
+    assert fitted(request(tools=tools, dialect="messages"), runs_its_own).dropped == ()
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(request(tools=tools), runs_its_own)
+    assert caught.value.param == "their_tools[1]"
+    found = fitted(request(tools=tools), runs_its_own, drop=True)
+    assert (found.request.tools, found.dropped) == (tools[:1], ("their_tools[1]",))
+
+
 def test_a_custom_tool_is_a_function_where_the_target_knows_no_other() -> None:
     call = ToolCall(id="a", name="c", arguments="text", kind="custom")
     said = (*USER, Message(role="assistant", parts=(call,)))
