@@ -69,8 +69,8 @@ def told_arguments(arguments: str) -> Any:
 def function_object(tool: Tool) -> dict[str, Any]:
     """The declaration of a tool in the words that many share."""
     found: dict[str, Any] = {"name": tool.name}
-    if tool.description is not None:
-        found["description"] = tool.description
+    if (description := tool.whole_description) is not None:
+        found["description"] = description
     found["parameters"] = orjson.Fragment(tool.parameters or NO_PARAMETERS)
     return found
 

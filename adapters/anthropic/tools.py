@@ -113,8 +113,8 @@ def _tool_object(tool: Tool, dialect: str) -> Any:
             raise UnsupportedParameter(f"tools: Anthropic has no tool {tool.name} in this form", param="tools")
         return orjson.Fragment(tool.raw)
     found: dict[str, Any] = {"name": tool.name}
-    if tool.description is not None:
-        found["description"] = tool.description
+    if (description := tool.whole_description) is not None:
+        found["description"] = description
     found["input_schema"] = orjson.Fragment(_object_schema(tool.parameters))
     if tool.strict is not None:
         found["strict"] = tool.strict

@@ -160,8 +160,8 @@ def _specs(tool: Tool) -> list[Block]:
 
 def _spec(tool: Tool) -> dict[str, Any]:
     found: dict[str, Any] = {"name": NAMES.sent(tool.name)}
-    if tool.description:
-        found["description"] = tool.description
+    if description := tool.whole_description:
+        found["description"] = description
     found["inputSchema"] = {"json": orjson.Fragment(tool.parameters or NO_PARAMETERS)}
     if tool.strict is not None:
         found["strict"] = tool.strict

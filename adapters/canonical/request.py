@@ -48,6 +48,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     Kinds: `function` (`parameters` is its JSON Schema, raw), `custom` (`grammar` is the raw format object, None: free
     text), `hosted` and `mcp` (`raw` is the whole declaration of the client's dialect, `name` its type word). A grammar
     has chat's form. `namespace` is the group that the client put the tool into; `name` begins with the group's name.
+    `description` is the tool's own; targets without groups are told `whole_description`.
     """
 
     kind: str
@@ -60,6 +61,13 @@ class Tool(Struct, frozen=True, kw_only=True):
     namespace: Namespace | None = None
     cache: CacheHint | None = None
     extras: ProviderData | None = None
+
+    @property
+    def whole_description(self) -> str | None:
+        """What is said of the tool's group, then of the tool."""
+        if self.namespace is None or not self.namespace.description:
+            return self.description
+        return "\n\n".join(filter(None, (self.namespace.description, self.description)))
 
 
 class ToolChoice(Struct, frozen=True, kw_only=True):

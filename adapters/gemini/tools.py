@@ -104,8 +104,8 @@ def tool_objects(request: Request) -> list[Any] | None:
 
 def _declaration(tool: Tool) -> dict[str, Any]:
     found: dict[str, Any] = {"name": TOOL_NAMES.sent(tool.name)}
-    if tool.description is not None:
-        found["description"] = tool.description
+    if (description := tool.whole_description) is not None:
+        found["description"] = description
     if tool.parameters is not None:
         found["parametersJsonSchema"] = orjson.Fragment(tool.parameters)
     if tool.extras is not None and tool.extras.origin == GEMINI:

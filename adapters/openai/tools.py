@@ -201,12 +201,9 @@ def tool_object(tool: Tool, client: str, dialect: str = CHAT) -> Any:
             raise UnsupportedParameter(f"tools: {dialect} has no tool {tool.name}", param="tools")
         return orjson.Fragment(tool.raw)
     flat = dialect == RESPONSES
-    name, description = tool.name, tool.description
-    if tool.namespace is not None:
-        if flat:
-            name = name.removeprefix(full_name(tool.namespace.name, ""))
-        elif tool.namespace.description:
-            description = "\n\n".join(filter(None, (tool.namespace.description, description)))
+    name, description = tool.name, tool.description if flat else tool.whole_description
+    if flat and tool.namespace is not None:
+        name = name.removeprefix(full_name(tool.namespace.name, ""))
     inner: dict[str, Any] = {"type": tool.kind, "name": name} if flat else {"name": name}
     if description is not None:
         inner["description"] = description

@@ -194,7 +194,7 @@ def _declared(tool: Tool, index: int) -> Mapping[str, Any]:
     if tool.kind != "function":
         raise UnsupportedParameter(f"tools[{index}]: this model knows no {tool.kind} tools", param=f"tools[{index}]")
     parameters = {"type": "object", "properties": {}} if tool.parameters is None else json.loads(tool.parameters)
-    described = {} if tool.description is None else {"description": tool.description}
+    described = {} if (description := tool.whole_description) is None else {"description": description}
     return {"type": "function", "function": {"name": tool.name, **described, "parameters": parameters}}
 
 

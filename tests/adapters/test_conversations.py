@@ -118,3 +118,13 @@ def test_what_proves_a_thought_comes_back_to_its_maker_through_every_client_that
         assert [proof in sent for proof in proofs] == [True] * len(proofs)
         other = OTHERS[server]().render_request(conversation.request())
         assert not any(proof in other for proof in proofs)
+
+
+@pytest.mark.parametrize("server", [server for name, server in SERVERS.items() if name != "responses"])
+def test_what_is_said_of_a_group_of_tools_reaches_the_models_that_know_no_groups(server: Server) -> None:
+    function = {"type": "function", "name": "find", "description": "Finds one.", "parameters": {"type": "object"}}
+    group = {"type": "namespace", "name": "crm", "description": "Customers.", "tools": [function]}
+    body = {"model": "m", "input": "x", "tools": [group]}
+    asked = CLIENTS["responses"].front().parse(json.dumps(body).encode(), max_depth=64)
+    sent = server.upstream().render_request(replace(asked, model="m")).decode()
+    assert re.findall(r'"description": ?("[^"]*")', sent) == [json.dumps("Customers.\n\nFinds one.")]
