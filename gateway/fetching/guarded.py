@@ -14,6 +14,7 @@ from yarl import URL
 from adapters.canonical.errors import InvalidRequest
 from gateway.config.sections.tools import Fetch
 from gateway.fetching.addresses import CheckedResolver, ForbiddenAddress
+from gateway.fetching.whole_body import BodyTooLong, whole_body
 from providers.fetching import Fetched
 
 __all__ = ["GuardedFetcher"]
@@ -48,6 +49,8 @@ class GuardedFetcher:
         try:
             async with asyncio.timeout(self._total_s):
                 return await self._follow(url, param)
+        except BodyTooLong as error:
+            raise self._too_large(param) from error
         except TimeoutError as error:
             raise _refused(f"it did not come within {self._total_s:g} s", param) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -84,7 +87,8 @@ class GuardedFetcher:
                     continue
                 if answer.status != 200:
                     raise _refused(f"it is answered with {answer.status}", param)
-                return Fetched(await self._body(answer, param), answer.content_type.lower())
+                body = await whole_body(answer.content.iter_any(), self.max_bytes)  # unpacked
+                return Fetched(body, answer.content_type.lower())
         raise _refused(f"it leads through more than {_MAX_REDIRECTS} redirects", param)
 
     def _check_url(self, url: URL, param: str | None) -> None:
@@ -105,16 +109,6 @@ class GuardedFetcher:
     def _check_scheme(self, scheme: str, param: str | None) -> None:
         if scheme not in self._rules.schemes:
             raise _refused(f"expected one of the schemes {', '.join(self._rules.schemes)}", param)
-
-    async def _body(self, answer: aiohttp.ClientResponse, param: str | None) -> bytes:
-        pieces: list[bytes] = []
-        size = 0
-        async for piece in answer.content.iter_any():
-            size += len(piece)  # after decompression
-            if size > self.max_bytes:
-                raise self._too_large(param)
-            pieces.append(piece)
-        return b"".join(pieces)
 
     def _from_data(self, url: str, param: str | None) -> Fetched:
         head, comma, data = url[5:].partition(",")

@@ -11,6 +11,7 @@ import orjson
 
 from adapters.canonical.errors import BadUpstreamResponse
 from adapters.sse import SseDecoder, on_one_line
+from gateway.fetching.whole_body import BodyTooLong, whole_body
 from gateway.guardrails.chain import FilterChain
 
 __all__ = ["filtered_json", "filtered_transcript", "whole"]
@@ -44,14 +45,10 @@ async def filtered_json(raw: bytes, new_filters: NewFilters) -> bytes:
 
 async def whole(body: AsyncIterator[bytes]) -> bytes:
     """All of a body. Raises BadUpstreamResponse for one that is too long."""
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in body:
-        size += len(piece)
-        if size > _MAX_BYTES:
-            raise BadUpstreamResponse(f"the answer is longer than the {_MAX_BYTES} bytes that can be looked at")
-        pieces.append(piece)
-    return b"".join(pieces)
+    try:
+        return await whole_body(body, _MAX_BYTES)
+    except BodyTooLong as error:
+        raise BadUpstreamResponse("guardrails can't read the whole answer: it is too long") from error
 
 
 async def _whole(body: AsyncIterator[bytes], new_filters: NewFilters) -> AsyncGenerator[bytes, None]:

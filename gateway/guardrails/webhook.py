@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 
 from adapters.canonical.errors import ContentRefused, NotReady
+from gateway.fetching.whole_body import whole_body
 from gateway.guardrails.guardrail import Subject
 
 __all__ = ["WebhookGuardrail"]
@@ -78,14 +79,7 @@ class WebhookGuardrail:
         async with self._session.post(self._url, data=body, headers=self._headers, allow_redirects=False) as answer:
             if answer.status != 200:
                 raise ValueError(f"the webhook answered with {answer.status}")
-            pieces: list[bytes] = []
-            size = 0
-            async for piece in answer.content.iter_any():
-                size += len(piece)
-                if size > _MAX_ANSWER:
-                    raise ValueError("the webhook's answer is too large")
-                pieces.append(piece)
-            return msgspec.json.decode(b"".join(pieces), type=_Verdict)
+            return msgspec.json.decode(await whole_body(answer.content.iter_any(), _MAX_ANSWER), type=_Verdict)
 
 
 class _Filter:

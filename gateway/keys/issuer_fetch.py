@@ -1,8 +1,9 @@
 """Fetches what an issuer of tokens publishes. The address comes from run.yaml, or from the issuer named there."""
 
-import httpx
+import aiohttp
 
 from adapters.canonical.errors import NotReady
+from gateway.fetching.whole_body import whole_body
 
 __all__ = ["fetch"]
 
@@ -12,17 +13,14 @@ _MAX_BYTES = 1_000_000
 
 async def fetch(url: str) -> bytes:
     """Raises NotReady."""
+    timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
     try:
         async with (
-            httpx.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as client,
-            client.stream("GET", url) as answer,
+            aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
+            session.get(url, allow_redirects=False) as answer,
         ):
-            answer.raise_for_status()
-            body = b""
-            async for piece in answer.aiter_bytes():
-                body += piece
-                if len(body) > _MAX_BYTES:
-                    raise NotReady("what the issuer of tokens answers is too large", code="issuer_unavailable")
-            return body
-    except httpx.HTTPError as error:
-        raise NotReady("the issuer of tokens can't be reached", code="issuer_unavailable") from error
+            if answer.status != 200:
+                raise ValueError(f"the issuer answered with {answer.status}")
+            return await whole_body(answer.content.iter_any(), _MAX_BYTES)
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise NotReady("what the issuer of tokens publishes can't be fetched", code="issuer_unavailable") from error
