@@ -3,12 +3,13 @@
 from typing import Any, Final
 
 import orjson
-from msgspec import DecodeError, Raw
+from msgspec import DecodeError
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import ToolCall
 from adapters.canonical.request import Request, Tool
+from adapters.raw_json import raw_fields
 
 __all__ = [
     "INPUT_MEMBER", "NO_PARAMETERS", "allowed_names", "allowed_tools", "arguments_object", "arguments_text",
@@ -17,7 +18,6 @@ __all__ = [
 
 NO_PARAMETERS = b'{"type":"object","properties":{}}'
 """The schema of a tool that declares none."""
-_OBJECT = Decoder(dict[str, Raw])
 _REFERENCE = Decoder(dict[str, Any])
 _decode_text = Decoder(str).decode
 _NOTHING = (b"", b"null")
@@ -44,7 +44,7 @@ def arguments_object(call: ToolCall) -> orjson.Fragment:
 def is_object(text: str) -> bool:
     """Whether this is one whole JSON object."""
     try:
-        _OBJECT.decode(text)
+        raw_fields(text)
     except (DecodeError, RecursionError):
         return False
     return True

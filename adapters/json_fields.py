@@ -18,15 +18,22 @@ from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.nearest_name import did_you_mean
+from adapters.raw_json import OBJECT, OBJECTS, RAW_ITEMS, raw_fields
 
-__all__ = ["Decodes", "JsonObject", "RawDecoder", "decode_at", "nesting_exceeds", "parse_object", "told"]
+__all__ = [
+    "Decodes",
+    "JsonObject",
+    "RawDecoder",
+    "decode_at",
+    "nesting_exceeds",
+    "parse_object",
+    "parse_object_at",
+    "told",
+]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-_OBJECT = Decoder(dict[str, Raw])
-_OBJECTS = Decoder(list[dict[str, Raw]])
-_LIST = Decoder(list[Raw])
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # +1 and -1 as signed bytes
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -120,12 +127,12 @@ class JsonObject:
         return None if raw is None else bytes(raw)
 
     def take_object(self, name: str) -> "JsonObject | None":
-        fields = self.take(name, _OBJECT)
+        fields = self.take(name, OBJECT)
         return None if fields is None else JsonObject(fields, self.at(name))
 
     def take_objects(self, name: str) -> "list[JsonObject] | None":
         """A list of objects."""
-        rows = self.take(name, _OBJECTS)
+        rows = self.take(name, OBJECTS)
         if rows is None:
             return None
         path = self.at(name)
@@ -183,7 +190,7 @@ def parse_object(body: bytes, *, max_depth: int) -> JsonObject:
                 f"the body is not valid UTF-8 at byte {error.start}", code="invalid_unicode"
             ) from error
     try:
-        fields = _OBJECT.decode(body)
+        fields = raw_fields(body)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"the body must be a JSON object: {told(error)}", code="invalid_json") from error
     except (msgspec.DecodeError, RecursionError) as error:
@@ -210,7 +217,7 @@ def _body_exceeds(body: bytes, fields: dict[str, Raw], max_depth: int) -> bool:
         if bytes(memoryview(raw)[:1]) != b"[":
             if nesting_exceeds(bytes(raw), max_depth - 1):
                 return True
-        elif max_depth < 2 or any(nesting_exceeds(bytes(element), max_depth - 2) for element in _LIST.decode(raw)):
+        elif max_depth < 2 or any(nesting_exceeds(bytes(element), max_depth - 2) for element in RAW_ITEMS.decode(raw)):
             return True
     return False
 
@@ -225,6 +232,11 @@ def decode_at(raw: bytes | Raw, decoder: Decoder[T], path: str) -> T:
         return decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
         raise _invalid(error, path) from error
+
+
+def parse_object_at(raw: bytes | Raw, path: str) -> JsonObject:
+    """The object in raw JSON that stands at `path` of a request."""
+    return JsonObject(decode_at(raw, OBJECT, path), path)
 
 
 def nesting_exceeds(data: bytes, max_depth: int) -> bool:

@@ -5,7 +5,6 @@ A finish is said when the message stops: the stop word may come with usage that 
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import orjson
 
@@ -20,7 +19,6 @@ from adapters.anthropic.wire import (
     WireStop,
     decode_block,
     decode_event,
-    decode_fields,
     decode_message,
     decode_message_delta,
     decode_stop,
@@ -45,6 +43,7 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.stop_reason import StopReason, confirmed
+from adapters.raw_json import fragments, raw_fields
 from adapters.sse_answer import SseAnswerParser, whole_answer
 from adapters.upstream_json import unmapped
 
@@ -145,7 +144,7 @@ class _Answer:
         self._report_usage(bytes(message.usage), out)
 
     def _report_rest(self, raw: bytes, known: frozenset[str], out: list[Event]) -> None:
-        if said := unmapped(decode_fields(raw), known):
+        if said := unmapped(raw_fields(raw), known):
             out.append(ProviderReported(said, MESSAGES))
 
     def _report_usage(self, raw: bytes, out: list[Event]) -> None:
@@ -199,7 +198,7 @@ class _Answer:
             raise BadUpstreamResponse("the upstream sent a tool call without a name")
         call_id = self._ids.of(found.id)  # hosts that speak this dialect repeat them
         self._called = True
-        data = ProviderData(MESSAGES, said) if (said := unmapped(decode_fields(raw), _CALL_FIELDS)) else None
+        data = ProviderData(MESSAGES, said) if (said := unmapped(raw_fields(raw), _CALL_FIELDS)) else None
         name = self._names.get(found.name, found.name)
         out.append(ToolCallStarted(0, self._part_of(block), call_id, name, "function", data))
         value = bytes(found.input)
@@ -276,7 +275,7 @@ def _with_input(raw: bytes, joined: str) -> bytes:
     """A block of a tool that the provider runs, with the input that was streamed."""
     if not joined:
         return raw
-    fields: dict[str, Any] = {name: orjson.Fragment(bytes(value)) for name, value in decode_fields(raw).items()}
+    fields = fragments(raw_fields(raw))
     fields["input"] = orjson.Fragment(joined)
     return orjson.dumps(fields)
 

@@ -22,8 +22,8 @@ from adapters.canonical.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from adapters.fragments import fragments
 from adapters.origin_marks import marked
+from adapters.raw_json import fragments
 from adapters.thought_text import ThoughtText
 
 __all__ = ["DELTA_TAIL", "BlockEvent", "Blocks"]

@@ -12,7 +12,7 @@ from msgspec.json import Decoder
 
 from adapters.anthropic.citations import is_foreign
 from adapters.anthropic.plain_turns import plain_content, plain_turn, plain_turns
-from adapters.anthropic.vocabulary import BOOL, MESSAGES, NAME, OBJECT, RAW_LIST, SHORT_TEXT, TEXT
+from adapters.anthropic.vocabulary import BOOL, MESSAGES, NAME, SHORT_TEXT, TEXT
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import (
     ASSISTANT,
@@ -33,8 +33,9 @@ from adapters.canonical.messages import (
     ToolCall,
     ToolResult,
 )
-from adapters.json_fields import JsonObject, decode_at
+from adapters.json_fields import JsonObject, parse_object_at
 from adapters.origin_marks import unmarked
+from adapters.raw_json import RAW_ITEMS
 
 __all__ = ["take_cache", "take_messages", "take_system"]
 
@@ -86,7 +87,7 @@ def _messages_in(raw: Raw, path: str) -> list[Message]:
     plain = plain_turn(raw)
     if plain is not None:
         return _turn(plain.role, plain.parts, path)
-    row = JsonObject(decode_at(bytes(raw), OBJECT, path), path)
+    row = parse_object_at(bytes(raw), path)
     role = row.require("role", _ROLE)
     if row.peek_raw("content") in _NO_CONTENT[role]:
         raise InvalidRequest(f"{row.at('content')}: this field is required", param=row.at("content"))
@@ -140,7 +141,7 @@ def _content_of(fields: JsonObject, name: str) -> tuple[Part, ...]:
 
 
 def _parse_block(raw: bytes, path: str) -> Part:
-    block = JsonObject(decode_at(raw, OBJECT, path), path)
+    block = parse_object_at(raw, path)
     kind = block.require("type", TEXT)
     if kind not in _PARSERS:
         return Opaque(type=kind, raw=raw, origin=MESSAGES)
@@ -153,7 +154,7 @@ def _rest(block: JsonObject) -> ProviderData | None:
 
 def _text(block: JsonObject, raw: bytes) -> Part:
     text = block.require("text", TEXT)
-    citations = [bytes(raw) for raw in block.take("citations", RAW_LIST) or () if not is_foreign(bytes(raw))]
+    citations = [bytes(raw) for raw in block.take("citations", RAW_ITEMS) or () if not is_foreign(bytes(raw))]
     return Text(
         text=text,
         annotations=tuple(citations),

@@ -11,7 +11,6 @@ from adapters.anthropic.vocabulary import (
     FRACTION,
     MESSAGES,
     NAME,
-    OBJECT,
     RAW_OBJECT,
     SHORT_TEXT,
     STOPS,
@@ -22,7 +21,7 @@ from adapters.anthropic.vocabulary import (
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import ASSISTANT, Message, ToolCall
 from adapters.canonical.request import OutputFormat, Request, Sampling, TemplateOptions
-from adapters.json_fields import JsonObject, decode_at, parse_object
+from adapters.json_fields import JsonObject, parse_object, parse_object_at
 
 __all__ = ["parse_count", "parse_messages"]
 
@@ -106,6 +105,6 @@ def _take_metadata(body: JsonObject) -> tuple[str | None, Mapping[str, bytes]]:
     raw = body.take_raw("metadata")
     if raw is None:
         return None, {}
-    metadata = JsonObject(decode_at(raw, OBJECT, "metadata"), "metadata")
+    metadata = parse_object_at(raw, "metadata")
     user = metadata.take("user_id", SHORT_TEXT)
     return (None, {"metadata": raw}) if metadata.rest() else (user, {})

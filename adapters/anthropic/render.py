@@ -50,9 +50,9 @@ from adapters.canonical.request import Request
 from adapters.canonical.result import Result
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
-from adapters.fragments import fragments
 from adapters.front import AnswerHead
 from adapters.origin_marks import marked
+from adapters.raw_json import fragments
 from adapters.thought_text import thought_text
 from adapters.upstream_errors import given_up, no_finish
 from adapters.usage_fields import told_apart

@@ -8,20 +8,19 @@ from msgspec.json import Decoder
 
 from adapters.anthropic.content import take_cache
 from adapters.anthropic.plain_turns import PlainCache
-from adapters.anthropic.vocabulary import BOOL, MESSAGES, NAME, OBJECT, RAW_LIST, RAW_OBJECT, TEXT
+from adapters.anthropic.vocabulary import BOOL, MESSAGES, NAME, RAW_OBJECT, TEXT
 from adapters.call_objects import NO_PARAMETERS, allowed_tools
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import CacheHint, ProviderData
 from adapters.canonical.request import AUTO, NONE, REQUIRED, Request, Tool, ToolChoice
-from adapters.fragments import fragments
-from adapters.json_fields import JsonObject, decode_at
+from adapters.json_fields import JsonObject, parse_object_at
+from adapters.raw_json import RAW_ITEMS, fragments, raw_fields
 
 __all__ = ["cache_object", "take_tool_choice", "take_tools", "tool_choice_object", "tool_objects"]
 
 _CUSTOM = (None, "custom")
 _MODES = {"auto": AUTO, "any": REQUIRED, "tool": REQUIRED, "none": NONE}
 _WORDS = {AUTO: "auto", REQUIRED: "any", NONE: "none"}
-_TYPED = Decoder(dict[str, Raw])
 
 
 class _PlainTool(Struct, forbid_unknown_fields=True):
@@ -40,7 +39,7 @@ _decode_plain = Decoder(_PlainTool).decode
 
 def take_tools(body: JsonObject) -> tuple[Tool, ...] | None:
     """An empty list is no list."""
-    raws = body.take("tools", RAW_LIST)
+    raws = body.take("tools", RAW_ITEMS)
     return (
         tuple([_plain_tool(raw) or _parse_tool(bytes(raw), f"tools[{i}]") for i, raw in enumerate(raws or ())]) or None
     )
@@ -67,7 +66,7 @@ def _plain_tool(raw: Raw) -> Tool | None:
 
 def _parse_tool(raw: bytes, path: str) -> Tool:
     """A tool with a type of its own runs at Anthropic, or is one that its models know: it stays whole."""
-    tool = JsonObject(decode_at(raw, OBJECT, path), path)
+    tool = parse_object_at(raw, path)
     kind = tool.take("type", TEXT)
     if kind not in _CUSTOM:
         return Tool(kind="hosted", name=kind or "", raw=raw, cache=take_cache(tool))
@@ -130,7 +129,7 @@ def _object_schema(schema: bytes | None) -> bytes:
     if schema is None:
         return NO_PARAMETERS
     try:
-        if "type" in _TYPED.decode(schema):
+        if "type" in raw_fields(schema):
             return schema
     except DecodeError as error:
         raise InvalidRequest("tools: a tool's schema is not a JSON object", param="tools") from error

@@ -31,6 +31,7 @@ from adapters.canonical.messages import (
     Video,
 )
 from adapters.canonical.request import Request
+from adapters.raw_json import add_missing
 
 __all__ = ["Conversation", "conversation_of"]
 
@@ -164,5 +165,4 @@ def _add_fields(block: dict[str, Any], part: Part) -> None:
     if part.cache is not None:
         block["cache_control"] = cache_object(part.cache)
     if part.provider_data is not None and part.provider_data.origin == MESSAGES:
-        for name, raw in part.provider_data.fields.items():
-            block.setdefault(name, orjson.Fragment(raw))
+        add_missing(block, part.provider_data.fields)

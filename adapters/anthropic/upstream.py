@@ -17,6 +17,7 @@ from adapters.call_ids import OwnIds
 from adapters.canonical.errors import GatewayError, InvalidRequest, UnsupportedParameter
 from adapters.canonical.events import Event
 from adapters.canonical.request import REQUIRED, Request
+from adapters.raw_json import add_missing
 from adapters.sse_answer import SseAnswerParser
 from adapters.tool_names import renamed
 
@@ -133,8 +134,8 @@ class MessagesUpstream:
                 raise UnsupportedParameter(message, param="service_tier")
             body["service_tier"] = _TIERS[request.service_tier]
         extras = request.extras if request.dialect == MESSAGES else {}
-        for field, raw in (*extras.items(), *self._defaults.items()):
-            body.setdefault(field, orjson.Fragment(raw))
+        add_missing(body, extras)
+        add_missing(body, self._defaults)
 
     def stream_parser(self, request: Request) -> SseAnswerParser:
         return stream_parser(self._provider, _names(request), OwnIds(self._new_id, request.messages))

@@ -3,12 +3,12 @@ inclusive."""
 
 from typing import Any
 
-import orjson
-from msgspec import Raw, Struct, ValidationError
+from msgspec import Struct, ValidationError
 from msgspec.json import Decoder
 from msgspec.structs import asdict
 
 from adapters.canonical.usage import Usage
+from adapters.raw_json import add_missing, raw_fields
 
 __all__ = ["RunningUsage", "usage_object"]
 
@@ -29,7 +29,6 @@ class _Counts(Struct):
 
 
 _decode_counts = Decoder(_Counts, strict=False).decode  # a count may be written as 5.0, or as "5"
-_decode_fields = Decoder(dict[str, Raw]).decode
 _KNOWN = frozenset(_Counts.__struct_fields__) - {"cache_creation"}  # which clients of this dialect get as it came
 _PROMPT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
@@ -57,7 +56,7 @@ class RunningUsage:
         if not any(map(told.get, _PROMPT)):
             told = {name: value for name, value in told.items() if name not in _PROMPT or name not in self._counts}
         self._counts.update(told)
-        found = {name: bytes(value) for name, value in _decode_fields(raw).items() if name not in _KNOWN}
+        found = {name: bytes(value) for name, value in raw_fields(raw).items() if name not in _KNOWN}
         news = {name: value for name, value in found.items() if value != _NULL and self._rest.get(name) != value}
         self._rest.update(news)
         return news
@@ -98,6 +97,5 @@ def usage_object(usage: Usage | None, more: dict[str, bytes]) -> dict[str, Any]:
         found["cache_read_input_tokens"] = usage.cached_tokens
     if usage.reasoning_tokens is not None:
         found["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
-    for name, raw in more.items():
-        found.setdefault(name, orjson.Fragment(raw))
+    add_missing(found, more)
     return found

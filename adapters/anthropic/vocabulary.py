@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import orjson
-from msgspec import Meta, Raw
+from msgspec import Meta
 from msgspec.json import Decoder
 
 from adapters.canonical.events import ChoiceFinished
@@ -61,8 +61,6 @@ TEXT = Decoder(str)
 NAME = Decoder(Annotated[str, Meta(min_length=1)])
 SHORT_TEXT = Decoder(Annotated[str, Meta(max_length=512)])
 STOPS = Decoder(Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=8191)])
-OBJECT = Decoder(dict[str, Raw])
-RAW_LIST = Decoder(list[Raw])
 RAW_OBJECT = RawDecoder("object")
 
 SPELLINGS = {

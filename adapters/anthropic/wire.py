@@ -11,7 +11,6 @@ __all__ = [
     "WireStop",
     "decode_block",
     "decode_event",
-    "decode_fields",
     "decode_message",
     "decode_message_delta",
     "decode_stop",
@@ -76,4 +75,3 @@ decode_block = Decoder(WireBlock).decode
 decode_message = Decoder(WireMessage).decode
 decode_stop = Decoder(WireStop).decode
 decode_message_delta = Decoder(WireMessageDelta).decode
-decode_fields = Decoder(dict[str, Raw]).decode

@@ -30,6 +30,7 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.stop_reason import StopReason, confirmed
 from adapters.canonical.usage import Usage
+from adapters.raw_json import raw_fields
 from adapters.sse_answer import FrameDecoder, SseAnswerParser, whole_answer
 from adapters.upstream_json import unmapped
 
@@ -126,10 +127,8 @@ class _Counts(Struct, rename="camel"):
     cache_write_input_tokens: int | None = None
 
 
-_decode_event = Decoder(dict[str, Raw]).decode
 _decode_block_event = Decoder(_BlockEvent).decode
 _decode_stop = Decoder(_Stop).decode
-_decode_fields = Decoder(dict[str, Raw]).decode
 _decode_counts = Decoder(_Counts).decode
 _decode_body = Decoder(_Body).decode
 _decode_block = Decoder(_Block).decode
@@ -158,7 +157,7 @@ class _Answer:
 
     def feed(self, payload: bytes, out: list[Event]) -> None:
         """One event. What is not known is passed over."""
-        for kind, raw in _decode_event(payload).items():
+        for kind, raw in raw_fields(payload).items():
             self._feed(kind, bytes(raw), out)
 
     def _feed(self, kind: str, raw: bytes, out: list[Event]) -> None:
@@ -179,7 +178,7 @@ class _Answer:
                 self._stop(_decode_stop(raw).stop_reason, out)
                 self._report_rest(raw, frozenset(("stopReason",)), out)
             case "metadata":
-                fields = _decode_fields(raw)
+                fields = raw_fields(raw)
                 self._report_usage(bytes(fields.get("usage", b"")), out)
                 self._report_rest(raw, frozenset(("usage",)), out)
             case _ if kind.endswith("Exception") or kind == "error":
@@ -241,7 +240,7 @@ class _Answer:
             for citation in found.citations_content.citations:
                 self._cite(block, bytes(citation), out)
         else:
-            kind = next(iter(_decode_fields(raw)), "")
+            kind = next(iter(raw_fields(raw)), "")
             out.append(HostedToolEvent(0, self._part(block), kind, raw, CONVERSE))
 
     def _feed_delta(self, block: _OpenBlock, delta: _Delta, out: list[Event]) -> None:
@@ -316,7 +315,7 @@ class _Answer:
             out.append(UsageReported(_usage(_decode_counts(raw))))
 
     def _report_rest(self, raw: bytes, known: frozenset[str], out: list[Event]) -> None:
-        if said := unmapped(_decode_fields(raw), known):
+        if said := unmapped(raw_fields(raw), known):
             out.append(ProviderReported(said, CONVERSE))
 
 

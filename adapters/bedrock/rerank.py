@@ -13,6 +13,7 @@ from msgspec.json import Decoder
 
 from adapters.bedrock.invocation import told_usage
 from adapters.canonical.rerank import RerankRequest, RerankResult, RerankScore, ranked
+from adapters.raw_json import add_missing
 from adapters.upstream_json import read_body
 
 __all__ = ["is_of_cohere", "parse_rerank", "ranks", "render_rerank"]
@@ -54,8 +55,7 @@ def render_rerank(request: RerankRequest) -> bytes:
     }
     if is_of_cohere(request.model):
         body["api_version"] = _VERSION
-    for name, raw in request.extras.items():
-        body.setdefault(name, orjson.Fragment(raw))
+    add_missing(body, request.extras)
     return orjson.dumps(body)
 
 

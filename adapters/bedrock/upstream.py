@@ -18,6 +18,7 @@ from adapters.canonical.errors import GatewayError, InvalidRequest, UnsupportedP
 from adapters.canonical.events import Event
 from adapters.canonical.request import NONE, REQUIRED, Request, Tool
 from adapters.model_path import model_path
+from adapters.raw_json import add_missing
 from adapters.sse_answer import FrameDecoder, SseAnswerParser
 
 __all__ = ["ConverseUpstream"]
@@ -77,8 +78,7 @@ class ConverseUpstream:
             body["serviceTier"] = {"type": _tier(request.service_tier)}
         if request.metadata is not None:
             body["requestMetadata"] = _request_metadata(request.metadata)
-        for field, raw in self._defaults.items():
-            body.setdefault(field, orjson.Fragment(raw))
+        add_missing(body, self._defaults)
         return body
 
     def stream_parser(self, request: Request) -> SseAnswerParser:

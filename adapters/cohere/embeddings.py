@@ -18,7 +18,7 @@ from adapters.canonical.messages import Opaque
 from adapters.canonical.usage import Usage
 from adapters.cohere.vocabulary import EMBED, IMAGE
 from adapters.cohere_purposes import input_type
-from adapters.fragments import fragments
+from adapters.raw_json import fragments
 from adapters.upstream_json import read_body
 
 __all__ = ["EMBED_PATH", "MAX_INPUTS", "parse_embeddings", "render_embeddings"]

@@ -18,7 +18,8 @@ from adapters.canonical.request import Prompt
 from adapters.cohere.vocabulary import EMBED, IMAGE
 from adapters.cohere_purposes import PURPOSES
 from adapters.front import AnswerHead
-from adapters.json_fields import JsonObject, decode_at, parse_object
+from adapters.json_fields import JsonObject, parse_object, parse_object_at
+from adapters.raw_json import OBJECTS
 
 __all__ = ["CohereEmbedFront"]
 
@@ -28,8 +29,6 @@ _TEXT = Decoder(str)
 _POSITIVE = Decoder(Annotated[int, Meta(ge=1, le=2**31 - 1)])
 _TEXTS = Decoder(Annotated[list[str], Meta(max_length=_MAX_INPUTS)])
 _ROWS = Decoder(Annotated[list[Raw], Meta(max_length=_MAX_INPUTS)])
-_PARTS = Decoder(list[dict[str, Raw]])
-_OBJECT = Decoder(dict[str, Raw])
 _CUT = Decoder(Literal["NONE", "END"])
 _TYPES = Decoder(list[str])
 _SPELLINGS = {"dimensions": "output_dimension", "purpose": "input_type", "truncate_prompt_tokens": "truncate"}
@@ -109,7 +108,7 @@ def _inputs(fields: JsonObject) -> tuple[Prompt | Opaque, ...]:
 
 
 def _input(raw: bytes, path: str) -> Prompt | Opaque:
-    parts = JsonObject(decode_at(raw, _OBJECT, path), path).require("content", _PARTS)
+    parts = parse_object_at(raw, path).require("content", OBJECTS)
     if len(parts) == 1 and parts[0].keys() == {"type", "text"}:
         return JsonObject(parts[0], f"{path}.content[0]").require("text", _TEXT)
     return Opaque(type="input", raw=raw, origin=EMBED)

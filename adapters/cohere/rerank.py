@@ -8,6 +8,7 @@ from msgspec.json import Decoder
 
 from adapters.canonical.rerank import RerankRequest, RerankResult, RerankScore, ranked
 from adapters.canonical.usage import Usage
+from adapters.raw_json import add_missing
 from adapters.upstream_json import read_body
 
 __all__ = ["RERANK_PATH", "parse_rerank", "render_rerank"]
@@ -42,8 +43,7 @@ def render_rerank(request: RerankRequest) -> bytes:
     body: dict[str, Any] = {"model": request.model, "query": request.query, "documents": request.documents}
     if request.top_n is not None:
         body["top_n"] = request.top_n
-    for name, raw in request.extras.items():
-        body.setdefault(name, orjson.Fragment(raw))
+    add_missing(body, request.extras)
     return orjson.dumps(body)
 
 

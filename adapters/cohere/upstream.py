@@ -12,6 +12,7 @@ from adapters.canonical.request import NONE, REQUIRED, Request
 from adapters.cohere.answer import parse_whole, stream_parser
 from adapters.cohere.messages import message_objects
 from adapters.error_words import told_in
+from adapters.raw_json import add_missing
 from adapters.sse_answer import SseAnswerParser
 from adapters.upstream_errors import error_class_of, upstream_failure
 
@@ -41,8 +42,7 @@ class CohereUpstream:
         _add_thinking(body, request)
         if request.output_format is not None and request.output_format.kind != "text":
             body["response_format"] = _response_format(request)
-        for field, raw in self._defaults.items():
-            body.setdefault(field, orjson.Fragment(raw))
+        add_missing(body, self._defaults)
         return orjson.dumps(body)
 
     def stream_parser(self, request: Request) -> SseAnswerParser:

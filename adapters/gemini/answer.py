@@ -38,6 +38,7 @@ from adapters.gemini.logprobs import parse_logprobs
 from adapters.gemini.signatures import Place, chat_data, placed_at
 from adapters.gemini.usage import RunningUsage
 from adapters.gemini.vocabulary import GEMINI, STOP_REASONS, TOOL_NAMES
+from adapters.raw_json import raw_fields
 from adapters.sse_answer import SseAnswerParser, whole_answer
 
 __all__ = ["parse_whole", "stream_parser"]
@@ -99,7 +100,6 @@ class _Content(Struct):
 
 
 _decode_text_chunk = Decoder(_TextChunk).decode
-_decode_fields = Decoder(dict[str, Raw]).decode
 _decode_rows = Decoder(list[dict[str, Raw]] | None).decode
 _decode_content = Decoder(_Content | None).decode
 _decode_part = Decoder(_Part).decode
@@ -167,7 +167,7 @@ class _Answer:
         """One chunk of the stream, or a whole body."""
         if self._started and self._feed_text(payload, out):
             return
-        chunk = _decode_fields(payload)
+        chunk = raw_fields(payload)
         if "error" in chunk and bytes(chunk["error"]) != _NULL:
             raise error_from_event(payload)
         self._feed(chunk, out)
@@ -280,7 +280,7 @@ class _Answer:
             kind, _, _ = media.mime_type.partition("/")
             out.append(MediaDelta(index, choice.next_part(), kind, data=media.data, format=media.mime_type))
         elif part.text is None:
-            if signature is None or len(_decode_fields(raw)) > 1:
+            if signature is None or len(raw_fields(raw)) > 1:
                 self._feed_unknown(choice, bytes(raw), out)
             else:
                 self._sign(choice, signature, Place.BEHIND, out)
@@ -322,7 +322,7 @@ class _Answer:
             choice.kind = ""
 
     def _feed_unknown(self, choice: _Choice, raw: bytes, out: list[Event]) -> None:
-        said = (name for name, value in _decode_fields(raw).items() if bytes(value) != _NULL)
+        said = (name for name, value in raw_fields(raw).items() if bytes(value) != _NULL)
         kind = next((name for name in said if not name.startswith(_THOUGHT)), None)
         if kind == _FILE_DATA:
             check_addresses(raw)
@@ -358,7 +358,7 @@ def _finish_of(choice: _Choice) -> ChoiceFinished:
 
 
 def _text_in(raw: bytes, name: str) -> str | None:
-    found = _decode_fields(raw).get(name)
+    found = raw_fields(raw).get(name)
     return None if found is None else _decode_text(found)
 
 

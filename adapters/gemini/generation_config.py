@@ -27,6 +27,7 @@ from adapters.gemini.vocabulary import (
 )
 from adapters.gemini.wire_objects import take_object
 from adapters.json_fields import Decodes, JsonObject
+from adapters.raw_json import add_missing
 
 __all__ = ["CONFIG", "config_object", "take_config"]
 
@@ -131,8 +132,7 @@ def config_object(request: Request, defaults: Mapping[str, bytes]) -> dict[str, 
         for name, raw in request.extras.items():
             if name.startswith(prefix):
                 found[name.removeprefix(prefix)] = orjson.Fragment(raw)
-    for name, raw in defaults.items():
-        found.setdefault(name, orjson.Fragment(raw))
+    add_missing(found, defaults)
     return found
 
 

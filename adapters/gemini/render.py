@@ -47,7 +47,6 @@ from adapters.canonical.request import Request
 from adapters.canonical.result import Choice, Result
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
-from adapters.fragments import fragments
 from adapters.front import AnswerHead
 from adapters.gemini.citations import Cited, grounding_object
 from adapters.gemini.errors import render_error
@@ -55,6 +54,7 @@ from adapters.gemini.logprobs import logprobs_object
 from adapters.gemini.parts import PartWriter, WirePart
 from adapters.gemini.usage import usage_object
 from adapters.gemini.vocabulary import GEMINI, finish_word
+from adapters.raw_json import fragments
 from adapters.sse import on_one_line
 from adapters.thought_text import ThoughtText, thought_text
 from adapters.upstream_errors import given_up, no_finish
@@ -242,7 +242,7 @@ def render_generate_result(request: Request, result: Result, head: AnswerHead) -
 def _whole_candidate(choice: Choice, own_fields: Mapping[str, bytes]) -> dict[str, Any]:
     writer = PartWriter()
     parts = [wire for part in choice.parts for wire in _wire_parts(part, writer)]
-    fields: dict[str, Any] = fragments(own_fields)
+    fields = fragments(own_fields)
     if choice.logprobs:
         fields["logprobsResult"] = logprobs_object(choice.logprobs)
     texts = [(number, part) for number, part in enumerate(choice.parts) if isinstance(part, Text)]

@@ -8,11 +8,11 @@ from adapters.call_objects import allowed_names
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import AUTO, NONE, REQUIRED, Request, Tool, ToolChoice
-from adapters.fragments import fragments
 from adapters.gemini.schemas import json_schema_of
 from adapters.gemini.vocabulary import BOOL, GEMINI, NAME, RAW_OBJECT, TEXT, TEXTS, TOOL_NAMES
 from adapters.gemini.wire_objects import object_at, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject
+from adapters.raw_json import fragments
 
 __all__ = ["take_tool_choice", "take_tools", "tool_config_object", "tool_objects"]
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any, assert_never
 
 import orjson
-from msgspec import DecodeError, Raw
-from msgspec.json import Decoder
+from msgspec import DecodeError
 
 from adapters.alternating_turns import Block, alternating_turns, parted, texts_in
 from adapters.call_objects import arguments_object
@@ -34,12 +33,12 @@ from adapters.canonical.messages import (
     Video,
 )
 from adapters.canonical.request import Request
-from adapters.fragments import fragments
 from adapters.gemini.media import document_parts, media_part
 from adapters.gemini.signatures import SKIPPED, Place, place_of, signature_in_chat, signs_next
 from adapters.gemini.thinking import is_third_generation
 from adapters.gemini.vocabulary import GEMINI, TOOL_NAMES
 from adapters.minted_ids import is_minted
+from adapters.raw_json import fragments, raw_fields
 
 __all__ = ["contents_of"]
 
@@ -47,7 +46,6 @@ _MODEL = "model"
 _ROLES = {ASSISTANT: _MODEL, USER: USER}
 _SIGNATURE = "thoughtSignature"
 _SIGNED = (ToolCall, Image, Audio, Video)
-_object = Decoder(dict[str, Raw])
 
 
 def contents_of(request: Request, provider: str) -> tuple[list[Block], list[dict[str, Any]]]:
@@ -176,7 +174,7 @@ def _response(result: ToolResult) -> Any:
     if result.is_error:
         return {"error": text}
     try:
-        _object.decode(text)
+        raw_fields(text)
     except (DecodeError, RecursionError):
         return {"output": text}
     return orjson.Fragment(text)

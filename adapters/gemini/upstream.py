@@ -17,6 +17,7 @@ from adapters.gemini.model_names import model_address, model_resource
 from adapters.gemini.tools import tool_config_object, tool_objects
 from adapters.gemini.turns import contents_of
 from adapters.gemini.vocabulary import GEMINI
+from adapters.raw_json import add_missing
 from adapters.sse_answer import SseAnswerParser
 
 __all__ = ["GenerateUpstream"]
@@ -70,8 +71,7 @@ class GenerateUpstream:
                 body["serviceTier"] = tier
         if request.store is not None:
             body["store"] = request.store
-        for name, raw in self._defaults.items():
-            body.setdefault(name, orjson.Fragment(raw))
+        add_missing(body, self._defaults)
         if CONTINUATION_TOKEN in request.extras:
             body[CONTINUATION_TOKEN] = orjson.Fragment(request.extras[CONTINUATION_TOKEN])
         return orjson.dumps(body)

@@ -3,12 +3,12 @@
 from typing import Any
 
 import msgspec
-import orjson
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import astuple
 
 from adapters.canonical.usage import Usage
+from adapters.raw_json import add_missing, raw_fields
 
 __all__ = ["RunningUsage", "usage_object"]
 
@@ -35,7 +35,6 @@ class _Counts(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 _decode_counts = Decoder(_Counts).decode
-_decode_fields = Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 _KNOWN = frozenset(_Counts.__struct_encode_fields__)
 
@@ -82,7 +81,7 @@ class RunningUsage:
 
     def _apart(self, raw: bytes) -> tuple[bytes, dict[str, bytes]]:
         """The fields that we know, and those of the others that are news."""
-        fields = _decode_fields(raw)
+        fields = raw_fields(raw)
         found = {name: bytes(fields.pop(name)) for name in list(fields) if name not in _KNOWN}
         news = {name: value for name, value in found.items() if value != _NULL and self._rest.get(name) != value}
         self._rest.update(news)
@@ -146,6 +145,5 @@ def usage_object(usage: Usage | None, more: dict[str, bytes]) -> dict[str, Any]:
         rows = [{"modality": kind, "tokenCount": count} for kind, count in counts.items() if count is not None]
         if rows:
             found[name] = rows
-    for name, raw in more.items():
-        found.setdefault(name, orjson.Fragment(raw))
+    add_missing(found, more)
     return found

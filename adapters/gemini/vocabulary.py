@@ -6,7 +6,7 @@ Source: the google-genai SDK 3.6 types and Google's REST reference (2026-11).
 from collections.abc import Callable, Mapping
 from typing import Annotated
 
-from msgspec import Meta, Raw
+from msgspec import Meta
 from msgspec.json import Decoder
 
 from adapters.canonical.events import ChoiceFinished
@@ -72,8 +72,6 @@ TEXT = Decoder(str)
 NAME = Decoder(Annotated[str, Meta(min_length=1)])
 TEXTS = Decoder(list[str])
 STOPS = Decoder(Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=64)])
-OBJECT = Decoder(dict[str, Raw])
-RAW_LIST = Decoder(list[Raw])
 RAW_OBJECT = RawDecoder("object")
 
 _CONFIG = "generationConfig."

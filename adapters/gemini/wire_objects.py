@@ -1,8 +1,8 @@
 """Google's JSON objects in a request: names in camel case or as protocol buffers have them (`inline_data`), and one
 object where a list is due. Google's servers take all of these."""
 
-from adapters.gemini.vocabulary import OBJECT, RAW_LIST
-from adapters.json_fields import JsonObject, decode_at
+from adapters.json_fields import JsonObject, decode_at, parse_object_at
+from adapters.raw_json import RAW_ITEMS
 
 __all__ = ["in_camel_case", "object_at", "take_list", "take_object", "take_objects"]
 
@@ -22,7 +22,7 @@ def in_camel_case(found: JsonObject) -> JsonObject:
 
 def object_at(raw: bytes, path: str) -> JsonObject:
     """Raw JSON that stands at this path and must be an object."""
-    return in_camel_case(JsonObject(decode_at(raw, OBJECT, path), path))
+    return in_camel_case(parse_object_at(raw, path))
 
 
 def take_object(fields: JsonObject, name: str) -> JsonObject | None:
@@ -38,7 +38,7 @@ def take_list(fields: JsonObject, name: str) -> list[tuple[bytes, str]] | None:
     path = fields.at(name)
     if raw.startswith(b"{"):
         return [(raw, path)]
-    rows = decode_at(raw, RAW_LIST, path)
+    rows = decode_at(raw, RAW_ITEMS, path)
     return [(bytes(one), f"{path}[{i}]") for i, one in enumerate(rows)]
 
 

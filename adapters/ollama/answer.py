@@ -28,6 +28,7 @@ from adapters.ndjson import LineDecoder
 from adapters.ollama.errors import error_from_text
 from adapters.ollama.logprobs import WireLogprob, parse_logprobs
 from adapters.ollama.vocabulary import CHAT, STOP_REASONS
+from adapters.raw_json import raw_fields
 from adapters.sse_answer import SseAnswerParser, whole_answer
 from adapters.upstream_json import unmapped
 
@@ -71,7 +72,6 @@ class _Line(Struct):
 
 
 _decode = Decoder(_Line).decode
-_decode_fields = Decoder(dict[str, Raw]).decode
 _KNOWN = frozenset(_Line.__struct_fields__)
 
 
@@ -135,7 +135,7 @@ class _Answer:
 
     def _finish(self, line: _Line, payload: bytes, out: list[Event]) -> None:
         self.complete = True
-        if said := unmapped(_decode_fields(payload), _KNOWN):
+        if said := unmapped(raw_fields(payload), _KNOWN):
             out.append(ProviderReported(said, OWN_FIELDS))
         word = line.done_reason
         reason = StopReason.STOP if word is None else STOP_REASONS.get(word, StopReason.OTHER)

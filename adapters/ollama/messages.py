@@ -26,10 +26,10 @@ from adapters.canonical.messages import (
     plain_parts,
 )
 from adapters.canonical.request import Request
-from adapters.fragments import fragments
 from adapters.inline_media import resolved
 from adapters.minted_ids import is_minted
 from adapters.ollama.vocabulary import CHAT
+from adapters.raw_json import fragments
 from adapters.thought_text import thought_text
 
 __all__ = ["image_data", "message_objects"]

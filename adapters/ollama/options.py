@@ -10,6 +10,7 @@ from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.request import OutputFormat, Request, Sampling
 from adapters.json_fields import JsonObject
 from adapters.ollama.vocabulary import BOOL, OPTIONS, RAW_OBJECT, TEXT, TOP_LOGPROBS, Whole
+from adapters.raw_json import add_missing
 
 __all__ = ["format_value", "options_object", "take_format", "take_logprobs", "take_options"]
 
@@ -75,8 +76,7 @@ def options_object(request: Request, extras: Mapping[str, bytes], defaults: Mapp
     for name, raw in extras.items():
         if name.startswith(_PREFIX):
             found[name.removeprefix(_PREFIX)] = orjson.Fragment(raw)
-    for name, raw in defaults.items():
-        found.setdefault(name, orjson.Fragment(raw))
+    add_missing(found, defaults)
     return found
 
 

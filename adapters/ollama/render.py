@@ -39,6 +39,7 @@ from adapters.ollama.answer import OWN_FIELDS
 from adapters.ollama.errors import render_error
 from adapters.ollama.logprobs import logprobs_list
 from adapters.ollama.vocabulary import GENERATE, done_word, timestamp
+from adapters.raw_json import add_missing
 from adapters.thought_text import ThoughtText, thought_text
 from adapters.upstream_errors import given_up, no_finish
 
@@ -180,8 +181,7 @@ def _end_fields(finish: ChoiceFinished, usage: Usage | None, own: Mapping[str, b
     if usage is not None:
         counts = {"prompt_eval_count": usage.prompt_tokens, "eval_count": usage.completion_tokens}
         found.update({name: count for name, count in counts.items() if count is not None})
-    for name, raw in own.items():
-        found.setdefault(name, orjson.Fragment(raw))
+    add_missing(found, own)
     return found
 
 

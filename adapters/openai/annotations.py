@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
-from msgspec import DecodeError, Raw, Struct
+from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
 from adapters.canonical.citation import Citation
+from adapters.raw_json import fragments, raw_fields
 
 __all__ = ["SOURCE_FIELDS", "chat_annotations", "flat", "listed_sources", "parse_annotation", "responses_annotation"]
 
@@ -43,7 +44,6 @@ class _Source(Struct):
 
 
 _decode = Decoder(_Wire).decode
-_decode_fields = Decoder(dict[str, Raw]).decode
 _decode_sources = Decoder(list[str | _Source] | None).decode
 
 
@@ -118,10 +118,10 @@ def _span(citation: Citation, start: int, end: int) -> dict[str, Any]:
 def flat(annotation: bytes) -> bytes | None:
     """A citation of chat as the Responses API has it, with all of its fields; None for any other annotation."""
     try:
-        fields = _decode_fields(annotation)
+        fields = raw_fields(annotation)
         if bytes(fields.pop("type", b"")) != _TYPE:
             return None
-        inner = _decode_fields(fields[_CITATION])
+        inner = raw_fields(fields[_CITATION])
     except (DecodeError, KeyError):
         return None
-    return orjson.dumps({"type": _CITATION, **{name: orjson.Fragment(bytes(raw)) for name, raw in inner.items()}})
+    return orjson.dumps({"type": _CITATION, **fragments(inner)})

@@ -35,11 +35,12 @@ from adapters.canonical.messages import (
     joined_data,
     told_parts,
 )
-from adapters.json_fields import JsonObject, decode_at
+from adapters.json_fields import JsonObject, parse_object_at
 from adapters.openai.cache_fields import cache_hint
 from adapters.openai.plain_messages import plain_message, plain_messages
 from adapters.openai.signed_reasoning import parse_signed, placed
 from adapters.openai.vocabulary import CHAT, CUSTOM, FUNCTION, NAME, TEXT
+from adapters.raw_json import RAW_ITEMS
 from adapters.thought_text import thought_text
 
 __all__ = [
@@ -54,7 +55,6 @@ __all__ = [
 REASONING_DETAILS = "reasoning_details"
 
 
-_OBJECT = Decoder(dict[str, Raw])
 _CONTENT = Decoder(str | list[Raw])
 
 
@@ -62,7 +62,6 @@ _IMAGES = "images"
 _INSTEAD = frozenset(("refusal", "audio", _IMAGES))
 """What an answer without text may say."""
 _NOTHING = (None, b"null", b"[]", b'""')
-_ANNOTATIONS = Decoder(list[Raw])
 _ROWS = Decoder(Annotated[list[Raw], Meta(min_length=1)])
 
 
@@ -78,7 +77,7 @@ def parse_messages(body: JsonObject) -> tuple[Message, ...]:
 
 
 def _parse_row(raw: Raw, path: str) -> Message:
-    return parse_message(JsonObject(decode_at(raw, _OBJECT, path), path))
+    return parse_message(parse_object_at(raw, path))
 
 
 def parse_message(row: JsonObject) -> Message:
@@ -164,7 +163,7 @@ def _parse_assistant(row: JsonObject, parts: list[Part]) -> None:
 
 def _parse_images(row: JsonObject, parts: list[Part]) -> None:
     """Images that the model made, as its message told of them; each stays as it came for servers of this dialect."""
-    for raw in row.take(_IMAGES, _ANNOTATIONS) or ():
+    for raw in row.take(_IMAGES, RAW_ITEMS) or ():
         image = _parse_part(bytes(raw), row.at(_IMAGES))
         if not isinstance(image, Image):
             raise InvalidRequest(f"{row.at(_IMAGES)}: expected parts of the type image_url", param=row.at(_IMAGES))
@@ -178,7 +177,7 @@ def _parse_annotations(row: JsonObject, parts: list[Part]) -> None:
     if raw in (b"null", b"[]"):
         row.take_raw("annotations")
     elif raw is not None and last is not None:
-        notes = tuple([bytes(note) for note in row.take("annotations", _ANNOTATIONS) or ()])
+        notes = tuple([bytes(note) for note in row.take("annotations", RAW_ITEMS) or ()])
         parts[last] = replace(parts[last], annotations=notes, annotated_by=CHAT)
 
 
@@ -198,7 +197,7 @@ def _parse_call(call: JsonObject) -> ToolCall:
 
 
 def _parse_part(raw: bytes, path: str) -> Part:
-    part = JsonObject(decode_at(raw, _OBJECT, path), path)
+    part = parse_object_at(raw, path)
     kind = part.require("type", TEXT)
     match kind:
         case "text":

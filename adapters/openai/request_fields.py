@@ -16,6 +16,7 @@ from adapters.canonical.request import (
 )
 from adapters.json_fields import JsonObject
 from adapters.openai.vocabulary import BOOL, NAME, SPELLINGS, FieldTable, TokenId
+from adapters.raw_json import add_missing
 from adapters.tool_names import Ids
 
 __all__ = [
@@ -165,5 +166,5 @@ def add_extras(body: dict[str, Any], request: Request, dialect: str, defaults: M
     """The client's unmapped fields, where it spoke this dialect (law 8: the router refuses the others by name), then
     the vendor's defaults."""
     extras = request.extras if request.dialect == dialect else {}
-    for name, raw in (*extras.items(), *defaults.items()):
-        body.setdefault(name, orjson.Fragment(raw))
+    add_missing(body, extras)
+    add_missing(body, defaults)

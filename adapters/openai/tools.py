@@ -13,9 +13,10 @@ from msgspec.json import Decoder
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import AUTO, NONE, REQUIRED, Namespace, Tool, ToolChoice
-from adapters.json_fields import JsonObject, decode_at
+from adapters.json_fields import JsonObject, decode_at, parse_object_at
 from adapters.openai.cache_fields import cache_hint
 from adapters.openai.vocabulary import BOOL, CHAT, CUSTOM, FUNCTION, NAME, RAW_OBJECT, RESPONSES, TEXT
+from adapters.raw_json import OBJECT, RAW_ITEMS, fragments, raw_fields
 
 __all__ = [
     "HOSTED",
@@ -33,8 +34,6 @@ MCP = "mcp"
 _NAMESPACE = "namespace"
 _ALLOWED = "allowed_tools"
 _GRAMMAR = "grammar"
-_OBJECT = Decoder(dict[str, Raw])
-_RAW_LIST = Decoder(list[Raw])
 _CHOICE = Decoder(str | dict[str, Raw])
 _MODES = (NONE, AUTO, REQUIRED)
 _encode = orjson.dumps
@@ -69,7 +68,7 @@ def full_name(namespace: str, name: str) -> str:
 
 def parse_tools(body: JsonObject, dialect: str = CHAT) -> tuple[Tool, ...] | None:
     """Chat refuses an empty list; in the Responses API it is no list."""
-    raws = body.take("tools", _RAW_LIST)
+    raws = body.take("tools", RAW_ITEMS)
     if raws is None or (not raws and dialect == RESPONSES):
         return None
     if not raws:
@@ -81,7 +80,7 @@ def parse_tools(body: JsonObject, dialect: str = CHAT) -> tuple[Tool, ...] | Non
             found.append(plain)
             continue
         path = f"tools[{i}]"
-        tool = JsonObject(decode_at(bytes(raw), _OBJECT, path), path)
+        tool = parse_object_at(bytes(raw), path)
         kind = tool.require("type", TEXT)
         if kind == _NAMESPACE and dialect == RESPONSES:
             found += _parse_namespace(tool)
@@ -159,22 +158,22 @@ def _rest(tool: JsonObject, body: JsonObject, dialect: str) -> ProviderData | No
 
 def _nested_grammar(raw: bytes, path: str) -> bytes:
     """Chat's form of a custom tool's format."""
-    fields = decode_at(raw, _OBJECT, path)
+    fields = decode_at(raw, OBJECT, path)
     kind = fields.pop("type", Raw(b"null"))
     if bytes(kind) != b'"grammar"':
         return raw
-    inner = {name: orjson.Fragment(bytes(value)) for name, value in fields.items()}
+    inner = fragments(fields)
     return _encode({"type": _GRAMMAR, _GRAMMAR: inner})
 
 
 def _flat_grammar(raw: bytes) -> Any:
     """The Responses API's form of the same."""
-    fields = _OBJECT.decode(raw)
+    fields = raw_fields(raw)
     inner = fields.pop(_GRAMMAR, None)
     if inner is None:
         return orjson.Fragment(raw)
-    fields.update(_OBJECT.decode(inner))
-    return {name: orjson.Fragment(bytes(value)) for name, value in fields.items()}
+    fields.update(raw_fields(inner))
+    return fragments(fields)
 
 
 def tool_objects(tools: tuple[Tool, ...], client: str, dialect: str) -> list[Any]:
@@ -271,11 +270,11 @@ def _parse_choice_object(value: JsonObject, raw: bytes, dialect: str) -> ToolCho
         mode = allowed.require("mode", TEXT)
         if mode not in (AUTO, REQUIRED):
             raise InvalidRequest(f"{allowed.at('mode')}: expected auto or required", param=allowed.at("mode"))
-        references = allowed.require("tools", _RAW_LIST)
+        references = allowed.require("tools", RAW_ITEMS)
         allowed.refuse_rest()
         value.refuse_rest()
         for i, reference in enumerate(references):
-            decode_at(reference, _OBJECT, allowed.at(f"tools[{i}]"))
+            decode_at(reference, OBJECT, allowed.at(f"tools[{i}]"))
         return ToolChoice(mode=mode, allowed=tuple([bytes(reference) for reference in references]))
     if flat:
         return ToolChoice(mode=REQUIRED, name=kind, kind=HOSTED, raw=raw)
@@ -312,13 +311,13 @@ def tool_choice_object(choice: ToolChoice, dialect: str = CHAT) -> Any:
 
 def _reference(raw: bytes, *, flat: bool) -> Any:
     """A reference to a tool in the other form, where it came in that one."""
-    fields = _OBJECT.decode(raw)
+    fields = raw_fields(raw)
     kind = bytes(fields.get("type", Raw(b"null"))).decode().strip('"')
     if kind in (FUNCTION, CUSTOM):
         inner = fields.get(kind)
         if flat and inner is not None:
-            return {"type": kind, **{k: orjson.Fragment(bytes(v)) for k, v in _OBJECT.decode(inner).items()}}
+            return {"type": kind, **fragments(raw_fields(inner))}
         if not flat and inner is None:
             del fields["type"]
-            return {"type": kind, kind: {k: orjson.Fragment(bytes(v)) for k, v in fields.items()}}
+            return {"type": kind, kind: fragments(fields)}
     return orjson.Fragment(raw)

@@ -15,13 +15,13 @@ from msgspec.json import Decoder
 from adapters.canonical.messages import ProviderData
 from adapters.openai.usage import USAGE
 from adapters.openai.vocabulary import CHAT
+from adapters.raw_json import raw_fields
 from adapters.upstream_json import UNREADABLE, unexpected_answer
 
 __all__ = ["decode_known", "place_data", "place_fields"]
 
 _encode = msgspec.json.Encoder().encode
 _DELTA = "delta."
-_OBJECT = Decoder(dict[str, Raw])
 _OBJECTS = Decoder(list[dict[str, Raw]] | None)
 
 
@@ -34,7 +34,7 @@ def decode_known(payload: bytes, decoder: Decoder[Any]) -> tuple[Any, list[tuple
     chunk_type: Any = decoder.type
     unmapped: list[tuple[int | None, dict[str, bytes]]] = []
     try:
-        top = _OBJECT.decode(payload)
+        top = raw_fields(payload)
         extra = _split(top, chunk_type)
         extra.update(_split_inner(top, USAGE, f"{USAGE}.", chunk_type))
         if extra:
@@ -81,7 +81,7 @@ def _split_inner(outer: dict[str, Raw], name: str, prefix: str, outer_type: Any)
     raw = outer.get(name)
     if raw is None or bytes(raw) == b"null":
         return {}
-    inner = _OBJECT.decode(raw)
+    inner = raw_fields(raw)
     found = _split(inner, _member(outer_type, name))
     if found:
         outer[name] = Raw(_encode(inner))

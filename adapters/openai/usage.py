@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
 
-import orjson
 from msgspec import Struct
 
 from adapters.canonical.usage import Usage
+from adapters.raw_json import add_missing
 
 __all__ = ["USAGE", "ChunkUsage", "WireUsage", "parse_usage", "usage_object"]
 
@@ -122,6 +122,5 @@ def usage_object(usage: Usage, more: Mapping[str, bytes] | None = None) -> dict[
     if usage.estimated:
         found["estimated"] = True
     if more and len(usage.turns) < 2:
-        for name, raw in more.items():
-            found.setdefault(name, orjson.Fragment(raw))
+        add_missing(found, more)
     return found

@@ -13,9 +13,9 @@ from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, Embedd
 from adapters.canonical.messages import Opaque
 from adapters.canonical.request import Prompt
 from adapters.canonical.usage import Usage
-from adapters.fragments import fragments
 from adapters.gemini.embeddings.vocabulary import EMBED, TASKS
 from adapters.gemini.model_names import model_address, model_resource
+from adapters.raw_json import fragments
 from adapters.upstream_json import read_body
 
 __all__ = ["MAX_INPUTS", "embedding_path", "is_predicted", "parse_embeddings", "render_embeddings"]

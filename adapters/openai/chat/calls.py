@@ -15,11 +15,11 @@ from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.events import Event, ToolArgumentsDelta, ToolCallFinished, ToolCallStarted
 from adapters.canonical.messages import ProviderData
 from adapters.openai.vocabulary import CHAT, CUSTOM, FUNCTION
+from adapters.raw_json import raw_fields
 
 __all__ = ["CallDelta", "Calls", "FunctionDelta"]
 
 _decode_text = Decoder(str).decode
-_decode_object = Decoder(dict[str, Raw]).decode
 _EMPTY_OBJECT = "{}"
 _SAME_NAMES: Mapping[str, str] = {}
 
@@ -67,7 +67,7 @@ class _Call:
     def is_whole(self) -> bool:
         """Whether the arguments are one JSON object."""
         try:
-            _decode_object(self.text)
+            raw_fields(self.text)
         except (DecodeError, RecursionError):
             return False
         return True

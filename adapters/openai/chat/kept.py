@@ -4,18 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from msgspec import Raw
-from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import Request
 from adapters.json_fields import decode_at
 from adapters.openai.content import message_object
 from adapters.openai.metadata import METADATA
+from adapters.raw_json import fragments, raw_fields
 
 __all__ = ["chat_with_metadata", "metadata_of", "said_before"]
-
-_OBJECT = Decoder(dict[str, Raw])
 
 
 def metadata_of(request: Request) -> dict[str, str]:
@@ -36,7 +33,7 @@ def said_before(request: Request, chat_id: str) -> list[tuple[str, bytes]]:
 
 def chat_with_metadata(body: bytes, metadata: Mapping[str, str]) -> bytes:
     """The completion as it was, with its metadata."""
-    fields: dict[str, Any] = {name: orjson.Fragment(bytes(raw)) for name, raw in _OBJECT.decode(body).items()}
+    fields = fragments(raw_fields(body))
     return orjson.dumps({**fields, "metadata": metadata})
 
 

@@ -20,7 +20,6 @@ from adapters.canonical.messages import (
 )
 from adapters.canonical.request import Request
 from adapters.canonical.result import Choice, Result
-from adapters.fragments import fragments
 from adapters.front import AnswerHead
 from adapters.openai.annotations import chat_annotations
 from adapters.openai.chat.images import IMAGES, image_objects
@@ -32,6 +31,7 @@ from adapters.openai.signed_reasoning import signed_details
 from adapters.openai.unmapped import place_data, place_fields
 from adapters.openai.usage import USAGE, usage_object
 from adapters.openai.vocabulary import CHAT, CUSTOM
+from adapters.raw_json import add_missing, fragments
 from adapters.thought_text import thought_text
 from adapters.usage_fields import told_apart
 
@@ -50,8 +50,7 @@ def render_chat_result(request: Request, result: Result, head: AnswerHead) -> by
     }
     for prompt in result.prompts:
         body.update(fragments(prompt_fields(prompt)))
-    for name, raw in fields.items():
-        body.setdefault(name, orjson.Fragment(raw))
+    add_missing(body, fields)
     return orjson.dumps(body)
 
 

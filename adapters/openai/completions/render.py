@@ -19,7 +19,6 @@ from adapters.canonical.request import Request
 from adapters.canonical.result import Choice, Result
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import TokenLogprob
-from adapters.fragments import fragments
 from adapters.front import AnswerHead
 from adapters.openai.finish import finish_fields, finish_word
 from adapters.openai.frames import Frames
@@ -27,6 +26,7 @@ from adapters.openai.logprobs import LegacyLogprobs
 from adapters.openai.prompt_report import prompt_fields
 from adapters.openai.usage import USAGE, usage_object
 from adapters.openai.vocabulary import COMPLETIONS, FINISH_WORDS
+from adapters.raw_json import add_missing, fragments
 from adapters.usage_fields import told_apart
 
 __all__ = ["CompletionStreamRenderer", "render_completion_result"]
@@ -138,8 +138,7 @@ def render_completion_result(request: Request, result: Result, head: AnswerHead)
         "choices": choices,
         "usage": None if result.usage is None else usage_object(result.usage, usage_fields),
     }
-    for name, raw in fields.items():
-        body.setdefault(name, orjson.Fragment(raw))
+    add_missing(body, fields)
     return orjson.dumps(body)
 
 
@@ -154,8 +153,7 @@ def _choice_object(request: Request, choice: Choice, *, same_dialect: bool) -> d
     if choice.token_ids:
         body["token_ids"] = choice.token_ids
     if same_dialect:
-        for name, raw in choice.provider_fields.items():
-            body.setdefault(name, orjson.Fragment(raw))
+        add_missing(body, choice.provider_fields)
     return body
 
 

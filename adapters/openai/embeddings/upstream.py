@@ -13,6 +13,7 @@ from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
 from adapters.canonical.errors import BadUpstreamResponse
 from adapters.openai.errors import error_from_object
 from adapters.openai.usage import WireUsage, parse_usage
+from adapters.raw_json import add_missing
 from adapters.upstream_json import read_body
 
 __all__ = ["EMBEDDINGS_PATH", "parse_embeddings", "render_embeddings"]
@@ -45,8 +46,7 @@ def render_embeddings(request: EmbeddingRequest, *, base64: bool) -> bytes:
         value = getattr(request, name)
         if value is not None:
             body[name] = value
-    for name, raw in request.extras.items():
-        body.setdefault(name, orjson.Fragment(raw))
+    add_missing(body, request.extras)
     return orjson.dumps(body)
 
 

@@ -10,6 +10,7 @@ from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.rerank import RerankRequest, RerankResult, RerankScore, ranked
 from adapters.canonical.usage import Usage
 from adapters.openai.errors import error_from_object
+from adapters.raw_json import add_missing
 from adapters.upstream_json import read_body
 
 __all__ = ["RERANK_WORDS", "RerankWords", "TEI_RERANK_WORDS", "parse_rerank", "render_rerank"]
@@ -66,8 +67,7 @@ def render_rerank(request: RerankRequest, words: RerankWords) -> bytes:
         value = getattr(request, name)
         if value is not None:
             body[name] = value
-    for name, raw in request.extras.items():
-        body.setdefault(name, orjson.Fragment(raw))
+    add_missing(body, request.extras)
     return orjson.dumps(body)
 
 

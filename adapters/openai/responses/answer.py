@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Raw
-from msgspec.json import Decoder
 
 from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated
 from adapters.canonical.events import ChoiceFinished, Event, ProviderReported, Started, UsageReported
@@ -35,6 +33,7 @@ from adapters.openai.responses.wire import (
 )
 from adapters.openai.usage import USAGE
 from adapters.openai.vocabulary import RESPONSES
+from adapters.raw_json import raw_fields
 from adapters.sse_answer import SseAnswerParser, whole_answer
 from adapters.upstream_errors import given_up
 from adapters.upstream_json import unmapped
@@ -43,7 +42,6 @@ __all__ = ["parse_whole_response", "response_parser"]
 
 _DONE = b"[DONE]"
 _NOTHING = WireItem()
-_decode_fields = Decoder(dict[str, Raw]).decode
 _TERMINAL = frozenset(("response.completed", "response.incomplete", "response.failed", "response.cancelled"))
 _STARTS = frozenset(("response.created", "response.queued", "response.in_progress"))
 _KINDS = (
@@ -186,10 +184,10 @@ class _Answer:
         return ChoiceFinished(0, reason, word if reason is StopReason.OTHER else None)
 
     def _report_rest(self, response: WireResponse, raw: bytes, out: list[Event]) -> None:
-        known = _decode_fields(raw)
+        known = raw_fields(raw)
         said = unmapped(known, SAID_BY_US)
         if response.usage is not None:
-            inner = unmapped(_decode_fields(known[USAGE]), USAGE_FIELDS)
+            inner = unmapped(raw_fields(known[USAGE]), USAGE_FIELDS)
             said.update({f"{USAGE}.{name}": value for name, value in inner.items()})
         if said:
             out.append(ProviderReported(said, RESPONSES))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
-from msgspec import Raw
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import BadUpstreamResponse
@@ -33,13 +32,13 @@ from adapters.openai.responses.vocabulary import CUSTOM_CALL, FUNCTION_CALL
 from adapters.openai.responses.wire import WireContent, WireEvent, WireItem
 from adapters.openai.tools import full_name
 from adapters.openai.vocabulary import CUSTOM, FUNCTION, RESPONSES
+from adapters.raw_json import raw_fields
 from adapters.upstream_json import unmapped
 
 __all__ = ["OpenCall", "OpenHosted", "OpenItem", "OpenMessage", "OpenThought", "rest_of"]
 
 NextPart = Callable[[], int]
 
-_decode_fields = Decoder(dict[str, Raw]).decode
 _decode_text = Decoder(str).decode
 _ADDED = "response.output_item.added"
 _ITEM_FIELDS = frozenset(WireItem.__struct_fields__) | {"role"}
@@ -263,4 +262,4 @@ def _entries(logprobs: list[WireEntry] | None) -> tuple[TokenLogprob, ...]:
 
 def rest_of(raw: bytes) -> dict[str, bytes]:
     """The fields of an item that nobody maps. Null is the same as absent."""
-    return unmapped(_decode_fields(raw), _ITEM_FIELDS)
+    return unmapped(raw_fields(raw), _ITEM_FIELDS)

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any, assert_never
 
 import orjson
-from msgspec import Raw
-from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import (
@@ -32,10 +30,10 @@ from adapters.json_fields import JsonObject
 from adapters.openai.cache_fields import cache_hint
 from adapters.openai.content import data_url
 from adapters.openai.vocabulary import RAW_LIST, RESPONSES, TEXT
+from adapters.raw_json import RAW_ITEMS, add_missing
 
 __all__ = ["add_own_fields", "content_objects", "own_fields", "parse_content", "texts_in"]
 
-_RAW_OBJECTS = Decoder(list[Raw])
 _TEXTS = ("input_text", "output_text", "text")
 
 
@@ -62,7 +60,7 @@ def _parse_part(part: JsonObject) -> Part:
     kind = part.require("type", TEXT)
     if kind in _TEXTS:
         text = part.require("text", TEXT)
-        notes = _RAW_OBJECTS.decode(part.take("annotations", RAW_LIST) or b"[]")
+        notes = RAW_ITEMS.decode(part.take("annotations", RAW_LIST) or b"[]")
         part.take_raw("logprobs")  # of the answer that is played back
         return Text(
             text=text,
@@ -155,5 +153,4 @@ def _file_fields(source: MediaSource) -> dict[str, str]:
 def add_own_fields(found: dict[str, Any], data: ProviderData | None) -> None:
     """Puts unmapped fields of this dialect back where they stood."""
     if data is not None and data.origin == RESPONSES:
-        for name, raw in data.fields.items():
-            found.setdefault(name, orjson.Fragment(raw))
+        add_missing(found, data.fields)

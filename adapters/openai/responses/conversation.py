@@ -3,24 +3,21 @@
 from collections.abc import Mapping, Sequence
 
 import orjson
-from msgspec import Raw
-from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.json_fields import JsonObject, parse_object
 from adapters.openai.metadata import METADATA
 from adapters.openai.responses.input_items import InputReader
 from adapters.openai.responses.sealing import ClientSeal
+from adapters.raw_json import RAW_ITEMS
 
 __all__ = ["check_items", "conversation_object", "read_changes", "read_items", "read_new_conversation"]
-
-_RAW_ITEMS = Decoder(list[Raw])
 
 
 def read_new_conversation(raw: bytes, *, max_depth: int) -> tuple[list[bytes], dict[str, str]]:
     """Its first items, and its metadata. An empty body asks for neither. Raises InvalidRequest, naming the path."""
     body = parse_object(raw or b"{}", max_depth=max_depth)
-    items = body.take("items", _RAW_ITEMS) or []
+    items = body.take("items", RAW_ITEMS) or []
     metadata = body.take("metadata", METADATA) or {}
     body.refuse_rest()
     return list(map(bytes, items)), metadata
@@ -41,7 +38,7 @@ def read_changes(raw: bytes, *, max_depth: int) -> dict[str, str]:
 def read_items(raw: bytes, *, max_depth: int) -> list[bytes]:
     """Raises InvalidRequest, naming the path."""
     body: JsonObject = parse_object(raw, max_depth=max_depth)
-    items = body.require("items", _RAW_ITEMS)
+    items = body.require("items", RAW_ITEMS)
     body.refuse_rest()
     if not items:
         raise InvalidRequest("items: the list must not be empty", param="items")

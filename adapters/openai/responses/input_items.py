@@ -8,8 +8,6 @@ each message stands in the client's body is told beside it.
 from collections.abc import Mapping, Sequence
 
 import orjson
-from msgspec import Raw
-from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest
@@ -26,7 +24,7 @@ from adapters.canonical.messages import (
     ToolCall,
     ToolResult,
 )
-from adapters.json_fields import JsonObject, decode_at
+from adapters.json_fields import JsonObject, parse_object_at
 from adapters.openai.responses.content import own_fields, parse_content, texts_in
 from adapters.openai.responses.plain_items import PlainCall, PlainMessage, PlainOutput, plain_item, texts
 from adapters.openai.responses.sealing import ClientSeal
@@ -41,7 +39,6 @@ from adapters.openai.vocabulary import CUSTOM, FUNCTION, NAME, RESPONSES, TEXT
 
 __all__ = ["InputReader"]
 
-_OBJECT = Decoder(dict[str, Raw])
 _GIVEN = ("_output", "_response", "_trigger", "_update")
 """What ends the types of opaque items that the client, not the model, made."""
 _COMPACTION = "compaction"
@@ -105,7 +102,7 @@ class InputReader:
 
     def _add_item(self, raw: bytes, path: str) -> None:
         """One that is read the general way."""
-        item = JsonObject(decode_at(raw, _OBJECT, path), path)
+        item = parse_object_at(raw, path)
         kind = item.take("type", TEXT) or (MESSAGE if "role" in item else "item_reference" if "id" in item else None)
         match kind:
             case None:

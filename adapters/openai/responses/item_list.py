@@ -21,6 +21,7 @@ from adapters.openai.responses.vocabulary import (
     MESSAGE,
     REASONING,
 )
+from adapters.raw_json import OBJECTS, fragments, raw_fields
 from adapters.sse import on_one_line
 
 __all__ = ["FIRST_INPUT", "as_given", "listed_items"]
@@ -41,19 +42,17 @@ _MADE_ID = re.compile(rb'"[a-z]+_[0-9a-f]{24}[89a-f][0-9a-f]{3}"')
 """An id of an input item: what ids of responses have at random, and a place from FIRST_INPUT on."""
 _NULL = b"null"
 _TEXT = Decoder(str)
-_OBJECT = Decoder(dict[str, Raw])
-_OBJECTS = Decoder(list[dict[str, Raw]])
 
 
 def listed_items(items: Iterable[bytes], response_id: str) -> list[bytes]:
     """The items (raw JSON objects that `Asked.request` took without complaint), in order, each on one line."""
-    return [_listed(_OBJECT.decode(raw), response_id, place) for place, raw in enumerate(items)]
+    return [_listed(raw_fields(raw), response_id, place) for place, raw in enumerate(items)]
 
 
 def as_given(item: bytes) -> bytes:
     """The item without an id that it got here: OpenAI refuses an id of another form than its own, and encrypted content
     beside another id than the one it was made with."""
-    fields = _OBJECT.decode(item)
+    fields = raw_fields(item)
     if _MADE_ID.fullmatch(bytes(fields.get("id", b""))) is None:
         return item
     return orjson.dumps({name: orjson.Fragment(bytes(raw)) for name, raw in fields.items() if name != "id"})
@@ -63,7 +62,7 @@ def _listed(fields: dict[str, Raw], response_id: str, place: int) -> bytes:
     known = {name: raw for name, raw in fields.items() if bytes(raw) != _NULL}
     kind = _TEXT.decode(known["type"]) if "type" in known else MESSAGE if "role" in known else "item_reference"
     found: dict[str, Any] = {"id": None, "type": kind}
-    found.update({name: orjson.Fragment(bytes(raw)) for name, raw in known.items()})
+    found.update(fragments(known))
     if "id" not in known:
         found["id"] = item_id(_PREFIXES.get(kind, "item"), response_id, FIRST_INPUT + place)
     if kind in _WITH_STATUS:
@@ -80,7 +79,7 @@ def _content(raw: Raw, *, output: bool) -> Any:
     if not bytes(raw).startswith(b'"'):
         if not output:
             return orjson.Fragment(bytes(raw))
-        parts = [{name: orjson.Fragment(bytes(value)) for name, value in part.items()} for part in _OBJECTS.decode(raw)]
+        parts = [fragments(part) for part in OBJECTS.decode(raw)]
         return [{"annotations": [], **part} if "text" in part else part for part in parts]
     text = orjson.Fragment(bytes(raw))
     if output:

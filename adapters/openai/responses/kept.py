@@ -14,6 +14,7 @@ from adapters.openai.responses.response_object import error_of
 from adapters.openai.responses.tool_items import CODE_INTERPRETER, MCP_CALL
 from adapters.openai.responses.vocabulary import CUSTOM_CALL, ENCRYPTED, FUNCTION_CALL, REASONING
 from adapters.openai.responses.wire_events import ResponseEvent
+from adapters.raw_json import fragments, raw_fields
 
 __all__ = ["Salvaged", "id_of", "referenced_ids", "resolved_items", "salvaged", "shown_item", "with_output"]
 
@@ -40,7 +41,6 @@ class _DoneEvent(Struct):
 
 _ITEM = Decoder(_Item)
 _DONE_EVENT = Decoder(_DoneEvent)
-_OBJECT = Decoder(dict[str, Raw])
 
 
 def id_of(item: bytes) -> str:
@@ -75,9 +75,9 @@ def shown_item(item: bytes, include: Collection[str]) -> bytes:
     """The item as a list shows it: what it has sealed only where that is asked for."""
     if ENCRYPTED in include or _ITEM.decode(item).type != REASONING:
         return item
-    fields = _OBJECT.decode(item)
+    fields = raw_fields(item)
     fields.pop("encrypted_content", None)
-    return orjson.dumps({name: orjson.Fragment(bytes(raw)) for name, raw in fields.items()})
+    return orjson.dumps(fragments(fields))
 
 
 class Salvaged(NamedTuple):
@@ -97,7 +97,7 @@ def salvaged(body: bytes, events: Sequence[ResponseEvent], error: GatewayError |
     for event in events:
         output.take(event)
     items = output.items()
-    fields: dict[str, Any] = {name: orjson.Fragment(bytes(raw)) for name, raw in _OBJECT.decode(body).items()}
+    fields = fragments(raw_fields(body))
     told = {
         "status": "cancelled" if error is None else "failed",
         "error": None if error is None else error_of(error),
@@ -111,7 +111,7 @@ def salvaged(body: bytes, events: Sequence[ResponseEvent], error: GatewayError |
 
 def with_output(body: bytes, items: Sequence[bytes]) -> bytes:
     """The response with these items as its output."""
-    fields: dict[str, Any] = {name: orjson.Fragment(bytes(raw)) for name, raw in _OBJECT.decode(body).items()}
+    fields = fragments(raw_fields(body))
     return orjson.dumps({**fields, "output": [orjson.Fragment(item) for item in items]})
 
 

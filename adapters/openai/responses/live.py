@@ -26,7 +26,6 @@ from adapters.canonical.request import Request
 from adapters.canonical.result import Folder
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
-from adapters.fragments import fragments
 from adapters.front import AnswerHead
 from adapters.openai.content import message_object
 from adapters.openai.finish import finish_fields
@@ -39,6 +38,7 @@ from adapters.openai.responses.tool_history import plain_messages
 from adapters.openai.responses.vocabulary import INCOMPLETE_REASONS, INPUT_MESSAGES
 from adapters.openai.responses.wire_events import Form, ResponseEvent, error_event
 from adapters.openai.vocabulary import CHAT, RESPONSES
+from adapters.raw_json import fragments
 from adapters.upstream_errors import given_up, no_finish
 
 __all__ = ["LiveResponse"]

@@ -9,17 +9,15 @@ from typing import Any
 
 import orjson
 from msgspec import Raw
-from msgspec.json import Decoder
 
 from adapters.canonical.request import OutputFormat
 from adapters.json_fields import JsonObject
 from adapters.openai.tools import MCP
 from adapters.openai.vocabulary import FUNCTION
+from adapters.raw_json import OBJECTS, fragments, raw_fields
 
 __all__ = ["SAID_BY_US", "complete", "mirrored_fields", "mirrored_text"]
 
-_OBJECT = Decoder(dict[str, Raw])
-_LIST = Decoder(list[dict[str, Raw]])
 _NULL = b"null"
 _DEFAULTS: Mapping[str, bytes] = {
     "background": b"false",
@@ -76,9 +74,9 @@ def mirrored_fields(body: JsonObject) -> dict[str, bytes]:
 
 def complete(found: dict[str, bytes]) -> None:
     """Puts the keys that the specification wants into tools and reasoning, once their types are known to be right."""
-    found["tools"] = orjson.dumps([_tool(tool) for tool in _LIST.decode(found["tools"])])
+    found["tools"] = orjson.dumps([_tool(tool) for tool in OBJECTS.decode(found["tools"])])
     if found["reasoning"] != _NULL:
-        fields = _fragments(_OBJECT.decode(found["reasoning"]))
+        fields = fragments(raw_fields(found["reasoning"]))
         found["reasoning"] = orjson.dumps({**dict.fromkeys(_REASONING_KEYS), **fields})
 
 
@@ -86,21 +84,17 @@ def mirrored_text(wanted: OutputFormat | None, verbosity: str | None) -> bytes:
     """`text`: the format as it came, with the fields that the specification wants to see."""
     form: dict[str, Any] = {"type": "text"}
     if wanted is not None:
-        form = _fragments(_OBJECT.decode(wanted.raw or b"{}"))
+        form = fragments(raw_fields(wanted.raw or b"{}"))
         if wanted.kind == "json_schema":
             form = {"description": None, "schema": None, "strict": False, **form}
     return orjson.dumps({"format": form} if verbosity is None else {"format": form, "verbosity": verbosity})
 
 
 def _tool(fields: dict[str, Raw]) -> dict[str, Any]:
-    found = _fragments(fields)
+    found = fragments(fields)
     kind = bytes(fields.get("type", Raw(_NULL)))
     if kind == b'"%b"' % FUNCTION.encode():
         return {**found, **{name: found.get(name) for name in _TOOL_KEYS}}
     if kind == b'"%b"' % MCP.encode():  # its credentials are said to nobody, and kept nowhere
         return {name: value for name, value in found.items() if name not in _CREDENTIALS}
     return found
-
-
-def _fragments(fields: Mapping[str, Raw]) -> dict[str, Any]:
-    return {name: orjson.Fragment(bytes(raw)) for name, raw in fields.items()}

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import orjson
 from msgspec import Raw
-from msgspec.json import Decoder, Encoder
+from msgspec.json import Encoder
 
 from adapters.canonical.events import ReasoningFinished
 from adapters.canonical.messages import ProviderData, Reasoning, joined_data
@@ -19,11 +19,11 @@ from adapters.openai.responses.event_log import EventLog
 from adapters.openai.responses.sealing import ClientSeal
 from adapters.openai.responses.vocabulary import CUSTOM_CALL, REASONING
 from adapters.openai.responses.wire_events import Form
+from adapters.raw_json import raw_fields
 from adapters.sse import on_one_line
 
 __all__ = ["CallItem", "HostedItem", "ImageItem", "Item", "Place", "ThoughtItem"]
 
-_OBJECT = Decoder(dict[str, Raw])
 _encode_raw = Encoder().encode
 
 
@@ -252,7 +252,7 @@ class HostedItem:
 
     def pass_on(self, log: EventLog, name: str, payload: bytes) -> None:
         """One of its own events, with this response's numbers."""
-        fields = _OBJECT.decode(payload)
+        fields = raw_fields(payload)
         fields.pop("type", None)
         fields.pop("sequence_number", None)
         fields["output_index"] = Raw(b"%d" % self.index)
@@ -269,7 +269,7 @@ class HostedItem:
     def render(self, status: str, *, keeps: bool = False) -> bytes:
         if self._settled or status != "incomplete":
             return self._item
-        fields = _OBJECT.decode(self._item)
+        fields = raw_fields(self._item)
         if "status" in fields:
             fields["status"] = Raw(b'"incomplete"')
         return _encode_raw(fields)

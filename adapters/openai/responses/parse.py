@@ -36,6 +36,7 @@ from adapters.openai.vocabulary import (
     SHORT_TEXT,
     TEXT,
 )
+from adapters.raw_json import RAW_ITEMS
 
 __all__ = ["Asked", "State", "read_body", "refuse_state"]
 
@@ -46,7 +47,6 @@ _METADATA = Decoder(
         Meta(max_length=16),
     ]
 )
-_RAW_ITEMS = Decoder(list[Raw])
 _CONVERSATION = Decoder(str | dict[str, Raw])
 _INCLUDE = Decoder(list[str])
 _TRUNCATIONS = ("auto", "disabled")
@@ -213,7 +213,7 @@ def _take_input(body: JsonObject) -> tuple[tuple[bytes, ...], tuple[str, ...]]:
     text = body.take_if("input", TEXT)
     if text is not None:
         return (orjson.dumps({"type": "message", "role": "user", "content": text}),), ("input",)
-    items = body.take("input", _RAW_ITEMS) or ()
+    items = body.take("input", RAW_ITEMS) or ()
     return tuple(map(bytes, items)), tuple([f"input[{i}]" for i in range(len(items))])
 
 

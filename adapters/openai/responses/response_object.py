@@ -8,11 +8,11 @@ import orjson
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.request import Request
 from adapters.canonical.usage import Usage
-from adapters.fragments import fragments
 from adapters.front import AnswerHead
 from adapters.openai.responses.usage import response_usage_object
 from adapters.openai.responses.vocabulary import error_code
 from adapters.openai.usage import USAGE
+from adapters.raw_json import fragments
 from adapters.sse import on_one_line
 from adapters.usage_fields import told_apart
 

@@ -22,6 +22,7 @@ from msgspec.json import Decoder, Encoder
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import ProviderData, Reasoning
+from adapters.raw_json import RAW_ITEMS
 
 __all__ = ["ClientSeal", "Sealer"]
 
@@ -75,7 +76,6 @@ class _Thought(Struct, omit_defaults=True):
 
 _encode = Encoder().encode
 _THOUGHT = Decoder(_Thought)
-_ITEMS = Decoder(list[Raw])
 
 
 def _bytes_of(fields: dict[str, Raw]) -> dict[str, bytes]:
@@ -120,7 +120,7 @@ class ClientSeal:
 
     def open_items(self, blob: str, path: str) -> list[bytes]:
         """Raises InvalidRequest that names the path."""
-        return [bytes(raw) for raw in self._open(blob, "compaction", path, _ITEMS)]
+        return [bytes(raw) for raw in self._open(blob, "compaction", path, RAW_ITEMS)]
 
     def _open(self, blob: str, kind: str, path: str, decoder: Decoder[T]) -> T:
         try:

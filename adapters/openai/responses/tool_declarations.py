@@ -8,13 +8,13 @@ from msgspec import Meta, Raw
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
-from adapters.json_fields import JsonObject, decode_at
+from adapters.json_fields import JsonObject, decode_at, parse_object_at
 from adapters.openai.responses.tool_items import CODE_INTERPRETER, FILE_SEARCH, WEB_SEARCH
 from adapters.openai.vocabulary import BOOL, TEXT
+from adapters.raw_json import OBJECT
 
 __all__ = ["Approval", "McpDeclaration", "ToolFilter", "hosted_fields", "hosted_kind", "read_mcp_tool"]
 
-_OBJECT = Decoder(dict[str, Raw])
 _LABEL = Decoder(Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")])
 _HEADERS = Decoder(dict[str, str])
 _NAMES = Decoder(list[str])
@@ -90,7 +90,7 @@ def hosted_kind(name: str) -> str | None:
 
 def hosted_fields(raw: bytes, path: str) -> Mapping[str, bytes]:
     """What the declaration of a hosted tool says besides its type, raw JSON by name."""
-    fields = {name: bytes(value) for name, value in decode_at(raw, _OBJECT, path).items() if name != "type"}
+    fields = {name: bytes(value) for name, value in decode_at(raw, OBJECT, path).items() if name != "type"}
     container = fields.get("container", b"").replace(b" ", b"")
     if container == b'{"type":"auto"}':  # whoever runs code brings its own
         del fields["container"]
@@ -99,7 +99,7 @@ def hosted_fields(raw: bytes, path: str) -> Mapping[str, bytes]:
 
 def read_mcp_tool(raw: bytes, path: str) -> McpDeclaration:
     """Raises InvalidRequest, naming the path."""
-    tool = JsonObject(decode_at(raw, _OBJECT, path), path)
+    tool = parse_object_at(raw, path)
     tool.take_raw("type")
     url = tool.take("server_url", TEXT)
     headers = tool.take("headers", _HEADERS) or {}
@@ -146,7 +146,7 @@ def _approval(tool: JsonObject) -> Approval | None:
             raise InvalidRequest(f"{path}: expected always, never, or an object", param=path)
         return Approval(found == "always")
     fields = JsonObject(found, path)
-    filters = {name: fields.take(name, _OBJECT) for name in ("always", "never")}
+    filters = {name: fields.take(name, OBJECT) for name in ("always", "never")}
     fields.refuse_rest()
     always, never = (
         None if filters[name] is None else _filter(filters[name], f"{path}.{name}") for name in ("always", "never")

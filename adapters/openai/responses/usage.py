@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import orjson
 from msgspec import Struct
 
 from adapters.canonical.usage import Usage
+from adapters.raw_json import add_missing
 
 __all__ = ["USAGE_FIELDS", "WireResponseUsage", "parse_response_usage", "response_usage_object"]
 
@@ -72,8 +72,7 @@ def response_usage_object(usage: Usage, more: Mapping[str, bytes] | None = None)
     if usage.estimated:
         found["estimated"] = True
     if more and len(turns) < 2:
-        for name, raw in more.items():
-            found.setdefault(name, orjson.Fragment(raw))
+        add_missing(found, more)
     return found
 
 

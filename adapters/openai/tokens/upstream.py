@@ -1,10 +1,11 @@
 """Tokenize, detokenize and the count of a chat prompt towards a provider."""
 
 import orjson
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.json import Decoder
 
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
+from adapters.raw_json import raw_fields
 from adapters.upstream_json import read_body
 
 __all__ = [
@@ -40,7 +41,6 @@ class _Count(Struct):
     input_tokens: int
 
 
-_decode_fields = Decoder(dict[str, Raw]).decode
 _decode_tokens = Decoder(_Tokens).decode
 _decode_text = Decoder(_Text).decode
 _decode_count = Decoder(_Count).decode
@@ -49,7 +49,7 @@ _decode_count = Decoder(_Count).decode
 def render_tokenize(request: TokenizeRequest, generation: bytes) -> bytes:
     """`generation` is the body that would ask this provider for an answer to the same prompt."""
     fields = {
-        name: orjson.Fragment(bytes(raw)) for name, raw in _decode_fields(generation).items() if name in _OF_THE_PROMPT
+        name: orjson.Fragment(bytes(raw)) for name, raw in raw_fields(generation).items() if name in _OF_THE_PROMPT
     }
     return orjson.dumps({**fields, "return_token_strs": request.with_texts})
 
