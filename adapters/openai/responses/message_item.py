@@ -46,9 +46,6 @@ class MessageItem:
         self._part_place = b""
         """Where the open part stands, as fields of its events."""
 
-    def add(self, log: EventLog) -> None:
-        log.begin_item(self)
-
     def begin_part(self, log: EventLog, kind: str) -> None:
         """Ends the open part and begins another."""
         self.end_part(log)
@@ -113,7 +110,6 @@ class MessageItem:
 
     def finish(self, log: EventLog, status: str) -> None:
         self.end_part(log)
-        log.end_item(self, status)
 
     def render(self, status: str, *, keeps: bool = False) -> bytes:
         content = list(self._closed)

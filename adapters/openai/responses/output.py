@@ -221,6 +221,7 @@ class Output:
         if image is None:
             image = ImageItem(self._new_id("ig"), len(self._items))
             self._begin(image)
+            image.begin(self._log)
             self._images[event.part] = image
         image.add_data(event.data, event.format)
 
@@ -238,11 +239,12 @@ class Output:
             self._end(image, "completed")
         self._images.clear()
         self._items.append(item)
-        item.add(self._log)
+        self._log.begin_item(item)
 
     def _end(self, item: Item, status: str) -> None:
         self._done[item.index] = status
         item.finish(self._log, status)
+        self._log.end_item(item, status)
 
 
 def _without_mark(data: ProviderData | None) -> ProviderData | None:

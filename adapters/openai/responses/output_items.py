@@ -1,6 +1,6 @@
 """The items of an answer while they are made: what each is, and the events of its life. Messages are in `message_item`.
 
-An item says `added`, its content, and `done`; who decides when is `adapters.openai.responses.live`.
+An item tells its content; `adapters.openai.responses.output` decides when, and tells that it begins and ends.
 """
 
 from collections.abc import Mapping
@@ -32,12 +32,8 @@ class Item(Protocol):
 
     index: int
 
-    def add(self, log: EventLog) -> None:
-        """Says that it begins."""
-        ...
-
     def finish(self, log: EventLog, status: str) -> None:
-        """Says everything up to its end."""
+        """Says what is left to say before its end."""
         ...
 
     def render(self, status: str, *, keeps: bool = False) -> bytes:
@@ -74,9 +70,6 @@ class ThoughtItem:
         self._piece_place = b""
         self._proof = ReasoningFinished(0, 0)
         self._sealed: str | None = None
-
-    def add(self, log: EventLog) -> None:
-        log.begin_item(self)
 
     def add_text(
         self, log: EventLog, text: str, logprobs: tuple[TokenLogprob, ...], token_ids: tuple[int, ...]
@@ -128,7 +121,6 @@ class ThoughtItem:
             fields = {**self._place.fields, "content_index": 0}
             log.say(self._form.reasoning_done, {**fields, "text": text})
             log.say("response.content_part.done", {**fields, "part": {"type": "reasoning_text", "text": text}})
-        log.end_item(self, status)
 
     def _end_piece(self, log: EventLog) -> None:
         if self._piece is None:
@@ -186,16 +178,12 @@ class CallItem:
         self._delta_event = f"{self._event}.delta"
         self._delta_place = orjson.dumps(self._place.fields)[1:-1]
 
-    def add(self, log: EventLog) -> None:
-        log.begin_item(self)
-
     def add_arguments(self, log: EventLog, text: str) -> None:
         self._pieces.append(text)
         log.say_delta(self._delta_event, self._delta_place, text)
 
     def finish(self, log: EventLog, status: str) -> None:
         log.say(f"{self._event}.done", {**self._place.fields, self._field: "".join(self._pieces)})
-        log.end_item(self, status)
 
     def render(self, status: str, *, keeps: bool = False) -> bytes:
         found: dict[str, Any] = {"id": self._place.id, "type": self._call["type"], "status": status, **self._call}
@@ -213,8 +201,7 @@ class ImageItem:
         self._pieces: list[str] = []
         self.format: str | None = None
 
-    def add(self, log: EventLog) -> None:
-        log.begin_item(self)
+    def begin(self, log: EventLog) -> None:
         log.say("response.image_generation_call.in_progress", self._place.fields)
         log.say("response.image_generation_call.generating", self._place.fields)
 
@@ -225,7 +212,6 @@ class ImageItem:
     def finish(self, log: EventLog, status: str) -> None:
         if status == "completed":
             log.say("response.image_generation_call.completed", self._place.fields)
-        log.end_item(self, status)
 
     def render(self, status: str, *, keeps: bool = False) -> bytes:
         found: dict[str, Any] = {
@@ -247,9 +233,6 @@ class HostedItem:
         self._item = item
         self._settled = False
 
-    def add(self, log: EventLog) -> None:
-        log.begin_item(self)
-
     def pass_on(self, log: EventLog, name: str, payload: bytes) -> None:
         """One of its own events, with this response's numbers."""
         fields = raw_fields(payload)
@@ -264,7 +247,7 @@ class HostedItem:
         self._settled = True
 
     def finish(self, log: EventLog, status: str) -> None:
-        log.end_item(self, status)
+        """Its own events have said all."""
 
     def render(self, status: str, *, keeps: bool = False) -> bytes:
         if self._settled or status != "incomplete":
