@@ -157,11 +157,13 @@ def _remote(there: Endpoint, key: str | None, *, trust_env: bool) -> "Gateway":
     from openai import DefaultHttpxClient
 
     from gateway.client import Gateway
+    from gateway.client.transport import http
 
-    if there.socket_file is not None:
-        return Gateway(base_url=there.name, api_key=key, max_retries=0, timeout=_ANSWER_TIMEOUT_S)
-    http = DefaultHttpxClient(trust_env=trust_env, timeout=_ANSWER_TIMEOUT_S, verify=there.trust or True)
-    return Gateway(base_url=there.url, api_key=key, max_retries=0, http_client=http)
+    way = None if there.socket_file is None else http.HTTPTransport(uds=there.socket_file)
+    client = DefaultHttpxClient(
+        trust_env=trust_env, timeout=_ANSWER_TIMEOUT_S, verify=there.trust or True, transport=way
+    )
+    return Gateway(base_url=there.url, api_key=key, max_retries=0, http_client=client)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Endpoint", "add_config", "client_key", "endpoint", "endpoint_at", "load", "warn_of_no_provider"]
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-_FILE, _BY_FILE = "unix:", "http://localhost/v1"
+_FILE, _BY_FILE = "unix:", "http://localhost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +63,17 @@ def endpoint(config: "Config") -> Endpoint:
     """That of the gateway that runs with this configuration on this machine. Raises CommandFailed."""
     server = config.server
     if server.unix is not None:
-        return Endpoint(_BY_FILE, socket_file=server.unix)
+        return Endpoint(f"{_BY_FILE}{server.path_prefix}/v1", socket_file=server.unix)
     host = _ANY.get(server.host, server.host)
     scheme = "http" if server.tls is None else "https"
-    return Endpoint(f"{scheme}://{f'[{host}]' if ':' in host else host}:{server.port}/v1", _trust(config))
+    place = f"[{host}]" if ":" in host else host
+    return Endpoint(f"{scheme}://{place}:{server.port}{server.path_prefix}/v1", _trust(config))
 
 
 def endpoint_at(given: str) -> Endpoint:
     """That of an address: one that names a host alone means its /v1, `unix:FILE` a socket file."""
     if given.startswith(_FILE):
-        return Endpoint(_BY_FILE, socket_file=given[len(_FILE) :])
+        return Endpoint(f"{_BY_FILE}/v1", socket_file=given[len(_FILE) :])
     return Endpoint(given.rstrip("/") if urlsplit(given).path.strip("/") else f"{given.rstrip('/')}/v1")
 
 

@@ -20,7 +20,7 @@ __all__ = ["AsyncGateway", "Gateway"]
 _DEFAULT_URL = "http://127.0.0.1:8080"
 _VERSION = "/v1"
 _FILE = "unix:"
-_LOCAL_URL = "http://localhost/v1"
+_LOCAL_URL = "http://localhost"
 """Of a gateway that is not reached by its address."""
 _NO_SOCKETS = "ws://localhost:0/v1"
 """OpenAI's client opens WebSockets by itself, past the transport: one has to fail, and not to reach a server of this
@@ -34,7 +34,7 @@ def _place(given: object) -> tuple[str, str | None]:
     """The address of the API, where that of the gateway alone was given too, and the socket file of `unix:FILE`."""
     url = str(given or os.environ.get("LLM_GATEWAY_URL") or _DEFAULT_URL).rstrip("/")
     if url.startswith(_FILE):
-        return _LOCAL_URL, url[len(_FILE) :]
+        return _LOCAL_URL + _VERSION, url[len(_FILE) :]
     return url if url.endswith(_VERSION) else url + _VERSION, None
 
 
@@ -76,7 +76,7 @@ class Gateway(openai.OpenAI):
         embedded = EmbeddedGateway.from_config(read, log)
         inside = http.Client(transport=PipeTransport(embedded), timeout=_TIMEOUT_S)
         client = cls(
-            base_url=_LOCAL_URL,
+            base_url=f"{_LOCAL_URL}{read.server.path_prefix}{_VERSION}",
             websocket_base_url=_NO_SOCKETS,
             api_key=api_key or _embedded_key(read),
             http_client=inside,
@@ -120,7 +120,7 @@ class AsyncGateway(openai.AsyncOpenAI):
         transport = AsyncPipeTransport(EmbeddedGateway.from_config(read, log))
         inside = http.AsyncClient(transport=transport, timeout=_TIMEOUT_S)
         return cls(
-            base_url=_LOCAL_URL,
+            base_url=f"{_LOCAL_URL}{read.server.path_prefix}{_VERSION}",
             websocket_base_url=_NO_SOCKETS,
             api_key=api_key or _embedded_key(read),
             http_client=inside,

@@ -34,6 +34,7 @@ _EXPECTED = {
 }
 _PATTERNS = {
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "letters, digits, '.', '_' and '-', beginning with a letter or digit",
+    r"^(/[A-Za-z0-9._~-]+)*$": "the beginning of a path, as /llm, without a slash at its end",
     r"^[0-7]{3}$": 'three octal digits in quotes, as "660"',
     TARGET_NAME: "provider/model, as in openai/gpt-5",
 }

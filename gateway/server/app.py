@@ -230,6 +230,7 @@ class _Parts:
             lists=LISTS,
             by_header=BY_HEADER,
             by_start=BY_START,
+            prefix=self.config.server.path_prefix,
         )
 
     def watch(self, service: Service) -> None:

@@ -19,6 +19,7 @@ from gateway.server.exchange import Exchange
 __all__ = ["Handler", "Route", "Routes"]
 
 Handler = Callable[[Exchange], Awaitable[Reply]]
+_NONE: Mapping[str, "Route"] = {}
 _VERTEX = re.compile(r"^/v1(?:beta1)?/(?:projects/[^/]+/locations/[^/]+/)?publishers/([^/]+)/models/")
 """How clients of Vertex AI begin a path. They put a name `a/b` into it as `publishers/a/models/b`."""
 
@@ -36,21 +37,29 @@ class Route:
 
 
 class Routes:
-    def __init__(self, table: Mapping[str, Route]) -> None:
+    """Everything stands beneath `prefix`, which ends without a slash, and `bare` as it is written."""
+
+    def __init__(self, table: Mapping[str, Route], prefix: str = "", bare: Mapping[str, Route] = _NONE) -> None:
+        self._prefix = prefix
         labelled = {path: replace(route, label=path.partition("?")[0]) for path, route in table.items()}
-        self._exact = {path: route for path, route in labelled.items() if "*" not in path}
+        self._exact = {**bare, **{f"{prefix}{path}": route for path, route in labelled.items() if "*" not in path}}
         self._named = {path: route for path, route in labelled.items() if "*" in path}
         self._starts = sorted({path.partition("*")[0] for path in self._named})
 
     def find(self, path: str, query: str) -> tuple[Route | None, str | None]:
         """The route of a path, and the name in it, decoded. Both are as they were sent, percent-encoded."""
         exact = self._exact.get(path)
-        return (exact, None) if exact is not None else self._find_named(_VERTEX.sub(_as_plain, path), query)
+        if exact is not None:
+            return exact, None
+        if not path.startswith(self._prefix):
+            return None, None
+        return self._find_named(_VERTEX.sub(_as_plain, path[len(self._prefix) :]), query)
 
     def nearest(self, path: str) -> str | None:
-        """The path that a wrong one may have meant, None where none is like it: without its `/v1`, or misspelt."""
-        if f"/v1{path}" in self._exact:
-            return f"/v1{path}"
+        """The path that a wrong one may have meant, None where none is like it: without its beginning, or misspelt."""
+        for start in (self._prefix, f"{self._prefix}/v1"):
+            if f"{start}{path}" in self._exact:
+                return f"{start}{path}"
         found = nearest(path, self._exact)
         last = path.rstrip("/").rpartition("/")[2]  # which tells paths apart; much of what stands before it is alike
         return None if found is None or nearest(last, [found.rpartition("/")[2]]) is None else found

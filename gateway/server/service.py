@@ -49,8 +49,6 @@ _EVICTION_S = 5.0
 _NONE: Mapping[str, Never] = MappingProxyType({})
 _HEALTH = ("/healthz", "/health")
 """The second is what load balancers and compose files ask that were written for vLLM or llama.cpp."""
-_OPEN = frozenset((*_HEALTH, "/readyz"))
-"""Paths that need no key."""
 
 
 class Served(Protocol):
@@ -82,6 +80,7 @@ class Service:
     """`served` answers the POSTs of each path, `asked` its GETs, `other` holds whole routes. `lists` are the
     paths of models, in the form of this dialect; None: of the client's. `by_header`: clients that send this header
     speak this dialect, also on the paths that all dialects share. `by_start`: the dialect of errors below such a path.
+    All paths stand beneath `prefix`; those of health stand alone as well.
 
     `clock` gives seconds of any origin, `token` the random part of ids, `redact` hides secrets in a text.
     """
@@ -107,10 +106,14 @@ class Service:
         observer: RequestObserver | None = None,
         cors: Cors | None = None,
         extra_headers: Mapping[str, str] = _NONE,
+        prefix: str = "",
     ) -> None:
         self._observer = observer
         self._cors = cors
         self._extra_headers = extra_headers
+        health = {**{path: Route({"GET": self._health}) for path in _HEALTH}, "/readyz": Route({"GET": self._ready})}
+        self._open = frozenset((*health, *[f"{prefix}{path}" for path in health]))
+        """Paths that need no key."""
         self._routes = Routes(
             {
                 **{path: Route({"POST": one.serve}, one.front) for path, one in served.items()},
@@ -118,12 +121,13 @@ class Service:
                 **{path: Route({"GET": partial(self._list_models, form)}, form) for path, form in lists.items()},
                 **{f"{path}/*": Route({"GET": partial(self._show_model, form)}, form) for path, form in lists.items()},
                 **other,
-                **{path: Route({"GET": self._health}) for path in _HEALTH},
-                "/readyz": Route({"GET": self._ready}),
-            }
+                **health,
+            },
+            prefix,
+            bare=health,
         )
         self._by_header = by_header
-        self._by_start = by_start
+        self._by_start = {f"{prefix}{start}": front for start, front in by_start.items()}
         self._catalogue = catalogue
         self._door = door
         self._clients = clients
@@ -157,7 +161,7 @@ class Service:
         route, exchange.path_model = self._routes.find(path, query)
         exchange.front = (route.front if route is not None else None) or self._front_of(request, path)
         self._active.add(exchange)
-        observer = self._observer if path not in _OPEN else None
+        observer = self._observer if path not in self._open else None
         if observer is not None:
             observer.request_began(exchange)
         try:
@@ -185,7 +189,7 @@ class Service:
             exchange.client = self._clients.of(request)
             if observer is not None:
                 observer.request_ended(exchange, route.label if route is not None else "")
-            if path not in _OPEN:
+            if path not in self._open:
                 exchange.log(self._log, path if self._routes.is_written_out(path) else self._log.outside(path))
         if self.draining:
             response.closes = True
@@ -240,7 +244,7 @@ class Service:
     async def _handler(self, exchange: Exchange, route: Route | None, path: str, query: str) -> Handler:
         """What serves this request. Raises what the door, or a wrong path or method, calls for."""
         request = exchange.request
-        if path not in _OPEN:
+        if path not in self._open:
             exchange.key = await self._door.admit(request.headers, query)
             if exchange.key is not None:  # the next request of a connection runs in the same context
                 secret = exchange.key.upstream_key

@@ -15,6 +15,9 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 FileMode = Annotated[str, Field(pattern=r"^[0-7]{3}$")]
 
 
+PathPrefix = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")]
+
+
 def _host(value: str) -> str:
     if not value or not value.isascii() or any(char.isspace() or char in "/@[]" for char in value):
         raise ValueError("expected an IP address or a host name, without brackets")
@@ -63,6 +66,9 @@ class Server(Section):
     unix: LocalPath | None = Field(default=None, description="Socket file to listen on in place of host and port.")
     unix_mode: FileMode = Field(default="600", description="Who may use the socket file, as chmod writes it.")
     port: Port = Field(default=8080, description="Port to listen on; 0 takes a free one.")
+    path_prefix: PathPrefix = Field(
+        default="", description="What all paths begin with, as /llm; health stands alone too."
+    )
     workers: int = Field(default=1, ge=1, le=256, description="Worker processes.")
     admin_port: Port | None = Field(default=None, description="Port of the admin routes.")
     dialect: Literal["openai", "open_responses"] = Field(default="openai", description="Form of the Responses API.")

@@ -73,3 +73,32 @@ def route_label(path: str, query: str) -> str:
 def test_only_what_is_written_out_may_be_logged_as_it_is() -> None:
     assert ROUTES.is_written_out("/v1/chat")
     assert not ROUTES.is_written_out("/v1/models/*")
+
+
+BENEATH = Routes(TABLE, "/llm", bare={"/health": Route({"/health": nothing})})
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "name"),
+    [
+        ("/llm/v1/chat", "/v1/chat", None),
+        ("/llm/v1/models/org/m:generate", "/v1/models/*:generate", "org/m"),
+        ("/llm/v1beta1/publishers/google/models/m:generate", "/v1beta/models/*:generate", "m"),
+        ("/health", "/health", None),
+        ("/llm", None, None),
+        ("/v1/chat", None, None),
+        ("/v1/models/m", None, None),
+        ("/llmv1/models/m", None, None),
+        ("/llm/llm/v1/chat", None, None),
+        ("/LLM/v1/chat", None, None),
+    ],
+)
+def test_everything_stands_beneath_a_prefix_but_what_is_bare(path: str, key: str | None, name: str | None) -> None:
+    route, found = BENEATH.find(path, "")
+    assert (None if route is None else [*route.methods]) == (None if key is None else [key])
+    if key is not None:
+        assert found == name
+
+
+def test_a_path_without_the_prefix_meant_the_one_with_it() -> None:
+    assert BENEATH.nearest("/v1/chat") == BENEATH.nearest("/chat") == "/llm/v1/chat"
