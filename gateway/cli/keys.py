@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     create = actions.add_parser("create", help="make a key and print its secret, which is shown only once")
     create.add_argument("id", help="name of the key, as it stands in logs")
     create.add_argument("--models", metavar="NAMES", default="*", help="names it may ask for, with commas (default: *)")
+    create.add_argument("--team", metavar="NAME", help="one of auth.teams, whose models and limits hold as well")
     create.add_argument("--rpm", type=int, metavar="N", help="requests a minute")
     create.add_argument("--tpm", type=int, metavar="N", help="tokens a minute")
     create.add_argument("--parallel", type=int, metavar="N", help="requests at the same time")
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     change.add_argument("id")
     change.add_argument("--models", metavar="NAMES", help="names it may ask for, with commas")
+    change.add_argument("--team", type=_name_or_none, metavar="NAME", help="one of auth.teams")
     change.add_argument("--rpm", type=_whole_or_none, metavar="N", help="requests a minute")
     change.add_argument("--tpm", type=_whole_or_none, metavar="N", help="tokens a minute")
     change.add_argument("--parallel", type=_whole_or_none, metavar="N", help="requests at the same time")
@@ -116,8 +118,9 @@ def _list(config: "Config", arguments: argparse.Namespace) -> None:
         limits, budget = told.get("limits"), told.get("budget")
         rates = " ".join(f"{name}={value}" for name, value in limits.items()) if isinstance(limits, dict) else ""
         money = f"${budget['usd']:g} a {budget['per']}" if isinstance(budget, dict) else ""
-        rows.append((key.id, _state(key, now), _day(key.created), _day(key.expires), names, rates, money))
-    print_table("Keys", ("id", "state", "created", "expires", "models", "limits", "budget"), rows)
+        team = str(told.get("team") or "")
+        rows.append((key.id, _state(key, now), _day(key.created), _day(key.expires), names, rates, money, team))
+    print_table("Keys", ("id", "state", "created", "expires", "models", "limits", "budget", "team"), rows)
     if not rows:
         print("gateway: no keys were made; those of run.yaml are not listed here", file=sys.stderr)
 
@@ -156,7 +159,7 @@ def _revoke(config: "Config", arguments: argparse.Namespace) -> None:
 
 def _change_of(given: "dict[str, Any]") -> "dict[str, object]":
     """The options that were given, as a merge patch of the key's rules."""
-    change: dict[str, object] = {name: given[name] for name in ("days", "admin") if name in given}
+    change: dict[str, object] = {name: given[name] for name in ("team", "days", "admin") if name in given}
     if "models" in given:
         change["models"] = _names(given["models"])
     if limits := {name: given[name] for name in _RATES if name in given}:
@@ -179,6 +182,7 @@ def _new_key(arguments: argparse.Namespace) -> "NewKey":
     given = {
         "id": arguments.id,
         "models": _names(arguments.models),
+        "team": arguments.team,
         "admin": arguments.admin,
         "limits": limits if any(value is not None for value in limits.values()) else None,
         "budget": None if arguments.usd is None else {"usd": arguments.usd, "per": arguments.per},
@@ -195,7 +199,7 @@ def _administer(config: "Config", act: "Callable[[KeyAdministration], Awaitable[
     auth = config.run.auth
     if auth is None or auth.hash_secret is None:
         raise CommandFailed("keys can be made once run.yaml has auth.hash_secret")
-    hash_secret, taken = auth.hash_secret.get_secret_value(), [key.id for key in auth.keys]
+    hash_secret, taken, teams = auth.hash_secret.get_secret_value(), [key.id for key in auth.keys], auth.teams
 
     async def administer(stores: "Stores") -> T:
         from gateway.keys.key_administration import KeyAdministration
@@ -203,13 +207,17 @@ def _administer(config: "Config", act: "Callable[[KeyAdministration], Awaitable[
         async def opened() -> "Stores":
             return stores
 
-        return await act(KeyAdministration(opened, hash_secret, now=time.time, taken=taken))
+        return await act(KeyAdministration(opened, hash_secret, now=time.time, taken=taken, teams=teams))
 
     return with_stores(place_of(config, "keys would not last"), administer)
 
 
 def _names(words: str) -> list[str]:
     return [name.strip() for name in words.split(",")]
+
+
+def _name_or_none(word: str) -> str | None:
+    return None if word == "none" else word
 
 
 def _whole_or_none(word: str) -> int | None:

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from adapters.nearest_name import did_you_mean_or_all
 from gateway.config.faults import Location
-from gateway.config.sections.auth import Key
+from gateway.config.sections.auth import Account, ClientAccount
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.models import Alias
 from gateway.config.sections.providers import RemoteProvider
@@ -43,6 +43,7 @@ def cross_check(run: RunFile, *, provider_names: Collection[str], alias_names: C
         )
     yield from _workers(run)
     yield from _keys(run)
+    yield from _teams(run)
     yield from _budgets(run)
     if run.storage is not None:
         try:
@@ -77,14 +78,35 @@ def _socket_file(run: RunFile) -> Iterator[Finding]:
 def _workers(run: RunFile) -> Iterator[Finding]:
     if run.server.workers == 1:
         return
-    keys = run.auth.keys if run.auth is not None else ()
-    limited = any(map(_is_limited, keys)) or any(alias.limits or alias.budget for alias in run.models.values())
+    limited = any(account.is_limited for _, account in _accounts(run))
+    limited = limited or any(alias.limits or alias.budget for alias in run.models.values())
     if run.shared is None and limited:
         yield ("server", "workers"), "several processes count limits and budgets together only with 'shared'"
 
 
-def _is_limited(key: Key) -> bool:
-    return key.limits is not None or key.budget is not None or bool(key.per_model)
+def _accounts(run: RunFile) -> Iterator[tuple[Location, Account]]:
+    """Whoever may use something, and where that stands."""
+    if run.auth is None:
+        return
+    for index, key in enumerate(run.auth.keys):
+        yield ("auth", "keys", index), key
+    for name, team in run.auth.teams.items():
+        yield ("auth", "teams", name), team
+    if run.auth.jwt is not None:
+        yield ("auth", "jwt"), run.auth.jwt
+
+
+def _teams(run: RunFile) -> Iterator[Finding]:
+    teams = run.auth.teams if run.auth is not None else {}
+    for name in teams:
+        if not name or not set(name) <= _NAME_CHARS:
+            yield ("auth", "teams", name), "a team's name is made of letters, digits, '.', '_' and '-'"
+    if run.auth is not None and run.auth.jwt is not None and run.auth.jwt.team_claim is not None and not teams:
+        yield ("auth", "jwt", "team_claim"), "there are no teams that a token could name, expected some in 'auth.teams'"
+    for at, account in _accounts(run):
+        team = account.team if isinstance(account, ClientAccount) else None
+        if team is not None and team not in teams:
+            yield (*at, "team"), f"'auth.teams' has no '{team}'{did_you_mean_or_all(team, sorted(teams))}"
 
 
 def _keys(run: RunFile) -> Iterator[Finding]:
@@ -108,12 +130,9 @@ def _budgets(run: RunFile) -> Iterator[Finding]:
     if run.prices is not None or not priced_types().isdisjoint([one.type for one in run.providers.values()]):
         return
     places: list[Location] = []
-    for index, key in enumerate(run.auth.keys if run.auth else ()):
-        at: Location = ("auth", "keys", index)
-        places += [(*at, "budget")] if key.budget else []
-        places += [(*at, "per_model", name, "budget") for name, rules in key.per_model.items() if rules.budget]
-    if run.auth and run.auth.jwt and run.auth.jwt.budget:
-        places.append(("auth", "jwt", "budget"))
+    for at, account in _accounts(run):
+        places += [(*at, "budget")] if account.budget else []
+        places += [(*at, "per_model", name, "budget") for name, rules in account.per_model.items() if rules.budget]
     places += [("models", name, "budget") for name, alias in run.models.items() if alias.budget]
     for place in places:
         yield place, "a budget needs to know what tokens cost, which nobody publishes here: name a file under 'prices'"

@@ -146,6 +146,8 @@ def _contradictions(run: RunFile, resolved: Resolved, faults: Sequence[Fault]) -
     for at, message in cross_check(run, provider_names=names["providers"], alias_names=names["models"]):
         if at in places or (at == ("server", "host") and not told.isdisjoint({("auth",), at})):
             continue
+        if at[0] == "auth" and ("auth", "teams") in told:
+            continue  # who is in none of them may be in one that is told already
         written = _as_written(at, resolved.value)
         hidden = _inside(written, resolved.substituted)
         yield Fault(written, resolved.line(at), hide_quoted(message) if hidden else message)

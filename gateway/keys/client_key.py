@@ -1,31 +1,75 @@
-"""A client, by whichever key it came in."""
+"""A client, by whichever key it came in, and what it may use."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from gateway.config.sections.auth import Account as AccountSection
+from gateway.config.sections.auth import Auth
 from gateway.limits.rules import NO_RULES, Rules
 
-__all__ = ["ClientKey", "matches"]
+__all__ = ["Account", "ClientKey", "Team", "matches", "teams_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What somebody may use: a client, or a team of clients. In `models` and in the names of `per_model`, `*` stands
+    for any text."""
+
+    models: tuple[str, ...] = ("*",)
+    rules: Rules = NO_RULES
+    per_model: tuple[tuple[str, Rules], ...] = ()
+    """Rules for single models, beside `rules`."""
+
+    @staticmethod
+    def of(section: AccountSection) -> "Account":
+        """As run.yaml says it."""
+        per_model = [(name, Rules.of(each.limits, each.budget)) for name, each in section.per_model.items()]
+        return Account(tuple(section.models), Rules.of(section.limits, section.budget), tuple(per_model))
+
+    def may_use(self, names: Sequence[str]) -> bool:
+        """Whether one of the names of a model is on the list."""
+        return "*" in self.models or any(matches(self.models, name) for name in names)
+
+    @property
+    def may_use_all(self) -> bool:
+        return "*" in self.models
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """Clients that share an account."""
+
+    id: str
+    account: Account
+
+
+def teams_of(auth: Auth | None) -> Mapping[str, Team]:
+    """Those of run.yaml, by their names."""
+    return {} if auth is None else {name: Team(name, Account.of(section)) for name, section in auth.teams.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientKey:
-    """In `models` and in the names of `per_model`, `*` stands for any text."""
+    """Its own account and that of its team both hold."""
 
     id: str
-    models: tuple[str, ...] = ("*",)
+    account: Account = Account()
+    team: Team | None = None
     admin: bool = False
     """Whether it opens the admin routes."""
-    rules: Rules = NO_RULES
-    per_model: tuple[tuple[str, Rules], ...] = ()
-    """Rules for single models, beside `rules`."""
     upstream_key: str | None = None
     """The client's own key, which goes to the provider in place of the configured one."""
 
     def may_use(self, *names: str) -> bool:
-        """Whether one of the names of a model is on the key's list."""
-        return "*" in self.models or any(matches(self.models, name) for name in names)
+        """Whether it may use the model that has these names."""
+        return self.account.may_use(names) and (self.team is None or self.team.account.may_use(names))
+
+    @property
+    def may_use_all(self) -> bool:
+        """Whether it may use every model there is."""
+        return self.account.may_use_all and (self.team is None or self.team.account.may_use_all)
 
 
 def matches(globs: tuple[str, ...], name: str) -> bool:

@@ -6,11 +6,12 @@ more at most. While the database fails or is silent, keys that it knew go on for
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
-from adapters.canonical.errors import NotReady
-from gateway.keys.client_key import ClientKey
+from adapters.canonical.errors import NotReady, PermissionDenied
+from gateway.keys.client_key import ClientKey, Team
 from gateway.keys.stored import client_of, digest_of, is_good, may_be_stored
 from gateway.storage.records import KeptKey
 
@@ -31,6 +32,7 @@ class _Known(NamedTuple):
 
     key: KeptKey | None
     client: ClientKey | None
+    """None: there is no such team."""
     at: float
 
 
@@ -42,7 +44,8 @@ class _Asking(NamedTuple):
 class KeyDirectory:
     """`find` asks the database for a hash. `clock` gives seconds of any origin, `now` Unix seconds.
 
-    `taken` are the ids of run.yaml's own keys: no other key is let in under one of these.
+    `taken` are the ids of run.yaml's own keys: no other key is let in under one of these. `teams` are
+    those of run.yaml.
     """
 
     def __init__(
@@ -53,8 +56,10 @@ class KeyDirectory:
         clock: Callable[[], float],
         now: Callable[[], float],
         taken: Collection[str] = (),
+        teams: Mapping[str, Team] = MappingProxyType({}),
     ) -> None:
         self._taken = frozenset(taken)
+        self._teams = teams
         self._find = find
         self._hash_secret = hash_secret
         self._clock = clock
@@ -64,14 +69,19 @@ class KeyDirectory:
         self._asking: dict[bytes, _Asking] = {}
 
     async def client(self, secret: str) -> ClientKey | None:
-        """None: it lets nobody in. Raises NotReady where that can't be told."""
+        """None: it lets nobody in. Raises PermissionDenied where its team is gone, and NotReady where nothing can be
+        told."""
         if not may_be_stored(secret):
             return None
         digest = digest_of(secret, self._hash_secret)
         known = self._known.get(digest)
         if known is None or self._clock() - known.at >= KNOWN_S:
             known = await self._ask(digest, known)
-        return known.client if known.key is not None and is_good(known.key, digest, self._now()) else None
+        if known.key is None or not is_good(known.key, digest, self._now()):
+            return None
+        if known.client is None:  # without its team's limits it would be let in for more than it was made for
+            raise PermissionDenied("the team of this key is not among the gateway's teams", code="unknown_team")
+        return known.client
 
     def forget(self, key: KeptKey) -> None:
         """The key has changed. `key` is what it was."""
@@ -105,7 +115,7 @@ class KeyDirectory:
         key = await self._find(digest)
         if key is not None and key.id in self._taken:
             key = None
-        fresh = _Known(key, None if key is None else client_of(key), self._clock())
+        fresh = _Known(key, None if key is None else client_of(key, self._teams), self._clock())
         if forgotten != self._forgotten:
             return fresh  # it may be of the time before a change
         self._known[digest] = fresh

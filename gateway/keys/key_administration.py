@@ -4,9 +4,10 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from adapters.canonical.errors import Conflict, NotFound
+from adapters.canonical.errors import Conflict, InvalidRequest, NotFound
+from adapters.nearest_name import did_you_mean_or_all
 from gateway.keys.directory import KeyDirectory
-from gateway.keys.stored import NewKey, Rotation, changed, digest_of, kept, make_secret, rotated
+from gateway.keys.stored import NewKey, Rotation, changed, digest_of, kept, make_secret, rotated, team_of
 from gateway.storage.records import KeptKey
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ __all__ = ["KeyAdministration"]
 class KeyAdministration:
     """`stores` opens the database, `now` gives Unix seconds. `directory` None: no gateway runs here.
 
-    `taken` are the ids of run.yaml's own keys: what is kept and counted for an id belongs to one client.
+    `taken` are the ids of run.yaml's own keys: what is kept and counted for an id belongs to one client. `teams` are
+    the names of its teams.
     """
 
     def __init__(
@@ -28,12 +30,14 @@ class KeyAdministration:
         *,
         now: Callable[[], float],
         taken: Collection[str],
+        teams: Collection[str],
         directory: KeyDirectory | None = None,
     ) -> None:
         self._stores = stores
         self._hash_secret = hash_secret
         self._now = now
         self._taken = frozenset(taken)
+        self._teams = teams
         self._directory = directory
 
     async def check_ids(self) -> None:
@@ -44,11 +48,12 @@ class KeyAdministration:
             raise ValueError(f"auth.keys: {told}: a key of this id was made at run time, expected an id of its own")
 
     async def create(self, new: NewKey) -> tuple[str, KeptKey]:
-        """The secret, which nobody can get again, and what is kept. Raises Conflict for an id that there is."""
+        """The secret, which nobody can get again, and what is kept. Raises Conflict for an id that there is, and
+        InvalidRequest for a team that there is not."""
         if new.id in self._taken:
             raise Conflict(f"there is a key '{new.id}' in run.yaml", param="id", code="key_exists")
         secret = make_secret(secrets.choice)
-        key = kept(new, digest_of(secret, self._hash_secret), self._now())
+        key = self._in_a_team(kept(new, digest_of(secret, self._hash_secret), self._now()))
         await (await self._stores()).client_keys.add(key)
         return secret, key
 
@@ -58,7 +63,7 @@ class KeyAdministration:
 
     async def change(self, key_id: str, change: dict[str, object]) -> KeptKey:
         """Holds from now on here, and from KNOWN_S later elsewhere. Raises NotFound, InvalidRequest and Conflict."""
-        return await self._changed(key_id, lambda key: changed(key, change, self._now()))
+        return await self._changed(key_id, lambda key: self._in_a_team(changed(key, change, self._now())))
 
     async def rotate(self, key_id: str, rotation: Rotation) -> tuple[str, KeptKey]:
         """A new secret, which nobody can get again. Its id, its rules and what it used stay. The old one is good until
@@ -74,6 +79,13 @@ class KeyAdministration:
             raise _unknown(key_id)
         if self._directory is not None:
             self._directory.forget(key)
+        return key
+
+    def _in_a_team(self, key: KeptKey) -> KeptKey:
+        team = team_of(key)
+        if team is not None and team not in self._teams:
+            told = did_you_mean_or_all(team, sorted(self._teams))
+            raise InvalidRequest(f"team: run.yaml has no team '{team}'{told}", param="team")
         return key
 
     async def _changed(self, key_id: str, change: Callable[[KeptKey], KeptKey]) -> KeptKey:

@@ -6,7 +6,8 @@ among them. Only algorithms with a public key are taken, and only those that run
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -14,10 +15,9 @@ from urllib.parse import urlsplit
 import jwt
 import orjson
 
-from adapters.canonical.errors import AuthenticationFailed, NotReady
+from adapters.canonical.errors import AuthenticationFailed, NotReady, PermissionDenied
 from gateway.config.sections.auth import Jwt
-from gateway.keys.client_key import ClientKey
-from gateway.limits.rules import Rules
+from gateway.keys.client_key import Account, ClientKey, Team
 
 __all__ = ["FETCH_AGAIN_S", "KEYS_KEPT_S", "MAX_KNOWN", "SignedTokens"]
 
@@ -43,14 +43,23 @@ class _Known(NamedTuple):
 
 
 class SignedTokens:
-    """`clock` gives seconds of any origin, `now` Unix seconds."""
+    """`teams` are those of run.yaml. `clock` gives seconds of any origin, `now` Unix seconds."""
 
-    def __init__(self, rules: Jwt, fetch: Fetch, *, clock: Callable[[], float], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        rules: Jwt,
+        teams: Mapping[str, Team],
+        fetch: Fetch,
+        *,
+        clock: Callable[[], float],
+        now: Callable[[], float],
+    ) -> None:
         self._rules = rules
+        self._teams = teams
         self._fetch = fetch
         self._clock = clock
         self._now = now
-        self._limits = Rules.of(rules.limits, rules.budget)
+        self._account = Account.of(rules)
         self._keys: dict[str, jwt.PyJWK] = {}
         self._fetched_at: float | None = None
         self._failed_at: float | None = None
@@ -58,7 +67,8 @@ class SignedTokens:
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
 
     async def client(self, token: str) -> ClientKey:
-        """Raises AuthenticationFailed, and NotReady where the signing keys can't be fetched."""
+        """Raises AuthenticationFailed, PermissionDenied where it belongs to no team and has to, and NotReady where the
+        signing keys can't be fetched."""
         digest = sha256(token.encode("utf-8", "surrogateescape")).digest()
         known = self._known.get(digest)
         if known is not None and self._now() < known.until:
@@ -71,7 +81,7 @@ class SignedTokens:
                 token,
                 signing_key.key,
                 algorithms=list(self._rules.algorithms),
-                audience=self._rules.audience,
+                audience=list(self._rules.audience),
                 leeway=self._rules.leeway_s,
                 options={
                     "require": ["exp", "iss", "aud"],
@@ -104,7 +114,24 @@ class SignedTokens:
         if not isinstance(name, str) or not name or len(name) > _MAX_ID or not name.isprintable():
             why = f"the token is not accepted: the claim '{self._rules.id_claim}' must name the client"
             raise AuthenticationFailed(why, code="invalid_token")
-        return ClientKey(f"jwt:{name}", tuple(self._rules.models), rules=self._limits)
+        account = self._account
+        if self._rules.models_claim is not None:
+            account = replace(account, models=tuple(_texts(claims, self._rules.models_claim)))
+        return ClientKey(f"jwt:{name}", account, self._team(claims))
+
+    def _team(self, claims: dict[str, object]) -> Team | None:
+        """Of its teams the first one of run.yaml; the default for who has none of these."""
+        claim, default = self._rules.team_claim, self._rules.team
+        if claim is not None:
+            named = _texts(claims, claim)
+            found = next((team for name, team in self._teams.items() if name in named), None)
+            if found is not None:
+                return found
+            if default is None:  # without a team's limits it would be let in for more than anybody in one
+                raise PermissionDenied(
+                    f"the token's claim '{claim}' names no team of this gateway", code="unknown_team"
+                )
+        return None if default is None else self._teams[default]
 
     async def _signing_key(self, name: object) -> jwt.PyJWK:
         """Raises AuthenticationFailed for one that the issuer does not have."""
@@ -153,6 +180,19 @@ class SignedTokens:
         if not isinstance(found, str) or urlsplit(found).scheme not in ("https", urlsplit(self._rules.issuer).scheme):
             raise NotReady("the issuer of tokens does not say where its keys are", code="issuer_unavailable")
         return found
+
+
+def _texts(claims: dict[str, object], claim: str) -> list[str]:
+    """What a claim says: a list of texts, or one text with blanks (as OAuth writes scopes) or commas between. A
+    name with dots that is no claim leads into objects."""
+    found: object = claims.get(claim)
+    if found is None and "." in claim:
+        found = claims
+        for step in claim.split("."):
+            found = found.get(step) if isinstance(found, dict) else None
+    if isinstance(found, str):
+        return found.replace(",", " ").split()
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
 def _object(body: bytes) -> dict[str, object]:

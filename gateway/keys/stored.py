@@ -6,7 +6,7 @@ database can neither use a key nor try guesses on it.
 
 import hmac
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 
 import orjson
@@ -14,10 +14,9 @@ from pydantic import Field
 
 from adapters.canonical.errors import Conflict, InvalidRequest
 from gateway.config.posted import parse_posted
-from gateway.config.sections.auth import Budget, Limits, ModelLimits
-from gateway.config.sections.section import FrozenMap, Name, Section, Text, empty_map
-from gateway.keys.client_key import ClientKey
-from gateway.limits.rules import Rules
+from gateway.config.sections.auth import ClientAccount
+from gateway.config.sections.section import Name, Section
+from gateway.keys.client_key import Account, ClientKey, Team
 from gateway.storage.records import KeptKey
 
 __all__ = [
@@ -35,6 +34,7 @@ __all__ = [
     "parse_new_key",
     "parse_rotation",
     "rotated",
+    "team_of",
 ]
 
 _START = "gw-"
@@ -46,16 +46,10 @@ _DEPTH = 4
 """Of the rules: those of a model, its limits, and a rate among these."""
 
 
-class KeyRules(Section):
+class KeyRules(ClientAccount):
     """What a key may do, as run.yaml says it of its own keys."""
 
-    models: tuple[Text, ...] = Field(default=("*",), description="Names that the client may ask for.")
     admin: bool = Field(default=False, description="May it call the admin routes?")
-    limits: Limits | None = Field(default=None, description="Rates of this key.")
-    budget: Budget | None = Field(default=None, description="Spending of this key.")
-    per_model: FrozenMap[ModelLimits] = Field(
-        default_factory=empty_map, description="What it may use of single models."
-    )
 
 
 class NewKey(KeyRules):
@@ -158,16 +152,18 @@ def is_good(key: KeptKey, digest: bytes, now: float) -> bool:
     return hmac.compare_digest(key.previous_hash, digest)
 
 
-def client_of(key: KeptKey) -> ClientKey:
-    """The client that the key lets in, while it is good."""
+def client_of(key: KeptKey, teams: Mapping[str, Team]) -> ClientKey | None:
+    """The client that the key lets in, while it is good. None: its team is none of `teams`."""
     rules = KeyRules.model_validate_json(key.rules)
-    return ClientKey(
-        key.id,
-        tuple(rules.models),
-        rules.admin,
-        rules=Rules.of(rules.limits, rules.budget),
-        per_model=tuple((name, Rules.of(each.limits, each.budget)) for name, each in rules.per_model.items()),
-    )
+    if rules.team is not None and rules.team not in teams:
+        return None
+    team = None if rules.team is None else teams[rules.team]
+    return ClientKey(key.id, Account.of(rules), team, admin=rules.admin)
+
+
+def team_of(key: KeptKey) -> str | None:
+    """The name of its team; None: it has none."""
+    return KeyRules.model_validate_json(key.rules).team
 
 
 def described(key: KeptKey) -> dict[str, object]:

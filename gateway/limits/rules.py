@@ -25,7 +25,9 @@ class Rules:
         money = None if budget is None else Budget(round(budget.usd * NANO), budget.per)
         return Rules(limits.rpm, limits.tpm, limits.parallel, money)
 
-    def scope(self, name: str, label: str, *, key: str | None = None, model: str | None = None) -> Scope | None:
+    def scope(
+        self, name: str, label: str, *, key: str | None = None, team: str | None = None, model: str | None = None
+    ) -> Scope | None:
         """None where nothing is limited. See `Scope` for the names."""
         if self == NO_RULES:
             return None
@@ -33,6 +35,7 @@ class Rules:
             name=name,
             label=label,
             key=key,
+            team=team,
             model=model,
             rpm=self.rpm,
             tpm=self.tpm,

@@ -1,12 +1,12 @@
 """Puts the gateway's books together: rules and prices of run.yaml, the limiter, and where usage is kept."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.config import Config
 from gateway.config.sections.auth import Key
 from gateway.config.sections.state import Shared
-from gateway.keys.client_key import ClientKey, matches
+from gateway.keys.client_key import Account, ClientKey, Team, matches
 from gateway.limits.in_process import InProcessLimiter
 from gateway.limits.limiter import Limiter
 from gateway.limits.rules import NO_RULES, Rules
@@ -54,7 +54,7 @@ def build_accounts(
     async def spent_before(scope: Scope, since: int) -> int:
         """What the sums in the database say."""
         exact = None if scope.model is None or "*" in scope.model else scope.model
-        rows = await (await stores()).usage.spent(since, key=scope.key, model=exact)
+        rows = await (await stores()).usage.spent(since, key=scope.key, team=scope.team, model=exact)
         return sum(nano for name, nano in rows if scope.model is None or matches((scope.model,), name))
 
     async def sink(rows: Sequence[UsageRow]) -> None:
@@ -72,12 +72,9 @@ def build_accounts(
     return Accounts(limiter, models, prices, ledger, now=now)
 
 
-def client_key(key: Key) -> ClientKey:
+def client_key(key: Key, teams: Mapping[str, Team]) -> ClientKey:
     """A key of run.yaml, without its secret."""
-    per_model = [(name, Rules.of(rules.limits, rules.budget)) for name, rules in key.per_model.items()]
-    return ClientKey(
-        key.id, tuple(key.models), key.admin, rules=Rules.of(key.limits, key.budget), per_model=tuple(per_model)
-    )
+    return ClientKey(key.id, Account.of(key), None if key.team is None else teams[key.team], admin=key.admin)
 
 
 def _shared_limiter(

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from gateway.config import Config
+from gateway.keys.client_key import teams_of
 from gateway.keys.directory import KeyDirectory
 from gateway.keys.key_administration import KeyAdministration
 from gateway.server.accounting import client_key
@@ -29,6 +30,7 @@ def build_door(
     auth = config.auth
     if auth is None:
         return (LoopbackDoor(cors.allows) if cors is not None else LoopbackDoor()), None
+    teams = teams_of(auth)
     directory: KeyDirectory | None = None
     administration: KeyAdministration | None = None
     if auth.hash_secret is not None:
@@ -38,16 +40,16 @@ def build_door(
             return await (await stores()).client_keys.find(digest)
 
         taken = [key.id for key in auth.keys]
-        directory = KeyDirectory(find, hash_secret, clock=clock, now=now, taken=taken)
-        administration = KeyAdministration(stores, hash_secret, now=now, taken=taken, directory=directory)
+        directory = KeyDirectory(find, hash_secret, clock=clock, now=now, taken=taken, teams=teams)
+        administration = KeyAdministration(stores, hash_secret, now=now, taken=taken, teams=teams, directory=directory)
     tokens = None
     if auth.jwt is not None:
         from gateway.keys.issuer_fetch import fetch
         from gateway.keys.signed_tokens import SignedTokens
 
-        tokens = SignedTokens(auth.jwt, fetch, clock=clock, now=now)
+        tokens = SignedTokens(auth.jwt, teams, fetch, clock=clock, now=now)
     door = KeyDoor(
-        {key.secret.get_secret_value(): client_key(key) for key in auth.keys},
+        {key.secret.get_secret_value(): client_key(key, teams) for key in auth.keys},
         tokens=tokens,
         directory=directory,
         passes_through=auth.pass_through,

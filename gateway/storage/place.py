@@ -24,7 +24,7 @@ __all__ = [
     "parse_place",
 ]
 
-NEWEST_SCHEMA = "0003"
+NEWEST_SCHEMA = "0004"
 """The revision that this version reads and writes; the newest one under `gateway.storage.migrations`."""
 
 _VERSIONS = "alembic_version"

@@ -166,6 +166,7 @@ USAGE_HOURS = Table(
     Column("provider", String(), primary_key=True),
     Column("upstream_model", String(), primary_key=True),
     Column("is_shadow", Boolean, primary_key=True, autoincrement=False),
+    Column("team", String(), primary_key=True),
     *[Column(name, BigInteger, nullable=False) for name in USAGE_SUMS],
     sqlite_with_rowid=False,
 )

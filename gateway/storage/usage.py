@@ -34,7 +34,7 @@ _Names = tuple[str, str, str]
 """The model, its provider, the upstream model."""
 _encode = msgspec.json.Encoder().encode
 _ROWS = msgspec.json.Decoder(list[UsageRow])
-_PLACES = ("hour", "key", "model", "provider", "upstream_model", "is_shadow")
+_PLACES = ("hour", "key", "model", "provider", "upstream_model", "is_shadow", "team")
 _ADD = text(
     f"INSERT INTO usage_hours ({', '.join((*_PLACES, *USAGE_SUMS))}) "
     f"VALUES ({', '.join(f':{name}' for name in (*_PLACES, *USAGE_SUMS))}) "
@@ -43,7 +43,10 @@ _ADD = text(
 )
 _COLUMNS: Mapping[str, ColumnElement[str]] = {
     # A copy for a shadow is the operator's own, as in budgets: no client is told to have used it.
-    "key": case((USAGE_HOURS.c.is_shadow, literal_column("''")), else_=USAGE_HOURS.c.key).label("owner"),
+    **{
+        name: case((USAGE_HOURS.c.is_shadow, literal_column("''")), else_=USAGE_HOURS.c[name]).label(f"of_{name}")
+        for name in ("key", "team")
+    },
     **{name: USAGE_HOURS.c[name] for name in ("model", "provider", "upstream_model")},
 }
 
@@ -92,11 +95,15 @@ class UsageStore:
 
         return await self.database.read(newest)
 
-    async def spent(self, since: int, *, key: str | None = None, model: str | None = None) -> Sequence[tuple[str, int]]:
-        """Billionths of a dollar since the beginning of an hour, by model. None: of all keys, of all models."""
+    async def spent(
+        self, since: int, *, key: str | None = None, team: str | None = None, model: str | None = None
+    ) -> Sequence[tuple[str, int]]:
+        """Billionths of a dollar since the beginning of an hour, by model. None: of all keys, teams, models."""
         wanted = (USAGE_HOURS.c.hour >= since) & USAGE_HOURS.c.is_shadow.is_(False)
         if key is not None:
             wanted &= USAGE_HOURS.c.key == key
+        if team is not None:
+            wanted &= USAGE_HOURS.c.team == team
         if model is not None:
             wanted &= USAGE_HOURS.c.model == model
         total = cast(func.sum(USAGE_HOURS.c.cost_nano_usd), Integer)
@@ -146,10 +153,10 @@ class UsageStore:
 def _sums(rows: Sequence[UsageRow], names: Callable[[UsageRow, int], _Names]) -> list[dict[str, object]]:
     """Of each place; `names` are those of a row in its hour. In one order everywhere, so that two writers never wait
     for each other in a ring."""
-    places: dict[tuple[int, str, str, str, str, bool], list[UsageRow]] = {}
+    places: dict[tuple[int, str, str, str, str, bool, str], list[UsageRow]] = {}
     for row in rows:
         hour = int(row.at) - int(row.at) % _HOUR_S
-        place = (hour, row.key, *names(row, hour), row.kind == "shadow")
+        place = (hour, row.key, *names(row, hour), row.kind == "shadow", row.team)
         places.setdefault(place, []).append(row)
     return [
         {

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from adapters.canonical.usage import Usage
-from gateway.keys.client_key import ClientKey, matches
+from gateway.keys.client_key import Account, ClientKey, matches
 from gateway.limits.limiter import Limiter, Refusal
 from gateway.limits.rules import Rules
 from gateway.limits.scope import Demand, Scope
@@ -27,8 +27,9 @@ _ANSWERED, _LACKING, _SHADOW = Outcome.ANSWERED, Outcome.LACKING, AttemptKind.SH
 class _Known(Struct, frozen=True):
     """What limits a key's requests for a model."""
 
-    rules: "tuple[Rules, tuple[tuple[str, Rules], ...]] | None"
-    """Of the key, of which this was made: they may change while the gateway runs."""
+    key: ClientKey | None
+    """As it was: what it may use can change while the gateway runs."""
+    team: str
     scopes: tuple[Scope, ...]
     counts_tokens: bool
     prices: tuple[Price, ...]
@@ -63,10 +64,10 @@ class Accounts:
         `request` None: it spends no tokens.
         """
         known = self._known.get((None if key is None else key.id, model))
-        if known is None or (key is not None and known.rules != (key.rules, key.per_model)):
+        if known is None or (known.key is not key and known.key != key):
             known = await self._know(key, model, names)
         if not known.scopes:
-            return Charge(None, model, request)
+            return Charge(None, model, request, known.team)
         if request is None or not known.counts_tokens:
             demand = Demand(known.scopes)
         else:
@@ -77,7 +78,7 @@ class Accounts:
                     nano_usd = most
             demand = Demand(known.scopes, prompt, output, nano_usd)
         found = await self.limiter.reserve(demand)
-        return found if isinstance(found, Refusal) else Charge(found, model, request)
+        return found if isinstance(found, Refusal) else Charge(found, model, request, known.team)
 
     def attempt_ended(self, attempt: Attempt) -> None:
         """Comes before whoever reads the attempt's cost. Called on the hot path."""
@@ -116,8 +117,8 @@ class Accounts:
             route = await names.resolve(model)
             prices = [self._prices.of(target.label) for target in (*route.targets, *route.on_failure)]
         known = tuple([price for price in prices if price is not None])
-        rules = None if key is None else (key.rules, key.per_model)
-        found = self._known[None if key is None else key.id, model] = _Known(rules, scopes, counts_tokens, known)
+        team = "" if key is None or key.team is None else key.team.id
+        found = self._known[None if key is None else key.id, model] = _Known(key, team, scopes, counts_tokens, known)
         return found
 
 
@@ -125,14 +126,23 @@ def scopes_of(key: ClientKey | None, model: str, models: Mapping[str, Rules]) ->
     """Whatever limits a request of this key for this model."""
     found: list[Scope | None] = []
     if key is not None:
-        found.append(key.rules.scope(f"key:{key.id}", "this key", key=key.id))
-        for name, rules in key.per_model:
-            if matches((name,), model):
-                label = f"this key's use of '{name}'"
-                found.append(rules.scope(f"key:{key.id}:model:{name}", label, key=key.id, model=name))
+        found += _scopes(key.account, model, f"key:{key.id}", "this key", key=key.id)
+        if key.team is not None:
+            found += _scopes(key.team.account, model, f"team:{key.team.id}", "this key's team", team=key.team.id)
     if model in models:
         found.append(models[model].scope(f"model:{model}", f"the model '{model}'", model=model))
     return tuple(scope for scope in found if scope is not None)
+
+
+def _scopes(
+    account: Account, model: str, name: str, label: str, *, key: str | None = None, team: str | None = None
+) -> list[Scope | None]:
+    found = [account.rules.scope(name, label, key=key, team=team)]
+    for glob, rules in account.per_model:
+        if matches((glob,), model):
+            label_of_model = f"{label}'s use of '{glob}'"
+            found.append(rules.scope(f"{name}:model:{glob}", label_of_model, key=key, team=team, model=glob))
+    return found
 
 
 def _estimate(attempt: Attempt, charge: Charge) -> Usage | None:
@@ -168,4 +178,5 @@ def _row(attempt: Attempt, charge: Charge | None, usage: Usage, now: float) -> U
         attempt.cost_nano_usd,
         int((ended - attempt.began) * 1000),
         None if first is None else int((first - attempt.began) * 1000),
+        charge.team if charge is not None else "",
     )

@@ -9,17 +9,19 @@ __all__ = ["Charge"]
 class Charge:
     """Whoever owns the request's end calls `settle`, on every way out; only the first call counts.
 
-    `request` is what was asked (for estimates), None where it spends no tokens; `model` the public name of its model.
+    `request` is what was asked (for estimates), None where it spends no tokens; `model` the public name of its model,
+    `team` that of the client's team, or "".
     """
 
-    __slots__ = ("_grant", "cost_nano_usd", "model", "request", "standing", "tokens")
+    __slots__ = ("_grant", "cost_nano_usd", "model", "request", "standing", "team", "tokens")
 
-    def __init__(self, grant: Grant | None, model: str, request: object) -> None:
+    def __init__(self, grant: Grant | None, model: str, request: object, team: str = "") -> None:
         self._grant = grant
         self.standing: Standing | None = None if grant is None else grant.standing
         """What is left of the client's limits; None where it has none."""
         self.model = model
         self.request = request
+        self.team = team
         self.tokens = 0
         self.cost_nano_usd: int | None = None
         """None: no price is known."""

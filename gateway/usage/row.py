@@ -6,14 +6,15 @@ from msgspec import Struct
 
 __all__ = ["GroupedBy", "UsageRow"]
 
-GroupedBy = Literal["key", "model", "provider", "upstream_model", "day"]
+GroupedBy = Literal["key", "team", "model", "provider", "upstream_model", "day"]
 """What sums can be asked for."""
 
 
 class UsageRow(Struct, frozen=True, array_like=True, gc=False):
     """`at` is Unix seconds, `status` `ok`, `cancelled` or an error's code. Missing tokens and costs are None, never 0.
 
-    `key` is "" where no key is asked for. `model` is what the client asked for, by its public name.
+    `key` is "" where no key is asked for, `team` where the key has none. `model` is what the client asked for,
+    by its public name.
     """
 
     at: float
@@ -33,3 +34,4 @@ class UsageRow(Struct, frozen=True, array_like=True, gc=False):
     cost_nano_usd: int | None
     latency_ms: int
     ttft_ms: int | None
+    team: str = ""

@@ -1,12 +1,23 @@
 """`auth:`: who may call, which models, and how much."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from gateway.config.sections.section import Amount, FrozenMap, HttpUrl, Name, Positive, Secret, Section, Text, empty_map
 
-__all__ = ["Auth", "Budget", "Jwt", "Key", "Limits", "ModelLimits", "Period", "SigningAlgorithm"]
+__all__ = [
+    "Account",
+    "Auth",
+    "Budget",
+    "ClientAccount",
+    "Jwt",
+    "Key",
+    "Limits",
+    "ModelLimits",
+    "Period",
+    "SigningAlgorithm",
+]
 
 SigningAlgorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Those with a public key alone: who can check a signature must not be able to make one."""
@@ -30,24 +41,44 @@ class ModelLimits(Section):
     budget: Budget | None = Field(default=None, description="Spending on this model.")
 
 
-class Key(Section):
+class Account(Section):
+    """What somebody may use: a key, a team of keys, each client with a signed token."""
+
+    models: tuple[Text, ...] = Field(
+        default=("*",), description='Names that may be asked for; "*" stands for any text. Targets need no entry.'
+    )
+    limits: Limits | None = Field(default=None, description="Rates.")
+    budget: Budget | None = Field(default=None, description="Spending.")
+    per_model: FrozenMap[ModelLimits] = Field(
+        default_factory=empty_map, description='What may be used of single models, by name; "*" stands for any text.'
+    )
+
+    @property
+    def is_limited(self) -> bool:
+        return self.limits is not None or self.budget is not None or bool(self.per_model)
+
+
+class ClientAccount(Account):
+    """That of a client, which may share the account of a team."""
+
+    team: Name | None = Field(default=None, description="One of 'teams', whose models and limits hold as well.")
+
+
+class Key(ClientAccount):
     id: Name = Field(description="Name of the key, as it stands in logs.")
     secret: Secret = Field(description='What the client sends as its key; give it as "${NAME}".')
-    models: tuple[Text, ...] = Field(
-        default=("*",), description='Names that the client may ask for; "*" stands for any text. Targets need no entry.'
-    )
     admin: bool = Field(default=False, description="May it call the admin routes?")
-    limits: Limits | None = Field(default=None, description="Rates of this key.")
-    budget: Budget | None = Field(default=None, description="Spending of this key.")
-    per_model: FrozenMap[ModelLimits] = Field(
-        default_factory=empty_map,
-        description='What this key may use of single models, by name; "*" stands for any text.',
-    )
 
 
-class Jwt(Section):
+def _listed(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+class Jwt(ClientAccount):
     issuer: HttpUrl = Field(description="Who signs the tokens.")
-    audience: Text = Field(description="Whom the tokens are for.")
+    audience: Annotated[
+        tuple[Text, ...], Field(min_length=1), BeforeValidator(_listed, json_schema_input_type=Text | tuple[Text, ...])
+    ] = Field(description="Whom the tokens are for: a text, or a list of which a token has to name one.")
     jwks_url: HttpUrl | None = Field(
         default=None, description="Where the signing keys are; default: what the issuer's OpenID configuration names."
     )
@@ -56,13 +87,22 @@ class Jwt(Section):
     )
     leeway_s: Amount = Field(default=30, le=600, description="Seconds that clocks may differ.")
     id_claim: Text = Field(default="sub", description="The claim that names the client, as it stands in logs.")
-    models: tuple[Text, ...] = Field(default=("*",), description="Names that these clients may ask for.")
-    limits: Limits | None = Field(default=None, description="Rates of each client.")
-    budget: Budget | None = Field(default=None, description="Spending of each client.")
+    team_claim: Text | None = Field(
+        default=None,
+        description="The claim that names the client's teams; the first one of 'teams' among them is its team. Without "
+        "any it belongs to 'team', or is refused where that is missing.",
+    )
+    models_claim: Text | None = Field(
+        default=None,
+        description="The claim that lists what the client may ask for, in place of 'models'; without it, nothing.",
+    )
 
 
 class Auth(Section):
     keys: tuple[Key, ...] = Field(default=(), description="Keys of clients.")
+    teams: FrozenMap[Account] = Field(
+        default_factory=empty_map, description="What keys may use together, by the name that they give as 'team'."
+    )
     jwt: Jwt | None = Field(default=None, description="Accept signed tokens.")
     pass_through: bool = Field(default=False, description="The client's key goes to the provider.")
     hash_secret: Secret | None = Field(

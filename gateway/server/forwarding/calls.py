@@ -291,7 +291,7 @@ async def _closing(
 def _check_unlimited(exchange: Exchange) -> None:
     """What an upstream keeps is its account's, so all keys see the same: only those for every model may use it."""
     key = exchange.key
-    if key is not None and "*" not in key.models:
+    if key is not None and not key.may_use_all:
         raise PermissionDenied("this key is limited to some models, and this call names none", code="model_not_allowed")
 
 

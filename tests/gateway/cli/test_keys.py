@@ -39,6 +39,8 @@ def test_a_key_is_made_shown_once_listed_and_revoked(config: list[str], capsys: 
         (["create", "b", "--rpm", "0"], "limits.rpm: "),
         (["create", "b", "--usd", "5"], "a budget needs to know what tokens cost"),
         (["create", "ours"], "there is a key 'ours' in run.yaml"),
+        (["create", "b", "--team", "c"], "run.yaml has no team 'c'"),
+        (["change", "nobody", "--team", "c"], "there is no key 'nobody'"),
         (["revoke", "nobody"], "there is no key 'nobody'"),
         (["rotate", "nobody"], "there is no key 'nobody'"),
         (["rotate", "nobody", "--grace", "-1"], "grace_s: "),

@@ -60,7 +60,10 @@ def test_usage_is_told_by_what_is_asked_for_and_in_json(config: list[str], capsy
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
-    [(["--by", "colour"], "--by: expected some of key, model"), (["--since", "soon"], "--since: expected a date")],
+    [
+        (["--by", "colour"], "--by: expected some of key, team, model"),
+        (["--since", "soon"], "--since: expected a date"),
+    ],
 )
 def test_what_cannot_be_told_is_one_line_and_status_1(
     config: list[str], arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]

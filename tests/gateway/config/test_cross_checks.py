@@ -203,11 +203,34 @@ REMOTE = "version: 1\nproviders:\n  openai: {api_key: sk-test}\nserver: {workers
         "auth: {keys: [{id: a, secret: secret, limits: {rpm: 1}}]}",
         "auth: {keys: [{id: a, secret: secret, limits: {parallel: 1}}]}",
         "models: {m: {targets: [openai/m], limits: {rpm: 1}}}",
+        "auth: {keys: [{id: a, secret: secret, team: t}], teams: {t: {limits: {rpm: 1}}}}",
+        "auth: {jwt: {issuer: 'https://sso.example.com', audience: a, limits: {rpm: 1}}}",
     ],
 )
 def test_limits_of_several_processes_need_a_shared_count(limited: str) -> None:
     assert "server.workers: several processes" in fault(REMOTE + limited)
     assert load(REMOTE + limited + "\nshared: {url: 'redis://127.0.0.1'}").server.workers == 2
+
+
+@pytest.mark.parametrize(
+    ("auth", "expected"),
+    [
+        (
+            "keys: [{id: a, secret: s, team: serch}]",
+            "keys[0].team: 'auth.teams' has no 'serch', did you mean 'search'?",
+        ),
+        ("jwt: {issuer: 'https://sso', audience: a, team: b}", "jwt.team: 'auth.teams' has no 'b'"),
+        ("teams: {'a b': {}}", "a team's name is made of letters"),
+    ],
+)
+def test_a_team_is_one_that_there_is(auth: str, expected: str) -> None:
+    teams = "" if auth.startswith("teams") else "teams: {search: {}}, "
+    assert expected in fault(f"version: 1\nauth: {{{teams}{auth}}}")
+
+
+def test_a_claim_for_teams_needs_teams() -> None:
+    found = fault("version: 1\nauth: {jwt: {issuer: 'https://sso', audience: a, team_claim: groups}}")
+    assert "auth.jwt.team_claim: there are no teams" in found
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ FREE = ("params", "headers", "otlp_headers", "defaults", "env", "options", "head
 def mappings(value: object, at: Location = ()) -> Iterator[Location]:
     """Where the mappings of the format stand that have fixed keys."""
     if isinstance(value, dict):
-        if not at or (at[-1] not in (*FREE, "adapters", "mcp", "models", "providers")):
+        if not at or (at[-1] not in (*FREE, "adapters", "mcp", "models", "per_model", "providers", "teams")):
             yield at
         for key, child in value.items():
             yield from mappings(child, (*at, key))

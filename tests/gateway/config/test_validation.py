@@ -9,8 +9,8 @@ def test_the_whole_format_is_known_and_nothing_of_it_is_refused() -> None:
     lines = faults(EVERYTHING, {**ENV, "GEMINI_API_KEY": "x"}, Path("run.yaml"))
     why = "cannot be read: No such file or directory"
     assert lines == [
-        f"run.yaml:17: providers.claude.api_key: the file '/nowhere/anthropic' {why}",
-        f"run.yaml:73: prices.file: prices.yaml: {why}",
+        f"run.yaml:19: providers.claude.api_key: the file '/nowhere/anthropic' {why}",
+        f"run.yaml:75: prices.file: prices.yaml: {why}",
     ]
 
 

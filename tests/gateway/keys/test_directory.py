@@ -1,4 +1,5 @@
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -73,9 +74,9 @@ async def test_a_hash_under_another_secret_lets_nobody_in() -> None:
 async def test_a_key_with_an_id_of_run_yaml_lets_nobody_in() -> None:
     keys = Keys()
     keys.add(SECRETS[0])
-    clock = {"clock": lambda: 0.0, "now": lambda: 0.0}
-    assert not await is_let_in(KeyDirectory(keys.find, PEPPER, taken=["other", "k"], **clock), SECRETS[0])
-    assert await is_let_in(KeyDirectory(keys.find, PEPPER, taken=["other"], **clock), SECRETS[0])
+    at_rest = partial(KeyDirectory, keys.find, PEPPER, clock=lambda: 0.0, now=lambda: 0.0)
+    assert not await is_let_in(at_rest(taken=["other", "k"]), SECRETS[0])
+    assert await is_let_in(at_rest(taken=["other"]), SECRETS[0])
 
 
 async def test_known_keys_go_on_for_a_while_without_the_database_and_unknown_ones_do_not() -> None:
@@ -135,7 +136,7 @@ async def test_what_was_changed_elsewhere_holds_here_after_a_while() -> None:
     async def rpm() -> int | None:
         client = await directory.client(SECRETS[0])
         assert client is not None
-        return client.rules.rpm
+        return client.account.rules.rpm
 
     assert await rpm() is None
     keys.kept[digest] = changed(keys.kept[digest], {"limits": {"rpm": 7}}, keys.time)

@@ -123,6 +123,19 @@ class LimiterContract(ABC):
             taken(await limiter.reserve(demand(scope)))
             refused(await limiter.reserve(demand(scope)))
 
+    async def test_two_budgets_both_allow_or_nothing_is_taken_of_either(self) -> None:
+        key = replace(KEY, budget=Budget(NANO, "day"))
+        team = Scope(name="team:a", label="this key's team", team="a", budget=Budget(2 * NANO, "month"))
+        async with self.begun() as (limiter, _):
+            first = taken(await limiter.reserve(demand(key, team, usd=1)))
+            assert refused(await limiter.reserve(demand(key, team, usd=0.25))).scope == key
+            taken(await limiter.reserve(demand(team, usd=0.5)))
+            assert refused(await limiter.reserve(demand(replace(key, name="key:b"), team, usd=0.75))).scope == team
+            taken(await limiter.reserve(demand(replace(key, name="key:b"), usd=1)))
+            first.settle(0, NANO // 2)
+            await self.settled(limiter)
+            taken(await limiter.reserve(demand(key, team, usd=0.5)))
+
     async def test_money_is_taken_before_and_corrected_after(self) -> None:
         scope = replace(KEY, budget=Budget(NANO, "day"))
         async with self.begun() as (limiter, _):

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 import jwt
@@ -110,6 +111,51 @@ async def test_a_signed_token_lets_its_subject_in_with_limits_of_its_own() -> No
 async def test_each_algorithm_goes_with_a_key_of_its_kind() -> None:
     async with asked(TOKENS) as gateway:
         assert (await gateway.ask(token(issuer_of(gateway), key=EC, name="two", algorithm="ES256")))[0] == 200
+
+
+TEAMS = (
+    "auth: {teams: {research: {limits: {rpm: 1}}, search: {models: ['up/*']}}, jwt: {issuer: 'ISSUER', "
+    "audience: [gateway, portal], jwks_url: 'ISSUER/keys', team_claim: realm.groups, models_claim: llm_models, MORE}}\n"
+)
+
+
+async def test_a_claim_names_the_team_whose_limits_the_tokens_share() -> None:
+    async with asked(TEAMS.replace("MORE", "id_claim: email")) as gateway:
+        claims: dict[str, Any] = {"llm_models": "up/m", "realm": {"groups": ["staff", "search", "research"]}}
+        first, second = (token(issuer_of(gateway), email=name, **claims) for name in ("a@x.example", "b@x.example"))
+        assert [await gateway.ask(first), await gateway.ask(second)] == [(200, "None"), (429, "rate_limit_exceeded")]
+        assert b'"key":"jwt:a@x.example"' in gateway.logged()
+
+
+@pytest.mark.parametrize("audience", ["portal", ["elsewhere", "gateway"]])
+async def test_a_token_is_for_one_of_several_audiences(audience: object) -> None:
+    async with asked(TEAMS.replace("MORE", "team: search")) as gateway:
+        assert (await gateway.ask(token(issuer_of(gateway), aud=audience, llm_models=["up/m"])))[0] == 200
+        assert (await gateway.ask(token(issuer_of(gateway), aud="elsewhere", llm_models=["up/m"])))[0] == 401
+
+
+@pytest.mark.parametrize("groups", [None, [], ["staff"], "staff", 7])
+async def test_a_token_of_no_team_gets_the_default_team_or_is_refused(groups: object) -> None:
+    claims: dict[str, Any] = {"llm_models": "up/m", "realm": {"groups": groups}}
+    async with asked(TEAMS.replace("MORE", "leeway_s: 30")) as gateway:
+        assert await gateway.ask(token(issuer_of(gateway), **claims)) == (403, "unknown_team")
+    async with asked(TEAMS.replace("MORE", "team: research")) as gateway:
+        told = [(await gateway.ask(token(issuer_of(gateway), sub=name, **claims)))[0] for name in ("a", "b")]
+        assert told == [200, 429]
+
+
+@pytest.mark.parametrize(
+    ("models", "status"),
+    [(["up/m", "other"], 200), ("other up/*", 200), ("*", 200), ("other,up/m", 200), (["other"], 403), (None, 403)],
+)
+async def test_a_claim_lists_the_models_that_a_token_is_for(models: object, status: int) -> None:
+    async with asked(TEAMS.replace("MORE", "team: search")) as gateway:
+        assert (await gateway.ask(token(issuer_of(gateway), llm_models=models)))[0] == status
+
+
+async def test_the_models_of_its_team_hold_for_a_token_as_well() -> None:
+    async with asked(TEAMS.replace("MORE", "team: search")) as gateway:
+        assert (await gateway.ask(token(issuer_of(gateway), llm_models="*"), {**BODY, "model": "spare/m"}))[0] == 403
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from adapters.canonical.errors import Conflict, NotReady
 from gateway.storage import usage as module
@@ -113,6 +115,17 @@ async def test_what_was_spent_is_told_by_key_and_model_without_shadows(stores: S
     assert sorted(await stores.usage.spent(since, key="a")) == [("m", 1), ("n", 2)]
     assert await stores.usage.spent(since, key="a", model="n") == [("n", 2)]
     assert await stores.usage.spent(since + DAY_S) == []
+
+
+async def test_what_was_spent_is_told_by_team_wherever_its_keys_are_now(stores: Stores) -> None:
+    of_team = partial(replace, team="search")
+    await stores.usage.add(
+        [of_team(row(cost=1)), row(cost=2), of_team(row(key="b", cost=4)), of_team(row(kind="shadow"))]
+    )
+    assert await stores.usage.spent(0, team="search") == [("m", 5)]
+    assert await stores.usage.spent(0, key="a") == [("m", 3)]
+    found, _ = await stores.usage.totals(["team"], since=0, until=int(NOON) + 1, limit=9, where={})
+    assert [(each["team"], each["cost_nano_usd"]) for each in found] == [("", 12), ("search", 5)]
 
 
 async def test_copies_for_shadows_are_in_the_sums_and_no_clients(stores: Stores) -> None:
