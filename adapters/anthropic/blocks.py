@@ -14,6 +14,7 @@ from adapters.call_objects import is_object
 from adapters.canonical.events import (
     AnnotationAdded,
     HostedToolEvent,
+    PartEvent,
     ReasoningDelta,
     ReasoningFinished,
     RefusalDelta,
@@ -26,20 +27,7 @@ from adapters.origin_marks import marked
 from adapters.raw_json import fragments
 from adapters.thought_text import ThoughtText
 
-__all__ = ["DELTA_TAIL", "BlockEvent", "Blocks"]
-
-BlockEvent = (
-    TextDelta
-    | RefusalDelta
-    | AnnotationAdded
-    | ReasoningDelta
-    | ReasoningFinished
-    | ToolCallStarted
-    | ToolArgumentsDelta
-    | ToolCallFinished
-    | HostedToolEvent
-)
-"""What stands in blocks."""
+__all__ = ["DELTA_TAIL", "Blocks"]
 
 _TEXT = "text"
 _THINKING = "thinking"
@@ -71,9 +59,9 @@ class Blocks:
         self._thought = ThoughtText()
         self._index = -1
         self._input: list[str] = []
-        self._held: list[BlockEvent] = []
+        self._held: list[PartEvent] = []
 
-    def feed(self, event: BlockEvent, out: list[bytes]) -> None:
+    def feed(self, event: PartEvent, out: list[bytes]) -> None:
         if self.kind == _CALL and event.part != self.part:
             if self._held or not is_object("".join(self._input)):
                 self._held.append(event)
@@ -92,7 +80,7 @@ class Blocks:
         for event in held:
             self.feed(event, out)
 
-    def _write(self, event: BlockEvent, out: list[bytes]) -> None:
+    def _write(self, event: PartEvent, out: list[bytes]) -> None:
         match event:
             case ToolArgumentsDelta():
                 if event.part == self.part:  # a call that made room has its whole object

@@ -14,22 +14,14 @@ from adapters.anthropic.vocabulary import MESSAGES, frame, stop_word
 from adapters.call_objects import told_arguments
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import (
-    AnnotationAdded,
     ChoiceFinished,
     Event,
-    HostedToolEvent,
     MediaDelta,
     PartReported,
     PromptReported,
     ProviderReported,
-    ReasoningDelta,
-    ReasoningFinished,
-    RefusalDelta,
     Started,
     TextDelta,
-    ToolArgumentsDelta,
-    ToolCallFinished,
-    ToolCallStarted,
     UsageReported,
 )
 from adapters.canonical.messages import (
@@ -110,21 +102,6 @@ class MessagesStreamRenderer:
 
     def _feed_other(self, event: Event, out: list[bytes]) -> None:
         match event:
-            case (
-                ToolArgumentsDelta()
-                | ReasoningDelta()
-                | TextDelta()
-                | RefusalDelta()
-                | AnnotationAdded()
-                | ReasoningFinished()
-                | ToolCallStarted()
-                | ToolCallFinished()
-                | HostedToolEvent()
-            ):
-                before = len(out)
-                self._blocks.feed(event, out)
-                if not self._started and len(out) > before:
-                    out.insert(before, self._start())
             case UsageReported():
                 self._usage = event.usage
             case ChoiceFinished():
@@ -138,7 +115,10 @@ class MessagesStreamRenderer:
             case Started() | PartReported() | PromptReported() | MediaDelta():
                 pass  # no word in this dialect, whose clients can ask for no media
             case _:
-                assert_never(event)
+                before = len(out)
+                self._blocks.feed(event, out)
+                if not self._started and len(out) > before:
+                    out.insert(before, self._start())
 
 
 def render_messages_result(request: Request, result: Result, head: AnswerHead) -> bytes:

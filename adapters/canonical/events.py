@@ -24,6 +24,7 @@ __all__ = [
     "Event",
     "HostedToolEvent",
     "MediaDelta",
+    "PartEvent",
     "PartReported",
     "PromptReported",
     "ProviderReported",
@@ -192,9 +193,8 @@ class ProviderReported(Struct, frozen=True, gc=False):
     choice: int | None = None
 
 
-Event = (
-    Started
-    | TextDelta
+PartEvent = (
+    TextDelta
     | ReasoningDelta
     | ReasoningFinished
     | RefusalDelta
@@ -205,11 +205,10 @@ Event = (
     | ToolArgumentsDelta
     | ToolCallFinished
     | HostedToolEvent
-    | PromptReported
-    | ChoiceFinished
-    | UsageReported
-    | ProviderReported
-)  # closed: match with assert_never
+)
+"""What stands in a part of a choice."""
+Event = PartEvent | Started | PromptReported | ChoiceFinished | UsageReported | ProviderReported
+"""Closed: match all, down to assert_never or to what takes the rest."""
 
 _SILENT = (Started, ProviderReported, UsageReported, PromptReported, PartReported)
 

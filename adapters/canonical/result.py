@@ -1,7 +1,6 @@
 """A whole answer, and `fold`, the one way to make it: a non-streamed answer is the fold of the same events (law 1)."""
 
 from collections.abc import Iterable, Mapping
-from typing import assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -131,20 +130,10 @@ class Folder:
                         choice = self._choice(event.choice)
                         choice.add(event.part, event)
                         choice.refusal_logprobs.extend(event.logprobs)
-                    case (
-                        ToolCallStarted()
-                        | ToolArgumentsDelta()
-                        | ReasoningFinished()
-                        | PartReported()
-                        | AnnotationAdded()
-                        | MediaDelta()
-                        | HostedToolEvent()
-                    ):
-                        self._choice(event.choice).add(event.part, event)
                     case ToolCallFinished():
                         pass  # the fold ends every call with its choice
                     case _:
-                        assert_never(event)
+                        self._choice(event.choice).add(event.part, event)
 
     def _choice(self, index: int) -> _OpenChoice:
         choice = self._choices.get(index)

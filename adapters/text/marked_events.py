@@ -11,22 +11,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from adapters.canonical.events import (
-    AnnotationAdded,
     ChoiceFinished,
     Event,
-    HostedToolEvent,
-    MediaDelta,
-    PartReported,
+    PartEvent,
     PromptReported,
     ProviderReported,
     ReasoningDelta,
-    ReasoningFinished,
-    RefusalDelta,
     Started,
     TextDelta,
-    ToolArgumentsDelta,
-    ToolCallFinished,
-    ToolCallStarted,
     UsageReported,
 )
 from adapters.canonical.stop_reason import StopReason
@@ -74,12 +66,6 @@ class _Token(NamedTuple):
     ids: tuple[int, ...]
 
 
-_OtherEvent = (
-    ReasoningDelta | ReasoningFinished | RefusalDelta | PartReported | AnnotationAdded | MediaDelta
-    | ToolCallStarted | ToolArgumentsDelta | ToolCallFinished | HostedToolEvent
-)  # fmt: skip
-
-
 class _Choice:
     def __init__(self, number: int, pipeline: TextPipeline) -> None:
         self._number = number
@@ -105,7 +91,7 @@ class _Choice:
             finished = replace(finished, reason=StopReason.TOOL_CALLS)
         yield finished
 
-    def other(self, event: _OtherEvent) -> Event:
+    def other(self, event: PartEvent) -> Event:
         """What the upstream told as a part of its own."""
         return replace(event, part=self._part(False, event.part))
 

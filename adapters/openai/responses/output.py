@@ -11,6 +11,7 @@ from adapters.canonical.events import (
     AnnotationAdded,
     HostedToolEvent,
     MediaDelta,
+    PartEvent,
     PartReported,
     ReasoningDelta,
     ReasoningFinished,
@@ -38,22 +39,7 @@ from adapters.openai.responses.wire_events import Form
 from adapters.openai.tools import full_name
 from adapters.openai.vocabulary import CHAT, CUSTOM, RESPONSES
 
-__all__ = ["Output", "OutputEvent", "item_id"]
-
-OutputEvent = (
-    TextDelta
-    | RefusalDelta
-    | PartReported
-    | AnnotationAdded
-    | ReasoningDelta
-    | ReasoningFinished
-    | ToolCallStarted
-    | ToolArgumentsDelta
-    | ToolCallFinished
-    | HostedToolEvent
-    | MediaDelta
-)
-"""What stands in items."""
+__all__ = ["Output", "item_id"]
 
 _RESPONSE = "resp_"
 _INDEX_DIGITS = 4
@@ -92,7 +78,7 @@ class Output:
         """A call that was finished and is not yet told as such."""
         self._reported: dict[int, ProviderData] = {}
 
-    def feed(self, event: OutputEvent) -> None:
+    def feed(self, event: PartEvent) -> None:
         if type(event) is TextDelta and event.part == self._part and self._is_text and self._message is not None:
             if event.text or event.logprobs or event.token_ids:
                 self._message.add_text(self._log, event.text, event.logprobs, event.token_ids)
@@ -114,7 +100,7 @@ class Output:
         """The items now; those that are open have the status `unfinished`. `keeps`: as a store keeps them."""
         return [item.render(self._done.get(item.index, unfinished), keeps=keeps) for item in self._items]
 
-    def _feed_other(self, event: OutputEvent) -> None:
+    def _feed_other(self, event: PartEvent) -> None:
         match event:
             case ToolArgumentsDelta():
                 if event.text:
