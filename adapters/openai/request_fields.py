@@ -36,6 +36,7 @@ _STOP = Decoder(str | Annotated[list[str], Meta(max_length=64)])
 _Bias = Annotated[int, Meta(ge=-100, le=100)] | Annotated[float, Meta(ge=-100, le=100)]
 LOGIT_BIAS = Decoder(dict[TokenId, _Bias])
 _SAMPLING_DEFAULT = Sampling()
+_APART = frozenset(("stop", "logit_bias", "stream_options"))
 _USER_IDS = ("user", "safety_identifier", "prompt_cache_key")
 
 
@@ -53,11 +54,13 @@ def take_shared(body: JsonObject, table: FieldTable) -> dict[str, dict[str, Any]
             value = body.take(wire, field.decoder)
             if value is not None:
                 groups[field.group][field.name] = _frozen(value)
-    _take_stop(body, groups["sampling"])
-    bias = body.take("logit_bias", LOGIT_BIAS)
-    if bias:
-        groups["sampling"]["logit_bias"] = bias
-    _take_stream_options(body, groups[""])
+    groups[""]["stream"] = body.take("stream", BOOL) or False
+    if body.has_any(_APART):
+        _take_stop(body, groups["sampling"])
+        bias = body.take("logit_bias", LOGIT_BIAS)
+        if bias:
+            groups["sampling"]["logit_bias"] = bias
+        _take_stream_options(body, groups[""])
     n, best_of = groups[""].get("n", 1), groups[""].get("best_of")
     if best_of is not None and best_of < n:
         raise InvalidRequest(f"best_of: must not be less than n ({n})", param="best_of")
@@ -82,12 +85,10 @@ def _take_stop(body: JsonObject, sampling: dict[str, Any]) -> None:
 
 
 def _take_stream_options(body: JsonObject, values: dict[str, Any]) -> None:
-    stream = body.take("stream", BOOL) or False
-    values["stream"] = stream
     options = body.take_object("stream_options")
     if options is None:
         return
-    if not stream:
+    if not values["stream"]:
         raise InvalidRequest("stream_options: allowed only with stream: true", param="stream_options")
     values["include_usage"] = options.take("include_usage", BOOL) or False
     values["continuous_usage"] = options.take("continuous_usage_stats", BOOL) or False

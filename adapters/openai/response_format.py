@@ -23,6 +23,7 @@ from adapters.openai.vocabulary import BOOL, CHAT, NAME, RAW_OBJECT, RESPONSES, 
 __all__ = [
     "FORMAT_ALIASES",
     "FORMAT_TYPES",
+    "RESPONSE_FORMAT",
     "format_fields",
     "only_format",
     "parse_output_format",
@@ -30,7 +31,7 @@ __all__ = [
     "response_format_object",
 ]
 
-_FIELD: Final = "response_format"
+RESPONSE_FORMAT: Final = "response_format"
 _JSON_OBJECT: Final = "json_object"
 _JSON_SCHEMA: Final = "json_schema"
 _CHOICES: Final = Decoder(Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)])
@@ -50,12 +51,12 @@ def only_format(body: JsonObject, found: OutputFormat | None) -> OutputFormat | 
     formats = [found, *(_parse_alias(body, name, read) for name, read in FORMAT_ALIASES.items() if name in body)]
     given = [one for one in formats if one is not None]
     if len(given) > 1:
-        first, second = ((one.field or one.path or _FIELD).partition(".")[0] for one in given[:2])
+        first, second = ((one.field or one.path or RESPONSE_FORMAT).partition(".")[0] for one in given[:2])
         raise InvalidRequest(f"{second}: not allowed together with {first}", param=second)
     return given[0] if given else None
 
 
-def parse_response_format(body: JsonObject, field: str = _FIELD) -> OutputFormat | None:
+def parse_response_format(body: JsonObject, field: str = RESPONSE_FORMAT) -> OutputFormat | None:
     """`{"type": "text"}` is what every model does, so it asks for nothing. A format under another name is flat."""
     raw = body.peek_raw(field)
     found = body.take_object(field)
@@ -65,7 +66,7 @@ def parse_response_format(body: JsonObject, field: str = _FIELD) -> OutputFormat
     if kind == "text":
         return None
     if kind == _JSON_SCHEMA:
-        return _parse_json_schema(found, raw, is_flat=field != _FIELD)
+        return _parse_json_schema(found, raw, is_flat=field != RESPONSE_FORMAT)
     reader = _TYPES.get(kind)
     return OutputFormat(kind=kind, raw=raw, path=found.path) if reader is None else reader(found, raw)
 
@@ -219,14 +220,14 @@ def format_fields(wanted: OutputFormat, client: str, dialect: str = CHAT) -> dic
     """The top-level field of a body that asks for it: the client's own one where it spoke this dialect."""
     if wanted.field is not None and wanted.raw is not None and client == dialect:
         return {wanted.field: orjson.Fragment(wanted.raw)}
-    return {_FIELD: response_format_object(wanted, client, dialect)}
+    return {RESPONSE_FORMAT: response_format_object(wanted, client, dialect)}
 
 
 def response_format_object(wanted: OutputFormat, client: str, dialect: str = CHAT) -> Any:
     """As the client spelled it, where it spoke this dialect and used its own field."""
     if wanted.raw is not None and client == dialect and wanted.field is None:
         return orjson.Fragment(wanted.raw)
-    field = wanted.field or _FIELD
+    field = wanted.field or RESPONSE_FORMAT
     if wanted.kind not in (_JSON_OBJECT, _JSON_SCHEMA):
         raise UnsupportedParameter(f"{field}: {dialect} has no format {wanted.kind}", param=field)
     if wanted.whitespace is not None or wanted.unmapped:

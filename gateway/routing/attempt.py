@@ -1,9 +1,10 @@
 """One call of one target, as metrics, usage rows, spans and logs see it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from msgspec import Struct
 
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.usage import Usage
@@ -40,8 +41,7 @@ class Outcome(StrEnum):
     """The target has not the ability that was asked for, so it was not called."""
 
 
-@dataclass(slots=True, eq=False)
-class Attempt:
+class Attempt(Struct, eq=False):
     """Times are seconds of the router's clock. `error` is why it failed, `first_output` None where nothing came.
 
     `progress` is that of the client's request, also for a shadow.

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.usage import Usage
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Progress"]
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(Struct, eq=False):
     """Settled with the first batch. `task` and what follows it is told by the server."""
 
     model: str | None = None
@@ -31,9 +31,9 @@ class Progress:
     dropped: tuple[str, ...] = ()
     """Fields that were left out, as the client spells them."""
     attempts: int = 0
-    failures: list[GatewayError] = field(default_factory=list)
+    failures: list[GatewayError] = []
     """Why the targets before this one did not answer."""
-    passed_over: list[tuple[Target, str]] = field(default_factory=list)
+    passed_over: list[tuple[Target, str]] = []
     """Targets that were not asked, and why."""
     cache: str | None = None
     """What the response cache said: hit or miss; None: it was not asked."""
@@ -47,7 +47,7 @@ class Progress:
     """The same: its id at the upstream."""
     task: "asyncio.Task[object] | None" = None
     """Who reads the stream; None: the task that starts it."""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     """Of the client; names are found in lower case."""
     key: str | None = None
     """The id of the client's key."""

@@ -1,32 +1,30 @@
 """A chat completions body as a Request."""
 
+from typing import Any
+
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.request import Request
 from adapters.json_fields import JsonObject, parse_object
 from adapters.openai.content import parse_messages
 from adapters.openai.request_fields import build_request, take_model, take_shared
-from adapters.openai.response_format import parse_output_format
+from adapters.openai.response_format import FORMAT_ALIASES, RESPONSE_FORMAT, parse_output_format
 from adapters.openai.tools import parse_tool_choice, parse_tools
 from adapters.openai.vocabulary import BOOL, CHAT, CHAT_FIELDS, POSITIVE, TOP_LOGPROBS
 
 __all__ = ["parse_chat"]
 
 _LEGACY = {"functions": "tools", "function_call": "tool_choice"}
+_RARER = frozenset((*_LEGACY, "tools", "tool_choice", "logprobs", "top_logprobs", RESPONSE_FORMAT, *FORMAT_ALIASES))
+"""Most bodies have none of these."""
 
 
 def parse_chat(raw: bytes, *, max_depth: int) -> Request:
     """Raises InvalidRequest, naming the path."""
     body = parse_object(raw, max_depth=max_depth)
-    for old, new in _LEGACY.items() if body.has_any(_LEGACY.keys()) else ():
-        if body.take_raw(old) is not None:
-            raise UnsupportedParameter(f"{old}: this legacy field is not taken; use {new}", param=old)
     model = take_model(body)
     messages = parse_messages(body)
-    tools = parse_tools(body)
-    tool_choice = parse_tool_choice(body, tools)
+    rarer = _take_rarer(body) if body.has_any(_RARER) else {}
     older, newer = body.take("max_tokens", POSITIVE), body.take("max_completion_tokens", POSITIVE)
-    logprobs = _take_logprobs(body)
-    output_format = parse_output_format(body)
     groups = take_shared(body, CHAT_FIELDS)
     return build_request(
         body,
@@ -34,12 +32,22 @@ def parse_chat(raw: bytes, *, max_depth: int) -> Request:
         groups,
         model=model,
         messages=messages,
-        tools=tools,
-        tool_choice=tool_choice,
         max_tokens=newer if newer is not None else older,
-        logprobs=logprobs,
-        output_format=output_format,
+        **rarer,
     )
+
+
+def _take_rarer(body: JsonObject) -> dict[str, Any]:
+    for old, new in _LEGACY.items():
+        if body.take_raw(old) is not None:
+            raise UnsupportedParameter(f"{old}: this legacy field is not taken; use {new}", param=old)
+    tools = parse_tools(body)
+    return {
+        "tools": tools,
+        "tool_choice": parse_tool_choice(body, tools),
+        "logprobs": _take_logprobs(body),
+        "output_format": parse_output_format(body),
+    }
 
 
 def _take_logprobs(body: JsonObject) -> int | None:
