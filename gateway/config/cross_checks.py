@@ -57,8 +57,14 @@ def cross_check(run: RunFile, *, provider_names: Collection[str], alias_names: C
         if not name or not set(name) <= _NAME_CHARS:
             yield ("providers", name), "a provider's name is made of letters, digits, '.', '_' and '-'"
     for name in alias_names:
-        if not name or any(char.isspace() or char == "*" for char in name):
-            yield ("models", name), "a public name stands for itself alone: it must not be empty, or hold blanks or '*'"
+        if not name or any(map(str.isspace, name)) or name.count("*") > 1:
+            yield ("models", name), "a public name must not be empty, hold blanks, or hold more than one '*'"
+        elif "*" in name and name.partition("/")[0] in provider_names and "/" in name.partition("*")[0]:
+            provider = name.partition("/")[0]
+            why = (
+                f"names that begin with '{provider}/' go to the provider '{provider}', so nobody ever asks for this one"
+            )
+            yield ("models", name), why
     yield from _providers(run)
     for name, alias in run.models.items():
         yield from _targets(run, name, alias, provider_names=provider_names, alias_names=alias_names)
@@ -221,7 +227,12 @@ def _targets(
         uses.append(((*at, "shadow", "use"), alias.shadow.use))
     for place, use in uses:
         provider, model = use.split("/", 1)
-        if use in alias_names:
+        if model.count("*") > name.count("*"):
+            why = (
+                "expected at most one '*'" if "*" in name else f"a '*' needs one in the public name '{name}' to fill it"
+            )
+            yield place, f"'{use}': {why}"
+        elif use in alias_names and "*" not in use:
             yield place, name_as_target(use)
         elif provider not in provider_names:
             yield place, f"no provider is named '{provider}'{did_you_mean_or_all(provider, sorted(provider_names))}"
@@ -236,7 +247,7 @@ def name_as_target(name: str) -> str:
 
 def _local_model(run: RunFile, place: Location, provider_name: str, model: str) -> Iterator[Finding]:
     provider = run.providers.get(provider_name)
-    if not isinstance(provider, LocalProvider) or model in provider.models:
+    if not isinstance(provider, LocalProvider) or model in provider.models or "*" in model:
         return
     base, _, adapter = model.rpartition(":")
     if base in provider.models and adapter in provider.models[base].adapters:

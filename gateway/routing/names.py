@@ -2,8 +2,9 @@
 
 1. an alias of `models:`
 2. `provider/model`, where what stands before the first slash is a provider
-3. a bare model name that exactly one provider has (it may hold slashes and colons)
-4. the same with `:adapter`, for providers that take adapters
+3. an alias with a star that matches it (`gateway.routing.wildcards`)
+4. a bare model name that exactly one provider has (it may hold slashes and colons)
+5. the same with `:adapter`, for providers that take adapters
 
 `:latest`, which Ollama's clients append, changes nothing behind an alias or a model that takes adapters and has none
 of that name.
@@ -14,9 +15,11 @@ Aliases and prefixes never fetch a model list. Lists are kept for a short time, 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from adapters.canonical.errors import GatewayError, ModelNotFound
 from gateway.routing.route import Route, Target
+from gateway.routing.wildcards import PublicNames, filled, filling
 from providers.base import ModelEntry, Provider
 
 __all__ = ["LIST_TTL_S", "LOCAL_TTL_S", "MAX_LISTED", "ModelLists", "Names", "ProviderRules"]
@@ -27,6 +30,8 @@ LOCAL_TTL_S = 1.0
 FAILURE_TTL_S = 10.0
 FETCH_S = 5.0
 _LATEST = "latest"
+_MAX_FILLED = 1024
+"""Routes of names behind a star that are remembered; a client may make names up."""
 MAX_LISTED = 10_000
 """Models that are remembered of one provider; more are left out."""
 
@@ -101,36 +106,44 @@ class ModelLists:
 
 
 class Names:
-    """`aliases` map public names to routes; `providers` stand in the order of run.yaml."""
+    """`aliases` map public names to routes, those with a star too; `providers` stand in the order of run.yaml."""
 
     def __init__(self, providers: Mapping[str, ProviderRules], aliases: Mapping[str, Route], lists: ModelLists) -> None:
         self._providers = providers
-        self._aliases = aliases
+        self.aliases = {name: route for name, route in aliases.items() if "*" not in name}
+        self.wildcards = {name: route for name, route in aliases.items() if "*" in name}
+        """The aliases with a star; their targets may have one."""
+        self._public = PublicNames(aliases, providers)
+        self._filled = lru_cache(maxsize=_MAX_FILLED)(self._fill)
         self._lists = lists
-
-    @property
-    def aliases(self) -> Mapping[str, Route]:
-        return self._aliases
 
     async def resolve(self, name: str) -> Route:
         """The route of a name. Raises ModelNotFound, naming it and nothing else."""
-        alias = self._aliases.get(self._alias_name(name))
-        if alias is not None:
-            return alias
+        if (route := self.aliases.get(name)) is not None:
+            return route
+        if (public := self._public.of(name)) is not None:
+            return self._filled(*public)
         prefix, slash, model = name.partition("/")
         if slash and model and prefix in self._providers:
             return Route((await self._prefixed(self._providers[prefix], model),))
         return Route((await self._bare(name),))
 
+    def alias_of(self, name: str) -> str | None:
+        """The alias that a name is or matches; None: it is none."""
+        public = self._public.of(name)
+        return None if public is None else public[0]
+
     async def public_name(self, name: str) -> str:
-        """The alias, or the `provider/model` that the name stands for. Raises ModelNotFound."""
-        if (alias := self._alias_name(name)) in self._aliases:
-            return alias
+        """The alias, the name that one with a star matches, or the `provider/model` that the name stands for. Raises
+        ModelNotFound."""
+        if (public := self._public.of(name)) is not None:
+            return public[1]
         target = (await self.resolve(name)).targets[0]
         return target.label if target.adapter is None else f"{target.label}:{target.adapter}"
 
-    def _alias_name(self, name: str) -> str:
-        return name if name in self._aliases else name.removesuffix(f":{_LATEST}")
+    def _fill(self, alias: str, name: str) -> Route:
+        star = filling(alias, name) if alias in self.wildcards else None
+        return self.aliases[alias] if star is None else filled(self.wildcards[alias], star)
 
     async def _prefixed(self, rules: ProviderRules, model: str) -> Target:
         base, colon, adapter = model.rpartition(":")

@@ -12,6 +12,7 @@ from gateway.limits.limiter import Limiter
 from gateway.limits.rules import NO_RULES, Rules
 from gateway.limits.scope import Scope
 from gateway.limits.spending import SpentBefore
+from gateway.routing.wildcards import PublicNames
 from gateway.server.log import Log
 from gateway.usage.accounts import Accounts
 from gateway.usage.ledger import Ledger
@@ -51,11 +52,17 @@ def build_accounts(
     if not is_kept and not models:
         return None
 
+    public = PublicNames(config.models, config.providers)
+
     async def spent_before(scope: Scope, since: int) -> int:
         """What the sums in the database say."""
         exact = None if scope.model is None or "*" in scope.model else scope.model
         rows = await (await stores()).usage.spent(since, key=scope.key, team=scope.team, model=exact)
-        return sum(nano for name, nano in rows if scope.model is None or matches((scope.model,), name))
+        if scope.model is None:
+            return sum(nano for _, nano in rows)
+        if scope.key is None and scope.team is None:  # all that was asked under a public name
+            return sum(nano for name, nano in rows if (asked := public.of(name)) and asked[0] == scope.model)
+        return sum(nano for name, nano in rows if matches((scope.model,), name))
 
     async def sink(rows: Sequence[UsageRow]) -> None:
         await (await stores()).usage.add(rows)

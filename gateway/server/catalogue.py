@@ -1,7 +1,7 @@
 """What can be called, and whether it can answer now: GET /v1/models and the reasons behind /readyz."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from adapters.canonical.abilities import EMBED, GENERATE, RANK
 from adapters.canonical.errors import ModelNotFound
@@ -10,6 +10,7 @@ from adapters.nearest_name import did_you_mean
 from gateway.keys.client_key import ClientKey
 from gateway.routing.names import ModelLists, Names
 from gateway.routing.route import Target
+from gateway.routing.wildcards import filled, filling
 from gateway.server.model_extension import extension_of
 from providers.base import ModelEntry, Provider, ReadinessState
 from providers.models.facts import facts_of
@@ -43,7 +44,8 @@ class Catalogue:
         self._started_at = started_at
 
     async def list_models(self, key: ClientKey | None, form: ModelListForm) -> bytes:
-        """The aliases, then `provider/model` of every list that can be fetched; only what the key may use."""
+        """The aliases, `provider/model` of every list that can be fetched, and what aliases with a star make of the
+        lists; only what the key may use."""
         lists = await self._lists.all()
         rows = [
             _alias_row(alias, route.targets, lists, self._started_at) for alias, route in self._names.aliases.items()
@@ -51,7 +53,18 @@ class Catalogue:
         for provider in self._providers:
             for entry in (lists[provider] or {}).values():
                 rows.append(self._model_row(entry, f"{provider}/{entry.id}", provider))
+        rows += self._behind_stars(lists)
         return form.render_models([row for row in rows if key is None or key.may_use(row.id)])
+
+    def _behind_stars(self, lists: Lists) -> Iterator[ListedModel]:
+        """What can be listed of the aliases with a star: the models that their first target's star may be."""
+        for alias, route in self._names.wildcards.items():
+            first = next((target for target in route.targets if "*" in target.model), None)
+            for model in (lists.get(first.provider.name) or {}) if first is not None else ():
+                star = filling(first.model, model) if first is not None else None
+                if star is not None and self._names.alias_of(name := alias.replace("*", star)) == alias:
+                    targets = filled(route, star).targets
+                    yield _alias_row(name, targets, lists, self._started_at)
 
     async def list_loaded(self, key: ClientKey | None, form: ModelListForm) -> bytes:
         """The models of this machine that are in memory; only what the key may use."""
@@ -70,8 +83,8 @@ class Catalogue:
         public = await self._names.public_name(name)
         if key is not None and not key.may_use(name, public):
             raise ModelNotFound(f"the model '{name}' does not exist, or you have no access to it", param="model")
-        if public in self._names.aliases:
-            targets = self._names.aliases[public].targets
+        if self._names.alias_of(public) is not None:
+            targets = (await self._names.resolve(public)).targets
             lists = {first.provider.name: await self._lists.of(first.provider.name) for first in targets[:1]}
             return form.render_model(_alias_row(name, targets, lists, self._started_at))
         provider, _, model = public.partition("/")

@@ -109,7 +109,7 @@ class Accounts:
     async def _know(self, key: ClientKey | None, model: str, names: Names) -> "_Known":
         if len(self._known) >= _MAX_KNOWN:
             self._known.clear()
-        scopes = scopes_of(key, model, self._models)
+        scopes = scopes_of(key, model, names.alias_of(model), self._models)
         counts_money = any(scope.budget is not None for scope in scopes)
         counts_tokens = counts_money or any(scope.tpm is not None for scope in scopes)
         prices: list[Price | None] = []
@@ -122,15 +122,15 @@ class Accounts:
         return found
 
 
-def scopes_of(key: ClientKey | None, model: str, models: Mapping[str, Rules]) -> tuple[Scope, ...]:
-    """Whatever limits a request of this key for this model."""
+def scopes_of(key: ClientKey | None, model: str, alias: str | None, models: Mapping[str, Rules]) -> tuple[Scope, ...]:
+    """Whatever limits a request of this key for this model, which stands behind the alias."""
     found: list[Scope | None] = []
     if key is not None:
         found += _scopes(key.account, model, f"key:{key.id}", "this key", key=key.id)
         if key.team is not None:
             found += _scopes(key.team.account, model, f"team:{key.team.id}", "this key's team", team=key.team.id)
-    if model in models:
-        found.append(models[model].scope(f"model:{model}", f"the model '{model}'", model=model))
+    if alias is not None and alias in models:
+        found.append(models[alias].scope(f"model:{alias}", f"the model '{alias}'", model=alias))
     return tuple(scope for scope in found if scope is not None)
 
 

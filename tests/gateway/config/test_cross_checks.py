@@ -76,9 +76,28 @@ def test_a_providers_name_holds_no_slash_blank_or_colon(name: str) -> None:
     assert "a provider's name is made of letters" in fault(BASE + f"  {name}: {{type: openai}}")
 
 
-@pytest.mark.parametrize("name", ["a b", "''", "'gpt-*'"])
-def test_a_public_name_is_not_empty_and_holds_no_blank_and_no_star(name: str) -> None:
-    assert "it must not be empty, or hold blanks or" in fault(BASE + f"models: {{{name}: local/tiny}}")
+@pytest.mark.parametrize("name", ["a b", "''", "'gpt-*-*'"])
+def test_a_public_name_is_not_empty_and_holds_no_blank_and_one_star(name: str) -> None:
+    assert "a public name must not be empty, hold blanks, or" in fault(BASE + f"models: {{{name}: local/tiny}}")
+
+
+@pytest.mark.parametrize(
+    ("models", "expected"),
+    [
+        ("'local/*': local/tiny", "models.local/*: names that begin with 'local/' go to the provider 'local'"),
+        ("'local/t*': local/tiny", "models.local/t*: names that begin with 'local/'"),
+        ("a: local/*", "models.a: 'local/*': a '*' needs one in the public name 'a' to fill it"),
+        ("a*: local/*-*", "models.a*: 'local/*-*': expected at most one '*'"),
+        ("a*: {targets: [local/tiny], on_failure: ['zz/*']}", "models.a*.on_failure[0]: no provider is named 'zz'"),
+    ],
+)
+def test_a_star_of_a_target_is_filled_by_that_of_a_name_which_can_be_asked_for(models: str, expected: str) -> None:
+    assert expected in fault(BASE + f"models: {{{models}}}")
+
+
+def test_a_public_name_with_a_star_may_begin_like_a_provider_and_have_targets_without_one() -> None:
+    models = "models: {'local*': local/*, '*': {targets: [local/*], on_failure: [local/tiny]}}"
+    assert list(load(BASE + models).models) == ["local*", "*"]
 
 
 def test_a_public_name_may_hold_slashes_and_colons() -> None:

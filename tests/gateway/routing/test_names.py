@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from adapters.canonical.errors import ModelNotFound, UpstreamUnreachable
+from adapters.canonical.errors import ContextOverflow, ModelNotFound, UpstreamUnreachable
 from gateway.routing.names import LIST_TTL_S, ModelLists, Names, ProviderRules
-from gateway.routing.route import Route
+from gateway.routing.route import Route, Shadow
 from providers.base import Capabilities, ModelEntry
 from providers.testing.scripted import ScriptedProvider
 
@@ -54,6 +54,58 @@ async def target_of(names: Names, name: str) -> tuple[str, str, str | None]:
 async def test_an_alias_wins_over_a_provider_prefix() -> None:
     names = names_of(provider("a"), provider("b"), aliases={"a/x": "b/y"})
     assert await target_of(names, "a/x") == ("b", "y", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gpt-5", ("a", "exact", None)),
+        ("gpt-5:latest", ("a", "exact", None)),
+        ("gpt-4o", ("a", "4o", None)),
+        ("gpt-4o-mini", ("b", "small-4o", None)),
+        ("gpt-oss:20b", ("a", "oss:20b", None)),
+        ("gpt-4o:latest", ("a", "4o", None)),
+        ("gpt-", ("b", "org/gpt-", None)),
+        ("org/model:8b", ("b", "org/org/model:8b", None)),
+        ("a/gpt-4o", ("a", "gpt-4o", None)),
+        ("fixed-7", ("a", "one", None)),
+    ],
+)
+async def test_exact_names_go_before_prefixes_these_before_stars_and_long_stars_before_short(
+    name: str, expected: tuple[str, str, str | None]
+) -> None:
+    one = provider("a", "gpt-4o")
+    aliases = {"*": "b/org/*", "gpt-*": "a/*", "gpt-*-mini": "b/small-*", "gpt-5": "a/exact", "fixed-*": "a/one"}
+    names = names_of(one, provider("b"), aliases=aliases)
+    assert await target_of(names, name) == expected
+    assert one.lists == 0
+    is_prefixed = name.startswith("a/")
+    assert await names.public_name(name) == (name if is_prefixed else name.removesuffix(":latest"))
+
+
+async def test_a_star_is_part_of_no_name_that_a_client_asks_for() -> None:
+    names = names_of(provider("a"), aliases={"gpt-*": "a/*"})
+    assert await target_of(names, "gpt-*") == ("a", "*", None)
+    assert dict(names.aliases) == {}
+    with pytest.raises(ModelNotFound):
+        await names.resolve("gpt-")
+
+
+async def test_all_targets_of_a_name_with_a_star_are_filled_and_made_once() -> None:
+    a, b = ProviderRules(provider("a")), ProviderRules(provider("b"))
+    wild = Route(
+        (a.target("x-*"), b.target("fixed")),
+        on_failure=(b.target("*"),),
+        detours={ContextOverflow: (a.target("*-long"),)},
+        shadow=Shadow(b.target("new/*"), 0.5),
+    )
+    names = Names({"a": a, "b": b}, {"my-*": wild}, ModelLists({}, Clock()))
+    route = await names.resolve("my-m")
+    assert [target.label for target in (*route.targets, *route.on_failure)] == ["a/x-m", "b/fixed", "b/m"]
+    assert route.detours is not None
+    assert route.shadow is not None
+    assert [route.detours[ContextOverflow][0].label, route.shadow.target.label] == ["a/m-long", "b/new/m"]
+    assert await names.resolve("my-m") is route
 
 
 async def test_a_prefix_takes_any_name_and_fetches_no_list() -> None:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from adapters.gemini.model_list import GeminiModelList
 from adapters.ollama.model_list import RunningModels
 from adapters.openai.model_list import OpenAIModelList
+from gateway.keys.client_key import Account, ClientKey
 from gateway.routing.names import LOCAL_TTL_S, ModelLists, Names, ProviderRules
 from gateway.routing.route import Route, Target
 from gateway.server.catalogue import Catalogue
 from providers.base import Capabilities, ModelEntry, Readiness, ReadinessState
 from providers.testing.scripted import ScriptedProvider
 
+ONE = ("other", "gpt-5", "gpt-small-5")
 LATER = Readiness(ReadinessState.READY, "loaded on demand", in_memory=False)
 LOADING = Readiness(ReadinessState.LOADING, "still loading")
 THERE = Readiness(ReadinessState.READY)
@@ -116,3 +118,31 @@ async def test_a_model_that_takes_neither_messages_nor_prompts_is_not_offered_fo
     none = Capabilities(fields=frozenset(), messages=False, prompts=False)
     found = await listed_by_gemini(ScriptedProvider("p", models=[ModelEntry(id="m")], capabilities=none))
     assert found["p/m"] == EMBEDDING
+
+
+async def test_names_behind_a_star_are_listed_as_far_as_their_targets_list_what_it_may_be() -> None:
+    one = ScriptedProvider("one", models=[ModelEntry(id=model, context=n) for n, model in enumerate(ONE)])
+    two = ScriptedProvider("two", models=[ModelEntry(id="large")])
+    rules = {each.name: ProviderRules(each) for each in (one, two)}
+    aliases = {
+        "mine": Route((rules["one"].target("gpt-5"),)),
+        "my-*": Route((rules["one"].target("gpt-*"),)),
+        "my-small-*": Route((rules["two"].target("fixed"),)),
+        "any-*": Route((rules["two"].target("*"),)),
+    }
+    lists = ModelLists({"one": one, "two": two}, lambda: 0.0)
+    catalogue = Catalogue(Names(rules, aliases, lists), lists, {"one": one, "two": two}, local={}, started_at=0)
+    listed = json.loads(await catalogue.list_models(None, OpenAIModelList()))["data"]
+    assert [row["id"] for row in listed] == [
+        "mine",
+        *(f"one/{model}" for model in ONE),
+        "two/large",
+        "my-5",
+        "any-large",
+    ]
+    assert listed[-2]["context_window"] == 1
+    key = ClientKey("k", Account(models=("my-*",)))
+    listed = json.loads(await catalogue.list_models(key, OpenAIModelList()))["data"]
+    assert [row["id"] for row in listed] == ["my-5"]
+    shown = json.loads(await catalogue.show_model("my-5", key, OpenAIModelList()))
+    assert (shown["id"], shown["context_window"]) == ("my-5", 1)

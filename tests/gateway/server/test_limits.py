@@ -198,6 +198,20 @@ async def test_a_name_has_limits_for_all_clients_together() -> None:
         assert (await ask(gateway, model="fake/m")).status == 200
 
 
+async def test_names_behind_one_star_share_its_limits_and_its_budget_outlives_the_process(tmp_path: Path) -> None:
+    cost = (400 * 2 + 400 * 0.5 + 200 * 3 + 100 * 10) / 1e6
+    budget = f"budget: {{usd: {cost * 3}, per: month}}"
+    models = f"models: {{'my-*': {{targets: ['fake/*'], {budget}}}, my-own: fake/m, '*': fake/m}}\n"
+    rows = prices(tmp_path, "'fake/*': {input: 2, output: 10, cached: 0.5, cache_write: 3}")
+    extra = limited("models: ['my-*', other]", models + rows)
+    extra = extra.replace("url: memory", f"url: 'sqlite:///{tmp_path}/gateway.db'")
+    told = []
+    for names in (["my-a", "my-own", "other"], ["my-b", "my-own"], ["my-a", "my-c", "my-own", "other", "another"]):
+        async with serving(*[PRICED] * 5, extra=extra) as gateway:
+            told.append([(await ask(gateway, model=name, max_tokens=1)).status for name in names])
+    assert told == [[200, 200, 200], [200, 200], [200, 429, 200, 200, 403]]
+
+
 async def test_a_key_has_limits_for_single_models() -> None:
     async with serving(extra=limited('per_model: {"fake/big*": {limits: {rpm: 1}}}')) as gateway:
         assert (await ask(gateway, model="fake/big-1")).status == 200
