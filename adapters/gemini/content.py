@@ -35,7 +35,10 @@ from adapters.json_fields import JsonObject
 from adapters.minted_ids import MINTED
 from adapters.origin_marks import unmarked
 
-__all__ = ["METADATA", "metadata_of", "take_messages", "take_system"]
+__all__ = ["METADATA", "Placed", "metadata_of", "take_messages", "take_system"]
+
+Placed = tuple[str, Message]
+"""A message, and where it stands in the body."""
 
 METADATA = "partMetadata"
 """Where the gateway says of a signature whose it is, if it is not Gemini's: `{"gateway": {"origin", "encrypted"}}`."""
@@ -64,23 +67,23 @@ _decode_answer = Decoder(_Answer).decode
 _NOBODY = _Whose()
 
 
-def take_system(body: JsonObject) -> tuple[Message, ...]:
+def take_system(body: JsonObject) -> list[Placed]:
     content = take_object(body, "systemInstruction")
     if content is None:
-        return ()
+        return []
     content.take("role", TEXT)
     parts = _Turn(content, "").read()
     if not all(isinstance(part, Text) for part in parts):
         raise InvalidRequest("systemInstruction: expected text alone", param="systemInstruction")
-    return (Message(role=SYSTEM, parts=tuple(parts)),) if parts else ()
+    return [("systemInstruction", Message(role=SYSTEM, parts=tuple(parts)))] if parts else []
 
 
-def take_messages(body: JsonObject) -> tuple[Message, ...]:
+def take_messages(body: JsonObject) -> list[Placed]:
     """The turns. One that answers calls becomes a tool message for each answer, then what else the user said."""
     rows = take_list(body, "contents")
     if not rows:
         raise InvalidRequest("contents: this field is required", param="contents")
-    found: list[Message] = []
+    found: list[Placed] = []
     calls: list[ToolCall] = []
     for number, (raw, path) in enumerate(rows):
         content = object_at(raw, path)
@@ -89,16 +92,16 @@ def take_messages(body: JsonObject) -> tuple[Message, ...]:
         calls = [part for part in parts if isinstance(part, ToolCall)]
         if role == "model":
             _refuse(parts, ToolResult, path, "functionResponse")
-            found.append(Message(role=ASSISTANT, parts=tuple(parts)))
+            found.append((path, Message(role=ASSISTANT, parts=tuple(parts))))
         elif not parts:
             raise InvalidRequest(f"{path}.parts: this field is required", param=f"{path}.parts")
         else:
             _refuse(parts, ToolCall, path, "functionCall")
-            found += [Message(role=TOOL, parts=(part,)) for part in parts if isinstance(part, ToolResult)]
+            found += [(path, Message(role=TOOL, parts=(part,))) for part in parts if isinstance(part, ToolResult)]
             said = tuple([part for part in parts if not isinstance(part, ToolResult)])
             if said:
-                found.append(Message(role=USER, parts=said))
-    return tuple(found)
+                found.append((path, Message(role=USER, parts=said)))
+    return found
 
 
 def _refuse(parts: list[Part], kind: type[Part], path: str, word: str) -> None:

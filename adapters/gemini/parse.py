@@ -29,7 +29,7 @@ def parse_count(raw: bytes, *, max_depth: int) -> Request:
 
 def _parse(body: JsonObject, *, stream: bool) -> Request:
     body.take("model", TEXT)  # what the path says counts
-    messages = take_system(body) + take_messages(body)
+    placed = take_system(body) + take_messages(body)
     tools = take_tools(body)
     tool_choice, extras = take_tool_choice(body, tools)
     values, config = take_config(body)
@@ -42,7 +42,8 @@ def _parse(body: JsonObject, *, stream: bool) -> Request:
         dialect=GEMINI,
         stream=stream,
         include_usage=True,
-        messages=messages,
+        messages=tuple([message for _, message in placed]),
+        message_paths=tuple([path for path, _ in placed]),
         tools=tools,
         tool_choice=tool_choice,
         store=body.take("store", BOOL),

@@ -349,3 +349,13 @@ def test_signatures_of_another_provider_come_back_to_it_through_geminis_clients(
     assert back.sent()["contents"][1]["parts"] == [
         {"functionCall": {"id": "a", "name": "f", "args": {}}, "thoughtSignature": SKIPPED}
     ]
+
+
+def test_messages_are_named_by_their_place_in_the_body() -> None:
+    hi: dict[str, Any] = {"role": "user", "parts": [{"text": "hi"}]}
+    called = {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}]}
+    answered = {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {}}}, {"text": "b"}]}
+    request = generate(contents=[hi, called, answered], systemInstruction={"parts": [{"text": "c"}]}).request
+    assert [message.role for message in request.messages or ()] == ["system", "user", "assistant", "tool", "user"]
+    in_order = ("contents[0]", "contents[1]", "contents[2]", "contents[2]")
+    assert request.message_paths == ("systemInstruction", *in_order)
