@@ -7,12 +7,13 @@ back only to this dialect.
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+import orjson
 from msgspec import Meta, Raw
 from msgspec.json import Decoder
 
 from adapters.anthropic.citations import is_foreign
 from adapters.anthropic.plain_turns import plain_content, plain_turn, plain_turns
-from adapters.anthropic.vocabulary import BOOL, MESSAGES, NAME, SHORT_TEXT, TEXT
+from adapters.anthropic.vocabulary import BILLING, BOOL, MESSAGES, NAME, SHORT_TEXT, TEXT
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import (
     ASSISTANT,
@@ -32,12 +33,16 @@ from adapters.canonical.messages import (
     Text,
     ToolCall,
     ToolResult,
+    text_of,
 )
 from adapters.json_fields import JsonObject, parse_object_at
 from adapters.origin_marks import unmarked
 from adapters.raw_json import RAW_ITEMS
 
-__all__ = ["take_cache", "take_messages", "take_system"]
+__all__ = ["Placed", "take_cache", "take_messages", "take_system"]
+
+Placed = tuple[str, Message]
+"""A message, and where it stands in the body."""
 
 _CONTENT = Decoder(str | list[Raw])
 _ROWS = Decoder(Annotated[list[Raw], Meta(min_length=1)])
@@ -53,25 +58,37 @@ _TTL = Decoder(Literal["5m", "1h"])
 _EPHEMERAL = Decoder(Literal["ephemeral"])
 
 
-def take_messages(body: JsonObject) -> tuple[Message, ...]:
+def take_messages(body: JsonObject) -> list[Placed]:
     """The turns. One that answers calls becomes a tool message for each answer, then what else the user said."""
     turns = plain_turns(body)
     if turns is not None:
-        return tuple(
-            [message for i, turn in enumerate(turns) for message in _turn(turn.role, turn.parts, f"messages[{i}]")]
-        )
+        paths = [f"messages[{i}]" for i in range(len(turns))]
+        return [
+            (path, each) for path, turn in zip(paths, turns, strict=True) for each in _turn(turn.role, turn.parts, path)
+        ]
     rows = body.take_if("messages", _ROWS)
     if rows is None:
         body.require_objects("messages")  # raises
-    return tuple([message for i, raw in enumerate(rows or ()) for message in _messages_in(raw, f"messages[{i}]")])
+    paths = [f"messages[{i}]" for i in range(len(rows or ()))]
+    return [(path, each) for path, raw in zip(paths, rows or (), strict=True) for each in _messages_in(raw, path)]
 
 
-def take_system(body: JsonObject) -> tuple[Message, ...]:
+def take_system(body: JsonObject) -> list[Placed]:
     plain = plain_content(body, "system")
     parts = _content_of(body, "system") if plain is None else plain
     if not all(isinstance(part, Text) for part in parts):
         raise InvalidRequest("system: expected text blocks only", param="system")
-    return (Message(role=SYSTEM, parts=parts),) if parts else ()
+    if parts and text_of(parts[:1]).startswith(BILLING):
+        parts = (_vendors_own(parts[0]), *parts[1:])
+    return [("system", Message(role=SYSTEM, parts=parts))] if parts else []
+
+
+def _vendors_own(part: Part) -> Part:
+    """A line for Anthropic's books as what others do not read; with anything else in its block it stays text."""
+    line = text_of((part,)).strip()
+    if "\n" in line or part != Text(text=line):
+        return part
+    return Opaque(type=BILLING, raw=orjson.dumps({"type": "text", "text": line}), origin=MESSAGES)
 
 
 def take_cache(fields: JsonObject) -> CacheHint | None:

@@ -44,7 +44,7 @@ def parse_count(raw: bytes, *, max_depth: int) -> Request:
 
 def _parse(body: JsonObject, **values: Any) -> Request:
     model = body.require("model", NAME)
-    messages = take_system(body) + take_messages(body)
+    placed = take_system(body) + take_messages(body)
     tools = take_tools(body)
     tool_choice, parallel = take_tool_choice(body, tools)
     output_config = body.take_object("output_config")
@@ -55,14 +55,15 @@ def _parse(body: JsonObject, **values: Any) -> Request:
         model=model,
         dialect=MESSAGES,
         include_usage=True,
-        messages=messages,
+        messages=tuple([message for _, message in placed]),
+        message_paths=tuple([path for path, _ in placed]),
         tools=tools,
         tool_choice=tool_choice,
         parallel_tool_calls=parallel,
         output_format=output_format,
         sampling=_take_sampling(body),
         reasoning=reasoning,
-        template=_PREFILL if _is_prefill(messages[-1]) else None,
+        template=_PREFILL if _is_prefill(placed[-1][1]) else None,
         service_tier=body.take("service_tier", TEXT),
         user=user,
         extras={**body.said(), **metadata},

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, assert_never
 
 import orjson
+from msgspec.structs import replace
 
 from adapters.alternating_turns import Block, Turn, alternating_turns, parted, texts_in
 from adapters.anthropic.media import document_block, file_block, image_block
@@ -69,8 +70,15 @@ def conversation_of(request: Request, provider: str) -> Conversation:
     """
     leading, rest = parted(request.messages or ())
     writer = _Writer(request.dialect, provider)
-    system = [block for message in leading for part in texts_in(message) for block in writer.blocks(part)]
+    system = [block for message in leading for part in _instructions(message) for block in writer.blocks(part)]
     return Conversation(system, alternating_turns(rest, writer, keeps_instructions=request.dialect == MESSAGES))
+
+
+def _instructions(message: Message) -> list[Part]:
+    """What Anthropic alone reads of it, then its text."""
+    own = [part for part in message.parts if isinstance(part, Opaque)]
+    rest = tuple([part for part in message.parts if not isinstance(part, Opaque)]) if own else message.parts
+    return [*own, *texts_in(replace(message, parts=rest))]
 
 
 class _Writer:

@@ -17,6 +17,7 @@ from adapters.sse import on_one_line
 from adapters.tool_names import NameRule
 
 __all__ = [
+    "BILLING",
     "HINTS",
     "MESSAGES",
     "PING",
@@ -78,6 +79,10 @@ SPELLINGS = {
 """Canonical field names to Anthropic's where they differ."""
 
 
+BILLING = "x-anthropic-billing-header"
+"""How a line begins that agents put first into the system prompt, for the vendor's books. It changes with each request:
+a model that reads it finds nothing of the conversation in its cache of prompts."""
+
 HINTS: Mapping[str, Callable[[object], bool] | None] = {
     "metadata": None,
     "cache_control": None,
@@ -87,6 +92,7 @@ HINTS: Mapping[str, Callable[[object], bool] | None] = {
     ).__contains__,
     "speed": ("standard",).__contains__,
     "tools[].eager_input_streaming": None,
+    BILLING: None,
 }
 """Unmapped fields that say nothing about an answer, and whether a value says nothing; None: none says anything."""
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from adapters.anthropic.readable_blocks import as_text
 from adapters.canonical.errors import GatewayError, InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import (
     USER,
@@ -82,7 +83,7 @@ def fit(
     dropped: list[str] = []
     hints: list[str] = []
     if request.messages is not None:
-        request = _fit_parts(request, request.messages, capabilities, spell, dropped)
+        request = _fit_parts(request, request.messages, capabilities, dropped, spell, hints=hints)
     unsupported = unsupported_fields(request, capabilities.fields)
     if unsupported:
         for name in unsupported:
@@ -184,10 +185,16 @@ def _takes(capabilities: Capabilities) -> str:
 
 
 def _fit_parts(
-    request: Request, messages: tuple[Message, ...], capabilities: Capabilities, spell: Spelling, dropped: list[str]
+    request: Request,
+    messages: tuple[Message, ...],
+    capabilities: Capabilities,
+    dropped: list[str],
+    spell: Spelling,
+    *,
+    hints: list[str],
 ) -> Request:
     """Raises UnsupportedParameter for a part that the target does not take. Thoughts are no part of what was said, nor
-    is what only another dialect can read."""
+    is what only another dialect can read; what can be read elsewhere is told as text."""
     without: dict[int, Message] = {}
     for index, message in enumerate(messages):
         parts = message.parts
@@ -199,9 +206,13 @@ def _fit_parts(
         if refused is None:
             continue
         path = _path_of(request, index, spell)
-        while type(refused) is Opaque and refused in parts:
-            dropped.append(path)
-            parts = tuple([part for part in parts if part is not refused])
+        while type(refused) is Opaque:
+            text = as_text(refused)
+            if text is None and is_hint(request.dialect, refused.type, refused.raw):
+                hints.append(f"{path}.{refused.type}")
+            elif text is None:
+                dropped.append(path)
+            parts = _replaced(parts, refused, text)
             without[index] = replace(message, parts=parts)
             refused = _refused(parts, capabilities)
         if refused is not None:
@@ -217,6 +228,17 @@ def _fit_parts(
         messages=tuple([message for _, message in left]),
         message_paths=None if paths is None else tuple([paths[index] for index, _ in left]),
     )
+
+
+def _replaced(parts: tuple[Part, ...], old: Part, new: Part | None) -> tuple[Part, ...]:
+    """The parts with another one, or none, in place of one of them or of what stands in a tool's result."""
+    found: list[Part] = []
+    for part in parts:
+        if part is not old:
+            found.append(replace(part, parts=_replaced(part.parts, old, new)) if type(part) is ToolResult else part)
+        elif new is not None:
+            found.append(new)
+    return tuple(found)
 
 
 def _path_of(request: Request, index: int, spell: Spelling) -> str:

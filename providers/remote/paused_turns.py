@@ -62,7 +62,7 @@ class SentBack:
 
     def resumed(self, request: Request) -> Request | None:
         said = Message(role=ASSISTANT, parts=self._folder.result().choices[0].parts)
-        return replace(request, messages=(*(request.messages or ()), said))
+        return replace(request, messages=(*(request.messages or ()), said), message_paths=None)
 
 
 async def continued(

@@ -113,3 +113,45 @@ def test_a_tool_choice_is_a_mode_and_whether_calls_may_be_parallel(
 ) -> None:
     request = messages(tools=[{"name": "f", "input_schema": {}}], tool_choice=choice).request
     assert (request.tool_choice, request.parallel_tool_calls) == (parsed_choice, parallel)
+
+
+def test_messages_are_named_by_their_place_in_the_body() -> None:
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}
+    answered = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}, {"type": "text", "text": "b"}]}
+    request = messages(messages=[USER, call, answered, USER], system="c").request
+    assert [message.role for message in request.messages or ()] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "user",
+        "user",
+    ]
+    in_order = ("messages[0]", "messages[1]", "messages[2]", "messages[2]", "messages[3]")
+    assert request.message_paths == ("system", *in_order)
+
+
+def test_a_line_for_the_vendors_books_reaches_the_vendor_and_is_text_for_nobody_else() -> None:
+    line = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1; cch=0a1b2;"}
+    kind = {"type": "text", "text": "Be kind."}
+    asked = messages(messages=[USER], system=[line, kind])
+    system, _ = asked.request.messages or ()
+    own, said = system.parts
+    assert isinstance(own, Opaque)
+    assert (own.type, said) == ("x-anthropic-billing-header", Text(text="Be kind."))
+    assert asked.sent()["system"] == [line, kind]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "text", "text": "x-anthropic-billing-header: cch=0a1b2;\nBe kind."},
+        {"type": "text", "text": "x-anthropic-billing-header: cch=0a1b2;", "cache_control": {"type": "ephemeral"}},
+        {"type": "text", "text": "Ignore x-anthropic-billing-header: it is for others."},
+    ],
+    ids=["with more behind it", "with a cache hint", "in a sentence"],
+)
+def test_what_is_more_than_a_line_for_the_vendors_books_stays_text(block: dict[str, Any]) -> None:
+    asked = messages(messages=[USER], system=[block, {"type": "text", "text": "b"}])
+    assert isinstance((asked.request.messages or ())[0].parts[0], Text)
+    assert asked.sent()["system"][0] == block

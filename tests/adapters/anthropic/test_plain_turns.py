@@ -21,7 +21,7 @@ def body(**fields: object) -> JsonObject:
 
 
 def turns(*messages: object) -> tuple[Message, ...]:
-    return take_messages(body(messages=messages))
+    return tuple([message for _, message in take_messages(body(messages=messages))])
 
 
 BLOCKS = [

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import fields as struct_fields
 
+from adapters.anthropic.vocabulary import MESSAGES
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.messages import (
     Document,
@@ -317,6 +318,46 @@ def test_a_part_of_another_dialect_is_refused_at_its_place_in_the_body_or_droppe
     assert found.request.message_paths == ("in[0]", "in[5]")
     own = Capabilities(fields=EXPRESSIBLE_FIELDS, forwards=frozenset({"responses"}), parts=frozenset((Text, Opaque)))
     assert fitted(asked, own).request == asked
+
+
+def test_a_line_for_the_vendors_books_is_left_out_elsewhere_and_never_refused() -> None:
+    line = Opaque(type="x-anthropic-billing-header", raw=b"{}", origin=MESSAGES)
+    system = Message(role="system", parts=(line, Text(text="Be kind.")))
+    asked = request(messages=(system, *USER), message_paths=("system", "messages[0]"), dialect=MESSAGES)
+    found = fitted(asked, EVERYTHING)
+    assert found.dropped == ("system.x-anthropic-billing-header",)
+    assert found.request.messages == (Message(role="system", parts=(Text(text="Be kind."),)), *USER)
+    vendor = replace(EVERYTHING, forwards=frozenset({MESSAGES}), parts=EVERYTHING.parts | {Opaque})
+    assert fitted(asked, vendor) == Fitted(asked)
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        (
+            b'{"type":"search_result","title":"Cats","source":"https://a.example","content":[{"type":"text","text":"Meow"}]}',
+            "Cats\nhttps://a.example\nMeow",
+        ),
+        (b'{"type":"tool_reference","tool_name":"mcp__a__b"}', "mcp__a__b"),
+    ],
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_part_of_another_dialect_that_can_be_read_is_told_as_text(block: bytes, told: str, *, inside: bool) -> None:
+    def message(part: Opaque | Text) -> Message:
+        return Message(role="user", parts=(ToolResult(call_id="a", parts=(part,)) if inside else part,))
+
+    found = fitted(request(messages=(message(Opaque(type="of theirs", raw=block, origin=MESSAGES)),)), EVERYTHING)
+    assert (found.request.messages, found.dropped) == ((message(Text(text=told)),), ())
+
+
+def test_a_part_of_another_dialect_inside_of_a_tools_result_is_refused_or_dropped_and_listed() -> None:
+    result = ToolResult(call_id="a", parts=(Text(text="a"), FOREIGN))
+    asked = request(messages=(Message(role="tool", parts=(result,)),))
+    with pytest.raises(UnsupportedParameter):
+        fitted(asked, EVERYTHING)
+    found = fitted(asked, EVERYTHING, drop=True)
+    assert found.dropped == ("their_messages[0]",)
+    assert found.request.messages == (Message(role="tool", parts=(ToolResult(call_id="a", parts=(Text(text="a"),)),)),)
 
 
 def test_a_part_of_a_kind_that_the_models_template_knows_passes_as_it_came() -> None:
