@@ -22,10 +22,9 @@ from adapters.canonical.messages import (
     ToolResult,
 )
 from adapters.json_fields import JsonObject
+from adapters.openai.vocabulary import Name
 
-__all__ = ["plain_message", "plain_messages"]
-
-_Name = Annotated[str, Meta(min_length=1)]
+__all__ = ["PlainMessages", "plain_message", "plain_messages", "told_plainly"]
 
 
 class _TextPart(Struct, forbid_unknown_fields=True):
@@ -37,12 +36,12 @@ _Content = str | Annotated[list[_TextPart], Meta(min_length=1)]
 
 
 class _Function(Struct, forbid_unknown_fields=True):
-    name: _Name
+    name: Name
     arguments: str
 
 
 class _Call(Struct, forbid_unknown_fields=True):
-    id: _Name
+    id: Name
     type: Literal["function"]
     function: _Function
 
@@ -77,20 +76,26 @@ class _Answer(Struct, forbid_unknown_fields=True, tag_field="role", tag=ASSISTAN
 
 
 class _Result(Struct, forbid_unknown_fields=True, tag_field="role", tag=TOOL):
-    tool_call_id: _Name
+    tool_call_id: Name
     content: _Content
 
 
 _Plain = _System | _Developer | _User | _Answer | _Result
+PlainMessages = Annotated[list[_Plain], Meta(min_length=1)]
 _decode = Decoder(_Plain).decode
-_ALL = Decoder(Annotated[list[_Plain], Meta(min_length=1)])
+_ALL = Decoder(PlainMessages)
 _ROLES: dict[type[Struct], str] = {_System: SYSTEM, _Developer: DEVELOPER, _User: USER}
 
 
 def plain_messages(body: JsonObject) -> tuple[Message, ...] | None:
     """All messages of a body. None: one of them, at least, has to be read the general way; they stay in the body."""
     found = body.take_if("messages", _ALL)
-    return None if found is None else tuple([_message(one) for one in found])
+    return None if found is None else told_plainly(found)
+
+
+def told_plainly(found: PlainMessages) -> tuple[Message, ...]:
+    """The messages of a decoded list."""
+    return tuple([_message(one) for one in found])
 
 
 def plain_message(raw: Raw) -> Message | None:

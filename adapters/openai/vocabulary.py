@@ -29,7 +29,14 @@ __all__ = [
     "SPELLINGS",
     "STOP_REASONS",
     "FieldTable",
+    "Fraction",
+    "Name",
+    "Penalty",
+    "Positive",
     "RequestField",
+    "Seed",
+    "ShortText",
+    "Temperature",
     "TokenId",
 ]
 
@@ -68,17 +75,24 @@ FINISH_WORDS = {
 
 _INT64 = 2**63 - 1
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Name = Annotated[str, Meta(min_length=1)]
+Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Temperature = Annotated[float, Meta(ge=0, le=2)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Seed = Annotated[int, Meta(ge=-_INT64 - 1, le=_INT64)]
+ShortText = Annotated[str, Meta(max_length=512)]
 BOOL = Decoder(bool)
 TEXT = Decoder(str)
-NAME = Decoder(Annotated[str, Meta(min_length=1)])
+NAME = Decoder(Name)
 RAW_OBJECT = RawDecoder("object")
 RAW_LIST = RawDecoder("array")
 COUNT = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
-POSITIVE = Decoder(Annotated[int, Meta(ge=1, le=2**31 - 1)])
-PENALTY = Decoder(Annotated[float, Meta(ge=-2, le=2)])
+POSITIVE = Decoder(Positive)
+PENALTY = Decoder(Penalty)
 TOP_LOGPROBS = Decoder(Annotated[int, Meta(ge=0, le=20)])
-FRACTION = Decoder(Annotated[float, Meta(ge=0, le=1)])
-SHORT_TEXT = Decoder(Annotated[str, Meta(max_length=512)])
+FRACTION = Decoder(Fraction)
+SHORT_TEXT = Decoder(ShortText)
 TEXTS = Decoder(list[str])
 TOKEN_IDS = Decoder(list[TokenId])
 
@@ -105,11 +119,11 @@ def _sampling(name: str, decoder: Decodes[Any], wire: str | None = None) -> Requ
 
 
 _COMMON = (
-    _sampling("temperature", Decoder(Annotated[float, Meta(ge=0, le=2)])),
+    _sampling("temperature", Decoder(Temperature)),
     _sampling("top_p", FRACTION),
     _sampling("presence_penalty", PENALTY),
     _sampling("frequency_penalty", PENALTY),
-    _sampling("seed", Decoder(Annotated[int, Meta(ge=-_INT64 - 1, le=_INT64)])),
+    _sampling("seed", Decoder(Seed)),
     _top("user", SHORT_TEXT),
 )
 _STANDARD = (*_COMMON, _top("n", Decoder(Annotated[int, Meta(ge=1, le=128)])))

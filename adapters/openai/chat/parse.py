@@ -5,13 +5,14 @@ from typing import Any
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.request import Request
 from adapters.json_fields import JsonObject, parse_object
+from adapters.openai.chat.plain import DEPTH, plain_chat
 from adapters.openai.content import parse_messages
 from adapters.openai.request_fields import build_request, take_model, take_shared
 from adapters.openai.response_format import FORMAT_ALIASES, RESPONSE_FORMAT, parse_output_format
 from adapters.openai.tools import parse_tool_choice, parse_tools
 from adapters.openai.vocabulary import BOOL, CHAT, CHAT_FIELDS, POSITIVE, TOP_LOGPROBS
 
-__all__ = ["parse_chat"]
+__all__ = ["parse_chat", "parse_chat_fields"]
 
 _LEGACY = {"functions": "tools", "function_call": "tool_choice"}
 _RARER = frozenset((*_LEGACY, "tools", "tool_choice", "logprobs", "top_logprobs", RESPONSE_FORMAT, *FORMAT_ALIASES))
@@ -20,6 +21,12 @@ _RARER = frozenset((*_LEGACY, "tools", "tool_choice", "logprobs", "top_logprobs"
 
 def parse_chat(raw: bytes, *, max_depth: int) -> Request:
     """Raises InvalidRequest, naming the path."""
+    plain = plain_chat(raw) if max_depth >= DEPTH else None
+    return plain if plain is not None else parse_chat_fields(raw, max_depth=max_depth)
+
+
+def parse_chat_fields(raw: bytes, *, max_depth: int) -> Request:
+    """The general way. Raises InvalidRequest, naming the path."""
     body = parse_object(raw, max_depth=max_depth)
     model = take_model(body)
     messages = parse_messages(body)
