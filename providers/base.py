@@ -111,6 +111,9 @@ class ProviderSettings:
     headers: Mapping[str, str] = field(default_factory=dict)
     proxy: str | None = None
     ca_file: str | None = None
+    client_cert: str | None = None
+    """A PEM file with what the server is shown; `client_key`: the file of its key, None: the same."""
+    client_key: str | None = None
     max_connections: int = 512
     user_agent: str = "llm-protocol-gateway"
     """What an upstream is told; the gateway adds its version."""

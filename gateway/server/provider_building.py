@@ -54,8 +54,8 @@ def _settings(
             options={**entry.model_dump(exclude=general), "request_templates": request_templates},
             fetcher=fetcher,
         )
-    general = {"type", "enabled", "base_url", "api_key", "headers", "proxy", "ca_file", "max_connections", "params"}
-    general |= {"timeouts", "unsupported_params"}
+    general = {"type", "enabled", "base_url", "api_key", "headers", "proxy", "max_connections", "params"}
+    general |= {"ca_file", "client_cert", "client_key", "timeouts", "unsupported_params"}
     return ProviderSettings(
         name=name,
         type=entry.type,
@@ -64,6 +64,8 @@ def _settings(
         headers={header: value.get_secret_value() for header, value in entry.headers.items()},
         proxy=entry.proxy.get_secret_value() if entry.proxy is not None else None,
         ca_file=entry.ca_file,
+        client_cert=entry.client_cert,
+        client_key=entry.client_key,
         max_connections=entry.max_connections,
         user_agent=f"llm-protocol-gateway/{VERSION}",
         params=entry.params,

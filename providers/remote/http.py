@@ -50,7 +50,8 @@ class HttpClient:
         url = _checked_base(settings.name, base_url)
         self._base = url.raw_path.rstrip("/")
         host, port = url.raw_host or "", url.port or 0
-        tls = _trusting(settings) if url.scheme == "https" or settings.ca_file is not None else None
+        has_files = settings.ca_file is not None or settings.client_cert is not None  # which are read in any case
+        tls = _tls(settings) if url.scheme == "https" or has_files else None
         proxy = _proxy(settings)
         through: Mapping[str, str] = {}
         self._way: Way
@@ -232,10 +233,19 @@ def _proxy(settings: ProviderSettings) -> Proxy | None:
         ) from error
 
 
-def _trusting(settings: ProviderSettings) -> ResumingContext:
+def _tls(settings: ProviderSettings) -> ResumingContext:
+    cert, key = settings.client_cert, settings.client_key
     try:
-        return trusting(settings.ca_file)
+        context = trusting(settings.ca_file, shared=cert is None)
     except OSError as error:  # ssl.SSLError is one
         raise ValueError(
             f"providers.{settings.name}.ca_file: {settings.ca_file} holds no readable certificate"
         ) from error
+    if cert is not None:
+        try:
+            context.load_cert_chain(cert, key, password="")  # so that nobody is asked for one
+        except OSError as error:
+            raise ValueError(
+                f"providers.{settings.name}.client_cert: {cert} and {key or cert} are no certificate with its key"
+            ) from error
+    return context

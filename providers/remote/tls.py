@@ -33,22 +33,24 @@ class ResumingContext(ssl.SSLContext):
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 
-def trusting(ca_file: str | None) -> ResumingContext:
+def trusting(ca_file: str | None, *, shared: bool = True) -> ResumingContext:
     """A context that trusts the authorities in this file, which may have changed since the last time, and no others;
-    None: those of the system. Raises OSError where the file holds no readable certificate."""
-    if ca_file is None:
+    None: those of the system. `shared`: nobody changes it. Raises OSError where the file holds no readable certificate.
+    """
+    if ca_file is None and shared:
         return _trusting_as_system()
     context = _context()
-    context.load_verify_locations(ca_file)
+    if ca_file is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(ca_file)
     return context
 
 
 @cache
 def _trusting_as_system() -> ResumingContext:
     """One for all, since it reads files for some 20 ms."""
-    context = _context()
-    context.load_default_certs()
-    return context
+    return trusting(None, shared=False)
 
 
 def _context() -> ResumingContext:

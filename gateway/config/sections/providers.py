@@ -3,10 +3,11 @@
 The list of provider types is open: it comes with the validation context (`provider_types`), never from here.
 """
 
+import os
 from collections.abc import Collection, Mapping
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, SecretStr, Tag, ValidationInfo, field_validator
 
 from gateway.config.foreign_words import meant_type
 from gateway.config.sections.local import LocalProvider, known_text_format
@@ -40,6 +41,17 @@ def _known_types(info: ValidationInfo) -> Collection[str]:
     return known
 
 
+def _stamp(path: str | None) -> tuple[int, ...] | None:
+    """What changes when another file takes its place; None: there is none."""
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 class RemoteProvider(Section):
     """A model API that is called over HTTP."""
 
@@ -50,6 +62,10 @@ class RemoteProvider(Section):
     headers: FrozenMap[Secret] = Field(default_factory=empty_map, description="Headers of every call.")
     proxy: SecretStr | None = Field(default=None, description="Proxy for every call.")
     ca_file: LocalPath | None = Field(default=None, description="PEM file of certificate authorities to trust.")
+    client_cert: LocalPath | None = Field(default=None, description="PEM file of a certificate to show the server.")
+    client_key: LocalPath | None = Field(default=None, description="PEM file of its key; default: in client_cert.")
+    _files: tuple[object, ...] = PrivateAttr()
+    """How its files were when it was read: with other ones in their place the provider is another one."""
     max_connections: Positive = Field(default=512, description="Connections at the same time.")
     timeouts: OwnTimeouts = Field(
         default_factory=OwnTimeouts, description="Its own limits in seconds; default: those of reliability."
@@ -60,6 +76,9 @@ class RemoteProvider(Section):
     )
     reasoning_format: Text | None = Field(default=None, description="How the model marks its reasoning in text.")
     tool_format: Text | None = Field(default=None, description="How the model marks tool calls in text.")
+
+    def model_post_init(self, context: object, /) -> None:
+        self._files = tuple(map(_stamp, (self.ca_file, self.client_cert, self.client_key)))
 
     @property
     def key_is_empty(self) -> bool:
@@ -78,6 +97,13 @@ class RemoteProvider(Section):
     @classmethod
     def _known_format(cls, value: str | None, info: ValidationInfo) -> str | None:
         return known_text_format(value, info)
+
+    @field_validator("client_key")
+    @classmethod
+    def _key_of_something(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("client_cert") is None:
+            raise ValueError("expected 'client_cert' beside it")
+        return value
 
     @field_validator("proxy")
     @classmethod

@@ -57,6 +57,9 @@ Network = Annotated[str, AfterValidator(_network)]
 class Tls(Section):
     cert: LocalPath = Field(description="PEM file of the certificate chain.")
     key: LocalPath = Field(description="PEM file of the private key.")
+    client_ca: LocalPath | None = Field(
+        default=None, description="PEM file of authorities: clients must show a certificate of one of them."
+    )
 
 
 class Server(Section):

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from adapters.canonical.errors import Conflict, GatewayError, InvalidRequest
 from gateway.config import Config, ConfigError
+from gateway.config.sections.server import Tls
 from gateway.http.answer import Answer, Reply
 from gateway.http.request import Request
 from gateway.server.inheritance import Inheritance
@@ -38,7 +39,8 @@ class _Current:
 
 
 class Live:
-    """`load` reads run.yaml and blocks; `build` makes the app for it. `reloaded` is told of each new configuration."""
+    """`load` reads run.yaml and blocks; `build` makes the app for it. `reloaded` is told of each new configuration, and
+    may raise ValueError where it cannot work."""
 
     def __init__(
         self,
@@ -76,10 +78,10 @@ class Live:
                 raise self._failed(old.redact(str(error))) from error
             try:
                 await new.start(after=old)
+                self._reloaded(config)
             except ValueError as error:
                 await new.aclose(unless_used_by=old)
                 raise self._failed(old.redact(str(error))) from error
-            self._reloaded(config)
             self.app, self._config = new, config
             new.log.write("reloaded", {})
             task = asyncio.create_task(self._retire(old))
@@ -118,4 +120,12 @@ class Live:
 
 def fixed_keys(old: Config, new: Config) -> Sequence[str]:
     """What differs although it can only be set at start."""
-    return [f"server.{key}" for key in _FIXED if getattr(old.server, key) != getattr(new.server, key)]
+    changed = [f"server.{key}" for key in _FIXED if getattr(old.server, key) != getattr(new.server, key)]
+    if _kind_of_tls(old.server.tls) != _kind_of_tls(new.server.tls):
+        changed.append("server.tls")
+    return changed
+
+
+def _kind_of_tls(section: Tls | None) -> tuple[bool, bool]:
+    """Whether it is spoken, and clients show certificates."""
+    return section is not None, section is not None and section.client_ca is not None

@@ -5,7 +5,6 @@ import gc
 import logging
 import os
 import signal
-import ssl
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -32,7 +31,7 @@ from gateway.server.process.live import Live, fixed_keys
 from gateway.server.process.service_manager import tell_ready, tell_reloading, tell_stopping
 from gateway.server.process.siblings import Siblings
 from gateway.server.process.stderr import Stderr, say
-from gateway.server.process.tls import load_certificate, tls_context
+from gateway.server.process.tls import ServerTls
 from gateway.server.process.workers import CANNOT_START, Workers
 from providers.registry import provider_types
 
@@ -134,7 +133,7 @@ class _Process:
         self._bound = bound
         self._listens = listens
         self._siblings = siblings
-        self._tls: ssl.SSLContext | None = tls_context(config.server.tls) if config.server.tls is not None else None
+        self._tls = ServerTls(config.server.tls) if config.server.tls is not None else None
         self._reloads: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
@@ -146,9 +145,10 @@ class _Process:
         self._on_signals(stop)
         idle_s, most = self._config.server.idle_s, most_connections()
         main, admin = (Connections(service, idle_s=idle_s, most=most) for service in (live.main, live.admin))
-        tls = self._tls if self._config.server.unix is None else None  # a socket file has no need of it
-        servers = [await main.listen(each, tls) for each in self._bound.main]
-        admin_servers = [await admin.listen(each, self._tls) for each in self._bound.admin]
+        tls = self._tls.context if self._tls is not None else None
+        main_tls = tls if self._config.server.unix is None else None  # a socket file has no need of it
+        servers = [await main.listen(each, main_tls) for each in self._bound.main]
+        admin_servers = [await admin.listen(each, tls) for each in self._bound.admin]
         self._listens()
         try:
             await self._until_stopped(stop)
@@ -194,7 +194,7 @@ class _Process:
     def _took(self, config: Config) -> None:
         self._config = config
         if self._tls is not None and config.server.tls is not None:
-            load_certificate(self._tls, config.server.tls)
+            self._tls.take(config.server.tls)
 
     async def _reload_all(self) -> None:
         """This process, and if that went well the others."""

@@ -111,6 +111,8 @@ def test_a_model_or_a_default_that_cannot_work_fails_the_check(
             "3: shared.url: expected redis://",
         ),
         ("server: {tls: {cert: no.pem, key: no.pem}}", "2: server.tls: "),
+        ("providers: {openai: {client_cert: no.pem}}", "2: providers.openai.client_cert: "),
+        ("providers: {openai: {client_key: no.pem}}", "2: providers.openai.client_key: expected 'client_cert' beside"),
     ],
 )
 def test_what_could_not_be_started_fails_the_check(

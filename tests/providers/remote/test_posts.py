@@ -146,6 +146,24 @@ async def test_tls_is_spoken_with_the_configured_authority_and_no_other(tmp_path
                 await client.post("/a", b"{}", stream=False)
 
 
+async def test_a_server_that_asks_for_a_certificate_is_shown_the_configured_one(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=cert)
+    tls.load_cert_chain(cert, key)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    both = tmp_path / "both.pem"
+    both.write_bytes(key.read_bytes() + cert.read_bytes())
+    ok = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+    async with serving(answering(ok), tls=tls) as base_url:
+        for shown in ({"client_cert": str(cert), "client_key": str(key)}, {"client_cert": str(both)}):
+            async with client_of(base_url, ca_file=str(cert), **shown) as client:
+                with await client.post("/a", b"{}", stream=False) as answer:
+                    assert await answer.body() == b"ok"
+        async with client_of(base_url, ca_file=str(cert)) as client:
+            with pytest.raises(UpstreamUnreachable):
+                await client.post("/a", b"{}", stream=False)
+
+
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=4), st.booleans())
 @hypothesis.settings(max_examples=50)
 async def test_garbage_always_ends_in_an_answer_or_an_error_of_ours(garbage: list[bytes], head: bool) -> None:

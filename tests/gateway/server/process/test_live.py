@@ -17,6 +17,7 @@ from gateway.server.inheritance import Inheritance
 from gateway.server.lifetime import App
 from gateway.server.process.live import Live
 from providers.registry import provider_types
+from tests.certificates import certificate
 from tests.gateway.server.running import chat, until
 from tests.mock_upstream import Answer, MockUpstream
 
@@ -116,6 +117,20 @@ async def test_a_provider_that_did_not_change_stays_with_its_connections(tmp_pat
         assert upstream.connections == 1
 
 
+async def test_a_provider_whose_certificate_was_replaced_is_another_one(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    async with MockUpstream(GOOD) as upstream:
+        text = provider(upstream, more=f", client_cert: {cert}, client_key: {key}, ca_file: {cert}")
+        async with serving(tmp_path, text) as gateway:
+            first = gateway.live.app.providers["up"]
+            assert (await gateway.reload())[0] == 200
+            assert gateway.live.app.providers["up"] is first
+            certificate(tmp_path)
+            assert (await gateway.reload())[0] == 200
+            assert gateway.live.app.providers["up"] is not first
+            assert await gateway.ask("up/m") == 200
+
+
 async def test_a_file_that_is_wrong_changes_nothing_and_every_fault_is_told(tmp_path: Path) -> None:
     async with MockUpstream(GOOD) as upstream, serving(tmp_path, provider(upstream)) as gateway:
         before = gateway.live.app
@@ -136,6 +151,10 @@ async def test_what_can_only_be_set_at_start_is_refused_by_name(tmp_path: Path) 
         status, body = await gateway.reload()
         assert status == 400
         assert "server.port" in str(body)
+        gateway.write(provider(upstream) + "server: {tls: {cert: a.pem, key: b.pem}}\n")
+        status, body = await gateway.reload()
+        assert status == 400
+        assert "server.tls: a change of this needs a restart" in str(body)
 
 
 async def test_limits_and_metrics_go_on_counting(tmp_path: Path) -> None:
