@@ -17,6 +17,7 @@ from local_engine.adapters import Adapter
 from local_engine.block_allocator import PADDING_BLOCK
 from local_engine.layers.attention import AttentionGroup, AttentionPlan, AttentionPlans
 from local_engine.layers.lora import AdapterRows
+from local_engine.layers.recurrent_state import StateRows, StateRun
 from local_engine.scheduler import Chunk
 
 __all__ = ["Batch", "adapter_rows", "build_batch", "place_images"]
@@ -28,6 +29,8 @@ Indices = npt.NDArray[np.int64]
 class Batch:
     """T rows over all chunks, in the order of `chunks`, with first_row[i] the first row of chunks[i].
 
+    states: of which sequence's state each row makes which next, for models with recurrent layers.
+
     token_ids, positions: [T] int64. Decoding chunks come first, those of similar length side by side.
     """
 
@@ -36,6 +39,7 @@ class Batch:
     token_ids: Tensor
     positions: Tensor
     plans: AttentionPlans
+    states: StateRows
 
 
 def build_batch(
@@ -77,6 +81,7 @@ def build_batch(
         token_ids=torch.tensor(tokens, device=device),
         positions=torch.from_numpy(positions).to(device),
         plans={window: planned[limit] for window, limit in limits.items()},
+        states=_state_rows(decodes, prefills, device),
     )
 
 
@@ -108,6 +113,20 @@ def place_images(chunks: SequenceOf[Chunk], first_row: SequenceOf[int], hidden: 
                 hidden[rows] = image.rows[start - image.start : stop - image.start]
                 placed.append(rows)
     return placed
+
+
+def _state_rows(decodes: list[Chunk], prefills: list[Chunk], device: torch.device) -> StateRows:
+    runs = []
+    row = len(decodes)
+    for chunk in prefills:
+        stop = row + chunk.stop - chunk.start
+        runs.append(StateRun(row, stop, chunk.sequence.state, chunk.sequence.next_state))
+        row = stop
+    return StateRows(
+        sources=torch.tensor([chunk.sequence.state for chunk in decodes], dtype=torch.int64, device=device),
+        targets=torch.tensor([chunk.sequence.next_state for chunk in decodes], dtype=torch.int64, device=device),
+        runs=tuple(runs),
+    )
 
 
 def _groups(

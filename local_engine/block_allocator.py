@@ -101,6 +101,16 @@ class BlockAllocator:
             if key is not None:
                 del self._blocks[key]
 
+    def discard(self, key: bytes) -> None:
+        """Lets nobody find the content of a key any more; its block is free unless it has a holder."""
+        block = self._blocks.pop(key, None)
+        if block is None:
+            return
+        del self._keys[block]
+        if block in self._idle:
+            del self._idle[block]
+            self._free.append(block)
+
     def free(self, blocks: SequenceOf[int]) -> None:
         """Takes one holder from each block. After the last one it is cached, or free if it has no key.
 

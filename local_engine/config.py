@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from local_engine.errors import InvalidInput
 from local_engine.layer_config import LLAMA_BLOCK, BlockConfig, ExpertsConfig, LatentConfig
+from local_engine.recurrent_config import RecurrentConfig
 
 __all__ = [
     "MAX_LAYERS",
@@ -284,6 +285,7 @@ class ModelConfig:
     attention_sinks: every query head has a logit that takes part in the softmax and has no value.
     latent: of attention over compressed vectors, for which the cache has one kv head of `head_dim` numbers.
     experts: of the layers that have them instead of one feed-forward block.
+    recurrent: of the layers that have a state of a fixed size in place of attention.
     fused_qkv, fused_gate_up: files have Q, K and V as one tensor; gate and up as one.
     interleaved_heads: transformers' files have rows of Q and K pair by pair, see `loading.interleaved`.
     vision: of a model that reads images.
@@ -317,6 +319,7 @@ class ModelConfig:
     attention_sinks: bool = False
     latent: LatentConfig | None = None
     experts: ExpertsConfig | None = None
+    recurrent: RecurrentConfig | None = None
     vision: VisionConfig | None = None
 
     def kind_of(self, layer: int) -> int:
@@ -330,6 +333,15 @@ class ModelConfig:
         distinct = tuple(dict.fromkeys(kinds))
         numbers = {kind: number for number, kind in enumerate(distinct)}
         return replace(self, attention_kinds=distinct, layer_pattern=tuple(numbers[kind] for kind in kinds))
+
+    def is_recurrent(self, layer: int) -> bool:
+        """The layer has a state in place of attention."""
+        return self.recurrent is not None and layer in self.recurrent.layers
+
+    @property
+    def attention_layers(self) -> int:
+        """How many layers have attention, and so keys and values."""
+        return self.num_layers - (0 if self.recurrent is None else len(self.recurrent.layers))
 
     @property
     def windows(self) -> tuple[int | None, ...]:
@@ -371,6 +383,8 @@ class ModelConfig:
                 return problem
             if self.experts.count * self.num_layers > MAX_EXPERTS:
                 return f"{self.experts.count} experts in {self.num_layers} layers, expected at most {MAX_EXPERTS}"
+        if self.recurrent is not None and (problem := self.recurrent.problem(self.num_layers)):
+            return problem
         if self.vision is not None and (problem := self.vision.problem(self.vocab_size)):
             return problem
         problems = (kind.rope.problem(self.head_dim) for kind in self.attention_kinds if kind.rope is not None)

@@ -38,6 +38,8 @@ class DraftModel:
         shape = loaded.info.config
         if shape.vocab_size != vocab_size:
             raise InvalidInput("draft", f"has a vocabulary of {shape.vocab_size} tokens, the model one of {vocab_size}")
+        if shape.recurrent is not None:
+            raise InvalidInput("draft", "has recurrent layers, whose state cannot go back behind a wrong guess")
         self._executor = loaded.open_executor(replace(config, kv_bytes=config.draft_kv_bytes, kv_share=None))
         self._allocator = BlockAllocator(self._executor.num_blocks)
         self._block_size = config.block_size

@@ -16,7 +16,7 @@ from local_engine.block_allocator import BlockAllocator
 from local_engine.config import EngineConfig
 from local_engine.draft_model import DraftModel
 from local_engine.drafting import Drafter, NgramDrafter
-from local_engine.errors import GenerationFailed, RankLost
+from local_engine.errors import GenerationFailed, InvalidInput, RankLost
 from local_engine.generation import EngineStats, GenerationRequest
 from local_engine.images import ImageReader, PlacedImage
 from local_engine.live_requests import LiveRequests, SequenceEvent
@@ -27,6 +27,7 @@ from local_engine.prefix_keys import root_key
 from local_engine.runner import Runner
 from local_engine.scheduler import Chunk, Scheduler
 from local_engine.sequence import Sequence
+from local_engine.state_slots import StateSlots
 from local_engine.totals import Totals
 
 __all__ = ["Engine"]
@@ -60,10 +61,13 @@ class Engine:
         self._draw_seed = draw_seed
         self.adapters = AdapterTable()
         self._read_adapter = loaded.read_adapter
+        if loaded.info.config.recurrent is not None and config.draft_tokens:
+            raise InvalidInput("draft_tokens", "are not for models with recurrent layers, whose state cannot go back")
         executor = loaded.open_executor(config)
         self._runner = Runner(executor)
         self.scheduler = Scheduler(
             BlockAllocator(executor.num_blocks),
+            StateSlots(executor.num_states, block_size=config.block_size),
             block_size=config.block_size,
             max_batch_tokens=config.max_batch_tokens,
             max_sequences=config.max_sequences,

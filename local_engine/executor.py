@@ -59,11 +59,18 @@ class Executor(Protocol):
         """KV blocks beside the padding block: ids 1 to this."""
 
     @property
+    def num_states(self) -> int:
+        """Slots for states of recurrent layers beside the one of zeros: ids 1 to this; 0 for a model without."""
+
+    @property
     def ahead(self) -> Ahead | None:
         """Its way to compute steps ahead; None where a step's results are known when it returns."""
 
     def forward(self, chunks: SequenceOf[Chunk]) -> StepRows:
-        """Computes the chunks in one pass and writes their keys and values to their sequences' blocks."""
+        """Computes the chunks in one pass and writes their keys and values to their sequences' blocks.
+
+        Recurrent layers read each sequence's `state` and write its `next_state`; a step may be computed again.
+        """
 
     def copy_blocks(self, pairs: SequenceOf[tuple[int, int]]) -> None:
         """Copies whole KV blocks in every layer, keys and values: (from, to) each. Called between two forwards.

@@ -13,9 +13,9 @@ __all__ = ["KvPool", "kv_block_bytes"]
 
 
 def kv_block_bytes(model: ModelConfig, config: EngineConfig) -> int:
-    """Bytes of one KV block over all layers."""
+    """Bytes of one KV block over all layers with attention."""
     head_bytes = kv_item_bytes(config.stored_kv_dtype, model.head_dim)
-    return 2 * model.num_layers * model.num_kv_heads * config.block_size * head_bytes
+    return 2 * model.attention_layers * model.num_kv_heads * config.block_size * head_bytes
 
 
 class KvPool:
@@ -34,7 +34,7 @@ class KvPool:
         slots = (self.num_blocks + 1) * config.block_size
         padding = slice(PADDING_BLOCK * config.block_size, (PADDING_BLOCK + 1) * config.block_size)
         self.caches: list[LayerCache] = []
-        for _ in range(shape.num_layers):
+        for _ in range(shape.attention_layers):
             try:
                 cache = new_layer_cache(
                     slots, shape.num_kv_heads, shape.head_dim, kv_dtype=config.stored_kv_dtype, device=device

@@ -25,6 +25,7 @@ from local_engine.block_allocator import BlockAllocator
 from local_engine.errors import QueueFull
 from local_engine.prefix_keys import extend_keys
 from local_engine.sequence import Sequence
+from local_engine.state_slots import StateSlots
 
 __all__ = ["MAX_PASSES", "PENDING", "Chunk", "Scheduler"]
 
@@ -63,11 +64,12 @@ class Chunk:
 
 
 class Scheduler:
-    """Continuous batching over a BlockAllocator. Not thread-safe: the engine's thread owns it."""
+    """Continuous batching over a BlockAllocator and StateSlots. Not thread-safe: the engine's thread owns it."""
 
     def __init__(
         self,
         allocator: BlockAllocator,
+        states: StateSlots,
         *,
         block_size: int,
         max_batch_tokens: int,
@@ -76,9 +78,10 @@ class Scheduler:
         prefix_cache: bool,
     ) -> None:
         self.allocator = allocator
+        self.states = states
         self.block_size = block_size
         self.max_batch_tokens = max_batch_tokens
-        self.max_sequences = max_sequences
+        self.max_sequences = states.bounded(max_sequences)
         self.limit = max_sequences + queue
         self.prefix_cache = prefix_cache
         self.running: list[Sequence] = []
@@ -131,12 +134,14 @@ class Scheduler:
         their request, not for the bound on requests.
         """
         self._count(child, 1)
-        if not 0 < num_computed <= parent.num_computed or len(self.running) >= self.max_sequences:
+        kept = num_computed == parent.num_computed if self.states.needed else num_computed <= parent.num_computed
+        if not num_computed > 0 or not kept or len(self.running) >= self.max_sequences:
             insort(self.waiting, child, key=_rank)
             return
         child.blocks = parent.blocks[: -(-num_computed // self.block_size)]
         child.num_computed = num_computed
         self.allocator.share(child.blocks)
+        self.states.fork(parent, child)
         insort(self.running, child, key=_rank)
 
     def schedule(self, drafts: Mapping[Sequence, tuple[int, ...]] = _NO_DRAFTS) -> list[Chunk]:
@@ -173,6 +178,8 @@ class Scheduler:
             if budget > 0 and chunk.stop < chunk.sequence.length:  # what it left, nobody could take
                 planned = chunk.stop - chunk.start
                 budget -= self._plan_prefill(plan, chunk.sequence, planned + budget) - planned
+        for sequence in plan:
+            self.states.prepare(sequence)
         return list(plan.values())
 
     def advance(self, sequence: Sequence, stop: int) -> None:
@@ -181,6 +188,7 @@ class Scheduler:
         Blocks that are full now can be found by their content from now on.
         """
         self._cache_filled(sequence, sequence.num_computed, stop)
+        self.states.advance(sequence, stop)
         sequence.num_computed = stop
 
     def launched(self, chunks: list[Chunk]) -> None:
@@ -209,7 +217,7 @@ class Scheduler:
             self.running.remove(sequence)
             if not sound:
                 self.allocator.forget(sequence.blocks)
-            self._release(sequence)
+            self._release(sequence, sound=sound)
         else:
             self.waiting.remove(sequence)
         self._count(sequence, -1)
@@ -217,6 +225,7 @@ class Scheduler:
     def check(self) -> None:
         """Raises ValueError if blocks, sets and order do not agree. For tests, after every step."""
         self.allocator.check([sequence.blocks for sequence in self.running])
+        self.states.check((*self.running, *self.waiting))
         for held in (self.running, self.waiting):
             ranks = [sequence.rank for sequence in held]
             if ranks != sorted(set(ranks)):
@@ -272,7 +281,7 @@ class Scheduler:
         for other in (*self.running, *islice(self.waiting, _LOOK_AHEAD)):
             if other is sequence or other.idle or other in plan:
                 continue
-            cached = 0 if other.blocks else len(self.allocator.lookup(self._reusable_keys(other))) * self.block_size
+            cached = 0 if other.blocks else self._num_cached(self._reusable_keys(other)) * self.block_size
             if other.num_uncomputed - cached <= self.max_batch_tokens:
                 return budget - budget // 2
         return budget
@@ -280,6 +289,7 @@ class Scheduler:
     def _plan_prefill(self, plan: dict[Sequence, Chunk], sequence: Sequence, budget: int) -> int:
         start = sequence.num_computed
         stop = sequence.whole_stop(start, start + min(sequence.num_uncomputed, budget))
+        stop = self.states.cut(sequence, start, stop)
         plan[sequence] = Chunk(sequence, start, stop)
         return stop - start
 
@@ -313,7 +323,8 @@ class Scheduler:
         needed = -(-len(sequence.tokens) // self.block_size)
         while True:
             if len(self.running) < self.max_sequences:
-                reused = self.allocator.lookup(self._reusable_keys(sequence))
+                found = self.allocator.lookup(keys := self._reusable_keys(sequence))
+                reused = found[: self.states.num_usable(keys[: len(found)])]
                 # One spare block for each sequence that decodes, or the newcomer would soon push one out.
                 spare = sum(not other.idle for other in self.running)
                 blocks = self.allocator.allocate(needed - len(reused), reused=reused, spare=spare)
@@ -325,7 +336,8 @@ class Scheduler:
             self._preempt(victim)
             plan.pop(victim, None)
         sequence.blocks = blocks
-        sequence.num_computed = len(reused) * self.block_size
+        sequence.num_computed, sequence.num_shared = len(reused) * self.block_size, len(found) * self.block_size
+        self.states.begin(sequence, keys[: len(reused)])
         if sequence.cached_tokens is None:
             sequence.cached_tokens = sequence.num_computed
             self.begun.append(sequence)
@@ -358,11 +370,19 @@ class Scheduler:
     def _reusable_keys(self, sequence: Sequence) -> list[bytes]:
         return self._keys(sequence)[: sequence.num_reusable // self.block_size]
 
+    def _num_cached(self, keys: list[bytes]) -> int:
+        """Behind how many blocks a sequence can begin."""
+        return self.states.num_usable(keys[: len(self.allocator.lookup(keys))])
+
     def _prefilled_keys(self, chunk: Chunk) -> list[bytes]:
-        """The keys of the blocks that a chunk fills; none for one that decodes, to spare it the question."""
+        """The keys of the blocks that a chunk fills, as far as others may begin behind them a step later.
+
+        None for one that decodes, to spare it the question.
+        """
         if chunk.stop - chunk.start == 1 or chunk.draft:
             return []
-        return self._keys(chunk.sequence)[chunk.start // self.block_size : chunk.stop // self.block_size]
+        keys = self._keys(chunk.sequence)[chunk.start // self.block_size : chunk.stop // self.block_size]
+        return self.states.offered(keys, chunk.stop)
 
     def _preempt(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
@@ -378,8 +398,9 @@ class Scheduler:
         if not self._requests[sequence.arrival]:
             del self._requests[sequence.arrival]
 
-    def _release(self, sequence: Sequence) -> None:
+    def _release(self, sequence: Sequence, *, sound: bool = True) -> None:
         self.allocator.free(sequence.blocks)
+        self.states.release(sequence, sound=sound)
         sequence.blocks = []
 
 

@@ -34,6 +34,9 @@ class Sequence:
     root: what the keys of its blocks begin with; see `prefix_keys`. adapter: the load of it that it began with.
     images: those of its prompt, in order. uncut: the spans that one step has to compute whole, since their positions
         see each other.
+    state, next_state: slots of a model with recurrent layers: of the state behind its computed tokens, and of the one
+        that the next step writes; 0 is the state before all tokens, and none.
+    num_shared: tokens whose blocks were cached when it began, be it behind fewer: as far as the last state among them.
     cached_tokens: prompt tokens that the prefix cache had when it first ran; None before. began_s: when that was.
     paused: its reader is slow. parked: it waits for something outside the pool: its mask, or the others of its search.
     masked: the state of its request's mask. accepted_drafts, rejected_drafts: of the tokens that were guessed for it.
@@ -57,6 +60,9 @@ class Sequence:
     keys: list[bytes] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
     num_computed: int = 0
+    state: int = 0
+    next_state: int = 0
+    num_shared: int = 0
     cached_tokens: int | None = None
     began_s: float | None = None
     paused: bool = False

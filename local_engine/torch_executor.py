@@ -13,9 +13,11 @@ from local_engine.generation import TokenOutput
 from local_engine.gpu_memory import kv_pool_bytes
 from local_engine.kv_pool import KvPool
 from local_engine.layers.lora import LoraSites
+from local_engine.layers.recurrent_state import StepStates
 from local_engine.models.model import Model
 from local_engine.sampler import SamplerRow, sample
 from local_engine.scheduler import Chunk
+from local_engine.state_pool import StatePool
 
 __all__ = ["TorchExecutor"]
 
@@ -31,8 +33,10 @@ class TorchExecutor:
         self._windows = model.config.windows
         self._device = torch.device(config.device)
         self._dtype: torch.dtype = getattr(torch, config.float_dtype)
-        self._pool = KvPool(model.config, config, kv_pool_bytes(config))
-        self.num_blocks = self._pool.num_blocks
+        num_bytes = kv_pool_bytes(config)
+        self._states = StatePool(model.config, config, num_bytes)
+        self._pool = KvPool(model.config, config, num_bytes - self._states.num_bytes)
+        self.num_blocks, self.num_states = self._pool.num_blocks, self._states.num_states
 
     def forward(self, chunks: SequenceOf[Chunk]) -> StepRows:
         """See `Executor.forward`."""
@@ -43,7 +47,8 @@ class TorchExecutor:
         place_images(batch.chunks, batch.first_row, hidden)
         adapters = adapter_rows(batch.chunks, batch.first_row, len(batch.token_ids), self._device)
         with self._lora_sites.applied(adapters):
-            hidden = self._model.forward(hidden, batch.positions, self._pool.caches, batch.plans)
+            states = StepStates(self._states.layers, batch.states)
+            hidden = self._model.forward(hidden, batch.positions, self._pool.caches, batch.plans, states)
         return StepRows(hidden, batch.chunks, batch.first_row)
 
     def copy_blocks(self, pairs: SequenceOf[tuple[int, int]]) -> None:
@@ -65,3 +70,4 @@ class TorchExecutor:
     def close(self) -> None:
         """See `Executor.close`."""
         self._pool.close()
+        self._states.close()

@@ -81,8 +81,10 @@ class FieldReader:
         return tuple(items)
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """One integer or a list of them; empty where absent or null."""
+        """One integer, or a list or GGUF's array of them; empty where absent or null."""
         value = self._values.get(name)
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
         items = [] if value is None else value if isinstance(value, list) else [value]
         for item in items:
             if type(item) is not int:

@@ -138,6 +138,11 @@ class Weights:
         shape = (columns,) if self._source.shapes.get(name) == (columns,) else (1, columns)
         return self._read([name], [shape]).view(1, columns)
 
+    def taps(self, name: str, channels: int, count: int) -> Tensor:
+        """A convolution that each channel has by itself: [count, channels]. Files have it as [channels, 1, count]."""
+        shape = (channels, count) if self._source.shapes.get(name) == (channels, count) else (channels, 1, count)
+        return self._read([name], [shape]).view(channels, count).T.contiguous()
+
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """One tensor of any number of dimensions."""
         return self._read([name], [shape])

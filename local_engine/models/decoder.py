@@ -3,7 +3,8 @@
 Files beside this one say how an architecture's own files describe it, and what its feed-forward blocks are.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -13,10 +14,12 @@ from local_engine.config import ModelConfig
 from local_engine.layer_config import Activation
 from local_engine.layers.attention import AttentionPlans, LayerCache
 from local_engine.layers.ops import Ops
+from local_engine.layers.recurrent_state import StepStates
 from local_engine.loading.weights import Weights
 from local_engine.models.gated_mlp import GatedMlp, PlainMlp
 from local_engine.models.latent_attention import LatentAttention
 from local_engine.models.norm import Norm, read_norm, unchanged
+from local_engine.models.recurrent import build_recurrent
 from local_engine.models.self_attention import LayerStep, Rotary, SelfAttention
 
 __all__ = ["BuildMlp", "Decoder", "Mlp", "build_decoder", "dense_mlp"]
@@ -24,6 +27,7 @@ __all__ = ["BuildMlp", "Decoder", "Mlp", "build_decoder", "dense_mlp"]
 # A layer's feed-forward block: what it reads to what is added to the residual, [T, hidden_size] each.
 Mlp = Callable[[Tensor], Tensor]
 Attention = Callable[[Tensor, LayerCache, LayerStep], Tensor]
+Mixer = Callable[[Tensor, "DecoderStep"], Tensor]
 BuildMlp = Callable[[ModelConfig, int, Weights, Ops], Mlp]
 
 
@@ -50,11 +54,34 @@ def dense_mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Ml
     return GatedMlp(config, name, weights, ops, width=config.intermediate_size, activation=activation)
 
 
+@dataclass(frozen=True, slots=True)
+class DecoderStep:
+    """What all layers share in one step. attention: an item for each kind of layers."""
+
+    attention: Sequence[LayerStep]
+    caches: Sequence[LayerCache]
+    states: StepStates
+
+
+def _mixer(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mixer:
+    """What of layer `index` looks at other rows than its own: attention, or a recurrence."""
+    if config.is_recurrent(index):
+        recurrent = build_recurrent(config, index, weights, ops)
+        place = sum(map(config.is_recurrent, range(index)))
+        return lambda x, step: recurrent(x, step.states.layers[place], step.states.rows)
+    attention: Attention = (
+        SelfAttention(config, index, weights, ops)
+        if config.latent is None
+        else LatentAttention(config, config.latent, index, weights, ops)
+    )
+    kind, place = config.kind_of(index), index - sum(map(config.is_recurrent, range(index)))
+    return lambda x, step: attention(x, step.caches[place], step.attention[kind])
+
+
 class _Layer:
     """Adds to the residual in place: two fewer copies of [T, hidden_size] a layer."""
 
     def __init__(self, config: ModelConfig, index: int, weights: Weights, ops: Ops, build_mlp: BuildMlp) -> None:
-        self.kind = config.kind_of(index)
         self._parallel = config.block.norms == "parallel"
 
         def norm(name: str | None) -> Norm:
@@ -64,17 +91,13 @@ class _Layer:
 
         names = config.block.layer_norms
         self._attention_input, self._attention_output = norm(names.attention_input), norm(names.attention_output)
-        self._attention: Attention = (
-            SelfAttention(config, index, weights, ops)
-            if config.latent is None
-            else LatentAttention(config, config.latent, index, weights, ops)
-        )
+        self._mix = _mixer(config, index, weights, ops)
         self._mlp_input, self._mlp_output = norm(names.mlp_input), norm(names.mlp_output)
         self._mlp = build_mlp(config, index, weights, ops)
 
-    def __call__(self, hidden: Tensor, cache: LayerCache, step: LayerStep) -> None:
+    def __call__(self, hidden: Tensor, step: DecoderStep) -> None:
         x = self._attention_input(hidden)
-        hidden += self._attention_output(self._attention(x, cache, step))
+        hidden += self._attention_output(self._mix(x, step))
         if not self._parallel:
             x = self._mlp_input(hidden)
         hidden += self._mlp_output(self._mlp(x))
@@ -111,11 +134,18 @@ class Decoder:
         embedded = self._vocabulary.embed(token_ids, self._embedding)
         return embedded if self._embedding_scale == 1 else embedded * self._embedding_scale
 
-    def forward(self, hidden: Tensor, positions: Tensor, caches: list[LayerCache], plans: AttentionPlans) -> Tensor:
+    def forward(
+        self,
+        hidden: Tensor,
+        positions: Tensor,
+        caches: Sequence[LayerCache],
+        plans: AttentionPlans,
+        states: StepStates,
+    ) -> Tensor:
         """See `Model.forward`."""
-        steps = self._rotary.steps(positions, hidden.dtype, plans)
-        for layer, cache in zip(self._layers, caches, strict=True):
-            layer(hidden, cache, steps[layer.kind])
+        step = DecoderStep(self._rotary.steps(positions, hidden.dtype, plans), caches, states)
+        for layer in self._layers:
+            layer(hidden, step)
         return hidden
 
     def normed(self, hidden: Tensor) -> Tensor:

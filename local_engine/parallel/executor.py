@@ -50,6 +50,7 @@ class ParallelExecutor:
         self._closed = closed
         self.ahead: Ahead | None = None
         self.num_blocks = num_blocks
+        self.num_states = 0
         self._own = own
         self._group = group
         self._adapters = adapters

@@ -55,7 +55,7 @@ class DelayedDevice:
     _last: dict[Sequence, TokenOutput | GenerationFailed] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.num_blocks = self.executor.num_blocks
+        self.num_blocks, self.num_states = self.executor.num_blocks, self.executor.num_states
         self.logits, self.sample = self.executor.logits, self.executor.sample
 
     @property

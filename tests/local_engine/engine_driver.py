@@ -1,5 +1,6 @@
 """Runs the synchronous engine to the end, checking the scheduler's integrity after every step."""
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from local_engine.generation import GenerationRequest, StepOutput, TokenOutput
 from local_engine.loading.load import LoadedModel
 from local_engine.sampling import SamplingParams
 from local_engine.sequence import Sequence
+from local_engine.state_pool import state_bytes, state_slots
 
 Outcome = list[StepOutput | EngineError]
 
@@ -22,8 +24,15 @@ def small_config(**overrides: Any) -> EngineConfig:
 def config_with_blocks(loaded: LoadedModel, count: int, **overrides: Any) -> EngineConfig:
     """A configuration whose KV pool has exactly `count` blocks of 4 positions."""
     shape = loaded.info.config
-    block_bytes = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * 4 * 4
-    return small_config(kv_bytes=block_bytes * (count + 1), **overrides)
+    config = small_config(**overrides)
+    block_bytes = 2 * shape.attention_layers * shape.num_kv_heads * shape.head_dim * 4 * 4
+    least = block_bytes * (count + 1)
+    fitting = (
+        size
+        for size in itertools.count(least, block_bytes)
+        if size - state_slots(shape, config, size) * state_bytes(shape) >= least
+    )
+    return replace(config, kv_bytes=next(fitting))
 
 
 def request(

@@ -7,6 +7,7 @@ from local_engine.generation import GenerationRequest, TokenOutput
 from local_engine.sampling import SamplingParams
 from local_engine.scheduler import Chunk, Scheduler
 from local_engine.sequence import Sequence
+from local_engine.state_slots import StateSlots
 
 __all__ = ["BLOCK", "World"]
 
@@ -16,12 +17,23 @@ BLOCK = 4
 class World:
     """A scheduler, the sequences put into it, and a pool that remembers what each slot was computed from.
 
+    states: how many slots for states a model with recurrent layers has; 0 is another model.
     `step` does what an engine would, generating token 1 each time.
     """
 
-    def __init__(self, *, blocks: int, budget: int, slots: int, queue: int = 1000, prefix_cache: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        blocks: int,
+        budget: int,
+        slots: int,
+        queue: int = 1000,
+        prefix_cache: bool = True,
+        states: int = 0,
+    ) -> None:
         self.scheduler = Scheduler(
             BlockAllocator(blocks),
+            StateSlots(states, block_size=BLOCK),
             block_size=BLOCK,
             max_batch_tokens=budget,
             max_sequences=slots,
@@ -30,6 +42,7 @@ class World:
         )
         self.window = blocks * BLOCK
         self.pool: dict[int, tuple[bytes, list[int]]] = {}
+        self.states: dict[int, tuple[bytes, list[int]]] = {}
         self.arrivals = 0
         self.members = 0
         self.finished: list[Sequence] = []
@@ -64,15 +77,23 @@ class World:
         copied = {target: [self.pool.get(source * BLOCK + at) for at in range(BLOCK)] for source, target in self.copies}
         for target, contents in copied.items():
             self.pool |= {target * BLOCK + at: content for at, content in enumerate(contents) if content is not None}
+        written: list[int] = []
         for chunk in chunks:
             sequence = chunk.sequence
             assert chunk.start == sequence.num_computed < chunk.stop <= len(sequence.tokens) + len(chunk.draft)
             assert len(sequence.blocks) * BLOCK >= chunk.stop
             for block in sequence.blocks[chunk.start // BLOCK : -(-chunk.stop // BLOCK)]:
                 assert not self.scheduler.allocator.is_shared(block)  # nobody writes where another reads
+            if self.scheduler.states.needed:
+                read = self._content(sequence, chunk.start - 1) if chunk.start else None
+                assert self.states.get(sequence.state) == read  # all that its recurrent layers know of its past
+                written.append(sequence.next_state)
             for position in range(chunk.start):  # what it attends to is its own past, whoever computed it
                 assert self.pool[self._slot(sequence, position)] == self._content(sequence, position)
+        read_by = {0, *(sequence.state for sequence in self.scheduler.running)}
+        assert len(written) == len({*written} - read_by)  # nobody writes where another reads, or writes
         for chunk in chunks:
+            self.states[chunk.sequence.next_state] = self._content(chunk.sequence, chunk.stop - 1)
             for position in range(chunk.start, chunk.stop):
                 self.pool[self._slot(chunk.sequence, position)] = self._content(chunk.sequence, position, chunk.draft)
         for chunk in chunks:

@@ -330,6 +330,7 @@ class RaisingExecutor:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self.num_blocks, self.ahead, self.sample = executor.num_blocks, executor.ahead, executor.sample
+        self.num_states = executor.num_states
         self.logits, self.copy_blocks, self.close = executor.logits, executor.copy_blocks, executor.close
         self.prepare = executor.prepare
 

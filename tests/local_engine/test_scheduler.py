@@ -26,9 +26,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         slots=st.integers(1, 5),
         queue=st.integers(0, 4),
         prefix_cache=st.booleans(),
+        states=st.sampled_from([0, 2, 5, 9, 30]),
     )
-    def start(self, blocks: int, budget: int, slots: int, queue: int, prefix_cache: bool) -> None:
-        self.world = World(blocks=blocks, budget=budget, slots=slots, queue=queue, prefix_cache=prefix_cache)
+    def start(self, blocks: int, budget: int, slots: int, queue: int, prefix_cache: bool, states: int) -> None:
+        self.world = World(
+            blocks=blocks, budget=budget, slots=slots, queue=queue, prefix_cache=prefix_cache, states=states
+        )
         self.budget = budget
 
     @rule(
@@ -59,7 +62,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def step(self, count: int, draft: tuple[int, ...]) -> None:
         for _ in range(count):
             runnable = self.world.scheduler.runnable
-            chunks = self.world.step(draft)
+            chunks = self.world.step(() if self.world.scheduler.states.needed else draft)
             assert bool(chunks) == runnable  # whoever can run makes progress, every step
             assert len({chunk.sequence for chunk in chunks}) == len(chunks)
             assert not any(chunk.sequence.idle for chunk in chunks)

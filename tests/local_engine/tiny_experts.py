@@ -25,6 +25,9 @@ def add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_expert_feed_forward_length(width or config.intermediate_size)
     if config.model_type == "qwen2_moe":
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+    if config.model_type == "lfm2_moe":
+        writer.add_leading_dense_block_count(config.num_dense_layers)
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if config.model_type in ("glm4_moe", "deepseek_v2", "deepseek_v3"):
         writer.add_expert_shared_count(config.n_shared_experts)
         writer.add_leading_dense_block_count(config.first_k_dense_replace)
@@ -52,11 +55,14 @@ def with_split_experts(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.T
             found |= _dense(name, tensor)
             continue
         name = name.replace(".block_sparse_moe.experts.", ".mlp.experts.").replace("moe.router.", "moe.router.layer.")
+        name = name.replace(".feed_forward.experts.", ".mlp.experts.")
         prefix, fused, part = name.partition(".mlp.experts.")
         if name.endswith(".sinks"):
             found[f"{name}.weight"] = tensor
         elif name.endswith(".e_score_correction_bias"):
             found[f"{name.removesuffix('_bias')}.bias"] = tensor
+        elif name.endswith(".expert_bias"):
+            found[f"{name}.bias"] = tensor
         elif name.endswith(".shared_expert_gate.weight"):
             found[name] = tensor[0]
         elif not fused:

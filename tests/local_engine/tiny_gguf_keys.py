@@ -8,6 +8,8 @@ import gguf
 import numpy as np
 import torch
 
+from tests.local_engine.tiny_recurrent import add_recurrent
+
 __all__ = ["GGUF_ARCHITECTURES", "INTERLEAVED", "NORMS_FROM_ONE", "add_layer_keys", "with_split_latent"]
 
 # What a GGUF calls the architectures of transformers.
@@ -42,6 +44,8 @@ GGUF_ARCHITECTURES = {
     "ernie4_5": "ernie4_5",
     "hunyuan_v1_dense": "hunyuan-dense",
     "exaone4": "exaone4",
+    "lfm2": "lfm2",
+    "lfm2_moe": "lfm2moe",
 }
 INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe")
 """Whose rows of Q and K the converter moves."""
@@ -63,6 +67,8 @@ def add_layer_keys(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray
         writer.add_logit_scale(config.logit_scale)
     elif config.model_type == "starcoder2":
         writer.add_layer_norm_eps(config.norm_epsilon)
+    elif config.model_type.startswith("lfm2"):
+        writer.add_layer_norm_rms_eps(config.norm_eps)
     else:
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     if config.model_type.startswith("granite"):
@@ -74,6 +80,7 @@ def add_layer_keys(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray
         writer.add_rope_scaling_yarn_log_mul(config.rope_parameters["mscale_all_dim"])
         writer.add_attn_temperature_scale(config.rope_parameters["llama_4_scaling_beta"])
     _add_windows(writer, config)
+    add_recurrent(writer, config)
     if getattr(config, "attn_logit_softcapping", None) is not None:
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
     if getattr(config, "final_logit_softcapping", None) is not None:

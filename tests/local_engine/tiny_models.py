@@ -18,6 +18,7 @@ from tests.local_engine.tiny_gguf_keys import (
     add_layer_keys,
     with_split_latent,
 )
+from tests.local_engine.tiny_recurrent import kv_heads, with_gguf_states
 
 VOCAB_SIZE = 128
 STOP_ID = 7
@@ -69,7 +70,7 @@ def tiny_oracle(seed: int = 0, *, kind: str = "llama", **overrides: Any) -> Orac
         else:
             torch.nn.init.normal_(weight, std=0.3)
     for name, numbers in model.named_buffers():
-        if name.endswith("e_score_correction_bias"):
+        if name.endswith(("e_score_correction_bias", "expert_bias")):
             torch.nn.init.normal_(numbers, std=0.3)
     return Oracle(model.eval())
 
@@ -97,14 +98,15 @@ def write_gguf(
     writer.add_block_count(config.num_hidden_layers)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_head_count_kv(kv_heads(config))
     tensors = add_layer_keys(writer, config)
     for key, value in (numbers or {}).items():
         writers = {bool: writer.add_bool, int: writer.add_int32, float: writer.add_float32}
         writers[type(value)](key, value)
     (add_vocabulary or add_named_tokens)(writer)
     add_experts(writer, config)
-    for name, weight in with_split_latent(with_split_experts(oracle.model.state_dict()), config).items():
+    weights = with_split_latent(with_split_experts(oracle.model.state_dict()), config)
+    for name, weight in with_gguf_states(weights, config).items():
         if name != "lm_head.weight" or not config.tie_word_embeddings:
             tensors[_gguf_name(name, config)] = _stored(name, weight, config)
     for name, values in (tensors | (extra or {})).items():

@@ -54,6 +54,8 @@ def unsupported(config: ModelConfig) -> str | None:
         return "feed-forward blocks without a gate"
     if config.latent is not None:
         return "latent attention"
+    if config.recurrent is not None:
+        return "recurrent layers"
     if config.experts is not None:
         return "mixtures of experts"
     if config.attention_sinks:

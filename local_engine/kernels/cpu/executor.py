@@ -40,6 +40,7 @@ class CpuExecutor:
 
     def __init__(self, model: PackedDecoder, config: EngineConfig) -> None:
         self.ahead: Ahead | None = None
+        self.num_states = 0
         self._library = model.library
         self._hidden_size = model.config.hidden_size
         self._vocab_size = model.config.vocab_size

@@ -97,6 +97,8 @@ def unsupported(config: ModelConfig) -> str | None:
         return "feed-forward blocks without a gate"
     if config.latent is not None:
         return "latent attention"
+    if config.recurrent is not None:
+        return "recurrent layers"
     if config.experts is not None and config.architecture not in _SPARSE:
         return f"the experts of {config.architecture}"
     if config.experts is not None and (config.experts.routing != PLAIN_ROUTING or config.experts.shared_size):

@@ -78,6 +78,7 @@ class GpuExecutor:
         self._drawn_rows: dict[Sequence, int] = {}
         self._pool = KvPool(model.config, config, kv_pool_bytes(config, reserved_bytes=step_bytes(model, config)))
         self.num_blocks = self._pool.num_blocks
+        self.num_states = 0
         folder = config.cache_folder
         tuning = Tuning(None if folder is None else Path(folder) / "gpu-tuning.json", facts.tuning_key)
         if self._device.type == "cuda" and model.kernels.fused_sampler:

@@ -33,6 +33,7 @@ def logits_of(loaded: LoadedModel, tokens: list[int]) -> torch.Tensor:
     executor = loaded.open_executor(EngineConfig(block_size=4, kv_bytes=1 << 22))
     sequence = EngineSequence(GenerationRequest("r", tuple(tokens), SamplingParams()), 0, 0, frozenset(), 1)
     sequence.blocks = list(range(1, 2 + len(tokens) // 4))
+    sequence.next_state = min(executor.num_states, 1)
     with torch.inference_mode():
         return executor.logits(executor.forward([Chunk(sequence, 0, len(tokens))]).hidden)
 

@@ -228,6 +228,28 @@ TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"head_dim": 16, "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}},
     ),
     "Exaone4ForCausalLM": ("exaone4", {"num_hidden_layers": 5, "sliding_window": 5}),
+    "Lfm2ForCausalLM": (
+        "lfm2",
+        {
+            "num_hidden_layers": 5,
+            "layer_types": ["conv", "full_attention", "conv", "conv", "full_attention"],
+            "block_auto_adjust_ff_dim": False,
+            "conv_bias": True,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "Lfm2MoeForCausalLM": (
+        "lfm2_moe",
+        {
+            "num_hidden_layers": 4,
+            "layer_types": ["conv", "conv", "full_attention", "conv"],
+            "num_dense_layers": 1,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "tie_word_embeddings": True,
+        },
+    ),
     "SmolLM3ForCausalLM": ("smollm3", {"num_hidden_layers": 5, "pad_token_id": 0}),
 }
 
