@@ -20,6 +20,8 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
 ATTENTION = ALL_LINEAR[:4]
 TARGETS = {
     "Phi3ForCausalLM": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"],
+    "Lfm2ForCausalLM": [*ATTENTION[:3], "in_proj"],
+    "Lfm2MoeForCausalLM": [*ATTENTION[:3], "in_proj"],
     "Glm4ForCausalLM": [*ATTENTION, "gate_up_proj", "down_proj"],
     "MixtralForCausalLM": ATTENTION,
     "Qwen3MoeForCausalLM": ATTENTION,

@@ -16,7 +16,7 @@ from tests.local_engine.tiny_models import write_gguf, write_safetensors
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
 REQUESTS = [request(prompt, GREEDY) for prompt in PROMPTS]
-# OLMo norms all heads of a row as one vector, DeepSeek has one kv head, and recurrent layers are computed in one process.
+# OLMo norms all heads of a row as one vector, DeepSeek has one kv head, and recurrent layers have one process.
 NAMES = [name for name in TEXT_ARCHITECTURES if not name.startswith(("Olmo", "Deepseek", "Lfm2"))]
 # One format each: `test_shares` reads the shares of both.
 KINDS = [(name, ("safetensors", "gguf")[index % 2]) for index, name in enumerate(NAMES)]

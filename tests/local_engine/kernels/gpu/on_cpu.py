@@ -35,6 +35,8 @@ LEFT_TO_TORCH: Mapping[str, str] = {
     "ArceeForCausalLM": "feed-forward blocks without a gate",
     "DeepseekV2ForCausalLM": "latent attention",
     "DeepseekV3ForCausalLM": "latent attention",
+    "Lfm2ForCausalLM": "recurrent layers",
+    "Lfm2MoeForCausalLM": "recurrent layers",
     "HunYuanDenseV1ForCausalLM": "norms of queries and keys as turned_heads",
     "Exaone4ForCausalLM": "rms norms after the layers' halves",
 }
