@@ -7,7 +7,7 @@ import orjson
 
 from adapters.front import ListedModel
 
-__all__ = ["OpenAIModelList"]
+__all__ = ["CodexModelList", "OpenAIModelList"]
 
 
 class OpenAIModelList:
@@ -18,6 +18,14 @@ class OpenAIModelList:
 
     def render_model(self, model: ListedModel) -> bytes:
         return orjson.dumps(_row(model))
+
+
+class CodexModelList(OpenAIModelList):
+    """The same for Codex, which asks with its `client_version` and reads no list without `models`: descriptions in a
+    form of its own. Where there are none it goes by those that it brings."""
+
+    def render_models(self, models: Sequence[ListedModel]) -> bytes:
+        return super().render_models(models)[:-1] + b',"models":[]}'
 
 
 def _row(model: ListedModel) -> dict[str, Any]:

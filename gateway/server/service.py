@@ -26,7 +26,7 @@ from adapters.canonical.errors import (
 )
 from adapters.front import Front, ModelListForm
 from adapters.openai.errors import render_error
-from adapters.openai.model_list import OpenAIModelList
+from adapters.openai.model_list import CodexModelList, OpenAIModelList
 from gateway.http.answer import Answer, Reply
 from gateway.http.request import Request
 from gateway.server.answer_headers import client_request_id, error_headers
@@ -44,6 +44,7 @@ from providers.client_key import CLIENT_KEY, OwnKey
 __all__ = ["ListingFront", "RequestObserver", "Served", "Service"]
 
 _OPENAI_LIST = OpenAIModelList()
+_CODEX_LIST = CodexModelList()
 _EVICTION_S = 5.0
 """What a cancelled request gets to free what it holds and tell its client."""
 _NONE: Mapping[str, Never] = MappingProxyType({})
@@ -306,7 +307,8 @@ class Service:
         return _json(exchange, await self._catalogue.show_model(name, exchange.key, form or self._form(exchange)))
 
     def _form(self, exchange: Exchange) -> ModelListForm:
-        return self._front_by_header(exchange.request) or _OPENAI_LIST
+        other = _CODEX_LIST if "client_version" in exchange.request.query else _OPENAI_LIST
+        return self._front_by_header(exchange.request) or other
 
     def _front_of(self, request: Request, path: str) -> Front | None:
         """The dialect of a client on a path that has none of its own."""

@@ -272,6 +272,14 @@ async def test_a_listed_model_can_be_called_by_the_name_that_the_list_gives() ->
     assert listed.requests[0].model == "org/model:8b"
 
 
+async def test_codex_is_told_that_there_are_no_descriptions_of_models() -> None:
+    async with running(fake()) as gateway:
+        async with gateway.session.get(gateway.url + "/v1/models") as answer:
+            plain = await answer.json()
+        async with gateway.session.get(gateway.url + "/v1/models?client_version=0.153.4") as answer:
+            assert await answer.json() == {**plain, "models": []}
+
+
 async def test_a_provider_that_is_down_leaves_the_list_of_the_others() -> None:
     down = ScriptedProvider("down", HELLO, models_error=UpstreamUnreachable("down"))
     up = fake(models=[ModelEntry(id="m")])
