@@ -307,7 +307,7 @@ class Service:
         return _json(exchange, await self._catalogue.show_model(name, exchange.key, form or self._form(exchange)))
 
     def _form(self, exchange: Exchange) -> ModelListForm:
-        other = _CODEX_LIST if "client_version" in exchange.request.query else _OPENAI_LIST
+        other = _OPENAI_LIST if exchange.request.query.get("client_version") is None else _CODEX_LIST
         return self._front_by_header(exchange.request) or other
 
     def _front_of(self, request: Request, path: str) -> Front | None:
