@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from gateway.config.document import parse_document
 from gateway.config.expectations import describe
@@ -18,13 +18,25 @@ _MAX_FILE_BYTES = 5_000_000
 
 
 class PriceRow(Section):
-    """Dollars for a million tokens."""
+    """Dollars for a million tokens, and for what is counted otherwise."""
 
-    input: Amount = Field(description="Of the prompt.")
-    output: Amount = Field(description="Of the answer, reasoning included.")
+    input: Amount | None = Field(default=None, description="Of the prompt.")
+    output: Amount | None = Field(default=None, description="Of the answer, reasoning included.")
     cached: Amount | None = Field(default=None, description="Of the prompt, read from a cache; default: input.")
     cache_write: Amount | None = Field(default=None, description="Of the prompt, written to a cache; default: input.")
     cache_write_1h: Amount | None = Field(default=None, description="The same for an hour; default: cache_write.")
+    image: Amount | None = Field(default=None, description="Dollars for an image that is made.")
+    characters: Amount | None = Field(default=None, description="Dollars for a million characters that are spoken.")
+    minute: Amount | None = Field(default=None, description="Dollars for a minute of sound that is written down.")
+    search: Amount | None = Field(default=None, description="Dollars for a query with up to 100 documents to rank.")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "PriceRow":
+        if (self.input is None) != (self.output is None):
+            raise ValueError("expected both 'input' and 'output'")
+        if all(each is None for each in (self.input, self.image, self.characters, self.minute, self.search)):
+            raise ValueError("expected 'input' and 'output', or one of image, characters, minute, search")
+        return self
 
 
 _ROWS: TypeAdapter[dict[str, PriceRow]] = TypeAdapter(dict[Text, PriceRow])

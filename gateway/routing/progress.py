@@ -13,6 +13,7 @@ from gateway.routing.route import Target
 
 if TYPE_CHECKING:
     from gateway.usage.charge import Charge
+    from gateway.usage.units import Units
 
 __all__ = ["Progress"]
 
@@ -43,6 +44,8 @@ class Progress(Struct, eq=False):
     """Of the try that runs."""
     counted: Usage | None = None
     """What an answer that is no stream reports."""
+    units: "Units | None" = None
+    """The same of what is paid by something else than tokens; None: it tells nothing of it."""
     upstream_request_id: str | None = None
     """The same: its id at the upstream."""
     task: "asyncio.Task[object] | None" = None

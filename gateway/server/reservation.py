@@ -10,7 +10,7 @@ __all__ = ["reserve"]
 
 async def reserve(exchange: Exchange, model: str | None, request: object, names: Names) -> None:
     """Reserves what the request needs; the exchange's end settles it. `model` None: it names none. `request` None: it
-    spends no tokens that could be counted.
+    spends nothing that could be counted.
 
     Raises RateLimited, InsufficientQuota, and ModelNotFound.
     """

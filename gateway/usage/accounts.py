@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
+from adapters.canonical.request import Request
 from adapters.canonical.usage import Usage
 from gateway.keys.client_key import Account, ClientKey, matches
 from gateway.limits.limiter import Limiter, Refusal
@@ -16,6 +17,7 @@ from gateway.usage.estimate import estimated_usage, output_tokens, prompt_tokens
 from gateway.usage.ledger import Ledger
 from gateway.usage.prices import Price, PriceBook, cost_of
 from gateway.usage.row import UsageRow
+from gateway.usage.units import Units, units_of
 
 __all__ = ["Accounts", "scopes_of"]
 
@@ -61,7 +63,7 @@ class Accounts:
     async def open(self, key: ClientKey | None, model: str, request: object, names: Names) -> Charge | Refusal:
         """Takes what a request needs. `model` is its public name, `names` tells where that may go.
 
-        `request` None: it spends no tokens.
+        `request` None: it spends nothing that could be counted.
         """
         known = self._known.get((None if key is None else key.id, model))
         if known is None or (known.key is not key and known.key != key):
@@ -72,8 +74,11 @@ class Accounts:
             demand = Demand(known.scopes)
         else:
             prompt, output, nano_usd = prompt_tokens(request), output_tokens(request), 0
+            units = None if type(request) is Request else units_of(request)
             for price in known.prices:
                 most = price.at_most(prompt, output)
+                if units is not None:
+                    most += price.of_units(units) or 0
                 if most > nano_usd:
                     nano_usd = most
             demand = Demand(known.scopes, prompt, output, nano_usd)
@@ -97,8 +102,17 @@ class Accounts:
                 attempt.cost_nano_usd = cost_of(usage, price)
             if charge is not None and attempt.kind is not _SHADOW:  # a copy is the operator's own
                 charge.add(usage, attempt.cost_nano_usd)
+        if charge is not None and type(charge.request) is not Request and attempt.outcome is _ANSWERED:
+            self._add_units(attempt, charge)
         if self.ledger is not None:
             self.ledger.add(_row(attempt, charge, usage or _NO_USAGE, self._now()))
+
+    def _add_units(self, attempt: Attempt, charge: Charge) -> None:
+        units, price = attempt.progress.units or units_of(charge.request), self._prices.of(attempt.target.label)
+        cost = None if units is None or price is None else price.of_units(units)
+        if cost is not None:
+            attempt.cost_nano_usd = (attempt.cost_nano_usd or 0) + cost
+            charge.add(_NO_USAGE, cost)
 
     async def aclose(self) -> None:
         """Writes what waits."""
@@ -147,7 +161,11 @@ def _scopes(
 
 def _estimate(attempt: Attempt, charge: Charge) -> Usage | None:
     """What an upstream that did not say how much must have used. None for one that failed before its first output."""
-    if charge.request is None or (attempt.outcome is Outcome.FAILED and attempt.first_output is None):
+    if (
+        charge.request is None
+        or isinstance(charge.request, Units)
+        or (attempt.outcome is Outcome.FAILED and attempt.first_output is None)
+    ):
         return None
     return estimated_usage(charge.request, attempt.guard.uncounted_chars if attempt.guard is not None else 0)
 

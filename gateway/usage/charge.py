@@ -9,7 +9,7 @@ __all__ = ["Charge"]
 class Charge:
     """Whoever owns the request's end calls `settle`, on every way out; only the first call counts.
 
-    `request` is what was asked (for estimates), None where it spends no tokens; `model` the public name of its model,
+    `request` is what was asked (for estimates), None where it spends nothing; `model` the public name of its model,
     `team` that of the client's team, or "".
     """
 

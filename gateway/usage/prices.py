@@ -7,10 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import ceil
 from typing import Protocol
 
 from adapters.canonical.usage import Usage
 from gateway.config.prices import PriceRow
+from gateway.usage.units import Units
 from providers.models.facts import LongPrices, Prices, facts_of
 
 __all__ = ["Price", "PriceBook", "PriceList", "PublishedPrices", "cost_of"]
@@ -27,7 +29,8 @@ class Price:
     """Each in 10^-12 dollars a token, which is 10^-6 dollars a million.
 
     `long` holds in place of all of them for a prompt of more than `above` tokens. `of_text`: sound has another price,
-    which is not known.
+    which is not known. What is paid by something else than tokens is in 10^-12 dollars too: for an image, a
+    character, a second, a search; None: that has no price.
     """
 
     input: int
@@ -38,10 +41,21 @@ class Price:
     above: int | None = None
     long: "Price | None" = None
     of_text: bool = False
+    image: int | None = None
+    character: int | None = None
+    second: int | None = None
+    search: int | None = None
 
     @staticmethod
     def of(row: PriceRow) -> "Price":
-        return _per_token(row.input, row.output, row.cached, row.cache_write, row.cache_write_1h)
+        price = _per_token(row.input or 0, row.output or 0, row.cached, row.cache_write, row.cache_write_1h)
+        return replace(
+            price,
+            image=_pico(row.image, 1),
+            character=_pico(row.characters, 1_000_000),
+            second=_pico(row.minute, 60),
+            search=_pico(row.search, 1),
+        )
 
     @staticmethod
     def published(prices: Prices) -> "Price":
@@ -60,6 +74,17 @@ class Price:
         price = self if self.long is None else self.for_prompt(prompt_tokens)
         dearest = max(price.input, price.cache_write, price.cache_write_1h)
         return -(-(prompt_tokens * dearest + output_tokens * price.output) // _PICO_PER_NANO)
+
+    def of_units(self, units: Units) -> int | None:
+        """Billionths of a dollar, rounded up. None: nothing of it has a price."""
+        priced = (
+            (units.images, self.image),
+            (units.characters, self.character),
+            (units.seconds, self.second),
+            (units.searches, self.search),
+        )
+        pico = [ceil(count * price) for count, price in priced if count and price is not None]
+        return min(-(-sum(pico) // _PICO_PER_NANO), _MOST) if pico else None
 
 
 class PriceBook(Protocol):
@@ -136,6 +161,10 @@ def cost_of(usage: Usage, price: Price) -> int | None:
             pico += min(usage.cache_write_1h_tokens, written) * (price.cache_write_1h - price.cache_write)
     nano = -(-pico // _PICO_PER_NANO)
     return nano if 0 <= nano <= _MOST else min(max(nano, 0), _MOST)
+
+
+def _pico(usd: float | None, each: int) -> int | None:
+    return None if usd is None else round(usd * 1_000_000_000_000 / each)
 
 
 def _published_per_token(row: Prices | LongPrices) -> Price:

@@ -26,6 +26,7 @@ from gateway.guardrails.guardrail import Subject
 from gateway.guardrails.guardrails import Guardrails
 from gateway.http.answer import Reply
 from gateway.http.stream import Stream
+from gateway.routing.progress import Progress
 from gateway.routing.route import Target
 from gateway.routing.router import Router
 from gateway.server.answer_headers import forwarded_headers
@@ -36,6 +37,7 @@ from gateway.server.forwarding.upload import Body, Upload, WholeBody
 from gateway.server.generation import admit
 from gateway.server.reservation import reserve
 from gateway.server.routes import Route
+from gateway.usage.units import Units, told_units, told_usage
 from providers.abilities import ForwardAnswer, ForwardCall, Forwarder, lacks
 from providers.base import Provider
 
@@ -44,7 +46,8 @@ __all__ = ["PROVIDER_HEADER", "Forwarding", "forwarded_routes"]
 PROVIDER_HEADER = "x-gateway-provider"
 _TRANSCRIPTS = ("/audio/transcriptions", "/audio/translations")
 _IMAGES = ("/images/generations", "/images/edits", "/images/variations")
-_MODEL_PATHS = ("/audio/speech", *_TRANSCRIPTS, *_IMAGES)
+_SPEECH = "/audio/speech"
+_MODEL_PATHS = (_SPEECH, *_TRANSCRIPTS, *_IMAGES)
 _MODERATIONS = "/moderations"
 _STORES = ("/files", "/batches")
 """What an upstream keeps for its account."""
@@ -54,6 +57,9 @@ _QUERY = frozenset(("after", "limit", "order", "purpose"))
 _REST = re.compile(r"[A-Za-z0-9][\w-]*(/(content|cancel))?", re.ASCII)
 _VERSION = "/v1"
 _EVENTS = "text/event-stream"
+_MAX_IMAGES = 1000
+_SOUND_BYTES = 16_000
+"""A second of a file of sound, about: 128 kbit/s. Only where the answer does not say how long it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +103,17 @@ class Forwarding:
             has_texts = guardrails is not None and bool(guardrails.inputs)
             with Upload(request, self._bodies, has_texts=has_texts) as upload:
                 model = await upload.model() if endpoint not in _STORES else None
-                return await self._pass_on(exchange, path, _required(model, endpoint), upload, guardrails)
+                units = _expected_units(endpoint, {}, request.content_length)
+                return await self._pass_on(exchange, path, _required(model, endpoint), upload, guardrails, units)
         if kind != "application/json":
             raise WrongMediaType("expected the content type application/json or multipart/form-data")
         body = await self._bodies.read(request)
         exchange.held_bytes = len(body)
-        model, whole = _json_body(body, self._max_depth)
+        model, whole, fields = _json_body(body, self._max_depth)
         if endpoint in _STORES:
             model, whole = None, WholeBody(body)
-        return await self._pass_on(exchange, path, _required(model, endpoint), whole, guardrails)
+        units = _expected_units(endpoint, fields, len(body))
+        return await self._pass_on(exchange, path, _required(model, endpoint), whole, guardrails, units)
 
     async def _pass_on(
         self,
@@ -114,8 +122,10 @@ class Forwarding:
         model: str | None,
         body: Body | None,
         guardrails: Guardrails | None = None,
+        units: Units | None = None,
     ) -> Reply:
-        """`guardrails` look at its texts; None: there are none, or it is no matter of theirs."""
+        """`guardrails` look at its texts; None: there are none, or it is no matter of theirs. `units` are what it is
+        expected to use."""
         subject = Subject(model or "", exchange.request_id, exchange.key.id if exchange.key else None)
 
         async def call(target: Target) -> ForwardAnswer:
@@ -133,7 +143,7 @@ class Forwarding:
         else:
             exchange.model = model
             await admit(exchange, _Named(model), self._router.names)
-            await reserve(exchange, model, None, self._router.names)
+            await reserve(exchange, model, units, self._router.names)
             await _check(body, guardrails, subject)
             answer = await self._router.ask(model, exchange.begin_routing(), call, may_repeat=may_repeat)
         exchange.upstream_request_id = answer.request_id
@@ -167,7 +177,7 @@ class Forwarding:
         if not isinstance(provider, Forwarder) or not provider.forwards(path.partition("?")[0]):
             raise lacks(exchange.model or target.label, f"has no {path.partition('?')[0]}")
         try:
-            return await provider.forward(
+            answer = await provider.forward(
                 ForwardCall(
                     method=exchange.request.method,
                     path=path,
@@ -181,6 +191,8 @@ class Forwarding:
             if isinstance(body, Upload) and body.failure is not None:
                 raise body.failure from None  # the client's body broke, and with it the call
             raise
+        is_told = path.partition("?")[0] in (*_TRANSCRIPTS, *_IMAGES) and _is_json(answer)
+        return await _measured(answer, exchange.progress) if exchange.charge is not None and is_told else answer
 
     def _only_target(self, exchange: Exchange, path: str) -> Target:
         """For a call that names no model."""
@@ -229,17 +241,47 @@ def _upstream_path(exchange: Exchange) -> tuple[str, str, bool]:
     return (f"{path}?{urlencode(query)}" if query else path), endpoint, is_inside
 
 
-def _json_body(body: bytes, max_depth: int) -> tuple[str | None, WholeBody]:
-    """The model that a JSON body names, and the body around the name. Raises InvalidRequest."""
+def _json_body(body: bytes, max_depth: int) -> tuple[str | None, WholeBody, Mapping[str, bytes]]:
+    """The model that a JSON body names, the body around the name, and its other fields. Raises InvalidRequest."""
     fields = parse_object(body, max_depth=max_depth).rest()
     raw = fields.pop("model", b"null")
     model = orjson.loads(raw)
     if model is None:
-        return None, WholeBody(body)
+        return None, WholeBody(body), fields
     if not isinstance(model, str):
         raise InvalidRequest("model: expected a string", param="model")
     rest = b"".join([b"," + orjson.dumps(name) + b":" + value for name, value in fields.items()])
-    return model, WholeBody(b'{"model":', rest + b"}")
+    return model, WholeBody(b'{"model":', rest + b"}"), fields
+
+
+def _expected_units(endpoint: str, fields: Mapping[str, bytes], body_bytes: int | None) -> Units | None:
+    """What a call is paid by beside tokens, as far as the request tells."""
+    if endpoint in _IMAGES:
+        count = orjson.loads(fields.get("n", b"1"))
+        return Units(images=count if isinstance(count, int) and 0 < count <= _MAX_IMAGES else 1)
+    if endpoint in _TRANSCRIPTS:
+        return Units(seconds=(body_bytes or _SOUND_BYTES * 60) / _SOUND_BYTES)
+    if endpoint == _SPEECH:
+        text = orjson.loads(fields.get("input", b'""'))
+        return Units(characters=len(text) if isinstance(text, str) else 0)
+    return None
+
+
+def _is_json(answer: ForwardAnswer) -> bool:
+    return answer.headers.get("content-type", "").startswith("application/json")
+
+
+async def _measured(answer: ForwardAnswer, progress: Progress | None) -> ForwardAnswer:
+    """The answer, read to its end, with what it tells of its use in `progress`."""
+    async with aclosing(answer.body) as body:
+        raw = await whole(body)
+    if progress is not None:
+        progress.counted, progress.units = told_usage(raw), told_units(raw)
+    return replace(answer, body=_one(raw))
+
+
+async def _one(piece: bytes) -> AsyncGenerator[bytes, None]:
+    yield piece
 
 
 def _required(model: str | None, endpoint: str) -> str | None:

@@ -113,7 +113,8 @@ def test_the_file_is_read_with_the_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a/m: {input: 1}\n", "p.yaml:1: a/m.output"),
+        ("a/m: {input: 1}\n", "p.yaml:1: a/m: expected both 'input' and 'output'"),
+        ("a/m: {cached: 1}\n", "p.yaml:1: a/m: expected 'input' and 'output', or one of image"),
         ("a/m: {input: 1, output: 2}\nb/m: {input: -1, output: 2}\n", "p.yaml:2: b/m.input"),
         ("a/m: {input: 1, output: 2, colour: 3}\n", "p.yaml:1: a/m.colour"),
         ("a: [", "p.yaml:"),
