@@ -80,14 +80,14 @@ def parted(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Mes
     for place, message in enumerate(messages):
         if not is_instruction(message):
             return messages[:place], messages[place:]
-    raise InvalidRequest(f"{_PARAM}: expected a message beside the system's", param=_PARAM)
+    raise InvalidRequest.at(_PARAM, "expected a message beside the system's")
 
 
 def texts_in(message: Message) -> list[Text]:
     """The parts of an instruction, which are text. Raises UnsupportedParameter for others."""
     texts = [part for part in message.parts if isinstance(part, Text)]
     if len(texts) != len(message.parts):
-        raise UnsupportedParameter(f"{_PARAM}: a {message.role} message holds text alone", param=_PARAM)
+        raise UnsupportedParameter.at(_PARAM, f"a {message.role} message holds text alone")
     return texts
 
 
@@ -105,14 +105,14 @@ def alternating_turns(
         if role is not None:
             _add(message, role, turns, writer)
         elif not is_instruction(message):
-            raise UnsupportedParameter(f"{_PARAM}: {writer.vendor} has no role {message.role}", param=_PARAM)
+            raise UnsupportedParameter.at(_PARAM, f"{writer.vendor} has no role {message.role}")
         elif keeps_instructions:
             texts_in(message)
             _add(message, SYSTEM, turns, writer)
         elif (text := text_of(message.parts)).strip():
             _turn_of(USER, turns).blocks.append(writer.text(f"<system>\n{text}\n</system>"))
     if not turns:
-        raise InvalidRequest(f"{_PARAM}: expected a message beside the system's", param=_PARAM)
+        raise InvalidRequest.at(_PARAM, "expected a message beside the system's")
     _check_results([turn for turn in turns if turn.role != SYSTEM])
     return turns
 
@@ -160,4 +160,4 @@ def _check_answered(calls: Iterable[str], results: dict[str, list[Block]]) -> No
 
 
 def _unmatched(what: str) -> InvalidRequest:
-    return InvalidRequest(f"{_PARAM}: {what}", param=_PARAM)
+    return InvalidRequest.at(_PARAM, f"{what}")

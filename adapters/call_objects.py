@@ -35,9 +35,7 @@ def arguments_object(call: ToolCall) -> orjson.Fragment:
         return orjson.Fragment(orjson.dumps({INPUT_MEMBER: call.arguments}))
     text = call.arguments.strip() or "{}"
     if not is_object(text):
-        raise InvalidRequest(
-            f"messages: the arguments of the tool call '{call.id}' are not a JSON object", param="messages"
-        )
+        raise InvalidRequest.at("messages", f"the arguments of the tool call '{call.id}' are not a JSON object")
     return orjson.Fragment(text)
 
 

@@ -21,5 +21,5 @@ def input_type(request: EmbeddingRequest) -> str:
     """
     purpose = request.purpose or DOCUMENT
     if purpose not in _INPUT_TYPES:
-        raise UnsupportedParameter(f"purpose: Cohere has no vectors for {purpose}", param="purpose")
+        raise UnsupportedParameter.at("purpose", f"Cohere has no vectors for {purpose}")
     return _INPUT_TYPES[purpose]

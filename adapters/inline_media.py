@@ -27,7 +27,7 @@ def resolved(source: MediaSource) -> MediaSource:
     if uri is not None and uri[:5].lower() == "data:":
         head, comma, data = uri.partition(",")
         if not comma or not head.lower().endswith(";base64"):
-            raise InvalidRequest("messages: a data URI must hold base64", param="messages")
+            raise InvalidRequest.at("messages", "a data URI must hold base64")
         media_type = head[5:].partition(";")[0].strip().lower() or media_type
     elif data is None:
         return source
@@ -39,7 +39,7 @@ def decoded(data: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InvalidRequest("messages: a file or image whose data is not valid base64", param="messages") from error
+        raise InvalidRequest.at("messages", "a file or image whose data is not valid base64") from error
 
 
 def _sniffed(data: str) -> str | None:

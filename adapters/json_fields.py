@@ -97,7 +97,7 @@ class JsonObject:
     def require(self, name: str, decoder: Decodes[T]) -> T:
         value = self.take(name, decoder)
         if value is None:
-            raise InvalidRequest(f"{self.at(name)}: this field is required", param=self.at(name))
+            raise InvalidRequest.at(self.at(name), "this field is required")
         return value
 
     def take_if(self, name: str, decoder: Decodes[T]) -> T | None:
@@ -130,6 +130,9 @@ class JsonObject:
         fields = self.take(name, OBJECT)
         return None if fields is None else JsonObject(fields, self.at(name))
 
+    def require_object(self, name: str) -> "JsonObject":
+        return JsonObject(self.require(name, OBJECT), self.at(name))
+
     def take_objects(self, name: str) -> "list[JsonObject] | None":
         """A list of objects."""
         rows = self.take(name, OBJECTS)
@@ -142,9 +145,9 @@ class JsonObject:
         """A list of objects that must be there and not be empty."""
         rows = self.take_objects(name)
         if rows is None:
-            raise InvalidRequest(f"{self.at(name)}: this field is required", param=self.at(name))
+            raise InvalidRequest.at(self.at(name), "this field is required")
         if not rows:
-            raise InvalidRequest(f"{self.at(name)}: the list must not be empty", param=self.at(name))
+            raise InvalidRequest.at(self.at(name), "the list must not be empty")
         return rows
 
     def respelled(self, spell: Callable[[str], str]) -> "JsonObject":
@@ -159,7 +162,7 @@ class JsonObject:
         """For an object that nobody else reads: what was not taken is unknown."""
         for name in self._fields:
             meant = did_you_mean(name, self._missed)
-            raise InvalidRequest(f"{self.at(name)}: unknown field{meant}", param=self.at(name))
+            raise InvalidRequest.at(self.at(name), f"unknown field{meant}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._fields
@@ -260,7 +263,7 @@ def _invalid(error: Exception, path: str) -> InvalidRequest:
     """msgspec's message, with its own inner path (`$[0].name`) joined to ours."""
     _, _, inner = str(error).partition(" - at `")
     path += inner.removeprefix("key` in `").removeprefix("$").removesuffix("`").removesuffix("[...]")
-    return InvalidRequest(f"{path}: {told(error)}", param=path)
+    return InvalidRequest.at(path, f"{told(error)}")
 
 
 def told(error: Exception) -> str:
@@ -288,12 +291,10 @@ def _refuse_what_is_not_json(body: bytes) -> None:
         return  # the fast decoder says what is wrong
     for path, leaf in _leaves(document):
         if isinstance(leaf, _NotJson):
-            raise InvalidRequest(f"{path}: {leaf.word} is not a JSON number", param=path, code="invalid_json")
+            raise InvalidRequest.at(path, f"{leaf.word} is not a JSON number", code="invalid_json")
         if any("\ud800" <= char <= "\udfff" for char in leaf):
-            raise InvalidRequest(
-                f"{path}: the string holds a lone surrogate, which is not valid Unicode",
-                param=path,
-                code="invalid_unicode",
+            raise InvalidRequest.at(
+                path, "the string holds a lone surrogate, which is not valid Unicode", code="invalid_unicode"
             )
 
 

@@ -15,6 +15,5 @@ def thinking_budget(effort: str, max_tokens: int | None) -> int:
     if max_tokens is None:
         return wanted
     if max_tokens <= MIN_THINKING:
-        message = f"reasoning_effort: this model needs max_tokens above {MIN_THINKING} to think"
-        raise InvalidRequest(message, param="reasoning_effort")
+        raise InvalidRequest.at("reasoning_effort", f"this model needs max_tokens above {MIN_THINKING} to think")
     return min(wanted, max(MIN_THINKING, max_tokens // 2))

@@ -198,4 +198,4 @@ class Measured(Protocol):
 
 def lacks(model: str, what: str) -> UnsupportedParameter:
     """The error for a model without an ability: `cannot embed`."""
-    return UnsupportedParameter(f"model: the model '{model}' {what}", param="model")
+    return UnsupportedParameter.at("model", f"the model '{model}' {what}")

@@ -65,7 +65,7 @@ def grammar_of(tool: Tool) -> Grammar | None:
     try:
         found = msgspec.json.decode(tool.grammar, type=_Format)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"tools: the format of '{tool.name}': {error}", param="tools") from error
+        raise InvalidRequest.at("tools", f"the format of '{tool.name}': {error}") from error
     return (found.grammar or Grammar()) if found.type == "grammar" else None
 
 

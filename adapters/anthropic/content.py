@@ -77,7 +77,7 @@ def take_system(body: JsonObject) -> list[Placed]:
     plain = plain_content(body, "system")
     parts = _content_of(body, "system") if plain is None else plain
     if not all(isinstance(part, Text) for part in parts):
-        raise InvalidRequest("system: expected text blocks only", param="system")
+        raise InvalidRequest.at("system", "expected text blocks only")
     if parts and text_of(parts[:1]).startswith(BILLING):
         parts = (_vendors_own(parts[0]), *parts[1:])
     return [("system", Message(role=SYSTEM, parts=parts))] if parts else []
@@ -107,7 +107,7 @@ def _messages_in(raw: Raw, path: str) -> list[Message]:
     row = parse_object_at(bytes(raw), path)
     role = row.require("role", _ROLE)
     if row.peek_raw("content") in _NO_CONTENT[role]:
-        raise InvalidRequest(f"{row.at('content')}: this field is required", param=row.at("content"))
+        raise InvalidRequest.at(row.at("content"), "this field is required")
     parts = _content_of(row, "content")
     extras = row.rest()
     return _turn(role, parts, path, ProviderData(MESSAGES, extras) if extras else None)
@@ -142,7 +142,7 @@ def _refuse(parts: tuple[Part, ...], kinds: tuple[type[Part], ...], path: str, r
     for part in parts:
         if isinstance(part, kinds):
             what = "tool_result" if isinstance(part, ToolResult) else "tool_use or thinking"
-            raise InvalidRequest(f"{path}.content: a {role} message has no {what} blocks", param=f"{path}.content")
+            raise InvalidRequest.at(f"{path}.content", f"a {role} message has no {what} blocks")
 
 
 def _content_of(fields: JsonObject, name: str) -> tuple[Part, ...]:
@@ -182,17 +182,17 @@ def _text(block: JsonObject, raw: bytes) -> Part:
 
 
 def _image(block: JsonObject, raw: bytes) -> Part:
-    source = _source_object(block)
+    source = block.require_object("source")
     kind = source.require("type", TEXT)
     found = _media(source, kind)
     if found is None:
-        raise InvalidRequest(f"{source.at('type')}: expected base64, url or file, got {kind}", param=source.at("type"))
+        raise InvalidRequest.at(source.at("type"), f"expected base64, url or file, got {kind}")
     return Image(source=found, cache=take_cache(block), provider_data=_rest(block))
 
 
 def _document(block: JsonObject, raw: bytes) -> Part:
     """A PDF that is nothing but a file is a File, which more targets take; text, titles and citations need Document."""
-    source = _source_object(block)
+    source = block.require_object("source")
     kind = source.require("type", TEXT)
     text = source.require("data", TEXT) if kind == "text" else None
     media = None if text is not None else _media(source, kind)
@@ -207,13 +207,6 @@ def _document(block: JsonObject, raw: bytes) -> Part:
     return Document(
         source=media, text=text, title=title, context=context, citations=cited, cache=cache, provider_data=data
     )
-
-
-def _source_object(block: JsonObject) -> JsonObject:
-    source = block.take_object("source")
-    if source is None:
-        raise InvalidRequest(f"{block.at('source')}: this field is required", param=block.at("source"))
-    return source
 
 
 def _media(source: JsonObject, kind: str) -> MediaSource | None:
@@ -249,7 +242,7 @@ def _tool_use(block: JsonObject, raw: bytes) -> Part:
     value = block.take_raw("input")
     path = block.at("input")
     if value is not None and not value.startswith(b"{"):
-        raise InvalidRequest(f"{path}: expected an object", param=path)
+        raise InvalidRequest.at(path, "expected an object")
     return ToolCall(
         id=block.require("id", NAME),
         name=block.require("name", SHORT_TEXT),

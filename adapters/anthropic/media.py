@@ -46,7 +46,7 @@ def _image_source(source: MediaSource) -> dict[str, Any]:
     if source.data is None:
         return _reference(source)
     if source.media_type not in _IMAGES:
-        raise UnsupportedParameter(f"messages: an image is one of {', '.join(_IMAGES)}", param="messages")
+        raise UnsupportedParameter.at("messages", f"an image is one of {', '.join(_IMAGES)}")
     return {"type": "base64", "media_type": source.media_type, "data": source.data}
 
 
@@ -57,7 +57,7 @@ def _document_source(source: MediaSource) -> dict[str, Any]:
         return {"type": "base64", "media_type": _PDF, "data": source.data}
     if source.media_type == "text/plain":
         return {"type": "text", "media_type": "text/plain", "data": decoded(source.data).decode("utf-8", "replace")}
-    raise UnsupportedParameter("messages: a file is a PDF, plain text or an image", param="messages")
+    raise UnsupportedParameter.at("messages", "a file is a PDF, plain text or an image")
 
 
 def _reference(source: MediaSource) -> dict[str, Any]:
@@ -65,4 +65,4 @@ def _reference(source: MediaSource) -> dict[str, Any]:
         return {"type": "file", "file_id": source.file_id}
     if source.url is not None:
         return {"type": "url", "url": source.url}
-    raise InvalidRequest("messages: a file or image without data, url or id", param="messages")
+    raise InvalidRequest.at("messages", "a file or image without data, url or id")

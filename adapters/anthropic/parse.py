@@ -94,8 +94,7 @@ def _take_format(output_config: JsonObject) -> OutputFormat | None:
         return None
     kind = found.require("type", TEXT)
     if kind != _SCHEMA:
-        path = found.at("type")
-        raise InvalidRequest(f"{path}: expected {_SCHEMA}, got {kind}", param=path)
+        raise InvalidRequest.at(found.at("type"), f"expected {_SCHEMA}, got {kind}")
     schema = found.require("schema", RAW_OBJECT)
     found.refuse_rest()
     return OutputFormat(kind=kind, schema=schema)

@@ -41,8 +41,7 @@ def take_thinking(body: JsonObject, output_config: JsonObject | None) -> Reasoni
     budget = found.require("budget_tokens", TOKEN_COUNT) if kind == "enabled" else None
     found.refuse_rest()
     if budget is not None and budget < MIN_THINKING:
-        path = "thinking.budget_tokens"
-        raise InvalidRequest(f"{path}: expected at least {MIN_THINKING}", param=path)
+        raise InvalidRequest.at("thinking.budget_tokens", f"expected at least {MIN_THINKING}")
     mode: str | None = kind
     if kind == "enabled":
         mode = None
@@ -84,7 +83,7 @@ def thinking_of(request: Request, traits: ModelTraits) -> Thinking:
     effort = None if options.effort == _NO_EFFORT else options.effort
     mode = None if options.mode == _USUAL else options.mode
     if mode is not None and mode not in _MODES:
-        raise UnsupportedParameter(f"reasoning.mode: Anthropic has no mode {mode}", param="reasoning.mode")
+        raise UnsupportedParameter.at("reasoning.mode", f"Anthropic has no mode {mode}")
     native = request.dialect == MESSAGES
     found = Thinking(effort=("low" if effort == "minimal" else effort))
     if mode is not None and mode != _SELF:
@@ -104,8 +103,7 @@ def thinking_of(request: Request, traits: ModelTraits) -> Thinking:
         if options.include is not None:
             found.config["display"] = "summarized" if options.include else "omitted"
         if not native and request.tool_choice is not None and request.tool_choice.mode == REQUIRED:
-            raise InvalidRequest(
-                "tool_choice: this model can't be made to call a tool while it thinks; leave reasoning_effort out",
-                param="tool_choice",
+            raise InvalidRequest.at(
+                "tool_choice", "this model can't be made to call a tool while it thinks; leave reasoning_effort out"
             )
     return found

@@ -93,7 +93,7 @@ def take_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> tuple[
     disabled = value.take("disable_parallel_tool_use", BOOL) if kind != "none" else None
     value.refuse_rest()
     if not tools and _MODES[kind] == REQUIRED:
-        raise InvalidRequest("tool_choice: a call cannot be required without tools", param="tool_choice")
+        raise InvalidRequest.at("tool_choice", "a call cannot be required without tools")
     if name is not None and not any(tool.name == name or tool.kind == "hosted" for tool in tools or ()):
         raise InvalidRequest(f"tool_choice: there is no tool named {name}", param="tool_choice.name")
     return ToolChoice(mode=_MODES[kind], name=name), False if disabled else None
@@ -109,7 +109,7 @@ def tool_objects(request: Request) -> list[Any] | None:
 def _tool_object(tool: Tool, dialect: str) -> Any:
     if tool.raw is not None:
         if dialect != MESSAGES:
-            raise UnsupportedParameter(f"tools: Anthropic has no tool {tool.name} in this form", param="tools")
+            raise UnsupportedParameter.at("tools", f"Anthropic has no tool {tool.name} in this form")
         return orjson.Fragment(tool.raw)
     found: dict[str, Any] = {"name": tool.name}
     if (description := tool.whole_description) is not None:
@@ -132,7 +132,7 @@ def _object_schema(schema: bytes | None) -> bytes:
         if "type" in raw_fields(schema):
             return schema
     except DecodeError as error:
-        raise InvalidRequest("tools: a tool's schema is not a JSON object", param="tools") from error
+        raise InvalidRequest.at("tools", "a tool's schema is not a JSON object") from error
     inside = schema.strip()[1:]
     return b'{"type":"object"%b%b' % (b"" if inside.strip() == b"}" else b",", inside)
 

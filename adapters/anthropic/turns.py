@@ -121,7 +121,7 @@ class _Writer:
                 return orjson.Fragment(part.raw)
             case Opaque() | Audio() | Video():
                 kind = type(part).__name__.lower()
-                raise UnsupportedParameter(f"messages: Anthropic takes no {kind} parts", param="messages")
+                raise UnsupportedParameter.at("messages", f"Anthropic takes no {kind} parts")
             case _:
                 assert_never(part)
         if found is not None:

@@ -116,7 +116,7 @@ class MessagesUpstream:
     def _add_plain_fields(self, body: dict[str, Any], request: Request) -> None:
         sampling = request.sampling
         if sampling.temperature is not None and sampling.temperature > 1:
-            raise InvalidRequest("temperature: Anthropic's models take 0 to 1", param="temperature")
+            raise InvalidRequest.at("temperature", "Anthropic's models take 0 to 1")
         for name in _SAMPLING:
             value = getattr(sampling, name)
             if value is not None:
@@ -130,8 +130,7 @@ class MessagesUpstream:
             body["metadata"] = {"user_id": user}
         if request.service_tier is not None:
             if request.service_tier not in _TIERS:
-                message = f"service_tier: Anthropic has no tier {request.service_tier}"
-                raise UnsupportedParameter(message, param="service_tier")
+                raise UnsupportedParameter.at("service_tier", f"Anthropic has no tier {request.service_tier}")
             body["service_tier"] = _TIERS[request.service_tier]
         extras = request.extras if request.dialect == MESSAGES else {}
         add_missing(body, extras)
@@ -164,7 +163,7 @@ def _names(request: Request) -> Mapping[str, str]:
 def _check_forced(request: Request, traits: ModelTraits) -> None:
     choice = request.tool_choice
     if choice is not None and choice.mode == REQUIRED and not traits.forced_choice:
-        raise UnsupportedParameter("tool_choice: this model can't be made to call a tool", param="tool_choice")
+        raise UnsupportedParameter.at("tool_choice", "this model can't be made to call a tool")
 
 
 def _decides_itself(request: Request) -> bool:
@@ -184,8 +183,7 @@ def _output_config(request: Request, effort: str | None) -> dict[str, Any]:
     wanted = request.output_format
     if wanted is not None:
         if wanted.kind != "json_schema" or wanted.schema is None:
-            message = f"response_format: Anthropic has no format {wanted.kind} without a schema"
-            raise UnsupportedParameter(message, param="response_format")
+            raise UnsupportedParameter.at("response_format", f"Anthropic has no format {wanted.kind} without a schema")
         found["format"] = {"type": "json_schema", "schema": orjson.Fragment(wanted.schema)}
     return found
 

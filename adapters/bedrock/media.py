@@ -49,7 +49,7 @@ def audio_block(part: Audio) -> dict[str, Any]:
     source, media_type = _source(part.source, "audio")
     form = part.format or (media_type or "").rpartition("/")[2]
     if not form:
-        raise UnsupportedParameter("messages: Bedrock needs the format of audio", param="messages")
+        raise UnsupportedParameter.at("messages", "Bedrock needs the format of audio")
     return {"audio": {"format": form, "source": source}}
 
 
@@ -100,7 +100,7 @@ def _source(source: MediaSource, kind: str) -> tuple[dict[str, Any], str | None]
         return {"bytes": found.data}, found.media_type
     if found.url is not None and found.url.startswith("s3://"):
         return {"s3Location": {"uri": found.url}}, found.media_type
-    raise UnsupportedParameter(f"messages: Bedrock takes {kind}s as data or from S3, not by address", param="messages")
+    raise UnsupportedParameter.at("messages", f"Bedrock takes {kind}s as data or from S3, not by address")
 
 
 def _format(media_type: str | None, formats: dict[str, str], kind: str, name: str | None = None) -> str:
@@ -110,4 +110,4 @@ def _format(media_type: str | None, formats: dict[str, str], kind: str, name: st
     ending = (name or "").rpartition(".")[2].lower()
     if ending in formats.values():
         return ending
-    raise UnsupportedParameter(f"messages: Bedrock takes no {kind}s of the type {media_type}", param="messages")
+    raise UnsupportedParameter.at("messages", f"Bedrock takes no {kind}s of the type {media_type}")

@@ -121,7 +121,7 @@ class _Writer:
             case Audio():
                 return audio_block(part)
             case Opaque():
-                raise UnsupportedParameter(f"messages: Bedrock takes no {part.type} parts", param="messages")
+                raise UnsupportedParameter.at("messages", f"Bedrock takes no {part.type} parts")
             case _:
                 assert_never(part)
 

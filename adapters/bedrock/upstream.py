@@ -108,8 +108,7 @@ def _output_config(request: Request, effort: str | None) -> dict[str, Any]:
     if wanted is None or wanted.kind == "text":
         return found
     if wanted.kind != "json_schema" or wanted.schema is None:
-        message = f"response_format: Bedrock has no format {wanted.kind} without a schema"
-        raise UnsupportedParameter(message, param="response_format")
+        raise UnsupportedParameter.at("response_format", f"Bedrock has no format {wanted.kind} without a schema")
     schema: dict[str, Any] = {"schema": wanted.schema.decode()}
     if wanted.name is not None:
         schema["name"] = wanted.name
@@ -122,7 +121,7 @@ def _output_config(request: Request, effort: str | None) -> dict[str, Any]:
 def _tier(word: str) -> str:
     tier = "default" if word == "auto" else word
     if tier not in _TIERS:
-        raise UnsupportedParameter(f"service_tier: Bedrock has no tier {word}", param="service_tier")
+        raise UnsupportedParameter.at("service_tier", f"Bedrock has no tier {word}")
     return tier
 
 
@@ -130,7 +129,7 @@ def _request_metadata(raw: bytes) -> dict[str, str]:
     try:
         return _STRINGS.decode(raw)
     except DecodeError as error:
-        raise InvalidRequest("metadata: Bedrock takes strings by name", param="metadata") from error
+        raise InvalidRequest.at("metadata", "Bedrock takes strings by name") from error
 
 
 def _tool_config(request: Request, conversation: Conversation) -> dict[str, Any] | None:
@@ -138,7 +137,7 @@ def _tool_config(request: Request, conversation: Conversation) -> dict[str, Any]
     choice = request.tool_choice
     if choice is not None and choice.mode == NONE:
         if conversation.called:
-            raise UnsupportedParameter("tool_choice: Bedrock can't forbid calls after calls", param="tool_choice")
+            raise UnsupportedParameter.at("tool_choice", "Bedrock can't forbid calls after calls")
         return None
     tools = allowed_tools(request)
     specs = [spec for tool in tools for spec in _specs(tool)]

@@ -75,7 +75,7 @@ def prompts_of(request: EmbeddingRequest) -> tuple[Prompt, ...]:
     """The inputs for what takes texts and token ids. Raises UnsupportedParameter for any other."""
     prompts = tuple([each for each in request.inputs if not isinstance(each, Opaque)])
     if len(prompts) != len(request.inputs):
-        raise UnsupportedParameter(f"input: the model '{request.model}' takes texts alone", param="input")
+        raise UnsupportedParameter.at("input", f"the model '{request.model}' takes texts alone")
     return prompts
 
 
@@ -87,7 +87,7 @@ def texts_of(request: EmbeddingRequest, vendor: str) -> list[str]:
 def text_in(one: Prompt | Opaque, vendor: str) -> str:
     """The same for one input."""
     if not isinstance(one, str):
-        raise InvalidRequest(f"input: {vendor} takes texts, not token ids", param="input")
+        raise InvalidRequest.at("input", f"{vendor} takes texts, not token ids")
     return one
 
 

@@ -111,6 +111,11 @@ class GatewayError(Exception):
         self.retry_after_s = retry_after_s
         self.should_retry = should_retry
 
+    @classmethod
+    def at(cls, param: str, why: str, *, code: str | None = None) -> Self:
+        """The error of the field at this path, with which its message begins."""
+        return cls(f"{param}: {why}", param=param, code=code)
+
     def told(self, redact: Callable[[str], str]) -> Self:
         """This error as a client may be told of it: `redact` hides secrets, which an upstream may echo in any text."""
         self.message = redact(self.message)

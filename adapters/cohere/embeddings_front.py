@@ -51,13 +51,13 @@ class CohereEmbedFront:
         word = fields.require("input_type", _TEXT)
         if word not in PURPOSES and word != IMAGE:
             expected = ", ".join([*PURPOSES, IMAGE])
-            raise InvalidRequest(f"input_type: expected one of {expected}", param="input_type")
+            raise InvalidRequest.at("input_type", f"expected one of {expected}")
         cut, most = fields.take("truncate", _CUT), fields.take("max_tokens", _POSITIVE)
         if cut == "NONE" and most is not None:
-            raise InvalidRequest("max_tokens: with truncate NONE nothing is cut", param="max_tokens")
+            raise InvalidRequest.at("max_tokens", "with truncate NONE nothing is cut")
         written = fields.take("embedding_types", _TYPES) or [_WRITTEN[0]]
         if len(written) > 1 or written[0] not in _WRITTEN:
-            raise InvalidRequest("embedding_types: expected one of float and base64", param="embedding_types")
+            raise InvalidRequest.at("embedding_types", "expected one of float and base64")
         inputs = _inputs(fields)
         dimensions = fields.take("output_dimension", _POSITIVE)
         extras = fields.rest()
@@ -99,8 +99,7 @@ def _inputs(fields: JsonObject) -> tuple[Prompt | Opaque, ...]:
     given = [name for name, value in (("texts", texts), ("images", images), ("inputs", rows)) if value]
     if len(given) != 1:
         what = "expected texts, images or inputs" if not given else f"not beside {given[0]}"
-        param = given[-1] if given else "texts"
-        raise InvalidRequest(f"{param}: {what}", param=param)
+        raise InvalidRequest.at(given[-1] if given else "texts", f"{what}")
     found: list[Prompt | Opaque] = [*(texts or ())]
     found += [Opaque(type=IMAGE, raw=orjson.dumps(image), origin=EMBED) for image in images or ()]
     found += [_input(bytes(raw), f"inputs[{i}]") for i, raw in enumerate(rows or ())]

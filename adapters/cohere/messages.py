@@ -57,14 +57,14 @@ def message_objects(request: Request, provider: str) -> list[dict[str, Any]]:
             if len(made) > 1:
                 found.append(made)
     if not found:
-        raise InvalidRequest(f"{_PARAM}: expected a message that says something", param=_PARAM)
+        raise InvalidRequest.at(_PARAM, "expected a message that says something")
     return found
 
 
 def _message(message: Message, parts: tuple[Part, ...], provider: str) -> dict[str, Any]:
     role = _ROLES.get(message.role, USER if message.role == TOOL else None)
     if role is None:
-        raise UnsupportedParameter(f"{_PARAM}: Cohere has no role {message.role}", param=_PARAM)
+        raise UnsupportedParameter.at(_PARAM, f"Cohere has no role {message.role}")
     content: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
     for part in parts:
@@ -106,7 +106,7 @@ def _blocks(part: Part) -> list[dict[str, Any]]:
             return [block for inner in plain for block in _blocks(inner)]
         case Audio() | Video() | File() | Document() | Opaque() | Reasoning() | ToolCall() | ToolResult():
             kind = type(part).__name__.lower()
-            raise UnsupportedParameter(f"{_PARAM}: Cohere takes no {kind} parts", param=_PARAM)
+            raise UnsupportedParameter.at(_PARAM, f"Cohere takes no {kind} parts")
         case _:
             assert_never(part)
 
@@ -117,7 +117,7 @@ def _image(image: Image) -> dict[str, Any]:
     if url is None and source.data is not None:
         url = f"data:{source.media_type or 'image/png'};base64,{source.data}"
     if url is None:
-        raise UnsupportedParameter(f"{_PARAM}: Cohere takes images by address or as data, not by id", param=_PARAM)
+        raise UnsupportedParameter.at(_PARAM, "Cohere takes images by address or as data, not by id")
     return {"url": url} if image.detail is None else {"url": url, "detail": image.detail}
 
 
@@ -125,7 +125,7 @@ def _result(result: ToolResult) -> dict[str, Any]:
     texts: list[str] = []
     for part in result.parts:
         if not isinstance(part, Text | Refusal):
-            raise UnsupportedParameter(f"{_PARAM}: Cohere takes text alone in a tool's result", param=_PARAM)
+            raise UnsupportedParameter.at(_PARAM, "Cohere takes text alone in a tool's result")
         texts.append(part.text)
     text = "\n".join(texts)
     return {

@@ -104,4 +104,4 @@ def _response_format(request: Request) -> dict[str, Any]:
         return {"type": "json_object"}
     if wanted.kind == "json_schema" and wanted.schema is not None:
         return {"type": "json_object", "json_schema": orjson.Fragment(wanted.schema)}
-    raise UnsupportedParameter(f"response_format: Cohere has no format {wanted.kind}", param="response_format")
+    raise UnsupportedParameter.at("response_format", f"Cohere has no format {wanted.kind}")

@@ -74,7 +74,7 @@ def take_system(body: JsonObject) -> list[Placed]:
     content.take("role", TEXT)
     parts = _Turn(content, "").read()
     if not all(isinstance(part, Text) for part in parts):
-        raise InvalidRequest("systemInstruction: expected text alone", param="systemInstruction")
+        raise InvalidRequest.at("systemInstruction", "expected text alone")
     return [("systemInstruction", Message(role=SYSTEM, parts=tuple(parts)))] if parts else []
 
 
@@ -82,7 +82,7 @@ def take_messages(body: JsonObject) -> list[Placed]:
     """The turns. One that answers calls becomes a tool message for each answer, then what else the user said."""
     rows = take_list(body, "contents")
     if not rows:
-        raise InvalidRequest("contents: this field is required", param="contents")
+        raise InvalidRequest.at("contents", "this field is required")
     found: list[Placed] = []
     calls: list[ToolCall] = []
     for number, (raw, path) in enumerate(rows):
@@ -94,7 +94,7 @@ def take_messages(body: JsonObject) -> list[Placed]:
             _refuse(parts, ToolResult, path, "functionResponse")
             found.append((path, Message(role=ASSISTANT, parts=tuple(parts))))
         elif not parts:
-            raise InvalidRequest(f"{path}.parts: this field is required", param=f"{path}.parts")
+            raise InvalidRequest.at(f"{path}.parts", "this field is required")
         else:
             _refuse(parts, ToolCall, path, "functionCall")
             found += [(path, Message(role=TOOL, parts=(part,))) for part in parts if isinstance(part, ToolResult)]
@@ -106,7 +106,7 @@ def take_messages(body: JsonObject) -> list[Placed]:
 
 def _refuse(parts: list[Part], kind: type[Part], path: str, word: str) -> None:
     if any(isinstance(part, kind) for part in parts):
-        raise InvalidRequest(f"{path}.parts: no {word} in a turn of this role", param=f"{path}.parts")
+        raise InvalidRequest.at(f"{path}.parts", f"no {word} in a turn of this role")
 
 
 class _Turn:
@@ -140,7 +140,7 @@ class _Turn:
         else:
             kind = next((name for name in part.names() if not name.startswith("thought")), None)
             if kind is None:
-                raise InvalidRequest(f"{part.path}: a part must say something", param=part.path)
+                raise InvalidRequest.at(part.path, "a part must say something")
             self._parts.append(Opaque(type=kind, raw=raw, origin=GEMINI))
 
     def _add_text(self, part: JsonObject, whose: _Whose) -> None:
@@ -184,8 +184,7 @@ class _Turn:
             nameless = [call for call in self._open if not call_id or call.id.startswith(MINTED)]
             answered = next((call for call in nameless if call.name == name), None)
         if answered is None:
-            path = response.path
-            raise InvalidRequest(f"{path}: it answers no call of the turn before it", param=path)
+            raise InvalidRequest.at(response.path, "it answers no call of the turn before it")
         self._open.remove(answered)
         raw = response.take("response", RAW_OBJECT) or b"{}"
         said, is_error = _said(raw)
@@ -261,7 +260,7 @@ def _media(part: JsonObject) -> Part:
     else:
         blob = take_object(part, "fileData")
         if blob is None:
-            raise InvalidRequest(f"{part.path}: expected inlineData or fileData", param=part.path)
+            raise InvalidRequest.at(part.path, "expected inlineData or fileData")
         source = MediaSource(url=blob.require("fileUri", NAME), media_type=blob.take("mimeType", NAME))
     name = blob.take("displayName", TEXT)
     blob.refuse_rest()

@@ -141,7 +141,7 @@ def _add_format(found: dict[str, Any], request: Request) -> None:
     if wanted is None:
         return
     if wanted.kind not in ("json_object", "json_schema"):
-        raise UnsupportedParameter(f"response_format: Gemini has no format {wanted.kind}", param="response_format")
+        raise UnsupportedParameter.at("response_format", f"Gemini has no format {wanted.kind}")
     found["responseMimeType"] = _JSON
     if wanted.raw is not None and request.dialect == GEMINI:
         found[_SCHEMAS[1]] = orjson.Fragment(wanted.raw)

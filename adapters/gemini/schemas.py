@@ -36,9 +36,9 @@ def json_schema_of(raw: bytes, path: str) -> bytes:
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"{path}: not JSON that can be read: {error}", param=path) from error
+        raise InvalidRequest.at(path, f"not JSON that can be read: {error}") from error
     if not isinstance(found, dict):
-        raise InvalidRequest(f"{path}: expected an object", param=path)
+        raise InvalidRequest.at(path, "expected an object")
     return orjson.dumps(_converted(found))
 
 

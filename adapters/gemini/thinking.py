@@ -52,7 +52,7 @@ def thinking_object(request: Request) -> dict[str, Any] | None:
     native = request.dialect == GEMINI
     found: dict[str, Any] = {}
     if options.mode is not None and options.mode != _ADAPTIVE:
-        raise UnsupportedParameter(f"reasoning: Gemini can't think in the mode {options.mode}", param="reasoning")
+        raise UnsupportedParameter.at("reasoning", f"Gemini can't think in the mode {options.mode}")
     if options.mode is not None and native:
         found["thinkingBudget"] = -1
     elif options.budget_tokens is not None:

@@ -64,20 +64,20 @@ def take_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> tuple[
     names = None if calling is None else calling.take("allowedFunctionNames", TEXTS)
     if calling is not None and calling.take("streamFunctionCallArguments", BOOL):
         path = f"{_CALLING}.streamFunctionCallArguments"
-        raise UnsupportedParameter(f"{path}: arguments come whole", param=path)
+        raise UnsupportedParameter.at(path, "arguments come whole")
     if config.said() or mode in _UNMAPPED or (calling is not None and calling.said()):
         return None, {_CONFIG: raw}
     if mode is None:
         return None, {}
     if mode not in _MODES:
         expected = ", ".join((*_MODES, *_UNMAPPED))
-        raise InvalidRequest(f"{_CALLING}.mode: expected one of {expected}, got {mode}", param=f"{_CALLING}.mode")
+        raise InvalidRequest.at(f"{_CALLING}.mode", f"expected one of {expected}, got {mode}")
     if not tools and _MODES[mode] == REQUIRED:
-        raise InvalidRequest(f"{_CALLING}: a call cannot be required without tools", param=_CALLING)
+        raise InvalidRequest.at(_CALLING, "a call cannot be required without tools")
     for name in names or ():
         if not any(tool.kind == "function" and tool.name == name for tool in tools or ()):
             path = f"{_CALLING}.allowedFunctionNames"
-            raise InvalidRequest(f"{path}: there is no function named {name}", param=path)
+            raise InvalidRequest.at(path, f"there is no function named {name}")
     if not names:
         return ToolChoice(mode=_MODES[mode]), {}
     if len(names) == 1 and _MODES[mode] == REQUIRED:
@@ -98,7 +98,7 @@ def tool_objects(request: Request) -> list[Any] | None:
         elif request.dialect == GEMINI:
             hosted.append(orjson.Fragment(tool.raw))
         else:
-            raise UnsupportedParameter(f"tools: Gemini has no tool {tool.name} in this form", param="tools")
+            raise UnsupportedParameter.at("tools", f"Gemini has no tool {tool.name} in this form")
     return ([{_DECLARATIONS: functions}] if functions else []) + hosted
 
 

@@ -139,7 +139,7 @@ class _Writer:
                 return orjson.Fragment(part.raw)
             case Opaque() | Reasoning() | Document():
                 kind = type(part).__name__.lower()
-                raise UnsupportedParameter(f"messages: Gemini takes no {kind} parts", param="messages")
+                raise UnsupportedParameter.at("messages", f"Gemini takes no {kind} parts")
             case _:
                 assert_never(part)
         _add_fields(found, part.provider_data)

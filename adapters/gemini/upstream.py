@@ -64,8 +64,7 @@ class GenerateUpstream:
             body[CONFIG] = config
         if request.service_tier is not None:
             if request.service_tier not in _TIERS:
-                message = f"service_tier: Gemini has no tier {request.service_tier}"
-                raise UnsupportedParameter(message, param="service_tier")
+                raise UnsupportedParameter.at("service_tier", f"Gemini has no tier {request.service_tier}")
             tier = _TIERS[request.service_tier]
             if tier is not None:
                 body["serviceTier"] = tier

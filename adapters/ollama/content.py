@@ -62,9 +62,7 @@ def _take_calls(row: JsonObject, number: int) -> list[ToolCall]:
     """The arguments are passed on as they came, as text."""
     found: list[ToolCall] = []
     for place, call in enumerate(row.take_objects("tool_calls") or ()):
-        function = call.take_object("function")
-        if function is None:
-            raise InvalidRequest(f"{call.at('function')}: this field is required", param=call.at("function"))
+        function = call.require_object("function")
         raw = function.peek_raw("arguments")
         arguments = function.take("arguments", _ARGUMENTS)
         text = arguments if isinstance(arguments, str) else (raw or b"").decode()
@@ -88,6 +86,6 @@ def _answered(row: JsonObject, calls: list[ToolCall]) -> str:
     else:
         found = calls[0] if calls else None
     if found is None:
-        raise InvalidRequest(f"{row.path}: it answers no tool call of the turn before it", param=row.path)
+        raise InvalidRequest.at(row.path, "it answers no tool call of the turn before it")
     calls.remove(found)
     return found.id

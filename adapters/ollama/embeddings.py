@@ -107,7 +107,7 @@ def render_embeddings(request: EmbeddingRequest) -> bytes:
         body["dimensions"] = request.dimensions
     for name, raw in request.extras.items():
         if request.dialect != EMBED:
-            raise UnsupportedParameter(f"{name}: Ollama does not take it", param=name)
+            raise UnsupportedParameter.at(name, "Ollama does not take it")
         body.setdefault(name, orjson.Fragment(raw))
     return orjson.dumps(body)
 

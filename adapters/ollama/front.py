@@ -61,5 +61,5 @@ def parse_show(body: bytes, *, max_depth: int) -> str:
     fields = parse_object(body, max_depth=max_depth)
     name = fields.take("model", TEXT) or fields.take("name", TEXT)
     if not name:
-        raise InvalidRequest("model: this field is required", param="model")
+        raise InvalidRequest.at("model", "this field is required")
     return name

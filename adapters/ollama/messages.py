@@ -49,7 +49,7 @@ def message_objects(request: Request, provider: str) -> list[dict[str, Any]]:
             continue
         role = _ROLES.get(message.role)
         if role is None:
-            raise UnsupportedParameter(f"{_PARAM}: Ollama has no role {message.role}", param=_PARAM)
+            raise UnsupportedParameter.at(_PARAM, f"Ollama has no role {message.role}")
         found.append(_message(message, role, provider))
     return found
 
@@ -96,7 +96,7 @@ def _sort(part: Part, texts: list[str], images: list[str]) -> None:
             images.append(image_data(part))
         case Audio() | Video() | File() | Document() | Opaque() | Reasoning() | ToolCall() | ToolResult():
             kind = type(part).__name__.lower()
-            raise UnsupportedParameter(f"{_PARAM}: Ollama takes no {kind} parts", param=_PARAM)
+            raise UnsupportedParameter.at(_PARAM, f"Ollama takes no {kind} parts")
         case _:
             assert_never(part)
 
@@ -105,7 +105,7 @@ def image_data(image: Image) -> str:
     """The picture as base64, the only form that Ollama takes."""
     source = resolved(image.source)
     if source.data is None:
-        raise UnsupportedParameter(f"{_PARAM}: Ollama takes images as data, not by address", param=_PARAM)
+        raise UnsupportedParameter.at(_PARAM, "Ollama takes images as data, not by address")
     return source.data
 
 

@@ -30,7 +30,7 @@ def take_options(body: JsonObject) -> tuple[Sampling, int | None, dict[str, byte
     stop = options.take("stop", _STOP)
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
     if "" in stops:
-        raise InvalidRequest("options.stop: a stop string must not be empty", param="options.stop")
+        raise InvalidRequest.at("options.stop", "a stop string must not be empty")
     found["stop"] = stops or None
     limit = options.take("num_predict", _LIMIT)
     rest = {f"{_PREFIX}{name}": raw for name, raw in options.said().items()}
@@ -50,7 +50,7 @@ def take_format(body: JsonObject) -> OutputFormat | None:
     if not word:
         return None
     if word != "json":
-        raise InvalidRequest(f"format: expected json or a schema, got {word[:40]}", param="format")
+        raise InvalidRequest.at("format", f"expected json or a schema, got {word[:40]}")
     return OutputFormat(kind="json_object")
 
 
@@ -84,5 +84,5 @@ def format_value(wanted: OutputFormat) -> Any:
     if wanted.kind == "json_object" or (wanted.kind == "json_schema" and wanted.schema is None):
         return "json"
     if wanted.kind != "json_schema" or wanted.schema is None:
-        raise UnsupportedParameter(f"response_format: Ollama has no format {wanted.kind}", param="response_format")
+        raise UnsupportedParameter.at("response_format", f"Ollama has no format {wanted.kind}")
     return orjson.Fragment(wanted.schema)

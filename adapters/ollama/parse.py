@@ -36,7 +36,7 @@ def parse_generate(raw: bytes, *, max_depth: int) -> Request:
     prompt = body.take("prompt", TEXT) or ""
     suffix = body.take("suffix", TEXT) or None
     if not prompt and suffix is None:
-        raise InvalidRequest("prompt: this field is required", param="prompt")
+        raise InvalidRequest.at("prompt", "this field is required")
     raw_prompt = body.take("raw", BOOL)
     if suffix is not None:
         return _request(body, GENERATE, {"raw": b"true"} if raw_prompt else {}, prompts=(prompt,), suffix=suffix)

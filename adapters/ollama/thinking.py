@@ -46,5 +46,5 @@ def think_value(request: Request) -> bool | str | None:
     if options.mode is None:
         return None
     if options.mode != _ADAPTIVE:
-        raise UnsupportedParameter(f"reasoning: Ollama can't think in the mode {options.mode}", param="reasoning")
+        raise UnsupportedParameter.at("reasoning", f"Ollama can't think in the mode {options.mode}")
     return True if request.dialect in (CHAT, GENERATE) else None

@@ -41,7 +41,7 @@ def tool_objects(request: Request) -> list[dict[str, Any]] | None:
     """
     choice = request.tool_choice
     if choice is not None and choice.mode == REQUIRED:
-        raise UnsupportedParameter("tool_choice: Ollama can't make a model call a tool", param="tool_choice")
+        raise UnsupportedParameter.at("tool_choice", "Ollama can't make a model call a tool")
     if not request.tools or (choice is not None and choice.mode == NONE):
         return None
     return [_tool_object(tool) for tool in allowed_tools(request)] or None

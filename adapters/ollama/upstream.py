@@ -89,7 +89,7 @@ class OllamaUpstream:
         if request.prompts is not None:
             (prompt,) = request.prompts
             if not isinstance(prompt, str):
-                raise UnsupportedParameter("prompt: Ollama takes text, not token ids", param="prompt")
+                raise UnsupportedParameter.at("prompt", "Ollama takes text, not token ids")
             body["prompt"] = prompt
             if request.suffix is not None:
                 body["suffix"] = request.suffix

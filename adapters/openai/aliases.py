@@ -202,7 +202,7 @@ def resolved(request: Request) -> Request:
             continue
         for field, value in asked.items():
             if field in values or _is_set(request, field):
-                raise InvalidRequest(f"{name}: given twice, under two names", param=name)
+                raise InvalidRequest.at(name, "given twice, under two names")
             values[field] = value
     return request if len(left) == len(request.extras) else _with_values(replace(request, extras=left), values)
 
@@ -211,7 +211,7 @@ def _read(alias: _Alias, name: str, raw: bytes) -> _Values | None:
     try:
         asked = alias.values(alias.decoder.decode(msgspec.Raw(raw)))
     except ValueError as error:  # msgspec's own are such
-        raise InvalidRequest(f"{name}: {told(error)}", param=name) from error
+        raise InvalidRequest.at(name, f"{told(error)}") from error
     return None if asked is None else {field: value for field, value in asked.items() if value is not None}
 
 

@@ -86,7 +86,7 @@ def parse_message(row: JsonObject) -> Message:
     called = row.take_raw("function_call") is not None
     if role == FUNCTION or called:
         path = row.at("function_call" if called else "role")
-        raise UnsupportedParameter(f"{path}: the legacy function form is not taken; use tool calls", param=path)
+        raise UnsupportedParameter.at(path, "the legacy function form is not taken; use tool calls")
     parts: list[Part] = []
     signed = _parse_reasoning(row, parts) if role == ASSISTANT else None
     content = _take_content(row, role, thought=bool(parts or signed))
@@ -120,9 +120,9 @@ def _take_content(row: JsonObject, role: str, *, thought: bool) -> str | list[Ra
         return content or None
     path = row.at("content")
     if role != ASSISTANT and content is not None:
-        raise InvalidRequest(f"{path}: the list must not be empty", param=path)
+        raise InvalidRequest.at(path, "the list must not be empty")
     if role != ASSISTANT or not (is_null or thought or _says_more(row)):
-        raise InvalidRequest(f"{path}: this field is required", param=path)
+        raise InvalidRequest.at(path, "this field is required")
     return None
 
 
@@ -166,7 +166,7 @@ def _parse_images(row: JsonObject, parts: list[Part]) -> None:
     for raw in row.take(_IMAGES, RAW_ITEMS) or ():
         image = _parse_part(bytes(raw), row.at(_IMAGES))
         if not isinstance(image, Image):
-            raise InvalidRequest(f"{row.at(_IMAGES)}: expected parts of the type image_url", param=row.at(_IMAGES))
+            raise InvalidRequest.at(row.at(_IMAGES), "expected parts of the type image_url")
         parts.append(replace(image, provider_data=ProviderData(CHAT, {_IMAGES: bytes(raw)})))
 
 
@@ -185,8 +185,8 @@ def _parse_call(call: JsonObject) -> ToolCall:
     call_id = call.require("id", NAME)
     kind = call.take("type", TEXT) or FUNCTION
     if kind not in (FUNCTION, CUSTOM):
-        raise InvalidRequest(f"{call.at('type')}: expected {FUNCTION} or {CUSTOM}, got {kind}", param=call.at("type"))
-    inner = _inner(call, kind)
+        raise InvalidRequest.at(call.at("type"), f"expected {FUNCTION} or {CUSTOM}, got {kind}")
+    inner = call.require_object(kind)
     return ToolCall(
         id=call_id,
         name=inner.require("name", NAME),
@@ -205,31 +205,24 @@ def _parse_part(raw: bytes, path: str) -> Part:
         case "refusal":
             return Refusal(text=part.require("refusal", TEXT), provider_data=_rest(part))
         case "image_url":
-            image = _inner(part, kind)
+            image = part.require_object(kind)
             source = MediaSource(url=image.require("url", TEXT))
             detail, cache = image.take("detail", TEXT), cache_hint(part)
             return Image(source=source, detail=detail, cache=cache, provider_data=_rest(part, image))
         case "video_url":
-            video = _inner(part, kind)
+            video = part.require_object(kind)
             return Video(source=MediaSource(url=video.require("url", TEXT)), provider_data=_rest(part, video))
         case "input_audio":
-            audio = _inner(part, kind)
+            audio = part.require_object(kind)
             source = MediaSource(data=audio.require("data", TEXT))
             return Audio(source=source, format=audio.take("format", TEXT), provider_data=_rest(part, audio))
         case "file":
-            file = _inner(part, kind)
+            file = part.require_object(kind)
             source = MediaSource(data=file.take("file_data", TEXT), file_id=file.take("file_id", TEXT))
             name, cache = file.take("filename", TEXT), cache_hint(part)
             return File(source=source, filename=name, cache=cache, provider_data=_rest(part, file))
         case _:
             return Opaque(type=kind, raw=raw, origin=CHAT)
-
-
-def _inner(part: JsonObject, kind: str) -> JsonObject:
-    inner = part.take_object(kind)
-    if inner is None:
-        raise InvalidRequest(f"{part.at(kind)}: this field is required", param=part.at(kind))
-    return inner
 
 
 def _rest(outer: JsonObject, inner: JsonObject | None = None) -> ProviderData | None:
@@ -344,7 +337,7 @@ def _part_object(part: Part) -> Any:
         case File():
             source = part.source
             if source.url is not None:
-                raise UnsupportedParameter("messages: a file by URL has no place in chat", param="messages")
+                raise UnsupportedParameter.at("messages", "a file by URL has no place in chat")
             typed = source.data is not None and source.media_type is not None
             data = data_url(source, "") if typed else source.data
             file = {"file_id": source.file_id, "file_data": data, "filename": part.filename}
@@ -353,7 +346,7 @@ def _part_object(part: Part) -> Any:
             return orjson.Fragment(part.raw)
         case Opaque() | Document() | Reasoning() | ToolCall() | ToolResult():
             kind = type(part).__name__
-            raise UnsupportedParameter(f"messages: a part of kind {kind} has no place in chat", param="messages")
+            raise UnsupportedParameter.at("messages", f"a part of kind {kind} has no place in chat")
         case _:
             assert_never(part)
     _add_fields(found, part.provider_data)
@@ -362,7 +355,7 @@ def _part_object(part: Part) -> Any:
 
 def _inline(source: MediaSource) -> MediaSource:
     if source.file_id is not None:
-        raise UnsupportedParameter("messages: an image by its file's id has no place in chat", param="messages")
+        raise UnsupportedParameter.at("messages", "an image by its file's id has no place in chat")
     return source
 
 

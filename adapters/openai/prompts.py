@@ -19,18 +19,18 @@ def take_prompts(body: JsonObject, name: str) -> tuple[Prompt, ...]:
     if isinstance(value, str):
         return (value,)
     if not value:
-        raise InvalidRequest(f"{name}: the list must not be empty", param=name)
+        raise InvalidRequest.at(name, "the list must not be empty")
     ids = [item for item in value if isinstance(item, int)]
     if len(ids) == len(value):
         return (tuple(ids),)
     if len(value) > MAX_PROMPTS:
-        raise InvalidRequest(f"{name}: at most {MAX_PROMPTS} in one request", param=name)
+        raise InvalidRequest.at(name, f"at most {MAX_PROMPTS} in one request")
     prompts: list[Prompt] = []
     for i, item in enumerate(value):
         path = f"{name}[{i}]"
         if isinstance(item, int):
-            raise InvalidRequest(f"{path}: token ids and texts cannot be mixed in one list", param=path)
+            raise InvalidRequest.at(path, "token ids and texts cannot be mixed in one list")
         if item == []:
-            raise InvalidRequest(f"{path}: the list must not be empty", param=path)
+            raise InvalidRequest.at(path, "the list must not be empty")
         prompts.append(item if isinstance(item, str) else tuple(item))
     return tuple(prompts)

@@ -63,7 +63,7 @@ def take_shared(body: JsonObject, table: FieldTable) -> dict[str, dict[str, Any]
         _take_stream_options(body, groups[""])
     n, best_of = groups[""].get("n", 1), groups[""].get("best_of")
     if best_of is not None and best_of < n:
-        raise InvalidRequest(f"best_of: must not be less than n ({n})", param="best_of")
+        raise InvalidRequest.at("best_of", f"must not be less than n ({n})")
     return groups
 
 
@@ -79,7 +79,7 @@ def _take_stop(body: JsonObject, sampling: dict[str, Any]) -> None:
         return
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     if "" in stops:
-        raise InvalidRequest("stop: a stop string must not be empty", param="stop")
+        raise InvalidRequest.at("stop", "a stop string must not be empty")
     if stops:
         sampling["stop"] = stops
 
@@ -89,14 +89,13 @@ def _take_stream_options(body: JsonObject, values: dict[str, Any]) -> None:
     if options is None:
         return
     if not values["stream"]:
-        raise InvalidRequest("stream_options: allowed only with stream: true", param="stream_options")
+        raise InvalidRequest.at("stream_options", "allowed only with stream: true")
     values["include_usage"] = options.take("include_usage", BOOL) or False
     values["continuous_usage"] = options.take("continuous_usage_stats", BOOL) or False
     if options.take("include_obfuscation", BOOL):  # false is what every answer of the gateway is
         values["include_obfuscation"] = True
     if values["continuous_usage"] and not values["include_usage"]:
-        path = "stream_options.continuous_usage_stats"
-        raise InvalidRequest(f"{path}: allowed only with include_usage: true", param=path)
+        raise InvalidRequest.at("stream_options.continuous_usage_stats", "allowed only with include_usage: true")
     options.refuse_rest()
 
 

@@ -52,7 +52,7 @@ def only_format(body: JsonObject, found: OutputFormat | None) -> OutputFormat | 
     given = [one for one in formats if one is not None]
     if len(given) > 1:
         first, second = ((one.field or one.path or RESPONSE_FORMAT).partition(".")[0] for one in given[:2])
-        raise InvalidRequest(f"{second}: not allowed together with {first}", param=second)
+        raise InvalidRequest.at(second, f"not allowed together with {first}")
     return given[0] if given else None
 
 
@@ -72,10 +72,7 @@ def parse_response_format(body: JsonObject, field: str = RESPONSE_FORMAT) -> Out
 
 
 def _parse_json_schema(found: JsonObject, raw: bytes, *, is_flat: bool) -> OutputFormat:
-    schema = found if is_flat else found.take_object(_JSON_SCHEMA)
-    if schema is None:
-        path = found.at(_JSON_SCHEMA)
-        raise InvalidRequest(f"{path}: this field is required", param=path)
+    schema = found if is_flat else found.require_object(_JSON_SCHEMA)
     return OutputFormat(
         kind=_JSON_SCHEMA,
         name=schema.require("name", NAME),
@@ -134,13 +131,13 @@ def _schema(body: JsonObject, name: str) -> OutputFormat | None:
 def _object_in(text: str, path: str) -> bytes:
     raw = text.strip().encode()
     if nesting_exceeds(raw, _MAX_DEPTH):
-        raise InvalidRequest(f"{path}: nested too deep; the limit is {_MAX_DEPTH}", param=path)
+        raise InvalidRequest.at(path, f"nested too deep; the limit is {_MAX_DEPTH}")
     try:
         is_object = isinstance(orjson.loads(raw), dict)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"{path}: not JSON: {error}", param=path) from error
+        raise InvalidRequest.at(path, f"not JSON: {error}") from error
     if not is_object:
-        raise InvalidRequest(f"{path}: expected an object", param=path)
+        raise InvalidRequest.at(path, "expected an object")
     return raw
 
 
@@ -186,7 +183,7 @@ def _structured_outputs(body: JsonObject, name: str) -> OutputFormat | None:
     given = [one for member, read in _MEMBERS.items() if (one := read(found, member)) is not None]
     if len(given) != 1:
         names = ", ".join(_MEMBERS)
-        raise InvalidRequest(f"{name}: expected one of {names}, got {len(given) or 'none'} of them", param=name)
+        raise InvalidRequest.at(name, f"expected one of {names}, got {len(given) or 'none'} of them")
     is_tight = found.take("disable_any_whitespace", BOOL)
     whitespace = "" if is_tight else found.take("whitespace_pattern", NAME)
     for option in _OF_BACKENDS:
@@ -229,10 +226,10 @@ def response_format_object(wanted: OutputFormat, client: str, dialect: str = CHA
         return orjson.Fragment(wanted.raw)
     field = wanted.field or RESPONSE_FORMAT
     if wanted.kind not in (_JSON_OBJECT, _JSON_SCHEMA):
-        raise UnsupportedParameter(f"{field}: {dialect} has no format {wanted.kind}", param=field)
+        raise UnsupportedParameter.at(field, f"{dialect} has no format {wanted.kind}")
     if wanted.whitespace is not None or wanted.unmapped:
         option = wanted.unmapped[0] if wanted.unmapped else "whitespace_pattern"
-        raise UnsupportedParameter(f"{field}.{option}: {dialect} has no such option", param=f"{field}.{option}")
+        raise UnsupportedParameter.at(f"{field}.{option}", f"{dialect} has no such option")
     if wanted.kind == _JSON_OBJECT:
         return {"type": _JSON_OBJECT}
     schema: dict[str, Any] = {"name": wanted.name or "answer"}

@@ -72,7 +72,7 @@ def parse_tools(body: JsonObject, dialect: str = CHAT) -> tuple[Tool, ...] | Non
     if raws is None or (not raws and dialect == RESPONSES):
         return None
     if not raws:
-        raise InvalidRequest("tools: the list must not be empty; leave the field out", param="tools")
+        raise InvalidRequest.at("tools", "the list must not be empty; leave the field out")
     found: list[Tool] = []
     for i, raw in enumerate(raws):
         plain = _plain_tool(raw, dialect)
@@ -106,9 +106,7 @@ def _plain_tool(raw: Raw, dialect: str) -> Tool | None:
 def _parse_tool(tool: JsonObject, kind: str, raw: bytes, dialect: str, namespace: Namespace | None = None) -> Tool:
     if kind not in (FUNCTION, CUSTOM):
         return Tool(kind=MCP if kind == MCP and dialect == RESPONSES else HOSTED, name=kind, raw=raw)
-    body = tool if dialect == RESPONSES else tool.take_object(kind)
-    if body is None:
-        raise InvalidRequest(f"{tool.at(kind)}: this field is required", param=tool.at(kind))
+    body = tool if dialect == RESPONSES else tool.require_object(kind)
     name = body.require("name", NAME)
     description = body.take("description", TEXT)
     parameters = strict = grammar = None
@@ -138,8 +136,7 @@ def _parse_namespace(tool: JsonObject) -> list[Tool]:
     for member in tool.require_objects("tools"):
         kind = member.require("type", TEXT)
         if kind not in (FUNCTION, CUSTOM):
-            path = member.at("type")
-            raise InvalidRequest(f"{path}: expected {FUNCTION} or {CUSTOM}, got {kind}", param=path)
+            raise InvalidRequest.at(member.at("type"), f"expected {FUNCTION} or {CUSTOM}, got {kind}")
         found.append(_parse_tool(member, kind, b"", RESPONSES, namespace))
     tool.refuse_rest()
     return found
@@ -197,7 +194,7 @@ def tool_object(tool: Tool, client: str, dialect: str = CHAT) -> Any:
     """`client` is the client's dialect: a hosted tool goes back as it came, and to its own dialect alone."""
     if tool.raw is not None:
         if client != dialect:
-            raise UnsupportedParameter(f"tools: {dialect} has no tool {tool.name}", param="tools")
+            raise UnsupportedParameter.at("tools", f"{dialect} has no tool {tool.name}")
         return orjson.Fragment(tool.raw)
     flat = dialect == RESPONSES
     name, description = tool.name, tool.description if flat else tool.whole_description
@@ -233,12 +230,12 @@ def parse_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None, dialect:
         return None
     if isinstance(value, str):
         if value not in _MODES:
-            raise InvalidRequest(f"tool_choice: expected one of {', '.join(_MODES)}, or an object", param="tool_choice")
+            raise InvalidRequest.at("tool_choice", f"expected one of {', '.join(_MODES)}, or an object")
         choice = ToolChoice(mode=value)
     else:
         choice = _parse_choice_object(JsonObject(value, "tool_choice"), raw, dialect)
     if not tools and choice.mode == REQUIRED:
-        raise InvalidRequest("tool_choice: a call cannot be required without tools", param="tool_choice")
+        raise InvalidRequest.at("tool_choice", "a call cannot be required without tools")
     return choice if choice.name is None else _declared(choice, tools or ())
 
 
@@ -253,23 +250,23 @@ def _declared(choice: ToolChoice, tools: tuple[Tool, ...]) -> ToolChoice:
                 bare = full_name(tool.namespace.name, choice.name or "") if tool.namespace else choice.name
                 if tool.name in (choice.name, bare):
                     return ToolChoice(mode=choice.mode, name=tool.name, kind=choice.kind)
-    raise InvalidRequest(f"tool_choice: there is no tool named {choice.name}", param="tool_choice")
+    raise InvalidRequest.at("tool_choice", f"there is no tool named {choice.name}")
 
 
 def _parse_choice_object(value: JsonObject, raw: bytes, dialect: str) -> ToolChoice:
     kind = value.require("type", TEXT)
     flat = dialect == RESPONSES
     if kind in (FUNCTION, CUSTOM):
-        named = value if flat else _inner(value, kind)
+        named = value if flat else value.require_object(kind)
         choice = ToolChoice(mode=REQUIRED, name=named.require("name", NAME), kind=kind)
         named.refuse_rest()
         value.refuse_rest()
         return choice
     if kind == _ALLOWED:
-        allowed = value if flat else _inner(value, kind)
+        allowed = value if flat else value.require_object(kind)
         mode = allowed.require("mode", TEXT)
         if mode not in (AUTO, REQUIRED):
-            raise InvalidRequest(f"{allowed.at('mode')}: expected auto or required", param=allowed.at("mode"))
+            raise InvalidRequest.at(allowed.at("mode"), "expected auto or required")
         references = allowed.require("tools", RAW_ITEMS)
         allowed.refuse_rest()
         value.refuse_rest()
@@ -278,16 +275,7 @@ def _parse_choice_object(value: JsonObject, raw: bytes, dialect: str) -> ToolCho
         return ToolChoice(mode=mode, allowed=tuple([bytes(reference) for reference in references]))
     if flat:
         return ToolChoice(mode=REQUIRED, name=kind, kind=HOSTED, raw=raw)
-    raise InvalidRequest(
-        f"tool_choice.type: expected {FUNCTION}, {CUSTOM} or allowed_tools, got {kind}", param="tool_choice.type"
-    )
-
-
-def _inner(value: JsonObject, kind: str) -> JsonObject:
-    inner = value.take_object(kind)
-    if inner is None:
-        raise InvalidRequest(f"tool_choice.{kind}: this field is required", param=f"tool_choice.{kind}")
-    return inner
+    raise InvalidRequest.at("tool_choice.type", f"expected {FUNCTION}, {CUSTOM} or allowed_tools, got {kind}")
 
 
 def tool_choice_object(choice: ToolChoice, dialect: str = CHAT) -> Any:
@@ -298,7 +286,7 @@ def tool_choice_object(choice: ToolChoice, dialect: str = CHAT) -> Any:
         return {"type": _ALLOWED, **inner} if flat else {"type": _ALLOWED, _ALLOWED: inner}
     if choice.raw is not None:
         if not flat:
-            raise UnsupportedParameter(f"tool_choice: {dialect} has no tool {choice.name}", param="tool_choice")
+            raise UnsupportedParameter.at("tool_choice", f"{dialect} has no tool {choice.name}")
         return orjson.Fragment(choice.raw)
     if choice.name is not None:
         return (

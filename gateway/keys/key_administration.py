@@ -85,7 +85,7 @@ class KeyAdministration:
         team = team_of(key)
         if team is not None and team not in self._teams:
             told = did_you_mean_or_all(team, sorted(self._teams))
-            raise InvalidRequest(f"team: run.yaml has no team '{team}'{told}", param="team")
+            raise InvalidRequest.at("team", f"run.yaml has no team '{team}'{told}")
         return key
 
     async def _changed(self, key_id: str, change: Callable[[KeptKey], KeptKey]) -> KeptKey:

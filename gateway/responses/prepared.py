@@ -119,21 +119,19 @@ class Preparation:
             return ()
         stores = await self._storage.stores()
         if await stores.conversations.find(owner, conversation) is None:
-            what = f"conversation: there is no conversation '{conversation[:100]}'"
-            raise NotFound(what, param="conversation", code="conversation_not_found")
+            why = f"there is no conversation '{conversation[:100]}'"
+            raise NotFound.at("conversation", why, code="conversation_not_found")
         return await stores.conversations.all_items(conversation)
 
     async def _chain(self, owner: str, parent: str) -> Sequence[KeptItem]:
         chain = await (await self._storage.stores()).responses.chain(owner, parent)
         if chain is None or chain.missing is not None:
             what = f"'{parent[:100]}'" if chain is None or chain.missing is None else f"'{chain.missing}' before it"
-            raise NotFound(
-                f"{_PARENT}: the response {what} is not kept here", param=_PARENT, code="previous_response_not_found"
-            )
+            raise NotFound.at(_PARENT, f"the response {what} is not kept here", code="previous_response_not_found")
         if chain.status in _RUNNING:
-            raise InvalidRequest(
-                f"{_PARENT}: the response is still {chain.status}; wait for its end",
-                param=_PARENT,
+            raise InvalidRequest.at(
+                _PARENT,
+                f"the response is still {chain.status}; wait for its end",
                 code="previous_response_not_finished",
             )
         return chain.items

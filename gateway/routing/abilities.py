@@ -160,9 +160,7 @@ async def count_tokens(router: Router, request: Request, progress: Progress, spe
     async def call(target: Target) -> Sequence[int]:
         provider = target.provider
         if not isinstance(provider, TokenCounter):
-            raise UnsupportedParameter(
-                f"model: no provider of the model '{request.model}' can count tokens", param="model"
-            )
+            raise UnsupportedParameter.at("model", f"no provider of the model '{request.model}' can count tokens")
         capabilities = provider.capabilities(target.model)
         fitted = fit(request, capabilities, spell, drop=target.drops_unsupported, completions_as_chat=False)
         progress.dropped = fitted.dropped
@@ -218,7 +216,7 @@ def _fitted(
         param = dropped[0]
         known = FIELD_NAMES.get(request.dialect, ())
         meant = did_you_mean(param, known) if param in unmapped and param not in known else ""
-        raise UnsupportedParameter(f"{param}: the model '{request.model}' does not take it{meant}", param=param)
+        raise UnsupportedParameter.at(param, f"the model '{request.model}' does not take it{meant}")
     progress.dropped = (*dropped, *hints)
     changed: dict[str, None] = dict.fromkeys(absent)
     extras = request.extras if takes_extras else {}

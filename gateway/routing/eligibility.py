@@ -34,7 +34,7 @@ def wanted_tags(progress: Progress, metadata: bytes | None) -> frozenset[str]:
     if isinstance(found, list) and all(isinstance(tag, str) for tag in found):
         return tags.union(*map(_split, found))
     if found is not None:
-        raise InvalidRequest(f"{_METADATA}: expected a text or a list of texts", param=_METADATA)
+        raise InvalidRequest.at(_METADATA, "expected a text or a list of texts")
     return tags
 
 
@@ -56,7 +56,7 @@ def eligible(targets: Sequence[Target], progress: Progress) -> tuple[Target, ...
     if not kept:
         param = TAGS_HEADER if progress.headers.get(TAGS_HEADER) else _METADATA
         wanted = ", ".join(sorted(tags))
-        raise InvalidRequest(f"{param}: no target of the model '{progress.model}' has all of: {wanted}", param=param)
+        raise InvalidRequest.at(param, f"no target of the model '{progress.model}' has all of: {wanted}")
     for target in targets:
         if missing := tags - target.tags:
             progress.passed_over.append((target, f"it lacks the tag {', '.join(sorted(missing))}"))

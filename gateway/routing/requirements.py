@@ -136,8 +136,7 @@ def fit_target(request: Request, target: Target, spell: Spelling, *, completions
     if target.adapter is None:
         return fitted if asked.model == target.model else Fitted(replace(asked, model=target.model), fitted.dropped)
     if asked.adapter is not None:
-        param = spell("adapter")
-        raise InvalidRequest(f"{param}: the model '{request.model}' names an adapter already", param=param)
+        raise InvalidRequest.at(spell("adapter"), f"the model '{request.model}' names an adapter already")
     return Fitted(replace(asked, model=target.model, adapter=LoraAdapter(name=target.adapter)), fitted.dropped)
 
 
@@ -162,16 +161,16 @@ def _in_form(request: Request, capabilities: Capabilities, spell: Spelling, comp
     if request.prompts is None:
         if not capabilities.messages:
             param = spell("messages")
-            raise UnsupportedParameter(f"{param}: the model '{request.model}' {_takes(capabilities)}", param=param)
+            raise UnsupportedParameter.at(param, f"the model '{request.model}' {_takes(capabilities)}")
         return request
     if capabilities.prompts:
         return request
     param = spell("prompts")
     if not completions_as_chat or not capabilities.messages:
-        raise UnsupportedParameter(f"{param}: the model '{request.model}' {_takes(capabilities)}", param=param)
+        raise UnsupportedParameter.at(param, f"the model '{request.model}' {_takes(capabilities)}")
     if len(request.prompts) != 1 or not isinstance(request.prompts[0], str):
-        raise UnsupportedParameter(
-            f"{param}: the model '{request.model}' takes chat messages only, so expected one text", param=param
+        raise UnsupportedParameter.at(
+            param, f"the model '{request.model}' takes chat messages only, so expected one text"
         )
     message = Message(role=USER, parts=(Text(text=request.prompts[0]),))
     return replace(request, prompts=None, messages=(message,))
@@ -217,7 +216,7 @@ def _fit_parts(
             refused = _refused(parts, capabilities)
         if refused is not None:
             kind = type(refused).__name__.lower()
-            raise UnsupportedParameter(f"{path}: the model does not take {kind} parts", param=path)
+            raise UnsupportedParameter.at(path, f"the model does not take {kind} parts")
     if not without:
         return request
     kept = [(index, without.get(index, message)) for index, message in enumerate(messages)]

@@ -88,7 +88,7 @@ def _page_of_chats(connection: Connection, owner: str, wanted: ColumnElement[boo
     if page.after is not None:
         cursor = _chats(connection, _own(owner, page.after), limit=1)
         if not cursor:
-            raise InvalidRequest(f"after: there is no completion '{page.after[:100]}'", param="after")
+            raise InvalidRequest.at("after", f"there is no completion '{page.after[:100]}'")
         place, at = tuple_(CHATS.c.created, CHATS.c.id), tuple_(cursor[0].created, cursor[0].id)
         wanted &= place < at if page.descending else place > at
     return _chats(connection, wanted, limit=page.limit + 1, descending=page.descending)

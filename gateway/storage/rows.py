@@ -39,7 +39,7 @@ def page_of_items(connection: Connection, table: Table, wanted: ColumnElement[bo
         cursor = select(position).where(wanted, table.c.item == page.after).order_by(position).limit(1)
         found = connection.execute(cursor).scalar_one_or_none()
         if found is None:
-            raise InvalidRequest(f"after: there is no item '{page.after[:100]}' here", param="after")
+            raise InvalidRequest.at("after", f"there is no item '{page.after[:100]}' here")
         query = query.where(position < found if page.descending else position > found)
     query = query.order_by(position.desc() if page.descending else position).limit(page.limit + 1)
     items = [KeptItem(*row) for row in connection.execute(query)]

@@ -96,8 +96,7 @@ def _fixed(source: Source, tools: Sequence[ServerTool]) -> Mapping[str, Any]:
     known = {name for tool in tools for name in _properties(tool.schema)}
     for name in source.fields:
         if name not in known:
-            param = f"{source.path}.{name}"
-            raise UnsupportedParameter(f"{param}: what does {source.kind} here knows no {name}", param=param)
+            raise UnsupportedParameter.at(f"{source.path}.{name}", f"what does {source.kind} here knows no {name}")
     return {name: orjson.loads(raw) for name, raw in source.fields.items()}
 
 

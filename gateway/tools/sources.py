@@ -68,12 +68,11 @@ def find_sources(request: Request, servers: ToolServers, natively: bool) -> dict
         if source is None:
             continue
         if source.kind == MCP_CALL and source.label in labels:
-            param = f"{path}.server_label"
-            raise InvalidRequest(f"{param}: '{source.label}' stands here twice", param=param)
+            raise InvalidRequest.at(f"{path}.server_label", f"'{source.label}' stands here twice")
         labels.add(source.label if source.kind == MCP_CALL else "")
         found[number] = source
     if len(found) > _MAX_SERVERS:
-        raise InvalidRequest(f"tools: expected at most {_MAX_SERVERS} servers", param="tools")
+        raise InvalidRequest.at("tools", f"expected at most {_MAX_SERVERS} servers")
     return found
 
 
@@ -100,11 +99,11 @@ def _mcp_source(asked: McpDeclaration, servers: ToolServers, natively: bool) -> 
         if natively or asked.elsewhere is not None:
             return None
         param = f"{asked.path}.server_label"
-        raise InvalidRequest(f"{param}: run.yaml has no tools '{asked.label}', and there is no server_url", param=param)
+        raise InvalidRequest.at(param, f"run.yaml has no tools '{asked.label}', and there is no server_url")
     asked.refuse_rest()
     if asked.headers:
         param = f"{asked.path}.headers"
-        raise UnsupportedParameter(f"{param}: run.yaml has the headers of '{asked.label}'", param=param)
+        raise UnsupportedParameter.at(param, f"run.yaml has the headers of '{asked.label}'")
     return Source(
         asked.path,
         asked.label,

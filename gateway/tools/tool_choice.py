@@ -32,7 +32,7 @@ def bound_choice(
     if names is None:
         return choice, None
     if not names:
-        raise InvalidRequest(f"tool_choice: no {choice.name} tool is there", param="tool_choice")
+        raise InvalidRequest.at("tool_choice", f"no {choice.name} tool is there")
     if len(names) == 1:
         return ToolChoice(mode=REQUIRED, name=names[0]), frozenset(names)
     return ToolChoice(mode=REQUIRED, allowed=tuple(map(_reference, names))), frozenset(names)

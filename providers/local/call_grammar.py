@@ -230,7 +230,7 @@ class CallGrammar:
         keyword = next((name for name in _KEYWORDS_OF_TEXT if one.get(name) is not None), None)
         if keyword is not None and not one.lenient:
             path = f"{one.path}.{keyword}"
-            raise UnsupportedParameter(f"{path}: this model writes texts in tool calls without quotes", param=path)
+            raise UnsupportedParameter.at(path, "this model writes texts in tool calls without quotes")
 
     def _quoted(self, one: Arguments, quote: str) -> str:
         """A value of Gemma's: a text between its own quotes, anything else as JSON."""

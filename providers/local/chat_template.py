@@ -37,7 +37,7 @@ class TemplateRefusal(InvalidRequest):
         self.reason = reason
         self.index = index
 
-    def at(self, index: int) -> "TemplateRefusal":
+    def moved_to(self, index: int) -> "TemplateRefusal":
         """The same, of another index: the one that the message has in the client's list."""
         return TemplateRefusal(self.reason, index=index)
 
@@ -185,7 +185,7 @@ def _refusal(messages: Sequence[Mapping[str, Any]], index: int | None) -> str:
 def request_template(source: str, bos_token: str, eos_token: str) -> ChatTemplate:
     """A template that a request brought, compiled once for many of them. Raises InvalidRequest."""
     if len(source) > _MAX_REQUEST_TEMPLATE:
-        raise InvalidRequest(f"chat_template: more than {_MAX_REQUEST_TEMPLATE} characters", param="chat_template")
+        raise InvalidRequest.at("chat_template", f"more than {_MAX_REQUEST_TEMPLATE} characters")
     return ChatTemplate(source, bos_token=bos_token, eos_token=eos_token)
 
 

@@ -127,6 +127,6 @@ class _Answer:
             case "choice" if wanted.choices is not None:
                 return writer.choice(wanted.choices)
             case kind if kind in FORMAT_KINDS:
-                raise InvalidRequest(f"{path}: says nothing of the {kind}", param=path)
+                raise InvalidRequest.at(path, f"says nothing of the {kind}")
             case kind:
-                raise UnsupportedParameter(f"{path}: there is no format {kind}", param=path)
+                raise UnsupportedParameter.at(path, f"there is no format {kind}")

@@ -35,7 +35,7 @@ def input_grammar(request: Request, number: int, tool: Tool) -> InputGrammar | N
         return None
     path = f"tools[{number}].{grammar_place(request.dialect)}"
     if grammar.syntax not in (_LARK, _REGEX):
-        raise InvalidRequest(f"{path}.syntax: expected {_LARK} or {_REGEX}", param=f"{path}.syntax")
+        raise InvalidRequest.at(f"{path}.syntax", f"expected {_LARK} or {_REGEX}")
     if not grammar.definition:
-        raise InvalidRequest(f"{path}.definition: this field is required", param=f"{path}.definition")
+        raise InvalidRequest.at(f"{path}.definition", "this field is required")
     return InputGrammar(grammar.syntax, grammar.definition, f"{path}.definition")

@@ -148,10 +148,10 @@ def gateway_error(error: engine_errors.EngineError, request: Request) -> Gateway
         case engine_errors.ContextOverflow():
             limit_named = error.max_tokens is not None
             param = "max_tokens" if limit_named else ("messages" if request.messages is not None else "prompt")
-            return ContextOverflow(f"{param}: {error}", param=param)
+            return ContextOverflow.at(param, str(error))
         case engine_errors.InvalidInput():
             param = _CLIENTS_WORDS.get(error.param, error.param)
-            return InvalidRequest(f"{param}: {error.reason}", param=param)
+            return InvalidRequest.at(param, f"{error.reason}")
         case engine_errors.UnknownAdapter():
             why = "no adapter of that name is loaded; run.yaml names them"
             return ModelNotFound(f"the model '{request.model}:{error.name}' does not exist: {why}", param="model")

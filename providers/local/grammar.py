@@ -103,7 +103,7 @@ class Grammars:
     async def _compile_in_time(self, grammar: Grammar) -> LLMatcher:
         if len(grammar.text) > MAX_BYTES:
             path = max(grammar.written, key=lambda part: len(part.text)).path if grammar.written else "tools"
-            raise InvalidRequest(f"{path}: too large; the limit is {MAX_BYTES} bytes", param=path)
+            raise InvalidRequest.at(path, f"too large; the limit is {MAX_BYTES} bytes")
         job = self._threads.submit(self._compile, grammar)
         try:
             async with asyncio.timeout(self._compile_s):
@@ -112,7 +112,7 @@ class Grammars:
             if job.cancelled():  # it never began
                 raise QueueFull("too many grammars are being compiled", retry_after_s=1.0) from None
             path = grammar.written[0].path if grammar.written else "tools"
-            raise InvalidRequest(f"{path}: takes longer than {self._compile_s:g} s to compile", param=path) from None
+            raise InvalidRequest.at(path, f"takes longer than {self._compile_s:g} s to compile") from None
 
     @cached_property
     def _vocabulary(self) -> LLTokenizer:
@@ -125,9 +125,7 @@ class Grammars:
         try:
             return StringVocabulary(plain, self._stop_ids)
         except ValueError as error:
-            raise UnsupportedParameter(
-                f"tools: no input can be held to a grammar here: {error}", param="tools"
-            ) from error
+            raise UnsupportedParameter.at("tools", f"no input can be held to a grammar here: {error}") from error
 
     @cached_property
     def _of_strings(self) -> LLTokenizer:

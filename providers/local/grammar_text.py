@@ -99,7 +99,7 @@ class GrammarWriter:
         try:
             lark = any_to_lark(_ESCAPE.sub(_as_character, text) if _DEFINES in text else text)
         except Exception as error:  # the converter raises nothing more precise
-            raise InvalidRequest(f"{path}: {' '.join(str(error).split())[:300]}", param=path) from error
+            raise InvalidRequest.at(path, f"{' '.join(str(error).split())[:300]}") from error
         self._written.append(Written(path, lark, {}))
         return self._other({"lark_grammar": lark})
 
@@ -202,11 +202,11 @@ def literal(text: str) -> str:
 def read_schema(raw: bytes, path: str) -> Any:
     """A client's schema. Numbers stay as exact as Python's. Raises InvalidRequest."""
     if nesting_exceeds(raw, MAX_DEPTH):
-        raise InvalidRequest(f"{path}: nested too deep; the limit is {MAX_DEPTH}", param=path)
+        raise InvalidRequest.at(path, f"nested too deep; the limit is {MAX_DEPTH}")
     try:
         return json.loads(raw)
     except ValueError as error:
-        raise InvalidRequest(f"{path}: {error}", param=path) from error
+        raise InvalidRequest.at(path, str(error)) from error
 
 
 def _with_options(schema: object, options: Mapping[str, Any]) -> object:

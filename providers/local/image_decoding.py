@@ -21,9 +21,7 @@ def decode_image(raw: bytes, path: str) -> Image.Image:
         with Image.open(io.BytesIO(raw), formats=_FORMATS) as image:
             width, height = image.size
             if width * height > MAX_PIXELS:
-                raise InvalidRequest(
-                    f"{path}: the image has {width} x {height} pixels, at most {MAX_PIXELS} are read", param=path
-                )
+                raise InvalidRequest.at(path, f"the image has {width} x {height} pixels, at most {MAX_PIXELS} are read")
             upright = ImageOps.exif_transpose(image)
             if upright.mode == "P" and "transparency" in upright.info:
                 upright = upright.convert("RGBA")
@@ -31,6 +29,6 @@ def decode_image(raw: bytes, path: str) -> Image.Image:
     except InvalidRequest:
         raise
     except _TOO_LARGE as error:
-        raise InvalidRequest(f"{path}: the image has more than {MAX_PIXELS} pixels", param=path) from error
+        raise InvalidRequest.at(path, f"the image has more than {MAX_PIXELS} pixels") from error
     except Exception as error:  # decoders of foreign bytes fail in any way
-        raise InvalidRequest(f"{path}: no image that can be read; PNG, JPEG, GIF and WebP are", param=path) from error
+        raise InvalidRequest.at(path, "no image that can be read; PNG, JPEG, GIF and WebP are") from error

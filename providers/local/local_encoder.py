@@ -137,5 +137,5 @@ def _refusal(error: engine_errors.EngineError, request: EmbeddingRequest | Reran
             text = f"{param}: a text of {error.prompt_tokens} tokens; the model takes {error.limit}"
             return ContextOverflow(f"{text} (truncate_prompt_tokens: -1 cuts it)", param=param)
         case engine_errors.InvalidInput(param="input"):
-            return InvalidRequest(f"{param}: {error.reason}", param=param)
+            return InvalidRequest.at(param, f"{error.reason}")
     return gateway_error(error, Request(model=request.model, dialect=request.dialect))

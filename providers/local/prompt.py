@@ -60,7 +60,7 @@ def model_prompt(model: LocalModel, request: Request, images: Sequence[ReadyImag
     if limit is None or len(prompt.ids) <= limit:
         return prompt
     if images:
-        raise InvalidRequest("truncate_prompt_tokens: would cut images", param="truncate_prompt_tokens")
+        raise InvalidRequest.at("truncate_prompt_tokens", "would cut images")
     return prompt._replace(ids=_last(prompt.ids, limit, model.tokenizer.bos_id))
 
 
@@ -93,14 +93,14 @@ def _check_without_text(request: Request) -> None:
     asked = {"stop": request.sampling.stop, "tools": request.tools, "echo": request.echo}
     for name, value in asked.items():
         if value:
-            raise InvalidRequest(f"{name}: not together with detokenize: false", param=name)
+            raise InvalidRequest.at(name, "not together with detokenize: false")
 
 
 def _limit(model: LocalModel, request: Request) -> int | None:
     """Tokens that a prompt may keep; -1 asks for as many as leave room for the answer."""
     limit = request.truncate_prompt_tokens
     if limit == 0:
-        raise InvalidRequest("truncate_prompt_tokens: expected 1 or more, or -1", param="truncate_prompt_tokens")
+        raise InvalidRequest.at("truncate_prompt_tokens", "expected 1 or more, or -1")
     if limit == CUT_TO_WINDOW:
         return max(model.engine.max_context - max(request.max_tokens or 0, 1), 1)
     return limit
@@ -124,9 +124,9 @@ def _plain_prompt(model: LocalModel, request: Request) -> tuple[int, ...]:
     if request.suffix is None:
         return encoded(prompt, begins=begins) if isinstance(prompt, str) else prompt
     if model.infill is None:
-        raise UnsupportedParameter(f"suffix: the model '{model.name}' was not trained to fill in", param="suffix")
+        raise UnsupportedParameter.at("suffix", f"the model '{model.name}' was not trained to fill in")
     if request.echo:
-        raise InvalidRequest("suffix: not together with echo", param="suffix")
+        raise InvalidRequest.at("suffix", "not together with echo")
     before = encoded(prompt, begins=False) if isinstance(prompt, str) else prompt
     filled = model.infill.prompt(before, encoded(request.suffix, begins=False))
     bos_id = model.tokenizer.bos_id
@@ -156,9 +156,7 @@ def _placed(model: LocalModel, images: Sequence[ReadyImage], ids: Sequence[int])
     places = [place for place, token_id in enumerate(ids) if token_id == processor.token_id]
     needed = len(tiles) * processor.tokens
     if len(places) != needed:
-        raise InvalidRequest(
-            f"messages: the prompt has {len(places)} tokens for images, its images need {needed}", param="messages"
-        )
+        raise InvalidRequest.at("messages", f"the prompt has {len(places)} tokens for images, its images need {needed}")
     starts = places[:: processor.tokens]
     return tuple(
         [ImageInput(start, tile, sha256(tile.tobytes()).digest()) for start, tile in zip(starts, tiles, strict=True)]
@@ -210,9 +208,7 @@ def _template(model: LocalModel, request: Request) -> ChatTemplate:
     if own is not None:
         return request_template(own, model.tokenizer.bos_token, model.tokenizer.eos_token)
     if model.template is None:
-        raise UnsupportedParameter(
-            f"messages: the model '{model.name}' has no chat template; use completions", param="messages"
-        )
+        raise UnsupportedParameter.at("messages", f"the model '{model.name}' has no chat template; use completions")
     return model.template
 
 
@@ -245,7 +241,6 @@ def _ends_inside(form: ReasoningFormat | None, prompt: str, request: Request, me
 def _check_tools(model: LocalModel, request: Request) -> None:
     """A call can be read back only in a known form."""
     if request.tools and not model.formats.reads_calls:
-        raise UnsupportedParameter(
-            f"tools: the form in which the model '{model.name}' writes tool calls is not known; set its tool_format",
-            param="tools",
+        raise UnsupportedParameter.at(
+            "tools", f"the form in which the model '{model.name}' writes tool calls is not known; set its tool_format"
         )

@@ -42,8 +42,7 @@ def detokenize(model: LocalModel | LocalEncoder, request: DetokenizeRequest) -> 
     size = model.tokenizer.vocab_size
     for place, token in enumerate(request.ids):
         if token >= size:
-            path = f"tokens[{place}]"
-            raise InvalidRequest(f"{path}: there is no token {token}, the vocabulary has {size}", param=path)
+            raise InvalidRequest.at(f"tokens[{place}]", f"there is no token {token}, the vocabulary has {size}")
     if isinstance(model, LocalEncoder):  # its pieces say where words begin, which their bytes do not
         text: str = model.tokenizer.backend.decode(request.ids, skip_special_tokens=False)
         return text

@@ -192,11 +192,11 @@ class LocalProvider:
     async def load_adapter(self, adapter: AdapterFolder) -> None:
         engine = (await self._ready(adapter.model)).engine
         if f"{adapter.model}:{adapter.name}" in self._models:
-            raise InvalidRequest(f"adapter: '{adapter.model}:{adapter.name}' is a model already", param="adapter")
+            raise InvalidRequest.at("adapter", f"'{adapter.model}:{adapter.name}' is a model already")
         try:
             await asyncio.to_thread(engine.load_adapter, adapter.name, Path(adapter.folder))
         except ModelLoadError as error:
-            raise InvalidRequest(f"adapter: {error}", param="adapter") from error
+            raise InvalidRequest.at("adapter", str(error)) from error
         except InvalidInput as error:
             raise InvalidRequest(str(error), param=error.param) from error
 

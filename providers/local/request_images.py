@@ -54,8 +54,7 @@ class RequestImages:
 
     async def _make_ready(self, processor: ImageProcessor) -> tuple[ReadyImage, ...]:
         if len(self._found) > MAX_IMAGES:
-            path = self._found[MAX_IMAGES].path
-            raise InvalidRequest(f"{path}: more than {MAX_IMAGES} images", param=path)
+            raise InvalidRequest.at(self._found[MAX_IMAGES].path, f"more than {MAX_IMAGES} images")
         limit = asyncio.Semaphore(_READ_AT_ONCE)
         run = asyncio.get_running_loop().run_in_executor
 
@@ -77,11 +76,11 @@ class RequestImages:
             try:
                 return decoded(source.data)
             except InvalidRequest as error:
-                raise InvalidRequest(f"{path}: its data is not valid base64", param=path) from error
+                raise InvalidRequest.at(path, "its data is not valid base64") from error
         if source.url is None:
-            raise UnsupportedParameter(f"{path}: this model takes images as data or by their address", param=path)
+            raise UnsupportedParameter.at(path, "this model takes images as data or by their address")
         if self._fetcher is None:
-            raise UnsupportedParameter(f"{path}: nothing is fetched here; send the image as data", param=path)
+            raise UnsupportedParameter.at(path, "nothing is fetched here; send the image as data")
         return (await self._fetcher.fetch(source.url, param=path)).data
 
 

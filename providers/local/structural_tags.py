@@ -26,7 +26,7 @@ def structural_tag(writer: GrammarWriter, raw: bytes, path: str) -> str:
     """The expression for a tag object as JSON. Raises InvalidRequest or UnsupportedParameter, naming the place."""
     tag = orjson.loads(raw)
     if not isinstance(tag, dict):
-        raise InvalidRequest(f"{path}: expected an object", param=path)
+        raise InvalidRequest.at(path, "expected an object")
     reader = _TagReader(writer)
     if "format" in tag:
         return reader.read(tag["format"], f"{path}.format", ())
@@ -59,7 +59,7 @@ class _TagReader:
         for place, one in enumerate(_get(tag, "structures", list, path)):
             at = f"{path}.structures[{place}]"
             if not isinstance(one, dict):
-                raise InvalidRequest(f"{at}: expected an object", param=at)
+                raise InvalidRequest.at(at, "expected an object")
             content = self._writer.schema(one.get("schema") or {}, f"{at}.schema")
             tags.append((_get(one, "begin", str, at), f"{content} {literal(_get(one, 'end', str, at))}"))
         return self._triggered(tags, _texts(tag, "triggers", path), path, ())
@@ -67,11 +67,11 @@ class _TagReader:
     def read(self, found: object, path: str, ends: _Ends) -> str:
         """The expression for one format and what ends it."""
         if not isinstance(found, dict):
-            raise InvalidRequest(f"{path}: expected an object", param=path)
+            raise InvalidRequest.at(path, "expected an object")
         kind = _get(found, "type", str, path)
         reader = self._kinds.get(kind)
         if reader is None:
-            raise UnsupportedParameter(f"{path}.type: {kind} is not supported", param=f"{path}.type")
+            raise UnsupportedParameter.at(f"{path}.type", f"{kind} is not supported")
         return reader(found, path, ends)
 
     def _const_string(self, found: dict[str, Any], path: str, ends: _Ends) -> str:
@@ -80,10 +80,10 @@ class _TagReader:
     def _json_schema(self, found: dict[str, Any], path: str, ends: _Ends) -> str:
         if found.get("style", "json") != "json" or found.get("any_order"):
             name = "any_order" if found.get("any_order") else "style"
-            raise UnsupportedParameter(f"{path}.{name}: not supported", param=f"{path}.{name}")
+            raise UnsupportedParameter.at(f"{path}.{name}", "not supported")
         schema = found.get("json_schema")
         if not isinstance(schema, dict | bool):
-            raise InvalidRequest(f"{path}.json_schema: expected a schema", param=f"{path}.json_schema")
+            raise InvalidRequest.at(f"{path}.json_schema", "expected a schema")
         return self._ended(self._writer.schema(schema, f"{path}.json_schema"), ends)
 
     def _regex(self, found: dict[str, Any], path: str, ends: _Ends) -> str:
@@ -95,13 +95,11 @@ class _TagReader:
     def _any_text(self, found: dict[str, Any], path: str, ends: _Ends) -> str:
         for name in ("max_tokens", "max_chars"):
             if found.get(name) is not None:
-                raise UnsupportedParameter(f"{path}.{name}: not supported", param=f"{path}.{name}")
+                raise UnsupportedParameter.at(f"{path}.{name}", "not supported")
         excluded = _texts(found, "excludes", path) if found.get("excludes") else []
         others = [text for text in excluded if text not in ends]
         if ends and others:
-            raise UnsupportedParameter(
-                f"{path}.excludes: other texts than the end of the tag", param=f"{path}.excludes"
-            )
+            raise UnsupportedParameter.at(f"{path}.excludes", "other texts than the end of the tag")
         if ends:
             return self._writer.text_until(ends)
         return self._writer.text_without(others) if others else self._writer.text()
@@ -134,7 +132,7 @@ class _TagReader:
     def _repeat(self, found: dict[str, Any], path: str, ends: _Ends) -> str:
         low, high = _get(found, "min", int, path), _get(found, "max", int, path)
         if not 0 <= low <= _MAX_TIMES or not (high == -1 or low <= high <= _MAX_TIMES):
-            raise InvalidRequest(f"{path}: min and max must be from 0 to {_MAX_TIMES} in order", param=path)
+            raise InvalidRequest.at(path, f"min and max must be from 0 to {_MAX_TIMES} in order")
         times = f"{{{low},{'' if high == -1 else high}}}"
         return self._ended(f"({self.read(found.get('content'), f'{path}.content', ())}){times}", ends)
 
@@ -146,14 +144,14 @@ class _TagReader:
         """The text that a tag begins with, and the expression for all behind it."""
         for name in ("begin", "end"):
             if isinstance(found.get(name), dict):
-                raise UnsupportedParameter(f"{path}.{name}: tokens are not supported", param=f"{path}.{name}")
+                raise UnsupportedParameter.at(f"{path}.{name}", "tokens are not supported")
         own = _texts(found, "end", path) if isinstance(found.get("end"), list) else [_get(found, "end", str, path)]
         content = self.read(found.get("content"), f"{path}.content", [end for end in own if end])
         return _get(found, "begin", str, path), f"({content})?" if own == [""] and not content else content
 
     def _triggered_tags(self, found: dict[str, Any], path: str, ends: _Ends) -> str:
         if found.get("excludes"):
-            raise UnsupportedParameter(f"{path}.excludes: not supported", param=f"{path}.excludes")
+            raise UnsupportedParameter.at(f"{path}.excludes", "not supported")
         return self._triggered(
             self._tags(found, path),
             _texts(found, "triggers", path),
@@ -179,7 +177,7 @@ class _TagReader:
         for begin, rest in tags:
             trigger = next((one for one in triggers if one and begin.startswith(one)), None)
             if trigger is None:
-                raise InvalidRequest(f"{path}.triggers: none begins the tag {begin[:60]!r}", param=f"{path}.triggers")
+                raise InvalidRequest.at(f"{path}.triggers", f"none begins the tag {begin[:60]!r}")
             groups[trigger].append(f"{literal(begin[len(trigger) :])} {rest}")
         used = {trigger: writer.rule(" | ".join(group)) for trigger, group in groups.items() if group}
         one = writer.rule(" | ".join(f"{writer.text_until([trigger])} {rule}" for trigger, rule in used.items()))
@@ -200,16 +198,16 @@ class _TagReader:
         for place, tag in enumerate(_get(found, "tags", list, path)):
             at = f"{path}.tags[{place}]"
             if not isinstance(tag, dict):
-                raise InvalidRequest(f"{at}: expected an object", param=at)
+                raise InvalidRequest.at(at, "expected an object")
             tags.append(self._parts(tag, at))
         if not tags:
-            raise InvalidRequest(f"{path}.tags: the list must not be empty", param=f"{path}.tags")
+            raise InvalidRequest.at(f"{path}.tags", "the list must not be empty")
         return tags
 
     def _elements(self, found: dict[str, Any], path: str) -> list[Any]:
         elements: list[Any] = _get(found, "elements", list, path)
         if not elements:
-            raise InvalidRequest(f"{path}.elements: the list must not be empty", param=f"{path}.elements")
+            raise InvalidRequest.at(f"{path}.elements", "the list must not be empty")
         return elements
 
     def _ended(self, expression: str, ends: _Ends) -> str:
@@ -224,12 +222,12 @@ def _get(found: Mapping[str, Any], name: str, kind: type[Any], path: str) -> Any
     value = found.get(name)
     if type(value) is not kind:
         wanted = {str: "a text", list: "a list", int: "an integer"}[kind]
-        raise InvalidRequest(f"{path}.{name}: expected {wanted}", param=f"{path}.{name}")
+        raise InvalidRequest.at(f"{path}.{name}", f"expected {wanted}")
     return value
 
 
 def _texts(found: Mapping[str, Any], name: str, path: str) -> list[str]:
     values = _get(found, name, list, path)
     if not values or not all(isinstance(value, str) and value for value in values):
-        raise InvalidRequest(f"{path}.{name}: expected a list of texts, none empty", param=f"{path}.{name}")
+        raise InvalidRequest.at(f"{path}.{name}", "expected a list of texts, none empty")
     return values  # type: ignore[no-any-return]

@@ -71,9 +71,7 @@ def render_prompt(
         template = template.for_tools
     goes_on = bool(options.continue_final_message)
     if goes_on and options.add_generation_prompt:
-        raise InvalidRequest(
-            "continue_final_message: not together with add_generation_prompt", param="continue_final_message"
-        )
+        raise InvalidRequest.at("continue_final_message", "not together with add_generation_prompt")
     declared = [quoted_value(_declared(tool, i), quote) for i, tool in enumerate(tools or ())]
     turns = read_turns(messages, template, reads_images=image_mark is not None)
     turns = _spelled_out([quoted_turn(turn, quote) for turn in turns], template, spelling)
@@ -104,13 +102,13 @@ def _first_accepted(
         try:
             prompt = render(form)
         except TemplateRefusal as error:
-            complaint = error if error.index is None else error.at(form[error.index].index)
+            complaint = error if error.index is None else error.moved_to(form[error.index].index)
             complaint.__cause__ = error.__cause__
             continue
         lost = next((turn for turn in needed if not all(_is_in(prompt, text.strip()) for text in turn.texts)), None)
         if lost is None and pictured and prompt.count(image_mark or "") != num_pictures:
             where = f"messages[{pictured[0].index}]"
-            complaint = UnsupportedParameter(f"{where}: the model's chat template shows no images there", param=where)
+            complaint = UnsupportedParameter.at(where, "the model's chat template shows no images there")
             continue
         if lost is None:
             return prompt
@@ -192,7 +190,7 @@ def _declared(tool: Tool, index: int) -> Mapping[str, Any]:
     """A tool as templates expect it."""
     tool = as_function(tool)
     if tool.kind != "function":
-        raise UnsupportedParameter(f"tools[{index}]: this model knows no {tool.kind} tools", param=f"tools[{index}]")
+        raise UnsupportedParameter.at(f"tools[{index}]", f"this model knows no {tool.kind} tools")
     parameters = {"type": "object", "properties": {}} if tool.parameters is None else json.loads(tool.parameters)
     described = {} if (description := tool.whole_description) is None else {"description": description}
     return {"type": "function", "function": {"name": tool.name, **described, "parameters": parameters}}
@@ -202,11 +200,10 @@ def _client_kwargs(options: TemplateOptions) -> dict[str, Any]:
     """The request's own variables. Those that the rendering itself sets are refused by name."""
     kwargs = {} if options.kwargs is None else json.loads(options.kwargs)
     if not isinstance(kwargs, dict):
-        raise InvalidRequest("chat_template_kwargs: expected an object", param="chat_template_kwargs")
+        raise InvalidRequest.at("chat_template_kwargs", "expected an object")
     for name in kwargs:
         if name in _RESERVED_KWARGS:
-            where = f"chat_template_kwargs.{name}"
-            raise InvalidRequest(f"{where}: set by the request itself, not here", param=where)
+            raise InvalidRequest.at(f"chat_template_kwargs.{name}", "set by the request itself, not here")
     if options.documents is not None:
         kwargs["documents"] = json.loads(options.documents)
     return kwargs
@@ -231,8 +228,7 @@ def _content(turn: Turn, template: ChatTemplate) -> str | list[Mapping[str, Any]
     """One text; or parts, for a template that walks over them and can't take a text, or where there are several."""
     form = template.content_form
     if turn.pictures and form == "text":
-        where = f"messages[{turn.index}]"
-        raise UnsupportedParameter(f"{where}: the model's chat template shows no images", param=where)
+        raise UnsupportedParameter.at(f"messages[{turn.index}]", "the model's chat template shows no images")
     if turn.others or (turn.parts and (form == "parts" or (form == "either" and len(turn.parts) > 1))):
         return [_item(part) for part in turn.parts]
     return turn.text

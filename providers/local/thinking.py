@@ -42,7 +42,7 @@ def thinking_variables(
     if options is None:
         return {}
     if options.mode not in (None, _ADAPTIVE):
-        raise UnsupportedParameter(f"thinking: this model does not think in the mode {options.mode}", param="thinking")
+        raise UnsupportedParameter.at("thinking", f"this model does not think in the mode {options.mode}")
     known: dict[str, object] = {}
     effort, budget = options.effort, options.budget_tokens
     if effort is not None:
@@ -57,9 +57,9 @@ def thinking_variables(
 
 def _check_effort(template: ChatTemplate, form: ReasoningFormat | None, effort: str) -> None:
     if not reads_effort(template):
-        raise UnsupportedParameter(f"{_EFFORT}: this model cannot be told how much to think", param=_EFFORT)
+        raise UnsupportedParameter.at(_EFFORT, "this model cannot be told how much to think")
     if form is not None and form.efforts and effort not in form.efforts:
-        raise UnsupportedParameter(f"{_EFFORT}: this model takes {', '.join(form.efforts)} only", param=_EFFORT)
+        raise UnsupportedParameter.at(_EFFORT, f"this model takes {', '.join(form.efforts)} only")
 
 
 def budget_mask(
@@ -74,8 +74,7 @@ def budget_mask(
     if budget is None or form is None or request.messages is None:
         return inner
     if request.sampling.use_beam_search:
-        name = "thinking_token_budget"
-        raise UnsupportedParameter(f"{name}: not together with use_beam_search", param=name)
+        raise UnsupportedParameter.at("thinking_token_budget", "not together with use_beam_search")
     shown = shown_special_ids(formats, request)
 
     def reader() -> ReasoningSplitter | HarmonyReader:

@@ -35,9 +35,9 @@ def callable_tools(request: Request) -> list[tuple[int, Tool]]:
     names = {choice.name} if choice.allowed is None else {_name_in(reference) for reference in choice.allowed}
     unknown = names - {tool.name for _, tool in tools}
     if unknown:
-        raise InvalidRequest(f"tool_choice: there is no tool named {min(map(str, unknown))}", param="tool_choice")
+        raise InvalidRequest.at("tool_choice", f"there is no tool named {min(map(str, unknown))}")
     if not names and must_call(choice):
-        raise InvalidRequest("tool_choice: a call is required and no tool is allowed", param="tool_choice")
+        raise InvalidRequest.at("tool_choice", "a call is required and no tool is allowed")
     return [(number, tool) for number, tool in tools if tool.name in names]
 
 
@@ -76,7 +76,7 @@ def bound_arguments(request: Request, number: int, tool: Tool) -> Arguments:
     if isinstance(schema, dict):
         schema = {"type": "object", **schema}
         if schema["type"] != "object":
-            raise InvalidRequest(f"{path}.type: the arguments of a tool are an object", param=f"{path}.type")
+            raise InvalidRequest.at(f"{path}.type", "the arguments of a tool are an object")
     return Arguments(schema, path, not tool.strict, input_grammar(request, number, tool))
 
 

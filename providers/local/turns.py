@@ -177,7 +177,7 @@ def _text(part: Part, where: str) -> str:
             kind = part.type
         case _:
             assert_never(part)
-    raise UnsupportedParameter(f"{where}: this model takes text only, not {kind}", param=where)
+    raise UnsupportedParameter.at(where, f"this model takes text only, not {kind}")
 
 
 def _call(call: ToolCall, index: int) -> Mapping[str, Any]:
@@ -187,8 +187,7 @@ def _call(call: ToolCall, index: int) -> Mapping[str, Any]:
         case "custom":
             arguments = {INPUT_MEMBER: call.arguments}
         case other:
-            where = f"messages[{index}].tool_calls"
-            raise UnsupportedParameter(f"{where}: this model knows no {other} tools", param=where)
+            raise UnsupportedParameter.at(f"messages[{index}].tool_calls", f"this model knows no {other} tools")
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 

@@ -117,8 +117,7 @@ class FetchedMedia:
 async def _fetch(fetched: dict[str, MediaSource], found: Sequence[_Found], fetcher: Fetcher, max_bytes: int) -> None:
     """Adds what is not there yet. Raises InvalidRequest, naming the place of the first that cannot be had."""
     if len(found) > MAX_FILES:
-        path = found[MAX_FILES].path
-        raise InvalidRequest(f"{path}: more than {MAX_FILES} files by their addresses", param=path)
+        raise InvalidRequest.at(found[MAX_FILES].path, f"more than {MAX_FILES} files by their addresses")
     limit = asyncio.Semaphore(_AT_ONCE)
     size = 0
 
@@ -126,14 +125,14 @@ async def _fetch(fetched: dict[str, MediaSource], found: Sequence[_Found], fetch
         nonlocal size
         async with limit:
             if size > max_bytes:
-                raise InvalidRequest(f"{one.path}: the files are too large together", param=one.path)
+                raise InvalidRequest.at(one.path, "the files are too large together")
             file = await fetcher.fetch(one.url, param=one.path)
             size += len(file.data)
             data = (await asyncio.to_thread(base64.b64encode, file.data)).decode()
         media_type = None if file.media_type in _UNTYPED else file.media_type
         source = resolved(MediaSource(data=data, media_type=media_type))
         if isinstance(one.part, Image) and not (source.media_type or "image/").startswith("image/"):
-            raise InvalidRequest(f"{one.path}: what stands at its address is no image", param=one.path)
+            raise InvalidRequest.at(one.path, "what stands at its address is no image")
         fetched[one.url] = source
 
     missing = {one.url: one for one in found if one.url not in fetched}

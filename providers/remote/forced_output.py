@@ -41,8 +41,8 @@ def needs_tool(request: Request) -> bool:
 async def forced_output(call: StreamCall, request: Request) -> AsyncGenerator[Batch, None]:
     """The answer of one choice. Raises UnsupportedParameter beside tools of the client: the model could call those."""
     if request.tools:
-        message = "response_format: this model gives a structured answer by a call, which leaves no room for tools"
-        raise UnsupportedParameter(message, param="response_format")
+        why = "this model gives a structured answer by a call, which leaves no room for tools"
+        raise UnsupportedParameter.at("response_format", why)
     answer = _Answer()
     async with aclosing(call(_asking(request))) as batches:
         async for batch in batches:

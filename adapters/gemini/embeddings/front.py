@@ -65,9 +65,9 @@ class BatchEmbedFront:
         fields = in_camel_case(parse_object(body, max_depth=max_depth))
         rows = take_list(fields, "requests")
         if not rows:
-            raise InvalidRequest("requests: expected a request", param="requests")
+            raise InvalidRequest.at("requests", "expected a request")
         if len(rows) > _MAX_INPUTS:
-            raise InvalidRequest(f"requests: at most {_MAX_INPUTS} in one call", param="requests")
+            raise InvalidRequest.at("requests", f"at most {_MAX_INPUTS} in one call")
         return _request([_one(object_at(raw, path)) for raw, path in rows], request_id)
 
     def render(self, request: EmbeddingRequest, result: EmbeddingResult, head: AnswerHead) -> bytes:
@@ -90,7 +90,7 @@ class PredictFront:
         fields = parse_object(body, max_depth=max_depth)
         rows = fields.require_objects("instances")
         if len(rows) > _MAX_INPUTS:
-            raise InvalidRequest(f"instances: at most {_MAX_INPUTS} in one call", param="instances")
+            raise InvalidRequest.at("instances", f"at most {_MAX_INPUTS} in one call")
         parameters = in_camel_case(fields.take_object("parameters") or JsonObject({}, "parameters"))
         dimensions = parameters.take("outputDimensionality", TOKEN_COUNT)
         cut = parameters.take("autoTruncate", BOOL)
@@ -119,8 +119,7 @@ def _request(
     settings = found[0][2]
     for i, (_, _, other) in enumerate(found):
         if other != settings:
-            path = f"{rows}[{i}]"
-            raise InvalidRequest(f"{path}: expected the settings of {rows}[0] beside content and title", param=path)
+            raise InvalidRequest.at(f"{rows}[{i}]", f"expected the settings of {rows}[0] beside content and title")
     titles = tuple([title for _, title, _ in found])
     return EmbeddingRequest(
         model="",
@@ -141,7 +140,7 @@ def _one(fields: JsonObject) -> tuple[Prompt | Opaque, str | None, _Settings]:
     fields.take("model", TEXT)  # what the path says counts
     raw = fields.take_raw("content")
     if raw is None:
-        raise InvalidRequest(f"{fields.at('content')}: this field is required", param=fields.at("content"))
+        raise InvalidRequest.at(fields.at("content"), "this field is required")
     content = _content(raw, fields.at("content"))
     config = take_object(fields, _CONFIG) or JsonObject({}, fields.at(_CONFIG))
     purpose = _purpose(config, "taskType") or _purpose(fields, "taskType")
@@ -160,7 +159,7 @@ def _purpose(fields: JsonObject, name: str) -> str | None:
         return None
     purpose = PURPOSES.get(word)
     if purpose is None:
-        raise InvalidRequest(f"{fields.at(name)}: expected one of {', '.join(PURPOSES)}", param=fields.at(name))
+        raise InvalidRequest.at(fields.at(name), f"expected one of {', '.join(PURPOSES)}")
     return purpose
 
 
@@ -168,7 +167,7 @@ def _content(raw: bytes, path: str) -> Prompt | Opaque:
     content = object_at(raw, path)
     parts = take_objects(content, "parts")
     if not parts:
-        raise InvalidRequest(f"{path}.parts: expected a part", param=f"{path}.parts")
+        raise InvalidRequest.at(f"{path}.parts", "expected a part")
     content.take("role", TEXT)
     if len(parts) == 1 and parts[0].names() == ["text"] and not content.names():
         return parts[0].require("text", TEXT)

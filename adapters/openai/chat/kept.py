@@ -26,7 +26,7 @@ def metadata_of(request: Request) -> dict[str, str]:
 def said_before(request: Request, chat_id: str) -> list[tuple[str, bytes]]:
     """The messages of the request, each with an id: text in `content`, several parts in `content_parts`."""
     if request.messages is None:
-        raise InvalidRequest("store: only completions of messages are kept", param="store")
+        raise InvalidRequest.at("store", "only completions of messages are kept")
     said = [found for message in request.messages for found in message_object(message)]
     return [_listed(found, f"{chat_id}-{place}") for place, found in enumerate(said)]
 

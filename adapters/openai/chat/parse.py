@@ -47,7 +47,7 @@ def parse_chat_fields(raw: bytes, *, max_depth: int) -> Request:
 def _take_rarer(body: JsonObject) -> dict[str, Any]:
     for old, new in _LEGACY.items():
         if body.take_raw(old) is not None:
-            raise UnsupportedParameter(f"{old}: this legacy field is not taken; use {new}", param=old)
+            raise UnsupportedParameter.at(old, f"this legacy field is not taken; use {new}")
     tools = parse_tools(body)
     return {
         "tools": tools,
@@ -62,6 +62,6 @@ def _take_logprobs(body: JsonObject) -> int | None:
     top = body.take("top_logprobs", TOP_LOGPROBS)
     if not wanted:
         if top is not None:
-            raise InvalidRequest("top_logprobs: allowed only with logprobs: true", param="top_logprobs")
+            raise InvalidRequest.at("top_logprobs", "allowed only with logprobs: true")
         return None
     return top or 0

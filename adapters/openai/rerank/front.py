@@ -81,9 +81,8 @@ class ScoreFront:
         if len(queries) == 1:
             queries *= len(documents)
         if len(queries) != len(documents):
-            raise InvalidRequest(
-                f"text_2: expected one text for each of the {len(queries)} of text_1, found {len(documents)}",
-                param="text_2",
+            raise InvalidRequest.at(
+                "text_2", f"expected one text for each of the {len(queries)} of text_1, found {len(documents)}"
             )
         return ScoreRequest(
             model=take_model(fields),

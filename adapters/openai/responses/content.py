@@ -51,7 +51,7 @@ def texts_in(item: JsonObject, name: str, kind: str) -> list[str]:
     found: list[str] = []
     for part in item.take_objects(name) or ():
         if part.require("type", TEXT) != kind:
-            raise InvalidRequest(f"{part.at('type')}: expected {kind}", param=part.at("type"))
+            raise InvalidRequest.at(part.at("type"), f"expected {kind}")
         found.append(part.require("text", TEXT))
     return found
 
@@ -75,7 +75,7 @@ def _parse_part(part: JsonObject) -> Part:
         case "input_image":
             source = MediaSource(url=part.take("image_url", TEXT), file_id=part.take("file_id", TEXT))
             if source.url is None and source.file_id is None:
-                raise InvalidRequest(f"{part.path}: expected image_url or file_id", param=part.path)
+                raise InvalidRequest.at(part.path, "expected image_url or file_id")
             detail, cache = part.take("detail", TEXT), cache_hint(part)
             return Image(source=source, detail=detail, cache=cache, provider_data=own_fields(part))
         case "input_file":
@@ -85,15 +85,13 @@ def _parse_part(part: JsonObject) -> Part:
             name, cache = part.take("filename", TEXT), cache_hint(part)
             return File(source=source, filename=name, cache=cache, provider_data=own_fields(part))
         case "input_audio":
-            inner = part.take_object(kind)
-            if inner is None:
-                raise InvalidRequest(f"{part.at(kind)}: this field is required", param=part.at(kind))
+            inner = part.require_object(kind)
             audio = Audio(source=MediaSource(data=inner.require("data", TEXT)), format=inner.take("format", TEXT))
             inner.refuse_rest()
             return audio
         case _:
             words = "input_text, input_image, input_file, input_audio, output_text or refusal"
-            raise InvalidRequest(f"{part.at('type')}: expected {words}, got {kind[:100]}", param=part.at("type"))
+            raise InvalidRequest.at(part.at("type"), f"expected {words}, got {kind[:100]}")
 
 
 def own_fields(found: JsonObject) -> ProviderData | None:
@@ -134,7 +132,7 @@ def _part_object(part: Part, *, output: bool) -> dict[str, Any]:
             found = {"type": "input_audio", "input_audio": {k: v for k, v in audio.items() if v is not None}}
         case Image() | File() | Audio() | Document() | Video() | Opaque() | Reasoning() | ToolCall() | ToolResult():
             kind = type(part).__name__
-            raise UnsupportedParameter(f"input: a part of kind {kind} has no place here", param="input")
+            raise UnsupportedParameter.at("input", f"a part of kind {kind} has no place here")
         case _:
             assert_never(part)
     add_own_fields(found, part.provider_data)

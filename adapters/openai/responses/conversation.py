@@ -41,7 +41,7 @@ def read_items(raw: bytes, *, max_depth: int) -> list[bytes]:
     items = body.require("items", RAW_ITEMS)
     body.refuse_rest()
     if not items:
-        raise InvalidRequest("items: the list must not be empty", param="items")
+        raise InvalidRequest.at("items", "the list must not be empty")
     return list(map(bytes, items))
 
 

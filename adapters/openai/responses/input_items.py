@@ -106,7 +106,7 @@ class InputReader:
         kind = item.take("type", TEXT) or (MESSAGE if "role" in item else "item_reference" if "id" in item else None)
         match kind:
             case None:
-                raise InvalidRequest(f"{path}.type: this field is required", param=f"{path}.type")
+                raise InvalidRequest.at(f"{path}.type", "this field is required")
             case "message":
                 self._add_message(item)
             case "reasoning":
@@ -138,7 +138,7 @@ class InputReader:
     def _add_message(self, item: JsonObject) -> None:
         role = item.require("role", NAME)
         if "content" not in item:
-            raise InvalidRequest(f"{item.at('content')}: this field is required", param=item.at("content"))
+            raise InvalidRequest.at(item.at("content"), "this field is required")
         parts = parse_content(item, "content")
         phase = item.take(_PHASE, TEXT)
         _forget(item)
@@ -215,7 +215,7 @@ class InputReader:
     def _add_result(self, item: JsonObject, kind: str) -> None:
         call_id = item.require("call_id", NAME)
         if "output" not in item:
-            raise InvalidRequest(f"{item.at('output')}: this field is required", param=item.at("output"))
+            raise InvalidRequest.at(item.at("output"), "this field is required")
         parts = parse_content(item, "output")
         _forget(item)
         data = own_fields(item)
@@ -231,9 +231,7 @@ class InputReader:
         item_id = item.require("id", NAME)
         found = self._references.get(item_id)
         if found is None:
-            raise InvalidRequest(
-                f"{item.path}: there is no stored item '{item_id[:100]}'", param=item.path, code="item_not_found"
-            )
+            raise InvalidRequest.at(item.path, f"there is no stored item '{item_id[:100]}'", code="item_not_found")
         self.add(found, item.path)
 
     def _add_compaction(self, item: JsonObject, raw: bytes) -> None:

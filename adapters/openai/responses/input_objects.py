@@ -146,7 +146,7 @@ def _item(part: Reasoning | ToolCall | ToolResult | Opaque, custom: set[str], pr
         case Opaque() if part.origin == RESPONSES:
             return orjson.Fragment(as_given(part.raw))
         case Opaque():
-            raise UnsupportedParameter("input: a part of another dialect has no place here", param="input")
+            raise UnsupportedParameter.at("input", "a part of another dialect has no place here")
 
 
 def _thought(part: Reasoning, provider: str) -> dict[str, Any] | None:

@@ -102,7 +102,7 @@ class Asked:
             reader.add(raw, path)
         reader.close()
         if not reader.messages and self._body.peek_raw("prompt") is None:
-            raise InvalidRequest("input: this field is required", param="input")
+            raise InvalidRequest.at("input", "this field is required")
         return self._with_options(reader, kept or {})
 
     def _with_options(self, reader: InputReader, kept: Mapping[str, bytes]) -> Request:
@@ -165,7 +165,7 @@ def refuse_state(state: State) -> None:
     ):
         if value is not None:
             way_out = "wait for the answer" if name == "background" else "send the earlier items in input"
-            raise UnsupportedParameter(f"{name}: this gateway keeps no responses; {way_out}", param=name)
+            raise UnsupportedParameter.at(name, f"this gateway keeps no responses; {way_out}")
 
 
 def _take_state(body: JsonObject) -> State:
@@ -181,11 +181,9 @@ def _take_state(body: JsonObject) -> State:
     )
     _take_background_options(body, background=state.background)
     if state.previous_response_id is not None and state.conversation is not None:
-        raise InvalidRequest(
-            "previous_response_id: not allowed together with conversation", param="previous_response_id"
-        )
+        raise InvalidRequest.at("previous_response_id", "not allowed together with conversation")
     if state.background and state.store is False:
-        raise InvalidRequest("background: allowed only with store: true", param="background")
+        raise InvalidRequest.at("background", "allowed only with store: true")
     return state
 
 
@@ -195,16 +193,14 @@ def _take_background_options(body: JsonObject, *, background: bool) -> None:
     if options is None:
         return
     if not background:
-        raise InvalidRequest("background_options: allowed only with background: true", param="background_options")
+        raise InvalidRequest.at("background_options", "allowed only with background: true")
     window = options.take("completion_window", TEXT)
     if window not in (None, "soonest"):
         param = options.at("completion_window")
-        raise UnsupportedParameter(
-            f"{param}: there is one queue here and no cheaper one; expected soonest", param=param
-        )
+        raise UnsupportedParameter.at(param, "there is one queue here and no cheaper one; expected soonest")
     if options.take("continuation_id", TEXT) is not None:
         param = options.at("continuation_id")
-        raise UnsupportedParameter(f"{param}: background responses run here in the order they came", param=param)
+        raise UnsupportedParameter.at(param, "background responses run here in the order they came")
     options.refuse_rest()
 
 
@@ -230,8 +226,7 @@ def _take_include(body: JsonObject) -> tuple[list[str], int | None]:
     include = body.take("include", _INCLUDE) or []
     for i, value in enumerate(include):
         if value not in INCLUDE:
-            path = f"include[{i}]"
-            raise InvalidRequest(f"{path}: expected one of {', '.join(sorted(INCLUDE))}", param=path)
+            raise InvalidRequest.at(f"include[{i}]", f"expected one of {', '.join(sorted(INCLUDE))}")
     top = body.take("top_logprobs", _TOP_LOGPROBS)
     return include, (top or 0) if LOGPROBS in include else top or None
 
@@ -262,4 +257,4 @@ def _take_truncation(body: JsonObject) -> str | None:
     found = body.take("truncation", SHORT_TEXT)
     if found is None or found in _TRUNCATIONS:
         return found if found == "auto" else None
-    raise InvalidRequest(f"truncation: expected {' or '.join(_TRUNCATIONS)}", param="truncation")
+    raise InvalidRequest.at("truncation", f"expected {' or '.join(_TRUNCATIONS)}")

@@ -126,6 +126,6 @@ class ClientSeal:
         try:
             return decoder.decode(self._sealer.open(blob, f"{kind} {self._owner}"))
         except (ValueError, DecodeError) as error:
-            raise InvalidRequest(
-                f"{path}: this sealed content can't be opened: {error}", param=path, code="invalid_encrypted_content"
+            raise InvalidRequest.at(
+                path, f"this sealed content can't be opened: {error}", code="invalid_encrypted_content"
             ) from error

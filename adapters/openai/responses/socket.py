@@ -43,7 +43,7 @@ class SocketRequest(NamedTuple):
         """To be called once. Raises InvalidRequest, naming the path."""
         asked = Asked(self.body)
         if asked.state.background:
-            raise UnsupportedParameter("background: not over a WebSocket", param="background")
+            raise UnsupportedParameter.at("background", "not over a WebSocket")
         return asked
 
 
@@ -54,7 +54,7 @@ def read_event(raw: bytes, *, max_depth: int) -> SocketRequest:
     if kind == _STEER:
         raise SteeringRefused(body)
     if kind != _CREATE:
-        raise InvalidRequest(f"type: expected {_CREATE}", param="type", code="unknown_event")
+        raise InvalidRequest.at("type", f"expected {_CREATE}", code="unknown_event")
     lane = body.take("stream_id", NAME)
     generates = body.take("generate", BOOL) is not False
     fields = {name: Raw(value) for name, value in body.rest().items()}

@@ -79,8 +79,7 @@ class McpDeclaration:
     def refuse_rest(self) -> None:
         """Raises UnsupportedParameter for what a gateway that runs it itself can't do."""
         for name in self.rest:
-            param = f"{self.path}.{name}"
-            raise UnsupportedParameter(f"{param}: not with MCP servers that the gateway calls", param=param)
+            raise UnsupportedParameter.at(f"{self.path}.{name}", "not with MCP servers that the gateway calls")
 
 
 def hosted_kind(name: str) -> str | None:
@@ -143,7 +142,7 @@ def _approval(tool: JsonObject) -> Approval | None:
         return None
     if isinstance(found, str):
         if found not in ("always", "never"):
-            raise InvalidRequest(f"{path}: expected always, never, or an object", param=path)
+            raise InvalidRequest.at(path, "expected always, never, or an object")
         return Approval(found == "always")
     fields = JsonObject(found, path)
     filters = {name: fields.take(name, OBJECT) for name in ("always", "never")}

@@ -96,7 +96,7 @@ class ToolHistory:
         try:
             item = _ITEM.decode(part.raw)
         except msgspec.DecodeError as error:
-            raise InvalidRequest(f"{path}: not an item of the type {part.type}: {told(error)}", param=path) from error
+            raise InvalidRequest.at(path, f"not an item of the type {part.type}: {told(error)}") from error
         self._items[id(part)] = item
         match part.type:
             case words.LIST_TOOLS:
@@ -114,7 +114,7 @@ class ToolHistory:
             asked = self._asked.get(request_id)
             if asked is None:
                 param = f"{path}.approval_request_id"
-                raise InvalidRequest(f"{param}: there is no approval request '{request_id[:100]}'", param=param)
+                raise InvalidRequest.at(param, f"there is no approval request '{request_id[:100]}'")
             if answer.approve and request_id not in self._made:
                 yield PendingCall(request_id, asked.server_label, asked.name, asked.arguments, path)
 

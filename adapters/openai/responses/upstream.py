@@ -167,7 +167,7 @@ def _add_nested(body: dict[str, Any], request: Request) -> None:
         reasoning = {name: value for name, value in values.items() if value is not None}
         mode = request.reasoning.mode
         if mode in _FOREIGN_MODES:
-            raise UnsupportedParameter(f"reasoning.mode: there is no mode {mode}", param="reasoning.mode")
+            raise UnsupportedParameter.at("reasoning.mode", f"there is no mode {mode}")
         if mode == _SELF:
             del reasoning["mode"]
     text: dict[str, Any] = {}

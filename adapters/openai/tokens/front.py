@@ -38,7 +38,7 @@ class TokenizeFront:
         fields = parse_object(body, max_depth=max_depth)
         with_texts = fields.take("return_token_strs", BOOL) or False
         if ("prompt" in fields) == ("messages" in fields):
-            raise InvalidRequest("prompt: expected either prompt or messages", param="prompt")
+            raise InvalidRequest.at("prompt", "expected either prompt or messages")
         if "messages" in fields:
             # The rest of the body is a chat request, whose parser takes it from its bytes.
             chat = fragments(fields.rest())

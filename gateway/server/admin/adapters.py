@@ -74,8 +74,8 @@ class AdminAdapters:
         if len(found) == 1:
             return self._models[found[0]], AdapterName(found[0][1], name)
         if base or not found:
-            raise ModelNotFound(f"lora_name: there is no local model '{base or name}'", param="lora_name")
-        raise InvalidRequest("lora_name: expected MODEL:NAME, since there are several local models", param="lora_name")
+            raise ModelNotFound.at("lora_name", f"there is no local model '{base or name}'")
+        raise InvalidRequest.at("lora_name", "expected MODEL:NAME, since there are several local models")
 
 
 def _done(exchange: Exchange, adapter: AdapterName, what: str) -> Answer:

@@ -74,5 +74,5 @@ def query_limit(exchange: Exchange, most: int) -> int:
     if word is None:
         return most
     if not word.isascii() or not word.isdigit() or not 1 <= int(word[:9]) <= most:
-        raise InvalidRequest(f"limit: expected a whole number from 1 to {most}", param="limit")
+        raise InvalidRequest.at("limit", f"expected a whole number from 1 to {most}")
     return int(word)

@@ -47,7 +47,7 @@ class AdminUsage:
         try:
             groups = parse_groups(query.get("group", ""))
         except ValueError as error:
-            raise InvalidRequest(f"group: {error}", param="group") from None
+            raise InvalidRequest.at("group", str(error)) from None
         where = {name: value for name in _FILTERS if (value := query.get(name)) is not None}
         limit = query_limit(exchange, _MAX_GROUPS)
         await self._write_all()
@@ -79,4 +79,4 @@ def _time_of(exchange: Exchange, name: str) -> float | None:
     try:
         return None if word is None else parse_time(word)
     except ValueError as error:
-        raise InvalidRequest(f"{name}: {error}", param=name) from None
+        raise InvalidRequest.at(name, str(error)) from None

@@ -209,9 +209,8 @@ class Forwarding:
             return Target(able[wanted], "")
         if not able:
             raise InvalidRequest(f"no provider of this gateway has {_VERSION}{endpoint}")
-        raise InvalidRequest(
-            f"{PROVIDER_HEADER}: this call names no model, so name the provider; with {endpoint}: {', '.join(able)}",
-            param=PROVIDER_HEADER,
+        raise InvalidRequest.at(
+            PROVIDER_HEADER, f"this call names no model, so name the provider; with {endpoint}: {', '.join(able)}"
         )
 
 
@@ -249,7 +248,7 @@ def _json_body(body: bytes, max_depth: int) -> tuple[str | None, WholeBody, Mapp
     if model is None:
         return None, WholeBody(body), fields
     if not isinstance(model, str):
-        raise InvalidRequest("model: expected a string", param="model")
+        raise InvalidRequest.at("model", "expected a string")
     rest = b"".join([b"," + orjson.dumps(name) + b":" + value for name, value in fields.items()])
     return model, WholeBody(b'{"model":', rest + b"}"), fields
 
@@ -287,7 +286,7 @@ async def _one(piece: bytes) -> AsyncGenerator[bytes, None]:
 def _required(model: str | None, endpoint: str) -> str | None:
     """Raises InvalidRequest where an endpoint of a model is asked without one."""
     if not model and endpoint in _MODEL_PATHS:
-        raise InvalidRequest("model: this field is required", param="model")
+        raise InvalidRequest.at("model", "this field is required")
     return model or None
 
 

@@ -24,7 +24,7 @@ def boundary_of(content_type: str) -> bytes:
     """Of a multipart content type. Raises InvalidRequest."""
     found = _BOUNDARY.search(content_type)
     if found is None:
-        raise InvalidRequest("content-type: a multipart body needs a boundary", param="content-type")
+        raise InvalidRequest.at("content-type", "a multipart body needs a boundary")
     return (found[1] or found[2]).encode("latin-1", "replace")
 
 
@@ -76,7 +76,7 @@ class FieldReader:
         if name is not None:
             length = end if end >= 0 else len(self._buffer) - len(self._delimiter)
             if length > self._sizes[name]:
-                raise InvalidRequest(f"{name}: longer than {self._sizes[name]} bytes", param=name)
+                raise InvalidRequest.at(name, f"longer than {self._sizes[name]} bytes")
         if end < 0 or len(self._buffer) < after:
             if name is None:
                 keep = len(self._delimiter) + 1
@@ -112,7 +112,7 @@ class FieldReader:
         try:
             value = self._buffer[:end].decode()
         except UnicodeDecodeError as error:
-            raise InvalidRequest(f"{name}: not valid UTF-8", param=name) from error
+            raise InvalidRequest.at(name, "not valid UTF-8") from error
         self.found.append(Field(name, value, self._at, self._at + end))
         self._name = None
 

@@ -87,7 +87,7 @@ class KeptResponses:
         after = _number(exchange.request, "starting_after")
         found = await self._find(exchange, response_id)
         if not found.background:
-            raise InvalidRequest("stream: only background responses can be streamed again", param="stream")
+            raise InvalidRequest.at("stream", "only background responses can be streamed again")
         events = self._background.logs.follow(found.owner, response_id, after)
         exchange.streams = True
         return await send_events(exchange, events, self.front, keepalive_s=self._keepalive_s)
@@ -118,7 +118,7 @@ def _unknown(exchange: Exchange, rest: str, others: Sequence[str], method: str) 
 def _flag(request: Request, name: str) -> bool:
     value = request.query.get(name, "false").lower()
     if value not in (*_TRUE, *_FALSE):
-        raise InvalidRequest(f"{name}: expected true or false", param=name)
+        raise InvalidRequest.at(name, "expected true or false")
     return value in _TRUE
 
 
@@ -128,5 +128,5 @@ def _number(request: Request, name: str) -> int:
     if value is None:
         return -1
     if not (value.isascii() and value.isdigit() and len(value) < 16):
-        raise InvalidRequest(f"{name}: expected a whole number that is not negative", param=name)
+        raise InvalidRequest.at(name, "expected a whole number that is not negative")
     return int(value)

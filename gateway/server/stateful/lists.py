@@ -23,10 +23,10 @@ def page_in(request: Request, *, order: str = "desc") -> Page:
     query = request.query
     limit = query.get("limit", "20")
     if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:4]) <= _MOST):
-        raise InvalidRequest(f"limit: expected a number from 1 to {_MOST}", param="limit")
+        raise InvalidRequest.at("limit", f"expected a number from 1 to {_MOST}")
     wanted = query.get("order", order)
     if wanted not in _ORDERS:
-        raise InvalidRequest(f"order: expected {' or '.join(_ORDERS)}", param="order")
+        raise InvalidRequest.at("order", f"expected {' or '.join(_ORDERS)}")
     return Page(query.get("after") or None, int(limit[:4]), _ORDERS[wanted])
 
 
@@ -54,7 +54,7 @@ def included_in(request: Request) -> Collection[str]:
     found = [*request.query.all("include"), *request.query.all("include[]")]
     for value in found:
         if value not in INCLUDE:
-            raise InvalidRequest(f"include: expected one of {', '.join(sorted(INCLUDE))}", param="include")
+            raise InvalidRequest.at("include", f"expected one of {', '.join(sorted(INCLUDE))}")
     return found
 
 

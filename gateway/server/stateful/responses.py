@@ -35,7 +35,7 @@ def _form(exchange: Exchange, default: Form) -> Form:
     if word is None:
         return default
     if word not in _FORMS:
-        raise InvalidRequest(f"{DIALECT_HEADER}: expected {' or '.join(_FORMS)}", param=DIALECT_HEADER)
+        raise InvalidRequest.at(DIALECT_HEADER, f"expected {' or '.join(_FORMS)}")
     return _FORMS[word]
 
 
