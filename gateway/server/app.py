@@ -96,7 +96,7 @@ def build_app(
     """The gateway for a configuration; call it inside the event loop that will run it.
 
     `providers` are those to use in place of the configured ones; `inherited` is what an app before leaves to this one,
-    `reload` what POST /admin/reload does, `snapshots` what other processes counted. Raises ValueError on settings that
+    `reload` what POST /admin/reload does, `snapshots` what all processes counted. Raises ValueError on settings that
     can't work, and ImportError where an extra is missing.
     """
     parts = _Parts(config, around or Surroundings(), inherited, providers=providers)

@@ -16,7 +16,7 @@ from gateway.telemetry.texts import Texts
 
 __all__ = ["Observed", "Snapshots"]
 
-Snapshots = Callable[[], Awaitable[Iterable[Snapshot]]]
+Snapshots = Callable[[Snapshot], Awaitable[Iterable[Snapshot]]]
 
 
 class Observed:
@@ -43,7 +43,7 @@ class Observed:
         texts = (lambda: Texts(redact)) if section.content == "on" else None
         self.observer = Telemetry(self.metrics, spans, texts)
         self.snapshots: Snapshots | None = None
-        """Of the other processes that serve the same port."""
+        """What all processes on the same port counted, from what this one did; None: there is this one alone."""
         self._shows = section.prometheus
         self._otlp = None
         if section.otlp is not None and spans is not None and self.metrics is not None:
@@ -85,7 +85,7 @@ class Observed:
         assert self.metrics is not None
         snapshot = self.metrics.snapshot()
         if self.snapshots is not None:
-            snapshot = merged([snapshot, *await self.snapshots()])
+            snapshot = merged(await self.snapshots(snapshot))
         exchange.status = 200
         body = await asyncio.to_thread(exposition, merged([snapshot]))
         return Answer(body=body, headers={**exchange.headers(), "Content-Type": CONTENT_TYPE})

@@ -28,14 +28,15 @@ def target_gauges(health: Health, clock: Callable[[], float]) -> Iterator[Gauge]
 
 
 def engine_gauges(providers: Iterable[Provider]) -> Iterator[Gauge]:
-    """Of each model of a provider that runs its own engine."""
+    """Of each model of a provider that runs its own engine, of which there is one for all processes."""
     for provider in providers:
         if not isinstance(provider, Measured):
             continue
         for measure in provider.measures():
             labels = ((names.PROVIDER, provider.name), (names.UPSTREAM_MODEL, measure.model))
             name, what = f"{names.ENGINE.name}.{measure.name}", measure.name.replace("_", " ")
-            yield Gauge(name, names.ENGINE.unit, f"{names.ENGINE.help}: {what}.", measure.value, labels, measure.grows)
+            text = f"{names.ENGINE.help}: {what}."
+            yield Gauge(name, names.ENGINE.unit, text, measure.value, labels, measure.grows, shared=True)
 
 
 def _of(name: Name, value: float, labels: tuple[tuple[str, str], ...]) -> Gauge:

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 __all__ = [
     "DURATION_BOUNDS",
@@ -108,7 +109,8 @@ class AttemptSeries(Struct):
 
 
 class Gauge(Struct, frozen=True):
-    """A number of this moment. `labels` are names and values; `counter`: it only grows."""
+    """A number of this moment. `labels` are names and values; `counter`: it only grows; `shared`: it is of something
+    that all processes see, as the one engine."""
 
     name: str
     unit: str
@@ -116,6 +118,7 @@ class Gauge(Struct, frozen=True):
     value: float
     labels: tuple[tuple[str, str], ...] = ()
     counter: bool = False
+    shared: bool = False
 
 
 class Snapshot(Struct):
@@ -140,7 +143,9 @@ def merged(snapshots: Iterable[Snapshot]) -> Snapshot:
         for gauge in snapshot.gauges:
             place = (gauge.name, gauge.labels)
             known = gauges.get(place)
-            value = gauge.value + (known.value if known is not None else 0.0)
-            gauges[place] = Gauge(gauge.name, gauge.unit, gauge.help, value, gauge.labels, gauge.counter)
+            if known is not None:
+                value = max(gauge.value, known.value) if gauge.shared else gauge.value + known.value
+                gauge = replace(gauge, value=value)
+            gauges[place] = gauge
     whole.gauges = list(gauges.values())
     return whole

@@ -13,13 +13,14 @@ from pathlib import Path
 import msgspec
 
 from adapters.canonical.errors import GatewayError
-from gateway.telemetry.series import Snapshot
+from gateway.telemetry.series import Snapshot, merged
 
 __all__ = ["Siblings"]
 
 _ANSWER_S = 5.0
 _RELOAD_S = 120.0
 _MAX_ANSWER = 64 * 2**20
+_decoder = msgspec.msgpack.Decoder(Snapshot)
 
 
 class Siblings:
@@ -35,6 +36,8 @@ class Siblings:
         self._count = count
         self._server: asyncio.Server | None = None
         self._snapshot: Callable[[], Snapshot | None] = lambda: None
+        self._before = self._kept(number)
+        self._telling = asyncio.Lock()
         self._reload: Callable[[], Awaitable[None]] | None = None
 
     def engine(self, settings: str) -> Path:
@@ -59,10 +62,14 @@ class Siblings:
             self._server.close()
             await self._server.wait_closed()
 
-    async def snapshots(self) -> Sequence[Snapshot]:
-        """What the others counted; one that does not answer is left out."""
-        answers = await asyncio.gather(*[self._ask(number, b"metrics", _ANSWER_S) for number in self._others()])
-        return [msgspec.msgpack.decode(answer, type=Snapshot) for answer in answers if answer]
+    async def snapshots(self, own: Snapshot) -> Sequence[Snapshot]:
+        """What each has counted, with those that had its number before; of one that does not answer, what it told last.
+        `own` is this one's."""
+        others = await asyncio.gather(*[self._ask(number, b"metrics", _ANSWER_S) for number in self._others()])
+        mine = await self._told(own)
+        told = [mine, *[answer for answer in others if answer]]
+        silent = [number for number, answer in zip(self._others(), others, strict=True) if not answer]
+        return [*[_decoder.decode(answer) for answer in told], *map(self._kept, silent)]
 
     async def reload(self) -> Sequence[str]:
         """Lets the others take run.yaml as it is now; gives what went wrong."""
@@ -90,6 +97,30 @@ class Siblings:
         answer = await self._ask(self._count, b"reload", _RELOAD_S)
         return "the local models' process does not answer" if answer is None else answer.decode() or None
 
+    async def _told(self, own: Snapshot) -> bytes:
+        """What this process tells. It is kept before, so that a sum that was told never gets less."""
+        async with self._telling:
+            told = msgspec.msgpack.encode(merged([own, self._before]))
+            await asyncio.to_thread(self._keep, told)
+            return told
+
+    def _keep(self, told: bytes) -> None:
+        place = self._counted(self._number)
+        written = place.with_suffix(".new")
+        written.write_bytes(told)
+        written.replace(place)
+
+    def _kept(self, number: int) -> Snapshot:
+        """What the process of this number told last, without what was of its moment."""
+        try:
+            told = _decoder.decode(self._counted(number).read_bytes())
+        except FileNotFoundError:
+            return Snapshot()
+        return Snapshot(told.requests, told.attempts)
+
+    def _counted(self, number: int) -> Path:
+        return self._folder / f"{number}.counted"
+
     def _others(self) -> Sequence[int]:
         return [number for number in range(self._count) if number != self._number]
 
@@ -114,7 +145,7 @@ class Siblings:
             if question == b"metrics":
                 snapshot = self._snapshot()
                 if snapshot is not None:
-                    writer.write(msgspec.msgpack.encode(snapshot))
+                    writer.write(await self._told(snapshot))
             elif question == b"reload" and self._reload is not None:
                 try:
                     await self._reload()

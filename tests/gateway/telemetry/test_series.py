@@ -37,6 +37,17 @@ def test_the_sum_over_processes_is_that_of_each() -> None:
     assert whole.gauges[0].value == 4
 
 
+def test_what_all_processes_see_is_not_added_up() -> None:
+    def told(waiting: float, tokens: float) -> Snapshot:
+        gauges = [
+            Gauge("gateway.engine.waiting", "1", "Waiting.", waiting, shared=True),
+            Gauge("gateway.engine.generated_tokens", "1", "Tokens.", tokens, counter=True, shared=True),
+        ]
+        return Snapshot(gauges=gauges)
+
+    assert [gauge.value for gauge in merged([told(2, 10), told(3, 12), told(3, 12)]).gauges] == [3, 12]
+
+
 def test_a_sum_leaves_what_it_adds_as_it_was() -> None:
     one = counted(0.1)
     merged([one, counted(0.2)])

@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -242,6 +243,30 @@ def test_metrics_are_those_of_all_processes_and_a_reload_reaches_all(tmp_path: P
         for _ in range(10):
             names = [row["id"] for row in httpx.get(f"http://{address}/v1/models").json()["data"]]
             assert "fast" in names
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_metrics_that_were_told_never_get_less_when_a_process_dies(tmp_path: Path) -> None:
+    def refusals() -> float:
+        told = httpx.get(f"http://{address}/metrics").text
+        counted = [line for line in told.splitlines() if line.startswith("gateway_requests_total") and '"404"' in line]
+        return sum(float(line.rpartition(" ")[2]) for line in counted)
+
+    with serving(tmp_path, server=", workers: 2", extra="telemetry: {prometheus: true}\n") as (process, address):
+        for count in (20, 40):
+            until_serving(address)
+            for _ in range(20):
+                assert httpx.get(f"http://{address}/nothing").status_code == 404
+            assert refusals() == count
+            first = children(process)
+            os.kill(first[0], signal.SIGKILL)
+            end = time.monotonic() + 20
+            while len(now := children(process)) < 2 or first[0] in now:
+                assert time.monotonic() < end, now
+                with suppress(httpx.TransportError):
+                    assert refusals() == count
+            until_serving(address)
+            assert refusals() == count
 
 
 def test_a_signal_reloads_the_file(tmp_path: Path) -> None:
