@@ -60,8 +60,9 @@ def instructions_of(messages: Sequence[Message]) -> str | None:
     return parts[0].text or None
 
 
-def input_objects(messages: Sequence[Message], provider: str) -> list[Any]:
-    """`provider` is the name of the one that is asked: thoughts that another one proved stay here."""
+def input_objects(messages: Sequence[Message], provider: str, *, plain_thoughts: bool = True) -> list[Any]:
+    """`provider` is the name of the one that is asked: thoughts that another one proved stay here, and those without
+    proof where the model takes no `plain_thoughts`."""
     found: list[Any] = []
     custom = {
         part.id for message in messages for part in message.parts if isinstance(part, ToolCall) and part.kind == CUSTOM
@@ -74,7 +75,10 @@ def input_objects(messages: Sequence[Message], provider: str) -> list[Any]:
                 if said:
                     _add_message(message, said, found)
                 said = []
-                item = _item(part, custom, provider)
+                if isinstance(part, Reasoning):
+                    item = _thought(part, provider, plain=plain_thoughts)
+                else:
+                    item = _item(part, custom)
                 if item is not None:
                     found.append(item)
             elif said and _phase(said[-1], message) != _phase(part, message):
@@ -134,11 +138,8 @@ def _named(name: str, said: list[Part]) -> list[Part]:
     return [Text(text=f"{name}:"), *said]
 
 
-def _item(part: Reasoning | ToolCall | ToolResult | Opaque, custom: set[str], provider: str) -> Any:
-    """None for a thought that says this upstream nothing."""
+def _item(part: ToolCall | ToolResult | Opaque, custom: set[str]) -> Any:
     match part:
-        case Reasoning():
-            return _thought(part, provider)
         case ToolCall():
             return _call(part)
         case ToolResult():
@@ -149,15 +150,15 @@ def _item(part: Reasoning | ToolCall | ToolResult | Opaque, custom: set[str], pr
             raise UnsupportedParameter.at("input", "a part of another dialect has no place here")
 
 
-def _thought(part: Reasoning, provider: str) -> dict[str, Any] | None:
-    """One without text or proof is not sent on."""
+def _thought(part: Reasoning, provider: str, *, plain: bool) -> dict[str, Any] | None:
+    """None for one that says this upstream nothing: without proof, and without a text that it reads."""
     item: dict[str, Any] = {"type": REASONING}
     item["summary"] = [{"type": "summary_text", "text": text} for text in part.summary]
     if part.encrypted is not None and part.origin == provider:
         item["id"], _, item["encrypted_content"] = part.encrypted.partition(_SEPARATOR)
-    elif not part.text:
+    elif not (part.text and plain):
         return None
-    if part.text:
+    if part.text and plain:
         item["content"] = [{"type": "reasoning_text", "text": part.text}]
     add_own_fields(item, part.provider_data)
     return item

@@ -4,6 +4,7 @@ Nothing is kept at the upstream (`store: false`): responses are the gateway's to
 back sealed or encrypted.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,6 +54,9 @@ _OF_REASONING = ("effort", "summary", "context", "mode")
 _SELF = "adaptive"
 """Anthropic's word for what models of this API do by themselves."""
 _FOREIGN_MODES = ("disabled", "between_tools")
+_OPENAIS_OWN = re.compile(r"(?:^|[/.])(?:gpt-\d|o\d|codex-)")
+"""How the models are called that read back what they thought themselves alone, and answer 400 to any other text of a
+thought; open ones, as gpt-oss, read texts."""
 _CALL_IDS = short(64)
 _USER_IDS = short(64)
 _NAMES = NameRule(first="a-zA-Z0-9_-", allowed="a-zA-Z0-9_-", max_length=64)
@@ -98,7 +102,8 @@ class ResponsesUpstream:
         if instructions is not None:
             body["instructions"] = instructions
             messages = messages[1:]
-        body["input"] = input_objects(messages, self._provider)
+        plain_thoughts = _OPENAIS_OWN.search(request.model) is None
+        body["input"] = input_objects(messages, self._provider, plain_thoughts=plain_thoughts)
         if request.stream:
             body["stream"] = True
             if request.include_obfuscation:

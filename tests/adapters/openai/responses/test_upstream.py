@@ -143,6 +143,25 @@ def test_thoughts_of_others_stay_here_and_plain_ones_go() -> None:
     assert plain[0] == {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
 
 
+@pytest.mark.parametrize(
+    ("model", "read"),
+    [
+        ("gpt-5.6-sol", False),
+        ("openai/o4-mini", False),
+        ("codex-mini-latest", False),
+        ("gpt-oss-120b", True),
+        ("m", True),
+    ],
+)
+def test_models_of_openai_get_no_texts_of_thoughts(model: str, *, read: bool) -> None:
+    proved = Reasoning(text="hm", encrypted="rs_1:BLOB==", origin=PROVIDER)
+    said = Message(role="assistant", parts=(Reasoning(text="hm"), proved, Text(text="x")))
+    request = Request(model=model, dialect="anthropic.messages", messages=(said,))
+    sent = json.loads(UPSTREAM.render_request(request))["input"]
+    texts = [item.get("content") for item in sent if item["type"] == "reasoning"]
+    assert texts == ([[{"type": "reasoning_text", "text": "hm"}]] * 2 if read else [None])
+
+
 def test_an_item_of_a_hosted_tool_comes_back_byte_for_byte() -> None:
     raw = b'{"type": "web_search_call",  "id": "ws_1", "n": 1.50}'
     request = Request(
