@@ -18,7 +18,7 @@ __all__ = ["EXAMPLE", "SUMMARY", "add_arguments", "run"]
 SUMMARY = "show what was used and what it cost"
 EXAMPLE = "gateway usage --by key,day --since 2026-11-01"
 
-_FILTERS = ("key", "team", "model", "provider", "upstream_model")
+_FILTERS = ("key", "team", "end_user", "model", "provider", "upstream_model")
 _SUMS = ("attempts", "failed", "prompt_tokens", "completion_tokens")
 _MAX_ROWS = 10_000
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         metavar="NAMES",
         default="key,model",
-        help="some of key,team,model,provider,upstream_model,day (default: key,model)",
+        help="some of key,team,end_user,model,provider,upstream_model,day (default: key,model)",
     )
     parser.add_argument("--since", metavar="TIME", help="a date or Unix seconds (default: 30 days ago)")
     parser.add_argument("--until", metavar="TIME", help="a date or Unix seconds (default: now)")

@@ -138,6 +138,7 @@ def _budgets(run: RunFile) -> Iterator[Finding]:
     places: list[Location] = []
     for at, account in _accounts(run):
         places += [(*at, "budget")] if account.budget else []
+        places += [(*at, "per_user", "budget")] if account.per_user and account.per_user.budget else []
         places += [(*at, "per_model", name, "budget") for name, rules in account.per_model.items() if rules.budget]
     places += [("models", name, "budget") for name, alias in run.models.items() if alias.budget]
     for place in places:

@@ -48,7 +48,7 @@ async def whole(body: AsyncIterator[bytes]) -> bytes:
     try:
         return await whole_body(body, _MAX_BYTES)
     except BodyTooLong as error:
-        raise BadUpstreamResponse("guardrails can't read the whole answer: it is too long") from error
+        raise BadUpstreamResponse("the answer can't be read as a whole: it is too long") from error
 
 
 async def _whole(body: AsyncIterator[bytes], new_filters: NewFilters) -> AsyncGenerator[bytes, None]:

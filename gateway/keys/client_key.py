@@ -21,12 +21,16 @@ class Account:
     rules: Rules = NO_RULES
     per_model: tuple[tuple[str, Rules], ...] = ()
     """Rules for single models, beside `rules`."""
+    per_user: Rules = NO_RULES
+    """Rules for each end user, beside the others."""
 
     @staticmethod
     def of(section: AccountSection) -> "Account":
         """As run.yaml says it."""
         per_model = [(name, Rules.of(each.limits, each.budget)) for name, each in section.per_model.items()]
-        return Account(tuple(section.models), Rules.of(section.limits, section.budget), tuple(per_model))
+        user = section.per_user
+        per_user = NO_RULES if user is None else Rules.of(user.limits, user.budget)
+        return Account(tuple(section.models), Rules.of(section.limits, section.budget), tuple(per_model), per_user)
 
     def may_use(self, names: Sequence[str]) -> bool:
         """Whether one of the names of a model is on the list."""

@@ -11,6 +11,8 @@ __all__ = ["MAX_SCOPES", "InProcessLimiter"]
 
 MAX_SCOPES = 50_000
 """Scopes that are remembered. Idle ones are forgotten first; more than these at work are refused."""
+_WRITTEN_S = 60
+"""What a scope has spent is in the database by then."""
 _SWEEP_S = 1.0
 
 
@@ -209,8 +211,12 @@ class _Counts:
         self.is_loaded = False
 
     def is_idle(self, second: int, now: float) -> bool:
-        self.advance(second)
-        return not (self.running or self.requests or self.tokens or (self.spent and now < self.period_end))
+        if self.requests or self.tokens:
+            self.advance(second)
+        if self.running or self.requests or self.tokens:
+            return False
+        is_known = self.is_loaded and second - self.second > _WRITTEN_S  # and will be asked for
+        return not self.spent or now >= self.period_end or is_known
 
     def obstacle(self, scope: Scope, demand: Demand, tokens: int) -> Obstacle | None:
         """What stands in the way."""

@@ -26,7 +26,14 @@ class Rules:
         return Rules(limits.rpm, limits.tpm, limits.parallel, money)
 
     def scope(
-        self, name: str, label: str, *, key: str | None = None, team: str | None = None, model: str | None = None
+        self,
+        name: str,
+        label: str,
+        *,
+        key: str | None = None,
+        team: str | None = None,
+        user: str | None = None,
+        model: str | None = None,
     ) -> Scope | None:
         """None where nothing is limited. See `Scope` for the names."""
         if self == NO_RULES:
@@ -36,6 +43,7 @@ class Rules:
             label=label,
             key=key,
             team=team,
+            user=user,
             model=model,
             rpm=self.rpm,
             tpm=self.tpm,

@@ -26,16 +26,18 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """One thing with limits of its own: a key, a team, a model, a key's use of a model. None: no limit.
+    """One thing with limits of its own: a key, a team, an end user, a model, a key's use of a model. None: no
+    limit.
 
-    `name` is what its counters are kept under, `label` what clients read. `key`, `team` and `model` (`*` in it stands
-    for any text) are whose usage counts; None: everybody's, of every model.
+    `name` is what its counters are kept under, `label` what clients read. `key`, `team`, `user` and `model` (`*` in it
+    stands for any text) are whose usage counts; None: everybody's, of every model.
     """
 
     name: str
     label: str
     key: str | None = None
     team: str | None = None
+    user: str | None = None
     model: str | None = None
     rpm: int | None = None
     tpm: int | None = None

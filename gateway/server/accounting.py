@@ -57,7 +57,9 @@ def build_accounts(
     async def spent_before(scope: Scope, since: int) -> int:
         """What the sums in the database say."""
         exact = None if scope.model is None or "*" in scope.model else scope.model
-        rows = await (await stores()).usage.spent(since, key=scope.key, team=scope.team, model=exact)
+        rows = await (await stores()).usage.spent(
+            since, key=scope.key, team=scope.team, end_user=scope.user, model=exact
+        )
         if scope.model is None:
             return sum(nano for _, nano in rows)
         if scope.key is None and scope.team is None:  # all that was asked under a public name

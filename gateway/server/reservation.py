@@ -20,7 +20,7 @@ async def reserve(exchange: Exchange, model: str | None, request: object, names:
     public = model or ""
     if model is not None and model not in names.aliases:
         public = await names.public_name(model)
-    found = await accounts.open(exchange.key, public, request, names)
+    found = await accounts.open(exchange.key, public, request, names, headers=exchange.request.headers)
     if isinstance(found, Refusal):
         exchange.standing = found.standing
         raise _refused(found)

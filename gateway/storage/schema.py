@@ -167,7 +167,15 @@ USAGE_HOURS = Table(
     Column("upstream_model", String(), primary_key=True),
     Column("is_shadow", Boolean, primary_key=True, autoincrement=False),
     Column("team", String(), primary_key=True),
+    Column("end_user", String(), primary_key=True),
     *[Column(name, BigInteger, nullable=False) for name in USAGE_SUMS],
+    Index(
+        "usage_hours_end_user",
+        "end_user",
+        "hour",
+        sqlite_where=text("end_user <> ''"),
+        postgresql_where=text("end_user <> ''"),
+    ),
     sqlite_with_rowid=False,
 )
 """Sums of all attempts, written with their rows; `hour` is its beginning in Unix seconds. What is missing is 0."""

@@ -21,8 +21,8 @@ ROWS_KEPT_S = 7 * 86_400.0
 MAX_ROWS = 1_000_000
 HOURS_KEPT_S = 400 * 86_400.0
 MAX_FREE_NAMES = 256
-"""A client may make names of models up. Of those that cost it nothing, so many have sums of their own in an hour; what
-comes after them is summed up under OTHER."""
+"""A client may make names of models and of users up. Of those that cost it nothing, so many have sums of
+their own in an hour; what comes after them is summed up under OTHER."""
 OTHER = "(other)"
 _HOUR_S = 3600
 _DAY_S = 86_400
@@ -30,11 +30,11 @@ _DROP_EVERY_S = 60.0
 _GROUPS_AT_ONCE = 16
 _MOST = 10**15
 
-_Names = tuple[str, str, str]
-"""The model, its provider, the upstream model."""
+_Names = tuple[str, str, str, str]
+"""The model, its provider, the upstream model, the end user."""
 _encode = msgspec.json.Encoder().encode
 _ROWS = msgspec.json.Decoder(list[UsageRow])
-_PLACES = ("hour", "key", "model", "provider", "upstream_model", "is_shadow", "team")
+_PLACES = ("hour", "key", "model", "provider", "upstream_model", "is_shadow", "team", "end_user")
 _ADD = text(
     f"INSERT INTO usage_hours ({', '.join((*_PLACES, *USAGE_SUMS))}) "
     f"VALUES ({', '.join(f':{name}' for name in (*_PLACES, *USAGE_SUMS))}) "
@@ -45,7 +45,7 @@ _COLUMNS: Mapping[str, ColumnElement[str]] = {
     # A copy for a shadow is the operator's own, as in budgets: no client is told to have used it.
     **{
         name: case((USAGE_HOURS.c.is_shadow, literal_column("''")), else_=USAGE_HOURS.c[name]).label(f"of_{name}")
-        for name in ("key", "team")
+        for name in ("key", "team", "end_user")
     },
     **{name: USAGE_HOURS.c[name] for name in ("model", "provider", "upstream_model")},
 }
@@ -96,14 +96,22 @@ class UsageStore:
         return await self.database.read(newest)
 
     async def spent(
-        self, since: int, *, key: str | None = None, team: str | None = None, model: str | None = None
+        self,
+        since: int,
+        *,
+        key: str | None = None,
+        team: str | None = None,
+        end_user: str | None = None,
+        model: str | None = None,
     ) -> Sequence[tuple[str, int]]:
-        """Billionths of a dollar since the beginning of an hour, by model. None: of all keys, teams, models."""
+        """Billionths of a dollar since the beginning of an hour, by model. None: of all keys, teams, users, models."""
         wanted = (USAGE_HOURS.c.hour >= since) & USAGE_HOURS.c.is_shadow.is_(False)
         if key is not None:
             wanted &= USAGE_HOURS.c.key == key
         if team is not None:
             wanted &= USAGE_HOURS.c.team == team
+        if end_user is not None:
+            wanted &= (USAGE_HOURS.c.end_user == end_user) & (USAGE_HOURS.c.end_user != literal_column("''"))
         if model is not None:
             wanted &= USAGE_HOURS.c.model == model
         total = cast(func.sum(USAGE_HOURS.c.cost_nano_usd), Integer)
@@ -137,7 +145,7 @@ class UsageStore:
 
     def _names(self, row: UsageRow, hour: int) -> _Names:
         """Those under which a row is summed up."""
-        names = (row.model, row.provider, row.upstream_model)
+        names = (row.model, row.provider, row.upstream_model, row.end_user)
         if row.cost_nano_usd:
             return names
         if hour > self._hour:
@@ -145,7 +153,7 @@ class UsageStore:
         known = self._free_names.setdefault(row.key, set())
         if names not in known:
             if len(known) >= MAX_FREE_NAMES:
-                return (OTHER, row.provider, OTHER)
+                return (OTHER, row.provider, OTHER, OTHER if row.end_user else "")
             known.add(names)
         return names
 
@@ -153,10 +161,11 @@ class UsageStore:
 def _sums(rows: Sequence[UsageRow], names: Callable[[UsageRow, int], _Names]) -> list[dict[str, object]]:
     """Of each place; `names` are those of a row in its hour. In one order everywhere, so that two writers never wait
     for each other in a ring."""
-    places: dict[tuple[int, str, str, str, str, bool, str], list[UsageRow]] = {}
+    places: dict[tuple[int, str, str, str, str, bool, str, str], list[UsageRow]] = {}
     for row in rows:
         hour = int(row.at) - int(row.at) % _HOUR_S
-        place = (hour, row.key, *names(row, hour), row.kind == "shadow", row.team)
+        model, provider, upstream_model, end_user = names(row, hour)
+        place = (hour, row.key, model, provider, upstream_model, row.kind == "shadow", row.team, end_user)
         places.setdefault(place, []).append(row)
     return [
         {

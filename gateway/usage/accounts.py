@@ -8,11 +8,12 @@ from adapters.canonical.request import Request
 from adapters.canonical.usage import Usage
 from gateway.keys.client_key import Account, ClientKey, matches
 from gateway.limits.limiter import Limiter, Refusal
-from gateway.limits.rules import Rules
+from gateway.limits.rules import NO_RULES, Rules
 from gateway.limits.scope import Demand, Scope
 from gateway.routing.attempt import Attempt, AttemptKind, Outcome
 from gateway.routing.names import Names
 from gateway.usage.charge import Charge
+from gateway.usage.end_users import EndUsers, end_user
 from gateway.usage.estimate import estimated_usage, output_tokens, prompt_tokens, with_prompt, with_uncounted
 from gateway.usage.ledger import Ledger
 from gateway.usage.prices import Price, PriceBook, cost_of
@@ -23,6 +24,7 @@ __all__ = ["Accounts", "scopes_of"]
 
 _MAX_KNOWN = 10_000
 _NO_USAGE = Usage()
+_NO_HEADERS: Mapping[str, str] = {}
 _ANSWERED, _LACKING, _SHADOW = Outcome.ANSWERED, Outcome.LACKING, AttemptKind.SHADOW
 
 
@@ -32,6 +34,7 @@ class _Known(Struct, frozen=True):
     key: ClientKey | None
     """As it was: what it may use can change while the gateway runs."""
     team: str
+    per_user: "tuple[_PerUser, ...]"
     scopes: tuple[Scope, ...]
     counts_tokens: bool
     prices: tuple[Price, ...]
@@ -58,20 +61,34 @@ class Accounts:
         self._models = models
         self._prices = prices
         self._now = now
+        self._users = EndUsers(now)
         self._known: dict[tuple[str | None, str], _Known] = {}
 
-    async def open(self, key: ClientKey | None, model: str, request: object, names: Names) -> Charge | Refusal:
-        """Takes what a request needs. `model` is its public name, `names` tells where that may go.
+    async def open(
+        self,
+        key: ClientKey | None,
+        model: str,
+        request: object,
+        names: Names,
+        *,
+        headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> Charge | Refusal:
+        """Takes what a request needs. `model` is its public name, `names` tells where that may go. `headers` are the
+        client's, in lower case.
 
         `request` None: it spends nothing that could be counted.
         """
         known = self._known.get((None if key is None else key.id, model))
         if known is None or (known.key is not key and known.key != key):
             known = await self._know(key, model, names)
-        if not known.scopes:
+        scopes, user = known.scopes, ""
+        if known.per_user:
+            user = end_user(request, headers)
+            scopes += tuple([each.scope(self._users.counted(each.name, user)) for each in known.per_user])
+        if not scopes:
             return Charge(None, model, request, known.team)
         if request is None or not known.counts_tokens:
-            demand = Demand(known.scopes)
+            demand = Demand(scopes)
         else:
             prompt, output, nano_usd = prompt_tokens(request), output_tokens(request), 0
             units = None if type(request) is Request else units_of(request)
@@ -81,9 +98,9 @@ class Accounts:
                     most += price.of_units(units) or 0
                 if most > nano_usd:
                     nano_usd = most
-            demand = Demand(known.scopes, prompt, output, nano_usd)
+            demand = Demand(scopes, prompt, output, nano_usd)
         found = await self.limiter.reserve(demand)
-        return found if isinstance(found, Refusal) else Charge(found, model, request, known.team)
+        return found if isinstance(found, Refusal) else Charge(found, model, request, known.team, user)
 
     def attempt_ended(self, attempt: Attempt) -> None:
         """Comes before whoever reads the attempt's cost. Called on the hot path."""
@@ -124,15 +141,18 @@ class Accounts:
         if len(self._known) >= _MAX_KNOWN:
             self._known.clear()
         scopes = scopes_of(key, model, names.alias_of(model), self._models)
-        counts_money = any(scope.budget is not None for scope in scopes)
-        counts_tokens = counts_money or any(scope.tpm is not None for scope in scopes)
+        per_user = _per_user(key)
+        rules: list[Scope | Rules] = [*scopes, *(each.rules for each in per_user)]
+        counts_money = any(one.budget is not None for one in rules)
+        counts_tokens = counts_money or any(one.tpm is not None for one in rules)
         prices: list[Price | None] = []
         if counts_money and model:
             route = await names.resolve(model)
             prices = [self._prices.of(target.label) for target in (*route.targets, *route.on_failure)]
         known = tuple([price for price in prices if price is not None])
         team = "" if key is None or key.team is None else key.team.id
-        found = self._known[None if key is None else key.id, model] = _Known(key, team, scopes, counts_tokens, known)
+        place = None if key is None else key.id, model
+        found = self._known[place] = _Known(key, team, per_user, scopes, counts_tokens, known)
         return found
 
 
@@ -157,6 +177,29 @@ def _scopes(
             label_of_model = f"{label}'s use of '{glob}'"
             found.append(rules.scope(f"{name}:model:{glob}", label_of_model, key=key, team=team, model=glob))
     return found
+
+
+class _PerUser(Struct, frozen=True):
+    """What each end user of an account may use; `name` is the account's."""
+
+    name: str
+    rules: Rules
+    key: str | None = None
+    team: str | None = None
+
+    def scope(self, user: str) -> Scope:
+        found = self.rules.scope(f"{self.name}:user:{user}", "this user", key=self.key, team=self.team, user=user)
+        assert found is not None  # there are rules
+        return found
+
+
+def _per_user(key: ClientKey | None) -> tuple[_PerUser, ...]:
+    if key is None:
+        return ()
+    found = [_PerUser(f"key:{key.id}", key.account.per_user, key=key.id)]
+    if key.team is not None:
+        found.append(_PerUser(f"team:{key.team.id}", key.team.account.per_user, team=key.team.id))
+    return tuple([each for each in found if each.rules != NO_RULES])
 
 
 def _estimate(attempt: Attempt, charge: Charge) -> Usage | None:
@@ -197,4 +240,5 @@ def _row(attempt: Attempt, charge: Charge | None, usage: Usage, now: float) -> U
         int((ended - attempt.began) * 1000),
         None if first is None else int((first - attempt.began) * 1000),
         charge.team if charge is not None else "",
+        charge.user if charge is not None else "",
     )

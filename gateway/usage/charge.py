@@ -10,18 +10,19 @@ class Charge:
     """Whoever owns the request's end calls `settle`, on every way out; only the first call counts.
 
     `request` is what was asked (for estimates), None where it spends nothing; `model` the public name of its model,
-    `team` that of the client's team, or "".
+    `team` that of the client's team, `user` its end user where they are counted, or "".
     """
 
-    __slots__ = ("_grant", "cost_nano_usd", "model", "request", "standing", "team", "tokens")
+    __slots__ = ("_grant", "cost_nano_usd", "model", "request", "standing", "team", "tokens", "user")
 
-    def __init__(self, grant: Grant | None, model: str, request: object, team: str = "") -> None:
+    def __init__(self, grant: Grant | None, model: str, request: object, team: str = "", user: str = "") -> None:
         self._grant = grant
         self.standing: Standing | None = None if grant is None else grant.standing
         """What is left of the client's limits; None where it has none."""
         self.model = model
         self.request = request
         self.team = team
+        self.user = user
         self.tokens = 0
         self.cost_nano_usd: int | None = None
         """None: no price is known."""

@@ -6,15 +6,15 @@ from msgspec import Struct
 
 __all__ = ["GroupedBy", "UsageRow"]
 
-GroupedBy = Literal["key", "team", "model", "provider", "upstream_model", "day"]
+GroupedBy = Literal["key", "team", "end_user", "model", "provider", "upstream_model", "day"]
 """What sums can be asked for."""
 
 
 class UsageRow(Struct, frozen=True, array_like=True, gc=False):
     """`at` is Unix seconds, `status` `ok`, `cancelled` or an error's code. Missing tokens and costs are None, never 0.
 
-    `key` is "" where no key is asked for, `team` where the key has none. `model` is what the client asked for,
-    by its public name.
+    `key` is "" where no key is asked for, `team` where the key has none, `end_user` where they are not
+    told apart. `model` is what the client asked for, by its public name.
     """
 
     at: float
@@ -35,3 +35,4 @@ class UsageRow(Struct, frozen=True, array_like=True, gc=False):
     latency_ms: int
     ttft_ms: int | None
     team: str = ""
+    end_user: str = ""

@@ -17,6 +17,7 @@ __all__ = [
     "ModelLimits",
     "Period",
     "SigningAlgorithm",
+    "UserLimits",
 ]
 
 SigningAlgorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -41,6 +42,11 @@ class ModelLimits(Section):
     budget: Budget | None = Field(default=None, description="Spending on this model.")
 
 
+class UserLimits(Section):
+    limits: Limits | None = Field(default=None, description="Rates of each user.")
+    budget: Budget | None = Field(default=None, description="Spending of each user.")
+
+
 class Account(Section):
     """What somebody may use: a key, a team of keys, each client with a signed token."""
 
@@ -52,10 +58,14 @@ class Account(Section):
     per_model: FrozenMap[ModelLimits] = Field(
         default_factory=empty_map, description='What may be used of single models, by name; "*" stands for any text.'
     )
+    per_user: UserLimits | None = Field(
+        default=None,
+        description="What each end user may use, as the header x-gateway-user names him, or 'user' in the body.",
+    )
 
     @property
     def is_limited(self) -> bool:
-        return self.limits is not None or self.budget is not None or bool(self.per_model)
+        return any((self.limits, self.budget, self.per_model, self.per_user))
 
 
 class ClientAccount(Account):

@@ -24,7 +24,7 @@ __all__ = ["AdminUsage"]
 
 _MAX_GROUPS = 10_000
 _MAX_ATTEMPTS = 1000
-_FILTERS = ("key", "team", "model", "provider", "upstream_model")
+_FILTERS = ("key", "team", "end_user", "model", "provider", "upstream_model")
 
 
 class AdminUsage:

@@ -61,7 +61,7 @@ def test_usage_is_told_by_what_is_asked_for_and_in_json(config: list[str], capsy
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--by", "colour"], "--by: expected some of key, team, model"),
+        (["--by", "colour"], "--by: expected some of key, team, end_user, model"),
         (["--since", "soon"], "--since: expected a date"),
     ],
 )

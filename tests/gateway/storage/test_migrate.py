@@ -7,6 +7,7 @@ from contextlib import aclosing, closing
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -18,7 +19,7 @@ from gateway.storage.bounds import Bounds
 from gateway.storage.database import Database
 from gateway.storage.migrate import migrate, migrate_database
 from gateway.storage.opening import open_stores
-from gateway.storage.place import NEWEST_SCHEMA, FilePlace, SchemaMismatch, ServerPlace, check_schema_of_file
+from gateway.storage.place import NEWEST_SCHEMA, FilePlace, Place, SchemaMismatch, ServerPlace, check_schema_of_file
 from gateway.storage.schema import METADATA
 from tests.gateway.storage.postgresql import empty_postgresql
 
@@ -59,6 +60,45 @@ def test_the_newest_migration_is_the_one_that_this_version_wants() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(migrating.__file__).parent / "migrations"))
     assert ScriptDirectory.from_config(config).get_current_head() == NEWEST_SCHEMA
+
+
+async def kept_place(kind: str, folder: Path) -> Place:
+    """A database without tables."""
+    if kind == "sqlite":
+        return FilePlace(folder / "gateway.db")
+    place = await empty_postgresql()
+    database = Database(place)
+    await database.write(_drop_all)
+    await database.aclose()
+    return place
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_what_was_used_before_there_were_teams_is_kept_on_the_way_up_and_down(kind: str, tmp_path: Path) -> None:
+    place = await kept_place(kind, tmp_path)
+    names = "hour, key, model, provider, upstream_model, is_shadow"
+    sums = "attempts, failed, estimated, prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, "
+    sums += "reasoning_tokens, cost_nano_usd"
+
+    def moved(connection: Connection) -> list[int]:
+        config = Config()
+        config.set_main_option("script_location", str(Path(migrating.__file__).parent / "migrations"))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0003")
+        row = "3600, 'a', 'm', 'p', 'm', false, 1, 0, 0, 5, 6, 0, 0, 0, 7"
+        connection.execute(text(f"INSERT INTO usage_hours ({names}, {sums}) VALUES ({row})"))
+        command.upgrade(config, "0004")
+        row = "3600, 'a', 'm', 'p', 'm', false, 't', 'u', 1, 0, 0, 5, 6, 0, 0, 0, 8"
+        connection.execute(text(f"INSERT INTO usage_hours ({names}, team, end_user, {sums}) VALUES ({row})"))
+        query = "SELECT cost_nano_usd FROM usage_hours ORDER BY team"
+        found = [int(cost) for (cost,) in connection.execute(text(query))]
+        command.downgrade(config, "0003")
+        return [*found, *connection.execute(text("SELECT cost_nano_usd FROM usage_hours")).scalars()]
+
+    database = Database(place)
+    assert await database.write(moved) == [7, 8, 15]
+    await database.aclose()
+    assert await migrate_database(place) == ("0003", NEWEST_SCHEMA)
 
 
 def test_a_database_that_is_up_to_date_stays_as_it_is(tmp_path: Path) -> None:

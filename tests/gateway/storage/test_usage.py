@@ -128,6 +128,24 @@ async def test_what_was_spent_is_told_by_team_wherever_its_keys_are_now(stores: 
     assert [(each["team"], each["cost_nano_usd"]) for each in found] == [("", 12), ("search", 5)]
 
 
+async def test_what_was_spent_is_told_by_end_user_and_made_up_users_have_few_sums(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_FREE_NAMES", 3)
+    await stores.usage.add([replace(row(cost=n), end_user=f"u{n}") for n in range(1, 9)])
+    await stores.usage.add([replace(row(cost=0), end_user=f"free{n}") for n in range(9)])
+    assert await stores.usage.spent(0, key="a", end_user="u7") == [("m", 7)]
+    assert await stores.usage.spent(0, key="b", end_user="u7") == []
+    found, _ = await stores.usage.totals(["end_user"], since=0, until=int(NOON) + 1, limit=99, where={})
+    assert {each["end_user"] for each in found} == {
+        *(f"u{n}" for n in range(1, 9)),
+        "free0",
+        "free1",
+        "free2",
+        "(other)",
+    }
+
+
 async def test_copies_for_shadows_are_in_the_sums_and_no_clients(stores: Stores) -> None:
     await stores.usage.add([row(cost=1), row(kind="shadow", cost=2), row(key="b", cost=4)])
     until = int(NOON) + 1

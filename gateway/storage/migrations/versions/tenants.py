@@ -1,4 +1,4 @@
-"""The team of the client, beside its key, in the sums of what was used."""
+"""The team of the client and its end user, beside its key, in the sums of what was used."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -16,7 +16,10 @@ _SUMS = (
 
 
 def upgrade() -> None:
-    _replace(((*_PLACES, "team"), (*_PLACES, "''")), "")
+    _replace(((*_PLACES, "team", "end_user"), (*_PLACES, "''", "''")), "")
+    is_told = sa.text("end_user <> ''")
+    columns = ["end_user", "hour"]
+    op.create_index("usage_hours_end_user", "usage_hours", columns, sqlite_where=is_told, postgresql_where=is_told)
 
 
 def downgrade() -> None:
