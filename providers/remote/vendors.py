@@ -245,7 +245,7 @@ _ROWS = (
     Vendor(
         name="deepseek",
         base_url="https://api.deepseek.com/v1",
-        quirks=Quirks(developer_role=False),
+        quirks=Quirks(developer_role=False, thoughts_due=True),
         fields=(_BASIC | {"n", "logprobs", "reasoning.effort"}) - {"seed"},
         parts=_TEXT_AND_REASONING,
         native_choices=False,
@@ -320,7 +320,7 @@ _ROWS = (
     Vendor(
         name="moonshot",
         base_url="https://api.moonshot.ai/v1",
-        quirks=Quirks(developer_role=False, tool_names=_OPENAI_NAMES),
+        quirks=Quirks(developer_role=False, tool_names=_OPENAI_NAMES, thoughts_due=True),
         fields=(_BASIC | {"n", "prompt_cache_key", "safety_identifier"}) - {"seed"},
         parts=_TEXT_AND_IMAGES | {Reasoning},
         forwarded_paths=frozenset((_FILES,)),
@@ -335,7 +335,7 @@ _ROWS = (
         ),
         fields=(_BASIC | {"n", "top_k", "logprobs", "parallel_tool_calls", "reasoning.budget_tokens"})
         - {"frequency_penalty"},
-        parts=_TEXT_AND_IMAGES | {Audio, Video},
+        parts=_TEXT_AND_IMAGES | {Audio, Video, Reasoning},
         native_choices=False,
         abilities=_EMBEDS,
         embedding_fields=frozenset(("dimensions", EXTRAS)),

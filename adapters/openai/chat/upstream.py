@@ -27,7 +27,7 @@ from adapters.canonical.events import (
     TextDelta,
     UsageReported,
 )
-from adapters.canonical.messages import DEVELOPER, SYSTEM, ProviderData
+from adapters.canonical.messages import ASSISTANT, DEVELOPER, SYSTEM, ProviderData
 from adapters.canonical.request import REQUIRED, Request
 from adapters.canonical.stop_reason import StopReason, confirmed
 from adapters.canonical.usage import TokenLogprob
@@ -112,6 +112,8 @@ class _Chunk(WireChunk, forbid_unknown_fields=True):
 
 _CHUNK = Decoder(_Chunk)
 _TEXT_FIELD = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*:\s*("(?:[^"\\]|\\.)*")')
+_NO_THOUGHT = " "
+"""What is said of a thought that is not known, where nothing at all is refused."""
 
 
 class ChatUpstream:
@@ -165,6 +167,10 @@ class ChatUpstream:
             for message in messages:
                 if message["role"] == DEVELOPER:
                     message["role"] = SYSTEM
+        if self._quirks.thoughts_due:
+            for message in messages[:-1]:  # the last one may be continued
+                if message["role"] == ASSISTANT:
+                    message.setdefault("reasoning_content", _NO_THOUGHT)
         return messages
 
     def stream_parser(self, request: Request) -> SseAnswerParser:

@@ -17,6 +17,8 @@ from adapters.canonical.messages import (
     USER,
     CacheHint,
     Message,
+    Part,
+    Reasoning,
     Text,
     ToolCall,
     ToolResult,
@@ -223,3 +225,15 @@ def test_cache_hints_go_where_a_vendor_takes_them_four_at_most(name: str, field:
     assert found == [value, None, None, None, value, value, value]
     plain = json.loads(ChatUpstream(VENDORS["vllm"].quirks).render_request(request))
     assert [message["content"] for message in plain["messages"]] == ["x"] * 7
+
+
+@pytest.mark.parametrize("name", ["deepseek", "moonshot"])
+def test_a_turn_without_a_thought_says_a_blank_where_thoughts_are_due(name: str) -> None:
+    def said(role: str, *parts: Part) -> Message:
+        return Message(role=role, parts=parts)
+
+    thought, text = Reasoning(text="hm"), Text(text="x")
+    messages = (said(USER, text), said(ASSISTANT, thought, text), said(ASSISTANT, text), said(ASSISTANT, text))
+    request = Request(model="m", dialect="openai.chat", messages=messages)
+    body = json.loads(ChatUpstream(VENDORS[name].quirks).render_request(request))
+    assert [message.get("reasoning_content") for message in body["messages"]] == [None, "hm", " ", None]
