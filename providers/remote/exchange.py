@@ -40,11 +40,9 @@ async def exchange(
     path: str | None = None,
     headers: Mapping[str, str] | None = None,
     sign: Sign | None = None,
-    not_found: str = "",
 ) -> AsyncGenerator[Batch, None]:
     """The events of the answer. `path` stands for the upstream's own where that depends on the request; `headers` go
-    with this request alone, and those that `sign` gives. `not_found` ends the message of a 404. Closing the iterator
-    closes the connection."""
+    with this request alone, and those that `sign` gives. Closing the iterator closes the connection."""
     body = upstream.render_request(request)
     path = path or upstream.path
     if sign is not None:
@@ -53,10 +51,7 @@ async def exchange(
     del body  # a stream may last for long, and need not hold it
     with answer:
         if not 200 <= answer.status < 300:
-            failure = await failure_of(client.provider, upstream, answer)
-            if answer.status == 404:
-                failure.message += not_found
-            raise failure
+            raise await failure_of(client, upstream, answer)
         request_id = answer.headers.get(request_id_header)
         limits = _limits_in(answer.headers)
         content_type = answer.content_type
@@ -113,13 +108,15 @@ async def _whole(provider: str, upstream: Upstream, request: Request, answer: An
     return upstream.parse_body(request, body)
 
 
-async def failure_of(provider: str, upstream: Upstream, answer: Answer) -> GatewayError:
+async def failure_of(client: HttpClient, upstream: Upstream, answer: Answer) -> GatewayError:
     """The error that an answer with an error status (or a redirect) stands for."""
     body = await answer.error_body()
     if body.lstrip()[:1] in (b"{", b"[") and len(body) < MAX_ERROR_BYTES:
         error = upstream.parse_error(answer.status, body)
     else:
-        error = error_page(provider, upstream.parse_error(answer.status, b"{}"), answer.status, body)
+        error = error_page(client.provider, upstream.parse_error(answer.status, b"{}"), answer.status, body)
+    if answer.status == 404:
+        error.message += client.doubt
     return complete(error, answer.status, answer.headers)
 
 

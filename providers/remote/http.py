@@ -12,6 +12,7 @@ from yarl import URL
 from adapters.canonical.errors import NotReady, StaleConnection, UpstreamError
 from providers.base import Limits, ProviderSettings
 from providers.client_key import KeyHeader
+from providers.remote.addresses import usual_path
 from providers.remote.answer import Answer
 from providers.remote.connection import Connection
 from providers.remote.failure import FOREIGN, no_answer, no_connection
@@ -48,6 +49,8 @@ class HttpClient:
         self.provider = settings.name
         self.limits: Limits = settings.limits
         url = _checked_base(settings.name, base_url)
+        self.doubt = _doubt(settings, url)
+        """What a 404 may mean, as the end of its message."""
         self._base = url.raw_path.rstrip("/")
         host, port = url.raw_host or "", url.port or 0
         has_files = settings.ca_file is not None or settings.client_cert is not None  # which are read in any case
@@ -207,6 +210,13 @@ async def _send_rest(
     finally:
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
+
+
+def _doubt(settings: ProviderSettings, url: URL) -> str:
+    usual = usual_path(settings.type)
+    if not usual or url.path.strip("/"):
+        return ""
+    return f" (providers.{settings.name}.base_url has no path: should it end in {usual}?)"
 
 
 def _checked_base(provider: str, base_url: str) -> URL:

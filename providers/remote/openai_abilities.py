@@ -98,7 +98,7 @@ class OpenAIAbilities:
         )
         try:
             if not 200 <= answer.status < 300:
-                raise await failure_of(self._client.provider, self._chat, answer)
+                raise await failure_of(self._client, self._chat, answer)
             request_id = answer.headers.get(self._vendor.request_id_header)
             return ForwardAnswer(
                 status=answer.status, headers=answer.headers, body=_pieces(answer), request_id=request_id

@@ -4,7 +4,6 @@ Joins a vendor's row, the dialect and HTTP. Owns no wire words, no sockets and n
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import replace
@@ -53,7 +52,6 @@ class OpenAICompatible(RemoteAccount):
         quirks = _with_defaults(vendor.quirks, settings)
         self._vendor = vendor
         self._endpoint = endpoint
-        self._not_found = _not_found(settings)
         key_header = KeyHeader(vendor.key_header, vendor.key_prefix) if endpoint.sign is None else None
         client = HttpClient(settings, base_url, key_header)
         super().__init__(settings.name, client, self._fetch_models)
@@ -106,9 +104,7 @@ class OpenAICompatible(RemoteAccount):
         if called != request.model:
             request = replace(request, model=called)
         header = self._vendor.request_id_header
-        batches = exchange(
-            self._client, upstream, request, header, path=path, sign=endpoint.sign, not_found=self._not_found
-        )
+        batches = exchange(self._client, upstream, request, header, path=path, sign=endpoint.sign)
         marks = self._vendor.quirks.end_marks
         return without_end_marks(batches, marks) if marks else batches
 
@@ -138,13 +134,6 @@ class OpenAICompatible(RemoteAccount):
 
     async def forward(self, call: ForwardCall) -> ForwardAnswer:
         return await self._abilities.forward(call)
-
-
-def _not_found(settings: ProviderSettings) -> str:
-    """What a 404 may mean of an address without a path: most servers of this dialect answer below /v1."""
-    if settings.base_url is None or urlsplit(settings.base_url).path.strip("/"):
-        return ""
-    return f" (providers.{settings.name}.base_url has no version: should it end in /v1?)"
 
 
 def build(settings: ProviderSettings) -> OpenAICompatible:

@@ -50,7 +50,7 @@ async def post_question(
         headers = {**(headers or {}), **await sign(path, body)}
     with await client.post(path, body, stream=False, request_id=request_id, headers=headers) as answer:
         if not 200 <= answer.status < 300:
-            raise await failure_of(client.provider, upstream, answer)
+            raise await failure_of(client, upstream, answer)
         if not is_readable(answer.content_type):
             raise wrong_content(client.provider, answer.status, answer.content_type, await answer.error_body())
         try:
@@ -69,6 +69,6 @@ async def fetch_list(
     """A list of models, as `decode` reads it. Raises GatewayError where it can't be got."""
     with await client.get(path, headers) as answer:
         if answer.status != 200:
-            raise await failure_of(client.provider, upstream, answer)
+            raise await failure_of(client, upstream, answer)
         reply = Reply(await answer.body(_MAX_LIST_BYTES), answer.headers)
     return reply.read(decode, client.provider, "list of models")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from adapters.canonical.errors import GatewayError, UpstreamOverloaded
+from adapters.canonical.errors import GatewayError, ModelNotFound, UpstreamOverloaded
 from adapters.canonical.events import ChoiceFinished, Event, Started
 from adapters.canonical.messages import Opaque, Reasoning, Text
 from adapters.canonical.request import Request, Sampling, Tool
@@ -16,10 +16,11 @@ from adapters.canonical.result import fold
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from providers.abilities import TokenCounter
+from providers.base import ProviderSettings
 from providers.remote.anthropic import AnthropicProvider
 from providers.remote.paused_turns import MAX_CONTINUATIONS
 from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
-from tests.mock_upstream import Answer
+from tests.mock_upstream import Answer, MockUpstream
 from tests.providers.remote.anthropic_wire import (
     connected,
     delta,
@@ -244,6 +245,19 @@ async def test_tokens_are_counted_by_the_upstream() -> None:
         upstream.script(Answer.json(b'{"tokens":17}'))
         with pytest.raises(GatewayError, match="no token count"):
             await provider.count_tokens(asked)
+
+
+@pytest.mark.parametrize(("path", "told"), [("", "should it end in /v1?"), ("/v1", "")])
+async def test_a_404_below_an_address_without_a_path_says_so_whatever_was_asked(path: str, told: str) -> None:
+    async with MockUpstream(refusal(404, "not_found_error")) as upstream:
+        base_url = upstream.base_url.removesuffix("/v1") + path
+        provider = AnthropicProvider(ProviderSettings(name="up", type="anthropic", base_url=base_url, api_key="k"))
+        for asked in (collect(provider, request()), provider.count_tokens(request()), provider.models()):
+            with pytest.raises(ModelNotFound) as caught:
+                await asked
+            assert ("should it end" in caught.value.message) == bool(told)
+            assert told in caught.value.message
+        await provider.aclose()
 
 
 async def test_models_are_listed_once_a_minute() -> None:

@@ -101,9 +101,9 @@ class TestErrors:
 
     @pytest.mark.parametrize(
         ("path", "told"),
-        [("/", "Not Found (providers.up.base_url has no version: should it end in /v1?)"), ("/v1", "no")],
+        [("/", "Not Found (providers.up.base_url has no path: should it end in /v1?)"), ("/v1", "no")],
     )
-    async def test_a_404_below_an_address_without_a_version_says_so(self, path: str, told: str) -> None:
+    async def test_a_404_below_an_address_without_a_path_says_so(self, path: str, told: str) -> None:
         message = told.partition(" (")[0]
         async with MockUpstream(Answer.json(json.dumps({"error": {"message": message}}).encode(), 404)) as upstream:
             provider = provider_for(upstream.base_url.removesuffix("/v1") + path)
