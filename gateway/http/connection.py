@@ -17,6 +17,8 @@ STALLED_S = 60.0
 """A client that takes nothing of an answer for so long is cut off."""
 _MOST_WAITING = 64
 """So many requests of one connection wait for their turn, and those that came with the last of them."""
+_TOGETHER = 65_536
+"""So many bytes wait at most for the end of a turn of the event loop."""
 _AT_ONCE = 16_384
 """Bytes that are read at once where heads may be among them: this bounds how many requests one read can bring."""
 
@@ -48,6 +50,10 @@ class Host(Protocol):
 
     def opened(self, connection: "Connection") -> None: ...
 
+    def will_write(self, connection: "Connection") -> None:
+        """It has something to write: its `flush` is to be called before the event loop waits."""
+        ...
+
     def closed(self, connection: "Connection") -> None: ...
 
 
@@ -64,6 +70,8 @@ class Connection(asyncio.Protocol):
         "_is_reading",
         "_is_stopping",
         "_loop",
+        "_outgoing",
+        "_outgoing_bytes",
         "_queue",
         "_reader",
         "_request",
@@ -87,6 +95,9 @@ class Connection(asyncio.Protocol):
         self.task: asyncio.Task[None] | None = None
         """Serves a request."""
         self.peer: str | None = None
+        self._outgoing: list[bytes] = []
+        """What waits for the end of this turn of the event loop."""
+        self._outgoing_bytes = 0
         self._queue: list[Request | GatewayError] = []
         self._unread = b""
         self._halts = 0
@@ -128,6 +139,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """A client that sends no more is taken for one that left: which it is cannot be seen. The transport closes."""
+        self.flush()
 
     def pause_writing(self) -> None:
         self.is_full = True
@@ -142,6 +154,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = self._is_closing = True
+        self._outgoing.clear()
         if self._timer is not None:
             self._timer.cancel()
         self._queue.clear()
@@ -165,10 +178,23 @@ class Connection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Raises ConnectionError when the client is gone."""
-        transport = self._transport
-        if self._is_lost or transport is None or transport.is_closing():
+        if self.is_lost:
             raise ConnectionResetError("the client is gone")
-        transport.write(data)
+        if not self._outgoing:
+            self._host.will_write(self)
+        self._outgoing.append(data)
+        self._outgoing_bytes += len(data)
+        if self._outgoing_bytes > _TOGETHER:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hands what was written to the transport."""
+        outgoing = self._outgoing
+        if outgoing and not self.is_lost and self._transport is not None:
+            data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+            self._outgoing = []
+            self._outgoing_bytes = 0
+            self._transport.write(data)
 
     async def drained(self) -> None:
         """Returns when the client has taken most of what was written. Raises ConnectionError when it is gone."""
@@ -182,6 +208,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Ends it at once."""
         self._is_closing = True
+        self.flush()
         if self._transport is not None:
             self._transport.abort()
 
@@ -358,6 +385,7 @@ class Connection(asyncio.Protocol):
         is read for a while."""
         self._queue.clear()
         self._unread = b""
+        self.flush()
         transport = self._transport
         if not has_more or transport is None:
             self._close()
@@ -372,6 +400,7 @@ class Connection(asyncio.Protocol):
     def _close(self) -> None:
         """What was written is still sent, which a client that takes it gets a while for."""
         self._is_closing = True
+        self.flush()
         if self._transport is not None:
             self._transport.close()
         self._expect_by(STALLED_S)

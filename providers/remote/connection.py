@@ -32,6 +32,10 @@ class Owner(Protocol):
         """It may carry another request."""
         ...
 
+    def will_send(self, connection: "Connection") -> None:
+        """It has a request: its `send_on` is to be called before the event loop waits."""
+        ...
+
     def dropped(self, connection: "Connection") -> None:
         """It carries no more requests."""
         ...
@@ -75,7 +79,7 @@ class Connection(asyncio.Protocol):
         """It has carried a request, so its peer may end it as another one leaves."""
         self._answer: WireAnswer | None = None
         self._dropped = False
-        self._unsent: memoryview | None = None
+        self._unsent: bytes | memoryview | None = None
         self._more = False
         self._writable = True
         self._room: asyncio.Future[None] | None = None
@@ -92,7 +96,10 @@ class Connection(asyncio.Protocol):
         return not self._dropped
 
     def send(self, head: bytes, body: bytes, *, more: bool = False) -> WireAnswer:
-        """Writes a request. Its answer comes, or fails, on its own. `more`: the rest of the body is for `send_rest`."""
+        """Takes a request, to be written soon. Its answer comes, or fails, on its own.
+
+        `more`: the head alone is written, at once; the body is for `send_rest`.
+        """
         answer = self._answer = WireAnswer(self, self._loop)
         self._status = self._overhead = self._fed = 0
         self._complete = self._until_close = False
@@ -101,11 +108,14 @@ class Connection(asyncio.Protocol):
         transport = self.transport
         assert transport is not None
         if len(body) <= _PIECE_BYTES:
-            transport.write(head + body)
+            self._unsent = head + body
         else:
             transport.write(head)
             self._unsent = memoryview(body)
-            self._send_on()
+        if more:
+            self.send_on()
+        else:
+            self._owner.will_send(self)
         return answer
 
     async def send_rest(self, body: AsyncIterable[bytes], length: int | None) -> None:
@@ -131,12 +141,13 @@ class Connection(asyncio.Protocol):
             self.transport.write(b"" if length is not None else b"0\r\n\r\n")
             self._more = False
 
-    def _send_on(self) -> None:
+    def send_on(self) -> None:
+        """Writes what waits, as far as the peer takes it."""
         transport = self.transport
-        while self._unsent is not None and self._writable and transport is not None:
-            piece, rest = self._unsent[:_PIECE_BYTES], self._unsent[_PIECE_BYTES:]
-            self._unsent = rest if len(rest) else None
-            transport.write(piece)
+        while (unsent := self._unsent) is not None and self._writable and transport is not None:
+            self._unsent = unsent[_PIECE_BYTES:] if len(unsent) > _PIECE_BYTES else None
+            if not transport.is_closing():
+                transport.write(unsent[:_PIECE_BYTES])
 
     def resume(self) -> None:
         """Reads on."""
@@ -175,7 +186,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writable = True
-        self._send_on()
+        self.send_on()
         self._make_room()
 
     def _make_room(self) -> None:

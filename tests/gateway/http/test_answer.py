@@ -14,7 +14,7 @@ class Written:
     """A connection that remembers what is written."""
 
     is_lost = is_full = aborted = False
-    task = None
+    task = peer = None
 
     def __init__(self) -> None:
         self.data = b""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.inflater import Undecodable
-from providers.remote.connection import NotHttp
+from providers.remote.connection import Connection, NotHttp
 from providers.remote.wire_answer import BrokenOff, WireAnswer
 from tests.providers.remote.wire import Peer, read_whole
 
@@ -378,3 +378,32 @@ async def test_whatever_is_sent_the_answer_has_one_end(pieces: list[bytes], rese
         assert answer.failure is answer.head.exception()
     assert peer.times_dropped == 1
     assert peer.released <= 1
+
+
+class TestWaitingRequests:
+    async def test_a_request_that_is_given_up_in_its_own_turn_never_leaves(self) -> None:
+        peer = Unhurried()
+        answer = peer.ask()
+        answer.close()
+        peer.connection.send_on()
+        assert peer.transport.written == []
+
+    async def test_an_answer_that_came_before_its_request_left_gives_no_connection_back(self) -> None:
+        peer = Unhurried()
+        peer.ask()
+        peer.say(WITH_LENGTH)
+        assert (peer.released, peer.transport.closed) == (0, True)
+
+    async def test_a_request_is_not_written_to_a_peer_that_is_gone(self) -> None:
+        peer = Unhurried()
+        peer.ask()
+        peer.transport.closed = True
+        peer.connection.send_on()
+        assert peer.transport.written == []
+
+
+class Unhurried(Peer):
+    """Whose turn of the event loop does not end."""
+
+    def will_send(self, connection: Connection) -> None:
+        pass

@@ -27,6 +27,9 @@ class _Transport(asyncio.Transport):
     def resume_reading(self) -> None:
         self.paused = False
 
+    def is_closing(self) -> bool:
+        return self.closed
+
     def close(self) -> None:
         self.closed = True
 
@@ -45,6 +48,9 @@ class Peer:
 
     def release(self, connection: Connection) -> None:
         self.released += 1
+
+    def will_send(self, connection: Connection) -> None:
+        connection.send_on()
 
     def dropped(self, connection: Connection) -> None:
         self.times_dropped += 1
