@@ -7,7 +7,7 @@ from msgspec import Struct, ValidationError
 from msgspec.json import Decoder
 from msgspec.structs import asdict
 
-from adapters.canonical.usage import Usage
+from adapters.canonical.usage import Usage, tier_of
 from adapters.raw_json import add_missing, raw_fields
 
 __all__ = ["RunningUsage", "usage_object"]
@@ -26,10 +26,14 @@ class _Counts(Struct):
     output_tokens: int | None = None
     output_tokens_details: _Details | None = None
     cache_creation: Any = None
+    service_tier: Any = None
 
 
 _decode_counts = Decoder(_Counts, strict=False).decode  # a count may be written as 5.0, or as "5"
-_KNOWN = frozenset(_Counts.__struct_fields__) - {"cache_creation"}  # which clients of this dialect get as it came
+_KNOWN = frozenset(_Counts.__struct_fields__) - {
+    "cache_creation",
+    "service_tier",
+}  # which clients of this dialect get as it came
 _PROMPT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
@@ -80,6 +84,7 @@ class RunningUsage:
             cache_write_tokens=written,
             cache_write_1h_tokens=for_an_hour if isinstance(for_an_hour, int) else None,
             reasoning_tokens=None if details is None else details.thinking_tokens,
+            tier=tier_of(counts.get("service_tier")),
         )
 
 

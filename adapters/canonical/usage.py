@@ -14,6 +14,7 @@ __all__ = [
     "Usage",
     "floor_logprob",
     "summed",
+    "tier_of",
     "usage_of_turns",
 ]
 
@@ -68,6 +69,8 @@ class Usage(Struct, frozen=True, kw_only=True):
     rejected_prediction_tokens: int | None = None
     estimated: bool = False
     """Counted by the gateway, because the upstream did not report."""
+    tier: str | None = None
+    """The tier at which the answer was made, as `tier_of` tells it."""
     turns: "tuple[Usage, ...]" = ()
     """What each turn used, where the gateway asked the model several times for one answer; the totals are sums."""
 
@@ -101,7 +104,13 @@ class Usage(Struct, frozen=True, kw_only=True):
         return (self.prompt_tokens or 0) + (self.completion_tokens or 0)
 
 
-_COUNTS = tuple(field.name for field in fields(Usage) if field.name not in ("estimated", "turns"))
+_STANDARD_TIERS = frozenset(("", "auto", "default", "standard", "standard_only"))
+_COUNTS = tuple(field.name for field in fields(Usage) if field.name not in ("estimated", "tier", "turns"))
+
+
+def tier_of(word: object) -> str | None:
+    """What an upstream says of the tier of an answer; None for that at which all are made that ask for none."""
+    return word.lower() if isinstance(word, str) and word not in _STANDARD_TIERS else None
 
 
 def summed(usages: Sequence[Usage]) -> Usage:

@@ -151,7 +151,7 @@ class Answer:
             for found in chunk.choices:
                 read(found, out)
         if chunk.usage is not None:
-            out.append(UsageReported(parse_usage(chunk.usage)))
+            out.append(UsageReported(parse_usage(chunk.usage, chunk.service_tier or self._service_tier)))
 
     def _report_head(self, chunk: WireChunk, out: list[Event]) -> None:
         """Fields that OpenAI repeats on every chunk, when they change.

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from adapters.canonical.usage import Usage
+from adapters.canonical.usage import Usage, tier_of
 from adapters.raw_json import add_missing
 
 __all__ = ["USAGE", "ChunkUsage", "WireUsage", "parse_usage", "usage_object"]
@@ -74,7 +74,8 @@ _DETAILS = (
 )
 
 
-def parse_usage(found: WireUsage) -> Usage:
+def parse_usage(found: WireUsage, tier: object = None) -> Usage:
+    """`tier` is the upstream's word for that of the answer."""
     prompt = found.prompt_tokens_details or _NO_PROMPT_DETAILS
     completion = found.completion_tokens_details or _NO_COMPLETION_DETAILS
     cached = found.prompt_cache_hit_tokens if prompt.cached_tokens is None else prompt.cached_tokens
@@ -92,6 +93,7 @@ def parse_usage(found: WireUsage) -> Usage:
         completion_text_tokens=completion.text_tokens,
         accepted_prediction_tokens=completion.accepted_prediction_tokens,
         rejected_prediction_tokens=completion.rejected_prediction_tokens,
+        tier=tier_of(tier),
     )
 
 

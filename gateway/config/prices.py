@@ -10,7 +10,7 @@ from gateway.config.document import parse_document
 from gateway.config.expectations import describe
 from gateway.config.faults import Fault, Location, render_location
 from gateway.config.resolve import resolve
-from gateway.config.sections.section import Amount, Section, Text
+from gateway.config.sections.section import Amount, FrozenMap, Section, Text, empty_map
 
 __all__ = ["PriceRow", "read_prices"]
 
@@ -29,6 +29,11 @@ class PriceRow(Section):
     characters: Amount | None = Field(default=None, description="Dollars for a million characters that are spoken.")
     minute: Amount | None = Field(default=None, description="Dollars for a minute of sound that is written down.")
     search: Amount | None = Field(default=None, description="Dollars for a query with up to 100 documents to rank.")
+
+    tiers: FrozenMap[Amount] = Field(
+        default_factory=empty_map,
+        description="What tokens cost at another service tier, in parts of the above: {priority: 2, flex: 0.5}.",
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> "PriceRow":

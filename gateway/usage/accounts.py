@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from adapters.canonical.request import Request
-from adapters.canonical.usage import Usage
+from adapters.canonical.usage import Usage, tier_of
 from gateway.keys.client_key import Account, ClientKey, matches
 from gateway.limits.limiter import Limiter, Refusal
 from gateway.limits.rules import NO_RULES, Rules
@@ -91,8 +91,14 @@ class Accounts:
             demand = Demand(scopes)
         else:
             prompt, output, nano_usd = prompt_tokens(request), output_tokens(request), 0
-            units = None if type(request) is Request else units_of(request)
+            units = tier = None
+            if type(request) is not Request:
+                units = units_of(request)
+            elif request.service_tier is not None:
+                tier = tier_of(request.service_tier)
             for price in known.prices:
+                if tier is not None:
+                    price = price.at_tier(tier)
                 most = price.at_most(prompt, output)
                 if units is not None:
                     most += price.of_units(units) or 0

@@ -45,12 +45,15 @@ class Price:
     character: int | None = None
     second: int | None = None
     search: int | None = None
+    tiers: "tuple[tuple[str, Price], ...]" = ()
+    """What holds in place of it at other service tiers."""
 
     @staticmethod
     def of(row: PriceRow) -> "Price":
         price = _per_token(row.input or 0, row.output or 0, row.cached, row.cache_write, row.cache_write_1h)
         return replace(
             price,
+            tiers=tuple([(tier.lower(), price.times(factor)) for tier, factor in row.tiers.items()]),
             image=_pico(row.image, 1),
             character=_pico(row.characters, 1_000_000),
             second=_pico(row.minute, 60),
@@ -65,6 +68,20 @@ class Price:
             return replace(price, of_text=True)
         dearer = _published_per_token(long)
         return replace(price, above=long.above, long=dearer, of_text=True)
+
+    def times(self, factor: float) -> "Price":
+        """What tokens cost at so many times the price."""
+        return Price(
+            input=round(self.input * factor),
+            output=round(self.output * factor),
+            cached=round(self.cached * factor),
+            cache_write=round(self.cache_write * factor),
+            cache_write_1h=round(self.cache_write_1h * factor),
+        )
+
+    def at_tier(self, tier: str | None) -> "Price":
+        """Where no price of that tier is known, the standard one."""
+        return next((price for name, price in self.tiers if name == tier), self)
 
     def for_prompt(self, tokens: int) -> "Price":
         return self.long if self.long is not None and self.above is not None and tokens > self.above else self
@@ -150,6 +167,8 @@ def cost_of(usage: Usage, price: Price) -> int | None:
     if price.of_text and (usage.prompt_audio_tokens or usage.completion_audio_tokens):
         return None
     prompt = usage.prompt_tokens or 0
+    if usage.tier is not None:
+        price = price.at_tier(usage.tier)
     if price.long is not None:
         price = price.for_prompt(prompt)
     pico = prompt * price.input + (usage.completion_tokens or 0) * price.output

@@ -162,7 +162,7 @@ class _Answer:
         self._close_rest(response, out)
         self._report_rest(response, raw, out)
         if response.usage is not None:
-            out.append(UsageReported(parse_response_usage(response.usage)))
+            out.append(UsageReported(parse_response_usage(response.usage, response.service_tier)))
         self.complete = True
         out.append(self._finish_of(status, response))
 

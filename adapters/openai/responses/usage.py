@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from adapters.canonical.usage import Usage
+from adapters.canonical.usage import Usage, tier_of
 from adapters.raw_json import add_missing
 
 __all__ = ["USAGE_FIELDS", "WireResponseUsage", "parse_response_usage", "response_usage_object"]
@@ -33,7 +33,8 @@ _NO_INPUT_DETAILS = _InputDetails()
 _NO_OUTPUT_DETAILS = _OutputDetails()
 
 
-def parse_response_usage(found: WireResponseUsage) -> Usage:
+def parse_response_usage(found: WireResponseUsage, tier: object = None) -> Usage:
+    """`tier` is the upstream's word for that of the answer."""
     prompt = found.input_tokens_details or _NO_INPUT_DETAILS
     completion = found.output_tokens_details or _NO_OUTPUT_DETAILS
     return Usage(
@@ -42,6 +43,7 @@ def parse_response_usage(found: WireResponseUsage) -> Usage:
         cached_tokens=prompt.cached_tokens,
         cache_write_tokens=prompt.cache_write_tokens,
         reasoning_tokens=completion.reasoning_tokens,
+        tier=tier_of(tier),
     )
 
 

@@ -68,6 +68,7 @@ class WireResponse(Struct):
     incomplete_details: WireIncomplete | None = None
     output: list[Raw] | None = None
     usage: WireResponseUsage | None = None
+    service_tier: Any = None
 
 
 class _Kind(Struct):

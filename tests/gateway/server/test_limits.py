@@ -13,6 +13,7 @@ from adapters.canonical.events import Event, TextDelta, UsageReported
 from adapters.canonical.usage import Usage
 from gateway.config import parse_config
 from gateway.limits.in_process import InProcessLimiter
+from providers.base import Capabilities
 from providers.testing.scripted import ScriptedProvider
 from tests.gateway.server.running import FINISH, HELLO, Running, chat, error_of, running, text, until
 
@@ -166,6 +167,19 @@ async def test_a_budget_is_spent_by_what_answers_cost(tmp_path: Path) -> None:
         assert str(error["message"]).startswith("this key has spent its budget of this month, or has too little of it")
         assert answer.headers["x-should-retry"] == "false"
         assert int(answer.headers["retry-after"]) > 0
+
+
+async def test_a_budget_is_reserved_by_the_tier_that_is_asked_for_and_spent_by_that_of_the_answer(
+    tmp_path: Path,
+) -> None:
+    rows = prices(tmp_path, "fake/m: {input: 10, output: 100, tiers: {priority: 3, flex: 0.5}}")
+    used = UsageReported(Usage(prompt_tokens=100, completion_tokens=10, tier="flex"))
+    extra = limited("budget: {usd: 0.002, per: month}", rows)
+    takes = Capabilities(fields=frozenset(("max_tokens", "service_tier")))
+    async with serving([[TextDelta(0, 0, "Hello"), *FINISH, used]], extra=extra, capabilities=takes) as gateway:
+        assert (await ask(gateway, max_tokens=10, service_tier="priority")).status == 429
+        assert (await ask(gateway, max_tokens=10, service_tier="flex")).status == 200
+        assert gateway.lines()[-1]["cost_usd"] == pytest.approx(0.001)
 
 
 async def test_a_budget_for_ever_that_is_spent_says_no_time_to_come_again(tmp_path: Path) -> None:

@@ -48,6 +48,16 @@ def test_what_costs_anything_is_never_free() -> None:
     assert cost_of(Usage(prompt_tokens=1), Price.of(PriceRow(input=0.00001, output=0))) == 1
 
 
+def test_an_answer_at_another_tier_costs_so_many_times_as_much() -> None:
+    row = PriceRow(input=2, output=10, cached=0.5, tiers={"priority": 2, "Flex": 0.5})
+    at = {
+        tier: cost_usd(Usage(prompt_tokens=1_000_000, cached_tokens=500_000, tier=tier), row)
+        for tier in (None, "priority", "flex", "scale")
+    }
+    assert at == {None: 1.25, "priority": 2.5, "flex": 0.625, "scale": 1.25}
+    assert Price.of(row).at_tier("priority").at_most(1000, 1000) == 2 * Price.of(row).at_most(1000, 1000)
+
+
 @given(prompt=COUNTS, cached=COUNTS, written=COUNTS, hour=COUNTS, completion=COUNTS)
 def test_a_cost_lies_between_nothing_and_the_most_that_was_reserved(
     prompt: int | None, cached: int | None, written: int | None, hour: int | None, completion: int | None
