@@ -52,7 +52,8 @@ class Capabilities:
     without it `providers.choices` asks once for each choice. `output_formats` are kinds of OutputFormat; None: those
     that its dialect spells. `schema_lacks` are the keywords of JSON Schema that a structured answer is not held to,
     with the values that are kept all the same. `strict_tools`: calls can be held to the schemas of their tools.
-    `thinks` False: it never thinks before it answers, so that to ask it not to asks for nothing.
+    `thinks` False: it never thinks before it answers, so that to ask it not to asks for nothing. `always_thinks`: it
+    can't be asked not to.
     `foreign_parts`: kinds of parts that only the client and the model's own template know, taken as they came.
     """
 
@@ -67,6 +68,7 @@ class Capabilities:
     schema_lacks: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     strict_tools: bool = True
     thinks: bool = True
+    always_thinks: bool = False
     foreign_parts: frozenset[str] = frozenset()
 
 

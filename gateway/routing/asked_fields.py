@@ -19,7 +19,7 @@ from adapters.canonical.request import (
     set_fields,
 )
 
-__all__ = ["asks_nothing", "unsupported_fields", "wants_no_thoughts"]
+__all__ = ["THINKING", "asks_nothing", "unsupported_fields", "wants_no_thoughts"]
 
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     # Values that ask for nothing: a target that lacks the field does it anyway. They are unset without a word.
@@ -62,6 +62,12 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "sampling.skip_special_tokens": (True,),
     "sampling.spaces_between_special_tokens": (True,),
 }
+THINKING: Mapping[str, object] = {
+    "reasoning.effort": "none",
+    "reasoning.budget_tokens": 0,
+    "reasoning.mode": "disabled",
+}
+"""The fields that may ask a model not to think, and the value that does."""
 _VALUES = {path.removeprefix("sampling."): (attrgetter(path), neutral) for path, neutral in _NEUTRAL.items()}
 _SAMPLING = frozenset(field.name for field in struct_fields(Sampling))
 _FORMS = ("messages", "prompts")  # compared by Capabilities.messages and .prompts
@@ -96,6 +102,4 @@ def asks_nothing(request: Request, name: str) -> bool:
 
 def wants_no_thoughts(request: Request, name: str) -> bool:
     """Whether the field says that the model should not think, which one that never thinks does anyway."""
-    options = request.reasoning
-    wishes = {"reasoning.effort": "none", "reasoning.budget_tokens": 0, "reasoning.mode": "disabled"}
-    return options is not None and name in wishes and attrgetter(name)(request) == wishes[name]
+    return request.reasoning is not None and name in THINKING and attrgetter(name)(request) == THINKING[name]

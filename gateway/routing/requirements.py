@@ -39,7 +39,7 @@ from adapters.nearest_name import nearest
 from adapters.openai.aliases import resolved
 from adapters.openai.cache_fields import BREAKPOINT, CACHE_CONTROL
 from adapters.openai.response_format import FORMAT_TYPES
-from gateway.routing.asked_fields import asks_nothing, unsupported_fields, wants_no_thoughts
+from gateway.routing.asked_fields import THINKING, asks_nothing, unsupported_fields, wants_no_thoughts
 from gateway.routing.route import Target
 from gateway.routing.schema_limits import unenforced, without_unenforced
 from providers.base import Capabilities
@@ -85,6 +85,9 @@ def fit(
     if request.messages is not None:
         request = _fit_parts(request, request.messages, capabilities, dropped, spell, hints=hints)
     unsupported = unsupported_fields(request, capabilities.fields)
+    if capabilities.always_thinks and request.dialect not in capabilities.forwards:
+        asked_not_to = [name for name in THINKING if wants_no_thoughts(request, name)]
+        unsupported = [*unsupported, *(name for name in asked_not_to if name in capabilities.fields)]
     if unsupported:
         for name in unsupported:
             if not (asks_nothing(request, name) or (not capabilities.thinks and wants_no_thoughts(request, name))):

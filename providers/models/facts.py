@@ -69,6 +69,8 @@ class ModelFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     inputs: tuple[str, ...] | None = None
     tools: bool | None = None
     reasoning: bool | None = None
+    always_reasons: bool = False
+    """It can't be told not to."""
     sampling: tuple[str, ...] | None = None
     structured_output: str | None = None
     prices: Prices | None = None

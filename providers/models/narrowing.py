@@ -43,4 +43,5 @@ def _narrowed(base: Capabilities, facts: ModelFacts) -> Capabilities:
     if facts.structured_output == JSON_OBJECT:
         formats = (formats or _ANY_FORMAT) - {JSON_SCHEMA}
     thinks = base.thinks and facts.reasoning is not False
-    return replace(base, fields=fields, parts=parts, output_formats=formats, thinks=thinks)
+    always = facts.always_reasons
+    return replace(base, fields=fields, parts=parts, output_formats=formats, thinks=thinks, always_thinks=always)

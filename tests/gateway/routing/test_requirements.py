@@ -169,6 +169,26 @@ def test_not_to_think_asks_for_nothing_of_a_model_that_never_does(options: Reaso
         fitted(request(reasoning=ReasoningOptions(effort="low")), Capabilities(fields=frozenset(), thinks=False))
 
 
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (ReasoningOptions(effort="none"), "their_reasoning.effort"),
+        (ReasoningOptions(budget_tokens=0), "their_reasoning.budget_tokens"),
+        (ReasoningOptions(mode="disabled"), "their_reasoning.mode"),
+    ],
+)
+def test_not_to_think_is_more_than_a_model_that_always_does_can_do(options: ReasoningOptions, name: str) -> None:
+    asked, thinker = request(reasoning=options), replace(EVERYTHING, always_thinks=True)
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(asked, thinker)
+    assert caught.value.param == name
+    found = fitted(asked, thinker, drop=True)
+    assert found.dropped == (name,)
+    assert found.request.reasoning in (None, ReasoningOptions())
+    assert fitted(asked, replace(thinker, forwards=frozenset({"chat"}))) == Fitted(asked)
+    assert fitted(request(reasoning=ReasoningOptions(effort="low")), thinker).dropped == ()
+
+
 def test_unmapped_fields_pass_to_a_target_of_the_same_dialect() -> None:
     asked = request(extras={"brand_new": b"1"})
     assert fitted(asked, Capabilities(fields=frozenset(), forwards=frozenset({"chat"}))).request is asked
