@@ -62,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     change.add_argument("--per", choices=_PERIODS, help="the period")
     change.add_argument("--days", type=_number_or_none, metavar="N", help="days until it expires, from now on")
     change.add_argument("--admin", action=argparse.BooleanOptionalAction, help="it may call the admin routes")
+    change.add_argument("--blocked", action=argparse.BooleanOptionalAction, help="it lets nobody in for now")
     change.set_defaults(act=_change)
     rotate = actions.add_parser("rotate", help="give a key a new secret and print it, which is shown only once")
     rotate.add_argument("id")
@@ -119,7 +120,8 @@ def _list(config: "Config", arguments: argparse.Namespace) -> None:
         rates = " ".join(f"{name}={value}" for name, value in limits.items()) if isinstance(limits, dict) else ""
         money = f"${budget['usd']:g} a {budget['per']}" if isinstance(budget, dict) else ""
         team = str(told.get("team") or "")
-        rows.append((key.id, _state(key, now), _day(key.created), _day(key.expires), names, rates, money, team))
+        state = _state(key, now, is_blocked=told.get("blocked") is True)
+        rows.append((key.id, state, _day(key.created), _day(key.expires), names, rates, money, team))
     print_table("Keys", ("id", "state", "created", "expires", "models", "limits", "budget", "team"), rows)
     if not rows:
         print("gateway: no keys were made; those of run.yaml are not listed here", file=sys.stderr)
@@ -159,7 +161,7 @@ def _revoke(config: "Config", arguments: argparse.Namespace) -> None:
 
 def _change_of(given: "dict[str, Any]") -> "dict[str, object]":
     """The options that were given, as a merge patch of the key's rules."""
-    change: dict[str, object] = {name: given[name] for name in ("team", "days", "admin") if name in given}
+    change: dict[str, object] = {name: given[name] for name in ("team", "days", "admin", "blocked") if name in given}
     if "models" in given:
         change["models"] = _names(given["models"])
     if limits := {name: given[name] for name in _RATES if name in given}:
@@ -234,9 +236,11 @@ def _number_or_none(word: str) -> float | None:
         raise argparse.ArgumentTypeError(f"expected a number or none, got {word!r}") from None
 
 
-def _state(key: "KeptKey", now: float) -> str:
+def _state(key: "KeptKey", now: float, *, is_blocked: bool) -> str:
     if key.revoked is not None:
         return "revoked"
+    if is_blocked:
+        return "blocked"
     return "expired" if key.expires is not None and now >= key.expires else "active"
 
 

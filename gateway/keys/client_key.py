@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from gateway.config.sections.auth import Account as AccountSection
@@ -23,6 +23,7 @@ class Account:
     """Rules for single models, beside `rules`."""
     per_user: Rules = NO_RULES
     """Rules for each end user, beside the others."""
+    metadata: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
     def of(section: AccountSection) -> "Account":
@@ -30,7 +31,13 @@ class Account:
         per_model = [(name, Rules.of(each.limits, each.budget)) for name, each in section.per_model.items()]
         user = section.per_user
         per_user = NO_RULES if user is None else Rules.of(user.limits, user.budget)
-        return Account(tuple(section.models), Rules.of(section.limits, section.budget), tuple(per_model), per_user)
+        return Account(
+            tuple(section.models),
+            Rules.of(section.limits, section.budget),
+            tuple(per_model),
+            per_user,
+            tuple(section.metadata.items()),
+        )
 
     def may_use(self, names: Sequence[str]) -> bool:
         """Whether one of the names of a model is on the list."""
@@ -65,6 +72,17 @@ class ClientKey:
     """Whether it opens the admin routes."""
     upstream_key: str | None = None
     """The client's own key, which goes to the provider in place of the configured one."""
+    is_blocked: bool = False
+    """It lets nobody in for the time being."""
+    metadata: Mapping[str, str] = field(init=False, compare=False)
+    """Its own and its team's, with `id` and `team`."""
+
+    def __post_init__(self) -> None:
+        named = {"id": self.id}
+        team: tuple[tuple[str, str], ...] = ()
+        if self.team is not None:
+            named["team"], team = self.team.id, self.team.account.metadata
+        object.__setattr__(self, "metadata", {**dict(team), **dict(self.account.metadata), **named})
 
     def may_use(self, *names: str) -> bool:
         """Whether it may use the model that has these names."""

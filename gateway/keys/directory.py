@@ -69,8 +69,8 @@ class KeyDirectory:
         self._asking: dict[bytes, _Asking] = {}
 
     async def client(self, secret: str) -> ClientKey | None:
-        """None: it lets nobody in. Raises PermissionDenied where its team is gone, and NotReady where nothing can be
-        told."""
+        """None: it lets nobody in. Raises PermissionDenied where it is blocked or its team is gone, and NotReady where
+        nothing can be told."""
         if not may_be_stored(secret):
             return None
         digest = digest_of(secret, self._hash_secret)
@@ -81,6 +81,8 @@ class KeyDirectory:
             return None
         if known.client is None:  # without its team's limits it would be let in for more than it was made for
             raise PermissionDenied("the team of this key is not among the gateway's teams", code="unknown_team")
+        if known.client.is_blocked:
+            raise PermissionDenied("this key is blocked for now", code="key_blocked")
         return known.client
 
     def forget(self, key: KeptKey) -> None:

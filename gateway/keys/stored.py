@@ -50,6 +50,7 @@ class KeyRules(ClientAccount):
     """What a key may do, as run.yaml says it of its own keys."""
 
     admin: bool = Field(default=False, description="May it call the admin routes?")
+    blocked: bool = Field(default=False, description="Lets nobody in until it is false again.")
 
 
 class NewKey(KeyRules):
@@ -158,7 +159,7 @@ def client_of(key: KeptKey, teams: Mapping[str, Team]) -> ClientKey | None:
     if rules.team is not None and rules.team not in teams:
         return None
     team = None if rules.team is None else teams[rules.team]
-    return ClientKey(key.id, Account.of(rules), team, admin=rules.admin)
+    return ClientKey(key.id, Account.of(rules), team, admin=rules.admin, is_blocked=rules.blocked)
 
 
 def team_of(key: KeptKey) -> str | None:

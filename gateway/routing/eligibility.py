@@ -72,7 +72,7 @@ def with_conditions_met(
     kept: list[Target] = []
     missed: dict[str, None] = {}
     for target in targets:
-        unmet = None if target.when is None else target.when.unmet(progress.headers, values)
+        unmet = None if target.when is None else target.when.unmet(progress.headers, values, progress.key_metadata)
         if unmet is None:
             kept.append(target)
         else:

@@ -54,6 +54,7 @@ class Progress(Struct, eq=False):
     """Of the client; names are found in lower case."""
     key: str | None = None
     """The id of the client's key."""
+    key_metadata: Mapping[str, str] = {}
     request_id: str | None = None
     charge: "Charge | None" = None
     """What the request took of its client's limits."""

@@ -90,6 +90,7 @@ class Exchange(Struct, eq=False):
             task=self.task,
             headers=self.request.headers,
             key=self.key.id if self.key is not None else None,
+            key_metadata=self.key.metadata if self.key is not None else _NO_HEADERS,
             request_id=self.request_id,
             charge=self.charge,
         )

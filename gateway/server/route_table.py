@@ -74,7 +74,7 @@ class _Table:
         for row in alias.targets:
             target = self._target(row.use, alias)
             if target is not None:
-                when = None if row.when is None else conditions_of(row.when.header, row.when.metadata)
+                when = None if row.when is None else conditions_of(row.when.header, row.when.metadata, row.when.key)
                 targets.append(replace(target, weight=row.weight, tags=frozenset(row.tags), when=when))
         shadow = self._target(alias.shadow.use, alias) if alias.shadow is not None else None
         detours: Detours = {

@@ -62,6 +62,9 @@ class Account(Section):
         default=None,
         description="What each end user may use, as the header x-gateway-user names him, or 'user' in the body.",
     )
+    metadata: FrozenMap[Text] = Field(
+        default_factory=empty_map, description="What targets may ask for under 'when.key'; a key's own goes first."
+    )
 
     @property
     def is_limited(self) -> bool:

@@ -67,11 +67,15 @@ class Conditions(Section):
     metadata: FrozenMap[Values] = Field(
         default_factory=empty_map, description="Values that the metadata of the request's body must have."
     )
+    key: FrozenMap[Values] = Field(
+        default_factory=empty_map,
+        description="Values that 'id', 'team' and the metadata of the client's key (or of its team) must have.",
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> "Conditions":
-        if not self.header and not self.metadata:
-            raise ValueError("expected a condition under 'header' or 'metadata'")
+        if not self.header and not self.metadata and not self.key:
+            raise ValueError("expected a condition under 'header', 'metadata' or 'key'")
         return self
 
 

@@ -69,7 +69,10 @@ def test_the_file_may_be_named_behind_the_action(config: list[str], capsys: pyte
 def test_a_key_is_changed_and_told_with_its_limits(config: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys", *config, "create", "team-b", "--rpm", "5", "--tpm", "100", "--days", "1"]) == 0
     assert main(["keys", *config, "change", "team-b", "--rpm", "50", "--tpm", "none", "--days", "none"]) == 0
-    assert main(["keys", *config, "change", "team-b", "--models", "fast, p/*", "--admin"]) == 0
+    assert main(["keys", *config, "change", "team-b", "--models", "fast, p/*", "--admin", "--blocked"]) == 0
+    assert main(["keys", *config, "list"]) == 0
+    assert "team-b  blocked" in capsys.readouterr().out
+    assert main(["keys", *config, "change", "team-b", "--no-blocked"]) == 0
     capsys.readouterr()
     assert main(["keys", *config, "list"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "team-b" in line]

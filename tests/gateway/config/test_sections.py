@@ -168,11 +168,11 @@ def test_words_of_other_gateways_are_understood(text: str, expected: str) -> Non
         ("models: {a: 3}", "models.a: expected a mapping"),
         (
             "models: {a: {targets: [{use: local/tiny, when: {}}]}}",
-            "models.a.targets[0].when: expected a condition under 'header' or 'metadata'",
+            "models.a.targets[0].when: expected a condition under 'header', 'metadata' or 'key'",
         ),
         (
             "models: {a: {targets: [{use: local/tiny, when: {header: {}}}]}}",
-            "models.a.targets[0].when: expected a condition under 'header' or 'metadata'",
+            "models.a.targets[0].when: expected a condition under 'header', 'metadata' or 'key'",
         ),
         (
             "models: {a: {targets: [{use: local/tiny, when: {header: {x-team: []}}}]}}",

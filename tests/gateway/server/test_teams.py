@@ -160,3 +160,32 @@ async def test_usage_is_told_by_team(tmp_path: Path) -> None:
         _, found = await admin(gateway, "GET", "/admin/usage/attempts")
         assert isinstance(found["data"], list)
         assert [row["team"] for row in found["data"]] == ["", "search", "search"]
+
+
+async def test_a_target_may_be_for_the_keys_of_a_team_or_for_those_with_a_mark() -> None:
+    providers = [ScriptedProvider(name, HELLO) for name in ("gold", "own", "rest")]
+    models = (
+        "models: {smart: {targets: [{use: own/m, when: {key: {id: 'tw*'}}}, "
+        "{use: gold/m, when: {key: {team: search, tier: [gold, silver]}}}, rest/m]}}\n"
+    )
+    team = "metadata: {tier: gold, zone: eu}"
+    extra = teamed(team, ["one", "two", "three"], more=models).replace(
+        "{id: three,", "{id: three, metadata: {tier: tin},"
+    )
+    async with running(*providers, extra=extra) as gateway:
+        for key in ("one", "two", "three", "alone"):
+            assert (await ask(gateway, key, "smart"))[0] == 200
+        lines = {line["key"]: line["provider"] for line in gateway.lines() if line["event"] == "request"}
+        assert lines == {"one": "gold", "two": "own", "three": "rest", "alone": "rest"}
+
+
+async def test_a_blocked_key_is_refused_until_it_is_let_in_again() -> None:
+    async with running(scripted(), extra=teamed("limits: {rpm: 9}")) as gateway:
+        _, made = await admin(gateway, "POST", "/admin/keys", {"id": "new", "metadata": {"tier": "gold"}})
+        told = []
+        for blocked in (True, False):
+            _, changed = await admin(gateway, "PATCH", "/admin/keys/new", {"blocked": blocked})
+            assert (changed["blocked"], changed["metadata"]) == (blocked, {"tier": "gold"})
+            async with gateway.post(chat(), headers={"Authorization": f"Bearer {made['secret']}"}) as answer:
+                told.append((answer.status, None if answer.status == 200 else (await error_of(answer))["code"]))
+        assert told == [(403, "key_blocked"), (200, None)]
