@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -37,6 +38,8 @@ class TokenType(IntEnum):
     BYTE = 6
 
 
+_SPECIAL = ("bos", "eos", "eot", "eom", "unknown", "cls", "seperator")
+"""The last one in the format's own spelling."""
 _END_OF_TURN_TEXTS = frozenset(
     {
         "<|eot_id|>",
@@ -92,13 +95,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 def read_vocabulary(metadata: Mapping[str, Any]) -> GgufVocabulary:
     """The vocabulary in a GGUF file's metadata. Raises TokenizerError where a key is missing or contradicts another."""
-
-    def get(name: str, kind: type[_V], default: _V | None = None) -> Any:
-        value = metadata.get(f"tokenizer.ggml.{name}", default)
-        if value is not None and type(value) is not kind:
-            raise TokenizerError(f"tokenizer.ggml.{name} is of type {type(value).__name__}, expected {kind.__name__}")
-        return value
-
+    get = partial(_value, metadata)
     tokens: list[str] = get("tokens", list)
     if not tokens:
         raise TokenizerError("the file has no tokenizer (tokenizer.ggml.tokens is missing)")
@@ -110,13 +107,8 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> GgufVocabulary:
             raise TokenizerError(f"tokenizer.ggml.{name} has {len(values)} entries for {len(tokens)} tokens")
     for name, texts in (("tokens", tokens), ("merges", merges)):
         _check_texts(name, texts)
-    # The format's own spelling of the separator.
-    names = ("bos", "eos", "eot", "eom", "unknown", "cls", "seperator")
-    ids = {name: get(f"{name}_token_id", int) for name in names}
-    for name, token_id in ids.items():
-        if token_id is not None and not 0 <= token_id < len(tokens):
-            raise TokenizerError(f"tokenizer.ggml.{name}_token_id is {token_id}, outside the {len(tokens)} tokens")
-    ends = {ids[name] for name in ("eos", "eot", "eom") if ids[name] is not None}
+    ids = {name: _token_id(metadata, name, len(tokens)) for name in _SPECIAL}
+    ends = {found for name in ("eos", "eot", "eom") if (found := ids[name]) is not None}
     ends |= {i for i, text in enumerate(tokens) if types[i] == TokenType.CONTROL and text in _END_OF_TURN_TEXTS}
     model = get("model", str, "")
     if model == "llama":
@@ -146,6 +138,20 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> GgufVocabulary:
         # Phi-3's tokens swallow the line break behind them; a GGUF has no word for it.
         strips_behind_special=model == "llama" and metadata.get("general.architecture") == "phi3",
     )
+
+
+def _value(metadata: Mapping[str, Any], name: str, kind: type[_V], default: _V | None = None) -> Any:
+    value = metadata.get(f"tokenizer.ggml.{name}", default)
+    if value is not None and type(value) is not kind:
+        raise TokenizerError(f"tokenizer.ggml.{name} is of type {type(value).__name__}, expected {kind.__name__}")
+    return value
+
+
+def _token_id(metadata: Mapping[str, Any], name: str, num_tokens: int) -> int | None:
+    found: int | None = _value(metadata, f"{name}_token_id", int)
+    if found is not None and not 0 <= found < num_tokens:
+        raise TokenizerError(f"tokenizer.ggml.{name}_token_id is {found}, outside the {num_tokens} tokens")
+    return found
 
 
 def _escape_spaces(tokens: list[str], types: list[int], scores: list[float]) -> None:
