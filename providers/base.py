@@ -91,8 +91,8 @@ class Readiness:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEntry:
     """One row of a provider's model list. `created` is Unix seconds, `context` the window in tokens. `inputs` are the
-    kinds beside text that the model takes (image, audio), `abilities` words of `adapters.canonical.abilities`; None:
-    the provider does not say."""
+    kinds beside text that the model takes (image, audio), `abilities` words of `adapters.canonical.abilities`,
+    `defaults` what the model's own files recommend for sampling; None: the provider does not say."""
 
     id: str
     created: int | None = None
@@ -100,6 +100,7 @@ class ModelEntry:
     context: int | None = None
     inputs: tuple[str, ...] | None = None
     abilities: frozenset[str] | None = None
+    defaults: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

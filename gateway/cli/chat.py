@@ -26,6 +26,7 @@ EXAMPLE = "gateway chat local/smollm2-135m-instruct, or: echo 'Why is the sky bl
 KEY_VARIABLE = "LLM_GATEWAY_API_KEY"
 _PROBE_TIMEOUT_S = 2.0
 _ANSWER_TIMEOUT_S = 600.0
+_TEMPERATURE = 0.7
 _NO_TEXT = "the prompt is not text in UTF-8"
 
 Write = Callable[[str], None]
@@ -38,15 +39,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="base URL of a running gateway, as http://127.0.0.1:8080 or .../v1, or unix:FILE "
         f"(default: that of run.yaml); its key is taken from ${KEY_VARIABLE}",
     )
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        metavar="T",
+        help=f"(default: the model's own, or {_TEMPERATURE} where the files of a local model recommend none)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     with _client(arguments) as client:
-        conversation = Conversation(client, arguments.model)
+        client.wait_until_loaded(arguments.model)  # which may draw its progress where the prompt would stand
+        temperature = arguments.temperature
+        if temperature is None:
+            temperature = _default_temperature(client, arguments.model)
+        conversation = Conversation(client, arguments.model, temperature=temperature)
         if sys.stdin.isatty():
             with suppress(ImportError):  # not on every platform
                 importlib.import_module("readline")  # gives input() line editing and a history
-            client.wait_until_loaded(arguments.model)  # which may draw its progress where the prompt would stand
             talk(conversation, input, _write)
         else:
             _answer_pipe(conversation)
@@ -54,11 +64,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Conversation:
-    """The turns so far. Only turns that were answered, at least in part, are kept."""
+    """The turns so far. Only turns that were answered, at least in part, are kept. `temperature` None: the model's."""
 
-    def __init__(self, client: "OpenAI", model: str) -> None:
+    def __init__(self, client: "OpenAI", model: str, *, temperature: float | None = None) -> None:
         self._client = client
         self._model = model
+        self._temperature = temperature
         self._messages: list[ChatCompletionMessageParam] = []
 
     def ask(self, prompt: str, write: Write) -> bool:
@@ -66,14 +77,17 @@ class Conversation:
 
         Raises CommandFailed with one line if there is no whole answer; the turn is forgotten then.
         """
-        from openai import OpenAIError
+        from openai import OpenAIError, omit
 
         turn: ChatCompletionMessageParam = {"role": "user", "content": prompt}
         parts: list[str] = []
         whole = True
         try:
             with self._client.chat.completions.create(
-                model=self._model, messages=[*self._messages, turn], stream=True
+                model=self._model,
+                messages=[*self._messages, turn],
+                temperature=omit if self._temperature is None else self._temperature,
+                stream=True,
             ) as stream:
                 for chunk in stream:
                     for choice in chunk.choices:
@@ -88,6 +102,18 @@ class Conversation:
         if parts:
             self._messages += [turn, {"role": "assistant", "content": "".join(parts)}]
         return whole
+
+
+def _default_temperature(client: "OpenAI", model: str) -> float | None:
+    """None: the model's own, or nobody knows. Small models ramble at 1, which the API has where nothing is said."""
+    from openai import OpenAIError
+
+    try:
+        known = client.models.retrieve(model, timeout=_PROBE_TIMEOUT_S).model_extra or {}
+    except OpenAIError:
+        return None  # what is asked next tells why
+    defaults = known.get("gateway", {}).get("defaults")
+    return _TEMPERATURE if defaults is not None and "temperature" not in defaults else None
 
 
 def talk(conversation: Conversation, read_line: Callable[[str], str], write: Write) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from adapters.canonical.abilities import EMBED, GENERATE, RANK
 from adapters.canonical.errors import ModelNotFound
@@ -141,7 +142,7 @@ def _alias_row(alias: str, targets: Sequence[Target], lists: Lists, started_at: 
     listed = (lists.get(targets[0].provider.name) or {}).get(targets[0].model) if targets else None
     entry = ModelEntry(id=alias)
     if listed is not None:
-        entry = ModelEntry(id=alias, context=listed.context, inputs=listed.inputs, abilities=listed.abilities)
+        entry = replace(listed, id=alias, created=None, owned_by=None)
     return _row(entry, alias, "gateway", started_at, targets)
 
 
@@ -154,7 +155,7 @@ def _row(entry: ModelEntry, public: str, owner: str, created: int, targets: Sequ
         owned_by=entry.owned_by or owner,
         context=context,
         abilities=_abilities(targets[0]) if entry.abilities is None and targets else entry.abilities or _GENERATES,
-        gateway=extension_of(targets, context, entry.inputs),
+        gateway=extension_of(targets, context, entry),
     )
 
 

@@ -5,30 +5,31 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import asdict
 
 from gateway.routing.route import Target
+from providers.base import ModelEntry
 from providers.models.facts import facts_of
 
 __all__ = ["extension_of"]
 
 
-def extension_of(
-    targets: Sequence[Target], context: int | None, inputs: Sequence[str] | None = None
-) -> Mapping[str, object]:
+def extension_of(targets: Sequence[Target], context: int | None, entry: ModelEntry) -> Mapping[str, object]:
     """Of a name that stands for these targets; the facts are those of the first one's model, with this window, and
-    these kinds of input where its provider tells them."""
+    with what its provider tells of it."""
     if not targets:
         return {}
     found: dict[str, object] = {"targets": [target.label for target in targets]}
     if context is not None:
         found["context_window"] = context
-    if inputs is not None:
-        found["input"] = ["text", *inputs]
+    if entry.inputs is not None:
+        found["input"] = ["text", *entry.inputs]
+    if entry.defaults is not None:
+        found["defaults"] = entry.defaults
     facts = facts_of(targets[0].model)
     if facts is None:
         return found
     known = {
         "family": facts.family,
         "max_output_tokens": facts.max_output,
-        "input": None if inputs is not None or facts.inputs is None else ["text", *facts.inputs],
+        "input": None if entry.inputs is not None or facts.inputs is None else ["text", *facts.inputs],
         "tools": facts.tools,
         "reasoning": facts.reasoning,
         "sampling": None if facts.sampling is None else list(facts.sampling),

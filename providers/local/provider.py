@@ -6,9 +6,10 @@ events. What n and several prompts mean is `providers.choices`' business.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from dataclasses import asdict
 from dataclasses import replace as with_fields
 from functools import lru_cache, partial
 from pathlib import Path
@@ -183,6 +184,7 @@ class LocalProvider:
                 owned_by=self._name,
                 context=self._context(name),
                 inputs=self._inputs(name),
+                defaults=self._defaults(name),
                 abilities=self._abilities(name),
             )
             for name in self._models
@@ -277,6 +279,13 @@ class LocalProvider:
         if not isinstance(loaded, LocalModel):
             return None
         return () if loaded.images is None else ("image",)
+
+    def _defaults(self, model: str) -> Mapping[str, float] | None:
+        """Known once its files are read."""
+        loaded = self._loads.loaded(model)
+        if not isinstance(loaded, LocalModel):
+            return None
+        return {name: value for name, value in asdict(loaded.defaults).items() if value is not None}
 
     def _abilities(self, model: str) -> frozenset[str] | None:
         """Known once its files are read."""

@@ -125,3 +125,9 @@ async def test_numbers_out_of_range_are_a_400_by_name(
         with pytest.raises(openai.BadRequestError) as caught:
             await create(**body, extra_body=extra)
         assert caught.value.param == param
+
+
+async def test_a_model_whose_files_recommend_nothing_says_so_once_it_is_loaded(client: openai.AsyncOpenAI) -> None:
+    await client.completions.create(**TEXT)
+    known = (await client.models.retrieve("tiny")).model_extra or {}
+    assert known["gateway"]["defaults"] == {}

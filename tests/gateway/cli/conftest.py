@@ -29,6 +29,7 @@ class FakeGateway:
     bodies: list[dict[str, object]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    defaults: dict[str, float] | None = None
 
     @property
     def url(self) -> str:
@@ -66,8 +67,11 @@ def _serving(state: FakeGateway, tls: ssl.SSLContext | None = None) -> Iterator[
                 self._send(state.status, json.dumps({"error": state.error}).encode())
                 return
             known = {"input": ["text", "image"], "tools": True, "prices": {"input": 5.0, "output": 0.25}}
-            models = [{"id": "fast", "owned_by": "gateway", "context_window": 2048, "gateway": known}]
-            self._send(200, json.dumps({"object": "list", "data": models}).encode())
+            if state.defaults is not None:
+                known["defaults"] = state.defaults
+            row = {"id": "fast", "owned_by": "gateway", "context_window": 2048, "gateway": known}
+            answer = {"object": "list", "data": [row]} if self.path.endswith("/models") else row
+            self._send(200, json.dumps(answer).encode())
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))

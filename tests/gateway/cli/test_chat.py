@@ -129,7 +129,7 @@ def test_a_piped_prompt_is_answered_and_nothing_else_is_printed(
     assert (captured.out, captured.err) == ("Hello there\n", "")
     assert fake_gateway.bodies[0]["model"] == "m"
     assert fake_gateway.bodies[0]["messages"] == [{"role": "user", "content": "Why?\nAnd how?"}]
-    assert fake_gateway.keys == ["Bearer from-env"]
+    assert set(fake_gateway.keys) == {"Bearer from-env"}
 
 
 def test_the_gateway_of_the_file_is_called_with_its_own_key(
@@ -181,6 +181,29 @@ def test_an_address_without_a_path_means_its_v1(
     assert capsys.readouterr().out == "Hello there\n"
 
 
+@pytest.mark.parametrize(
+    ("defaults", "options", "temperature"),
+    [
+        (None, [], None),  # a remote model, of which the gateway does not know
+        ({}, [], 0.7),
+        ({"top_k": 64.0}, [], 0.7),
+        ({"temperature": 1.0}, [], None),
+        ({}, ["--temperature", "0"], 0.0),
+    ],
+)
+def test_a_local_model_whose_files_recommend_no_temperature_is_asked_at_a_moderate_one(
+    fake_gateway: FakeGateway,
+    monkeypatch: pytest.MonkeyPatch,
+    defaults: dict[str, float] | None,
+    options: list[str],
+    temperature: float | None,
+) -> None:
+    fake_gateway.defaults = defaults
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Why?"))
+    assert main(["chat", "m", "--url", fake_gateway.url, *options]) == 0
+    assert fake_gateway.bodies[0].get("temperature") == temperature
+
+
 def test_a_failed_answer_to_a_pipe_is_one_line_and_status_1(
     fake_gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -225,7 +248,7 @@ def test_without_a_running_gateway_one_inside_this_process_answers(
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("Hello there\n", "")
     assert fake_gateway.bodies[0]["model"] == "m"
-    assert fake_gateway.keys == ["Bearer upstream-key"]
+    assert set(fake_gateway.keys) == {"Bearer upstream-key"}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
