@@ -1,16 +1,14 @@
 """Anthropic's words on the wire, and a provider connected to a server that says them."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from adapters.canonical.messages import USER, Message, Text
 from adapters.canonical.request import Request
-from providers.base import ProviderSettings
-from providers.registry import build
 from providers.remote.anthropic import AnthropicProvider
-from tests.mock_upstream import Answer, MockUpstream
+from tests.mock_upstream import Answer
+from tests.providers.remote.connection import connected_to
 
 __all__ = ["connected", "delta", "event", "finish", "request", "start", "streamed", "text_block", "whole"]
 
@@ -57,13 +55,4 @@ def request(*, stream: bool = True, **changes: Any) -> Request:
     return Request(**{"model": "m", "dialect": "openai.chat", "stream": stream, **values})
 
 
-@asynccontextmanager
-async def connected(*answers: Answer, **changes: Any) -> AsyncIterator[tuple[MockUpstream, AnthropicProvider]]:
-    async with MockUpstream(*answers) as upstream:
-        values = {"name": "up", "type": "anthropic", "base_url": upstream.base_url, "api_key": "secret-key", **changes}
-        provider = build(ProviderSettings(**values))
-        assert isinstance(provider, AnthropicProvider)
-        try:
-            yield upstream, provider
-        finally:
-            await provider.aclose()
+connected = partial(connected_to, AnthropicProvider, type="anthropic")

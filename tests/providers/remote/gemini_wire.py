@@ -1,14 +1,12 @@
 """Gemini's words on the wire, and a provider connected to a server that says them."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
-from providers.base import ProviderSettings
-from providers.registry import build
 from providers.remote.gemini import GeminiProvider
-from tests.mock_upstream import Answer, MockUpstream
+from tests.mock_upstream import Answer
+from tests.providers.remote.connection import connected_to
 
 __all__ = ["chunk", "connected", "response", "streamed", "whole"]
 
@@ -36,13 +34,4 @@ def whole(*parts: dict[str, Any], finish: str = "STOP") -> Answer:
     return Answer.json(json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode())
 
 
-@asynccontextmanager
-async def connected(*answers: Answer, **changes: Any) -> AsyncIterator[tuple[MockUpstream, GeminiProvider]]:
-    async with MockUpstream(*answers) as upstream:
-        values = {"name": "up", "type": "gemini", "base_url": upstream.base_url, "api_key": "secret-key", **changes}
-        provider = build(ProviderSettings(**values))
-        assert isinstance(provider, GeminiProvider)
-        try:
-            yield upstream, provider
-        finally:
-            await provider.aclose()
+connected = partial(connected_to, GeminiProvider, type="gemini")

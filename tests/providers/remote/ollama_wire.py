@@ -1,14 +1,12 @@
 """Ollama's words on the wire, and a provider connected to a server that says them."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
-from providers.base import ProviderSettings
-from providers.registry import build
 from providers.remote.ollama import OllamaProvider
-from tests.mock_upstream import Answer, MockUpstream
+from tests.mock_upstream import Answer
+from tests.providers.remote.connection import connected_to
 
 __all__ = ["connected", "last", "line", "lined", "streamed", "whole"]
 
@@ -40,13 +38,4 @@ def whole(content: str = "", reason: str = "stop", **more: Any) -> Answer:
     return Answer.json(last(reason, content, **more))
 
 
-@asynccontextmanager
-async def connected(*answers: Answer, **changes: Any) -> AsyncIterator[tuple[MockUpstream, OllamaProvider]]:
-    async with MockUpstream(*answers) as upstream:
-        base_url = upstream.base_url.removesuffix("/v1")
-        provider = build(ProviderSettings(**{"name": "up", "type": "ollama", "base_url": base_url, **changes}))
-        assert isinstance(provider, OllamaProvider)
-        try:
-            yield upstream, provider
-        finally:
-            await provider.aclose()
+connected = partial(connected_to, OllamaProvider, type="ollama", below="", api_key=None)

@@ -1,8 +1,8 @@
 """OpenAI's words on the wire, and a provider connected to a server that says them."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from providers.registry import build
 from providers.remote.openai_compatible import OpenAICompatible
 from providers.testing.contract import TEXT
 from tests.mock_upstream import Answer, MockUpstream
+from tests.providers.remote.connection import connected_to
 
 HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
@@ -52,14 +53,7 @@ def provider_for(base_url: str, **changes: Any) -> OpenAICompatible:
     return provider
 
 
-@asynccontextmanager
-async def connected(*answers: Answer, **changes: Any) -> AsyncIterator[tuple[MockUpstream, OpenAICompatible]]:
-    async with MockUpstream(*answers) as upstream:
-        provider = provider_for(upstream.base_url, **changes)
-        try:
-            yield upstream, provider
-        finally:
-            await provider.aclose()
+connected = partial(connected_to, OpenAICompatible, type="openai-compatible")
 
 
 async def collect(provider: OpenAICompatible, asked: Request) -> list[Event]:

@@ -2,8 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,12 +13,11 @@ from msgspec.structs import replace
 from adapters.canonical.embedding import EmbeddingRequest
 from adapters.canonical.errors import ContentRefused, UpstreamAuth
 from adapters.canonical.result import fold
-from providers.base import ProviderSettings
-from providers.registry import build
 from providers.remote.openai_compatible import OpenAICompatible
-from tests.mock_upstream import Answer, MockUpstream
+from tests.mock_upstream import Answer
 from tests.providers.remote.anthropic_wire import request
 from tests.providers.remote.calls import collect
+from tests.providers.remote.connection import connected_to
 
 pytestmark = pytest.mark.timeout(20)
 BODY: dict[str, Any] = {
@@ -31,16 +29,7 @@ WHOLE = Answer.json(json.dumps(BODY).encode())
 VECTOR = Answer.json(b'{"data":[{"index":0,"embedding":[1.0]}],"model":"m"}')
 
 
-@asynccontextmanager
-async def connected(*answers: Answer, **changes: Any) -> AsyncIterator[tuple[MockUpstream, OpenAICompatible]]:
-    async with MockUpstream(*answers) as upstream:
-        values = {"name": "az", "type": "azure", "base_url": upstream.base_url, "api_key": "secret-key", **changes}
-        provider = build(ProviderSettings(**values))
-        assert isinstance(provider, OpenAICompatible)
-        try:
-            yield upstream, provider
-        finally:
-            await provider.aclose()
+connected = partial(connected_to, OpenAICompatible, name="az", type="azure")
 
 
 CLASSIC = {"api_version": "2024-10-21", "deployments": {"gpt-4o": "my dep"}}

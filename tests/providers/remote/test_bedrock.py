@@ -3,7 +3,8 @@
 import json
 import re
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,8 +30,9 @@ from providers.remote.bedrock import BedrockProvider
 from providers.remote.bedrock_models import control_url
 from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
 from tests.adapters.bedrock.exchange import event_stream
-from tests.mock_upstream import Answer, MockUpstream
+from tests.mock_upstream import Answer
 from tests.providers.remote.anthropic_wire import request
+from tests.providers.remote.connection import connected_to
 from tests.providers.remote.wire_stage import WireStage
 
 pytestmark = pytest.mark.timeout(20)
@@ -75,17 +77,7 @@ def call_blocks() -> list[Any]:
     ]
 
 
-@asynccontextmanager
-async def connected(*answers: Answer, **changes: Any) -> AsyncIterator[tuple[MockUpstream, BedrockProvider]]:
-    async with MockUpstream(*answers) as upstream:
-        base_url = upstream.base_url.removesuffix("/v1")
-        values = {"name": "up", "type": "bedrock", "base_url": base_url, "options": {"region": "us-east-1"}}
-        provider = build(ProviderSettings(**{**values, "api_key": "secret-key", **changes}))
-        assert isinstance(provider, BedrockProvider)
-        try:
-            yield upstream, provider
-        finally:
-            await provider.aclose()
+connected = partial(connected_to, BedrockProvider, type="bedrock", below="", options={"region": "us-east-1"})
 
 
 def _answer(scene: Scene, stream: bool) -> Answer:

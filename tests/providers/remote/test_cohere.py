@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,13 +13,12 @@ from adapters.canonical.errors import BadUpstreamResponse, UnsupportedParameter
 from adapters.canonical.rerank import RerankRequest
 from adapters.canonical.usage import Usage
 from providers.abilities import Embedder, Prober, Reranker
-from providers.base import ProviderSettings
-from providers.registry import build
 from providers.remote.cohere import CohereProvider
 from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
-from tests.mock_upstream import Answer, MockUpstream
+from tests.mock_upstream import Answer
 from tests.providers.remote.anthropic_wire import request
 from tests.providers.remote.calls import collect
+from tests.providers.remote.connection import connected_to
 from tests.providers.remote.wire_stage import WireStage
 
 pytestmark = pytest.mark.timeout(20)
@@ -51,16 +50,7 @@ def whole(finish: str = "COMPLETE", **message: Any) -> Answer:
     return Answer.json(json.dumps(body, ensure_ascii=False).encode())
 
 
-@asynccontextmanager
-async def connected(*answers: Answer) -> AsyncIterator[tuple[MockUpstream, CohereProvider]]:
-    async with MockUpstream(*answers) as upstream:
-        base_url = upstream.base_url.removesuffix("/v1") + "/v2"
-        provider = build(ProviderSettings(name="co", type="cohere", base_url=base_url, api_key="secret-key"))
-        assert isinstance(provider, CohereProvider)
-        try:
-            yield upstream, provider
-        finally:
-            await provider.aclose()
+connected = partial(connected_to, CohereProvider, name="co", type="cohere", below="/v2")
 
 
 def _answer(scene: Scene, stream: bool) -> Answer:

@@ -185,7 +185,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Any:
     return use
 
 
-VERTEX = {"api_key": None, "options": {"project": "p", "region": "europe-west4"}}
+VERTEX: dict[str, Any] = {"api_key": None, "options": {"project": "p", "region": "europe-west4"}}
 
 
 @pytest.mark.parametrize(("life_s", "tokens"), [(3600, ["one", "one"]), (10, ["one", "two"])])

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,7 +23,8 @@ from providers.base import ProviderSettings
 from providers.registry import build
 from providers.remote.openai_responses import OpenAIResponses
 from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
-from tests.mock_upstream import Answer, MockUpstream
+from tests.mock_upstream import Answer
+from tests.providers.remote.connection import connected_to
 from tests.providers.remote.wire_stage import WireStage
 
 pytestmark = pytest.mark.timeout(20)
@@ -68,16 +70,7 @@ def request(*, stream: bool = True, **changes: Any) -> Request:
     return Request(model="m", dialect="openai.responses", stream=stream, **values)
 
 
-@asynccontextmanager
-async def connected(*answers: Answer, **changes: Any) -> AsyncIterator[tuple[MockUpstream, OpenAIResponses]]:
-    async with MockUpstream(*answers) as upstream:
-        values = {"name": "up", "type": "openai-responses", "api_key": "secret-key", **changes}
-        provider = build(ProviderSettings(base_url=upstream.base_url, **values))
-        assert isinstance(provider, OpenAIResponses)
-        try:
-            yield upstream, provider
-        finally:
-            await provider.aclose()
+connected = partial(connected_to, OpenAIResponses, type="openai-responses")
 
 
 async def collect(provider: OpenAIResponses, asked: Request) -> list[Event]:
