@@ -1,7 +1,7 @@
 """The gateway without its sockets: its parts as one, how they begin, serve what runs, and end."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -29,6 +29,8 @@ __all__ = ["App"]
 
 _CLOSE_S = 1.0
 """What connections get to end after the drain."""
+_LAST_S = 3.0
+"""What the database, and the collector of telemetry, get to hear what is left."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -124,10 +126,10 @@ class App:
     async def aclose(self, unless_used_by: "App | None" = None) -> None:
         """Closes connections and providers, but those of another app. Requests that still run fail."""
         await self.connections.shutdown(_CLOSE_S)
-        await self.stateful.stop()
+        await self._within("responses", self.stateful.stop())
         if self.accounts is not None:
-            await self.accounts.aclose()
-        await self.stateful.aclose()
+            await self._within("usage", self.accounts.aclose())
+        await self._within("storage", self.stateful.aclose())
         await self.lists.aclose()
         await self.router.aclose()
         used = set(unless_used_by.providers.values()) if unless_used_by is not None else set()
@@ -141,5 +143,13 @@ class App:
         for closable in (self.guardrails, self.cache):
             if closable is not None:
                 await closable.aclose()
-        await self.observed.aclose()
+        await self._within("telemetry", self.observed.aclose())
         self.log.flush()
+
+    async def _within(self, part: str, closing: Awaitable[None]) -> None:
+        """Waits for what others have to hear before the end, unless they are silent."""
+        try:
+            async with asyncio.timeout(_LAST_S):
+                await closing
+        except TimeoutError:
+            self.log.write("not_closed_in_time", {"part": part})

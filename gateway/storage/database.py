@@ -13,7 +13,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -33,7 +33,8 @@ T = TypeVar("T")
 
 _CONNECTIONS = 8
 _BUSY_MS = 10_000
-_READ_S = 30.0
+_ANSWER_S = 30.0
+_LAST_S = 2.0
 _PATIENCE = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "keepalives_idle": 30, "keepalives_interval": 10}
 """With a PostgreSQL that is gone without a word: else the system waits a quarter of an hour (libpq's parameters)."""
 _TEXT = {"client_encoding": "utf8"}
@@ -106,17 +107,20 @@ class Database:
         """What `work` gives, which changes nothing, and whose statements need not see the same moment. It goes on to
         its end when the waiting task is cancelled. Raises NotReady where the database fails, or is silent for long."""
         with _told(self._place, self._report):
-            async with asyncio.timeout(_READ_S):
+            async with asyncio.timeout(_ANSWER_S):
                 return await self._reads.run(partial(_read, work=work))
 
-    async def write(self, work: Callable[[Connection], T], committed: Callable[[T], None] | None = None) -> T:
+    async def write(
+        self, work: Callable[[Connection], T], committed: Callable[[T], None] | None = None, *, gives_up: bool = True
+    ) -> T:
         """What `work` gives, in a transaction that is committed at its end; then `committed` is told, in its thread.
 
-        Done or not done where the waiting task is cancelled: one that has begun goes on to its end. Raises NotReady
-        where the database fails.
+        Raises NotReady where the database fails, or is silent for long; where it does not give up, it waits. Done or
+        not done then, as where the waiting task is cancelled: one that has begun goes on to its end.
         """
         with _told(self._place, self._report):
-            return await self._writes.run(partial(self._write, work=work, committed=committed))
+            async with asyncio.timeout(_ANSWER_S if gives_up else None):
+                return await self._writes.run(partial(self._write, work=work, committed=committed))
 
     def _write(self, engine: Engine, work: Callable[[Connection], T], committed: Callable[[T], None] | None) -> T:
         with self._pace, engine.begin() as connection:
@@ -126,10 +130,12 @@ class Database:
         return done
 
     async def aclose(self) -> None:
-        """Waits for what runs, or waits for its turn."""
-        await self._writes.aclose()
-        if self._reads is not self._writes:
-            await self._reads.aclose()
+        """Waits for what runs, or waits for its turn; where the database is silent that ends behind it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_S):
+                await self._writes.aclose()
+                if self._reads is not self._writes:
+                    await self._reads.aclose()
 
 
 @contextmanager

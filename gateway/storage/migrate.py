@@ -27,7 +27,7 @@ async def migrate_database(place: Place) -> tuple[str | None, str]:
     """The same inside a running loop."""
     database = Database(place)
     try:
-        return await database.write(_upgrade)
+        return await database.write(_upgrade, gives_up=False)
     finally:
         await database.aclose()
 

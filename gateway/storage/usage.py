@@ -76,7 +76,8 @@ class UsageStore:
             if drops:
                 _drop_old(connection, now)
 
-        await self.database.write(write)
+        # Nobody waits for it, and rows that were written after all would be written again.
+        await self.database.write(write, gives_up=False)
 
     async def attempts(self, *, since: float, until: float, limit: int, key: str | None) -> list[UsageRow]:
         """The newest ones of that time, newest first. `key` None: of all keys."""

@@ -104,17 +104,22 @@ def _guarded(config: Config, config_path: Path, run: Callable[[], Awaitable[int]
     logging.basicConfig(format="gateway: %(message)s")  # as all lines that are of no request
     try:
         if sys.platform == "win32":
-            return asyncio.run(_awaited(run))
-        import uvloop
+            asyncio.run(_to_its_end(run))
+        else:
+            import uvloop
 
-        return int(uvloop.run(_awaited(run)))
+            uvloop.run(_to_its_end(run))
     except (ValueError, ImportError) as error:
         print(f"gateway: {config_path}: {Redactor(config.secrets)(str(error))}", file=sys.stderr)
-        return 1
+    return 1
 
 
-async def _awaited(run: Callable[[], Awaitable[int]]) -> int:
-    return await run()
+async def _to_its_end(run: Callable[[], Awaitable[int]]) -> None:
+    """Ends the process once everything is closed. The loop, and the system, would wait for threads that nobody can
+    stop: those that look up a name which no server answers for."""
+    status = await run()
+    logging.shutdown()
+    os._exit(status)
 
 
 class _Process:

@@ -14,19 +14,20 @@ from gateway.storage.database import Database
 from gateway.storage.place import FilePlace, parse_place
 
 
-async def test_a_read_waits_for_a_database_that_is_silent_only_so_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("way", ["read", "write"])
+async def test_a_database_that_is_silent_is_waited_for_only_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     told: list[str] = []
     database = await Database.open(FilePlace(tmp_path / "gateway.db"), told.append)
-    monkeypatch.setattr(module, "_READ_S", 0.02)
+    monkeypatch.setattr(module, "_ANSWER_S", 0.02)
     answers = threading.Event()
 
     def is_silent(connection: Connection) -> bool:
         return answers.wait(10)
 
     with pytest.raises(NotReady):
-        await database.read(is_silent)
+        await (database.read if way == "read" else database.write)(is_silent)
     assert told == [f"{tmp_path}/gateway.db: TimeoutError"]
     answers.set()
     await database.aclose()

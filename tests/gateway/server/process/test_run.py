@@ -103,6 +103,22 @@ async def test_ctrl_c_in_a_terminal_which_tells_every_process_lets_requests_fini
         assert await held.ended() == 0
 
 
+AND_A_THREAD = """\
+import asyncio, sys, threading
+from gateway.config import parse_config
+from gateway.server.process import run
+async def leaves_a_thread():
+    asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+    return 0
+run._guarded(parse_config("version: 1", {}, provider_types=[]), "run.yaml", leaves_a_thread)
+"""
+
+
+def test_a_thread_that_waits_for_ever_as_one_that_looks_up_a_name_does_not_hold_the_end_up() -> None:
+    ended = subprocess.run([sys.executable, "-c", AND_A_THREAD], capture_output=True, text=True, cwd=ROOT, timeout=30)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 ENGINE_AND_SERVER = """\
 import os, select, signal, sys
 from gateway.server.process.workers import Workers
