@@ -93,7 +93,7 @@ def parse_usage(found: WireUsage, tier: object = None) -> Usage:
         completion_text_tokens=completion.text_tokens,
         accepted_prediction_tokens=completion.accepted_prediction_tokens,
         rejected_prediction_tokens=completion.rejected_prediction_tokens,
-        tier=tier_of(tier),
+        tier=None if tier is None else tier_of(tier),
     )
 
 
