@@ -72,6 +72,11 @@ class TextPipeline:
     def splits_reasoning(self) -> bool:
         return self._reasoning is not None
 
+    @property
+    def is_reasoning(self) -> bool:
+        """Whether the text that came last belongs to the reasoning."""
+        return self._reasoning is not None and self._reasoning.is_reasoning
+
     def goes_on_with_text(self) -> None:
         """The caller has given out text already, as part 0: text goes on with it, and anything else follows on it."""
         self._open, self._part = TextDelta, 0

@@ -38,6 +38,10 @@ class StopStrings:
         self._fail, self._found = _links(self._next, stops)
         self._first_characters = frozenset(stop[0] for stop in stops)
 
+    def is_clear_of(self, text: str) -> bool:
+        """Whether nothing of this text, which comes next, can belong to a stop."""
+        return self._state == _ROOT and self._first_characters.isdisjoint(text)
+
     def feed(self, text: str, match: bool = True) -> str:
         """The text that can be shown now. With `match` False (the first min_tokens) a stop that ends in `text` is no
         stop, now or later; one that begins in it and ends after it is.
@@ -45,7 +49,7 @@ class StopStrings:
         if self.hit is not None:
             self.total += len(text)
             return ""
-        if self._state == _ROOT and self._first_characters.isdisjoint(text):
+        if self.is_clear_of(text):
             self.total += len(text)
             self.released += len(text)
             return text

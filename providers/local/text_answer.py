@@ -59,6 +59,8 @@ class TextAnswer:
         self._ids = bool(request.return_token_ids) or not self._detokenizes
         self._reports_tokens = self._logprobs or self._ids
         counts_reasoning = pipeline is not None and pipeline.splits_reasoning
+        self._unstopped = pipeline if counts_reasoning and sampling.stop else None
+        """What knows where the model thinks, and so writes no stop strings."""
         self._holds = self._reports_tokens or counts_reasoning
         self._held: deque[_HeldToken] = deque()
         self.completion_tokens = 0
@@ -68,39 +70,67 @@ class TextAnswer:
 
     def feed(self, output: StepOutput) -> list[Event]:
         """The events of one output of the engine; the last one ends with ChoiceFinished."""
-        pieces = []
+        pieces: list[str] = []
+        passages: list[Passage] = []
         for token in output.tokens:
             self.completion_tokens += 1
             start = self._stops.total
             text = self._detokenizer.feed((token.token_id,)) if self._detokenizes else ""
-            pieces.append(self._stops.feed(text, match=self.completion_tokens > self._min_tokens))
+            if self._unstopped is not None:
+                passages += self._stop_behind_reasoning(text, self._unstopped)
+            else:
+                pieces.append(self._stops.feed(text, match=self.completion_tokens > self._min_tokens))
             if self._holds:
                 end = None if self._detokenizer.holds_bytes else self._stops.total
                 self._held.append(_HeldToken(start, end, token))
             if self._stops.hit is not None:
-                return self._end("".join(pieces), StopReason.STOP, "stop", self._stops.hit)
+                return self._end("".join(pieces), passages, StopReason.STOP, "stop", self._stops.hit)
         text = "".join(pieces)
-        if output.finish is None:
-            if self._pipeline is not None:
-                return self._parts(self._pipeline.feed(text))
-            return self._delta(text, self._shown())
-        text += self._stops.feed(self._detokenizer.flush())
+        if output.finish is not None:
+            return self._finish(text, passages, output)
+        if self._pipeline is not None:
+            return self._parts([*passages, *self._pipeline.feed(text)])
+        return self._delta(text, self._shown())
+
+    def _stop_behind_reasoning(self, text: str, pipeline: TextPipeline) -> list[Passage]:
+        """What the pipeline makes of text in which stop strings count where it is not thought. A token may end the
+        reasoning and begin an answer, so what may be a stop is read character by character."""
+        passages: list[Passage] = []
+        for piece in (text,) if self._stops.is_clear_of(text) else text:
+            counts = self.completion_tokens > self._min_tokens and not pipeline.is_reasoning
+            for passage in pipeline.feed(self._stops.feed(piece, match=counts)):
+                last = passages[-1] if passages else None
+                passages[-1:] = [passage] if last is None else _joined(last, passage)
+            if self._stops.hit is not None:
+                break
+        return passages
+
+    def _finish(self, text: str, passages: list[Passage], output: StepOutput) -> list[Event]:
+        """The events of the last step, of which `text` and `passages` are not out yet."""
+        if self._unstopped is not None:
+            passages += self._stop_behind_reasoning(self._detokenizer.flush(), self._unstopped)
+        else:
+            text += self._stops.feed(self._detokenizer.flush())
         if self._stops.hit is not None:
-            return self._end(text, StopReason.STOP, "stop", self._stops.hit)
+            return self._end(text, passages, StopReason.STOP, "stop", self._stops.hit)
         text += self._stops.flush()
         if output.finish == "length":
-            return self._end(text, StopReason.LENGTH, "length", None)
+            return self._end(text, passages, StopReason.LENGTH, "length", None)
         end = output.stop_token_id
         if end is not None and end in self._marks:
             mark = self._marks[end]
-            return self._end(text + mark if self._includes_stop else text, StopReason.STOP, "stop", mark)
-        return self._end(text, StopReason.STOP, "stop", None if end in self._ends else end)
+            return self._end(text + mark if self._includes_stop else text, passages, StopReason.STOP, "stop", mark)
+        return self._end(text, passages, StopReason.STOP, "stop", None if end in self._ends else end)
 
-    def _end(self, text: str, reason: StopReason, raw: str, stop: str | int | None) -> list[Event]:
+    def _end(
+        self, text: str, passages: list[Passage], reason: StopReason, raw: str, stop: str | int | None
+    ) -> list[Event]:
         """Tokens that lie wholly behind the end of the shown text are dropped with it."""
         self.finished = True
         if self._pipeline is not None:
-            return self._end_parts(self._pipeline, text, reason, raw, stop)
+            passages += self._pipeline.feed(text)
+            passages += self._pipeline.flush(is_cut=reason is StopReason.LENGTH)
+            return self._end_parts(self._pipeline, passages, ChoiceFinished(0, reason, raw, stop))
         if self._stops.hit is None:
             shown = [held.token for held in self._held]
         else:
@@ -116,18 +146,16 @@ class TextAnswer:
                 count = place
         return [self._held.popleft().token for _ in range(count)]
 
-    def _end_parts(
-        self, pipeline: TextPipeline, text: str, reason: StopReason, raw: str, stop: str | int | None
-    ) -> list[Event]:
-        events = self._parts([*pipeline.feed(text), *pipeline.flush(is_cut=reason is StopReason.LENGTH)])
+    def _end_parts(self, pipeline: TextPipeline, passages: list[Passage], finish: ChoiceFinished) -> list[Event]:
+        events = self._parts(passages)
         last = pipeline.last_part()
         if self._stops.hit is None and last is not None:  # what is left and has no text ends the last part
             rest = [held.token for held in self._held if held.start == self._stops.total]
             events += self._with_tokens(last, rest) if rest else []
         self._held.clear()
-        if reason is StopReason.STOP and pipeline.num_calls:
-            reason = StopReason.TOOL_CALLS
-        return [*events, ChoiceFinished(0, reason, raw, stop)]
+        if finish.reason is StopReason.STOP and pipeline.num_calls:
+            finish = replace(finish, reason=StopReason.TOOL_CALLS)
+        return [*events, finish]
 
     def _parts(self, passages: Sequence[Passage]) -> list[Event]:
         events: list[Event] = []
@@ -174,6 +202,15 @@ class TextAnswer:
 
     def _ids_of(self, tokens: Sequence[TokenOutput]) -> tuple[int, ...]:
         return tuple([token.token_id for token in tokens]) if self._ids else ()
+
+
+def _joined(first: Passage, second: Passage) -> list[Passage]:
+    """Two passages that follow each other, as one where they are pieces of one part."""
+    match first.event, second.event:
+        case (TextDelta() as one, TextDelta() as two) | (ReasoningDelta() as one, ReasoningDelta() as two):
+            if one.part == two.part and first.end == second.start:
+                return [Passage(replace(one, text=one.text + two.text), first.start, second.end)]
+    return [first, second]
 
 
 def token_logprob(tokenizer: Tokenizer, token: TokenOutput, *, shows_ids: bool = False) -> TokenLogprob:

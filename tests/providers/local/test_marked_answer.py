@@ -164,6 +164,18 @@ def test_a_stop_string_ends_the_answer_behind_a_call_and_drops_the_tokens_behind
     assert answer.completion_tokens == len(CALL) + 4
 
 
+@pytest.mark.parametrize("steps", [None, [99]])
+@pytest.mark.parametrize("logprobs", [None, 0])
+def test_a_stop_string_in_the_reasoning_is_no_stop(steps: list[int] | None, logprobs: int | None) -> None:
+    request = asked(logprobs=logprobs, sampling=Sampling(stop=("Question:",)))
+    pieces = ["<think>", "Ques", "tion: x", "</think>", "b Ques", "tion:", "c"]
+    choice = answered(request, pieces, steps=steps)
+    assert choice.parts == (Reasoning(text="Question: x"), Text(text="b "))
+    assert (choice.finish.reason, choice.finish.stop) == (StopReason.STOP, "Question:")
+    told = asked(sampling=Sampling(stop=("Question:",)), reasoning=ReasoningOptions(separate=False))
+    assert answered(told, pieces, steps=steps).parts == (Text(text="<think>"),)
+
+
 PIECES = ["<think>", "</think>", "<th", "ink>", "\n", "a", "b ", "", *CALL, "".join(CALL), "stop", "st", "😊"]
 
 
