@@ -3,9 +3,9 @@
 `sampling` checks the ranges that hold for every model. What is refused here has reached no scheduler.
 """
 
-from local_engine.config import VisionConfig
 from local_engine.errors import ContextOverflow, InvalidInput
 from local_engine.generation import MAX_CONTEXT_LOGITS, GenerationRequest
+from local_engine.vision_config import VisionConfig
 
 __all__ = ["check_request"]
 

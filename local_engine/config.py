@@ -11,6 +11,7 @@ from typing import Literal, get_args
 from local_engine.errors import InvalidInput
 from local_engine.layer_config import LLAMA_BLOCK, BlockConfig, ExpertsConfig, LatentConfig
 from local_engine.recurrent_config import RecurrentConfig
+from local_engine.vision_config import VisionConfig
 
 __all__ = [
     "MAX_LAYERS",
@@ -22,7 +23,6 @@ __all__ = [
     "ModelConfig",
     "RopeConfig",
     "RopeScaling",
-    "VisionConfig",
     "WeightKind",
 ]
 
@@ -146,7 +146,7 @@ class EngineConfig:
         return self.float_dtype if self.kv_dtype == "auto" else self.kv_dtype
 
 
-RopeScaling = Literal["none", "linear", "llama3", "yarn", "longrope"]
+RopeScaling = Literal["none", "linear", "llama3", "yarn", "longrope", "proportional"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,7 @@ class RopeConfig:
     truncate: yarn's ramp begins and ends at whole pairs of dimensions.
     attention_factor: what yarn and longrope multiply the turned queries and keys with.
     rotary_dim: leading dimensions of a head that turn; None is all of them.
+    turning_share: of the frequencies, proportional alone: the fastest ones; the others turn nothing.
     short_factors, long_factors: what longrope divides each frequency by, in windows up to the trained one and in longer
         ones; empty where the file has them as tensors.
     """
@@ -172,6 +173,7 @@ class RopeConfig:
     truncate: bool = True
     attention_factor: float = 1.0
     rotary_dim: int | None = None
+    turning_share: float = 1.0
     short_factors: tuple[float, ...] = ()
     long_factors: tuple[float, ...] = ()
 
@@ -183,6 +185,7 @@ class RopeConfig:
             ("low_freq_factor", self.low_freq_factor),
             ("high_freq_factor", self.high_freq_factor),
             ("attention_factor", self.attention_factor),
+            ("turning_share", self.turning_share),
             *(("short_factors", number) for number in self.short_factors),
             *(("long_factors", number) for number in self.long_factors),
         ):
@@ -193,6 +196,8 @@ class RopeConfig:
         turning = head_dim if self.rotary_dim is None else self.rotary_dim
         if turning % 2 or not 2 <= turning <= head_dim:
             return f"rope turns {turning} of a head's {head_dim} dimensions, expected an even number of them"
+        if self.turning_share > 1:
+            return f"rope turns a share of {self.turning_share}, expected at most 1"
         if self.scaling == "llama3" and self.high_freq_factor <= self.low_freq_factor:
             return "rope high_freq_factor must exceed low_freq_factor"
         if self.scaling == "yarn" and not 2**-20 <= self.beta_slow < self.beta_fast <= 2**20:
@@ -210,63 +215,15 @@ class AttentionKind:
     """What the layers of one kind see, and how queries and keys turn in them.
 
     window: tokens that a token sees, itself included; None is all before it. rope: None where nothing turns.
+    head_dim, num_kv_heads: where they are not the model's; then the rope says its rotary_dim.
+    keys_as_values: values are what keys are made from, before their norm and before they turn.
     """
 
     window: int | None = None
     rope: RopeConfig | None = RopeConfig()
-
-
-@dataclass(frozen=True, slots=True)
-class VisionConfig:
-    """A tower that reads images, and what becomes of its patches.
-
-    image_size, patch_size: pixels a side. tokens: rows that one image gives the decoder.
-    token_id: the token that stands in a prompt for each of them.
-    bidirectional: the rows of one image see each other; else attention is causal there too.
-    start_id, end_id: the tokens around an image, where the model has such.
-    """
-
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    image_size: int
-    patch_size: int
-    norm_eps: float
-    tokens: int
-    token_id: int
-    bidirectional: bool
-    start_id: int | None = None
-    end_id: int | None = None
-
-    @property
-    def patches(self) -> int:
-        """A side of an image, in patches."""
-        return self.image_size // self.patch_size
-
-    def problem(self, vocab_size: int) -> str | None:
-        """One line naming the first impossible value, or None."""
-        for name, value, high in (
-            ("hidden_size", self.hidden_size, 1 << 16),
-            ("intermediate_size", self.intermediate_size, 1 << 20),
-            ("num_hidden_layers", self.num_layers, MAX_LAYERS),
-            ("num_attention_heads", self.num_heads, 1 << 12),
-            ("image_size", self.image_size, 1 << 13),
-            ("patch_size", self.patch_size, self.image_size),
-            ("number of tokens an image", self.tokens, 1 << 16),
-        ):
-            if not 1 <= value <= high:
-                return f"the vision tower's {name} is {value}, expected 1 to {high}"
-        if self.hidden_size % self.num_heads:
-            return f"the vision tower's {self.num_heads} heads do not divide its hidden_size {self.hidden_size}"
-        if not (math.isfinite(self.norm_eps) and self.norm_eps > 0):
-            return f"the vision tower's layer_norm_eps is {self.norm_eps}, expected a positive number"
-        if not 0 <= self.token_id < vocab_size:
-            return f"the token of images is {self.token_id}, which is not in the vocabulary of {vocab_size}"
-        side = math.isqrt(self.tokens)
-        if side * side != self.tokens or self.patches % side:
-            return f"{self.patches} x {self.patches} patches cannot become {self.tokens} tokens"
-        return None
+    head_dim: int | None = None
+    num_kv_heads: int | None = None
+    keys_as_values: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +238,10 @@ class ModelConfig:
     predicting_layers: layers behind the last one in the file, for guesses of further tokens; nothing computes them.
     qkv_bias, output_bias, mlp_bias: which of the linear layers add one.
     qk_norm: queries and keys are normalised before they turn: head by head, or all heads of a row as one vector.
-        turned_heads: head by head, after it.
+        turned_heads: head by head, after it. value_norm: values are so too, head by head, without weights.
     attention_sinks: every query head has a logit that takes part in the softmax and has no value.
+    borrowing_layers: the last so many have no keys and values: each reads those of the last layer of its kind before
+        them. borrowing_width: their intermediate_size, where it is another.
     latent: of attention over compressed vectors, for which the cache has one kv head of `head_dim` numbers.
     experts: of the layers that have them instead of one feed-forward block.
     recurrent: of the layers that have a state of a fixed size in place of attention.
@@ -313,6 +272,9 @@ class ModelConfig:
     output_bias: bool = False
     mlp_bias: bool = False
     qk_norm: Literal["heads", "turned_heads", "row"] | None = None
+    value_norm: bool = False
+    borrowing_layers: int = 0
+    borrowing_width: int | None = None
     fused_qkv: bool = False
     fused_gate_up: bool = False
     interleaved_heads: bool = False
@@ -338,10 +300,39 @@ class ModelConfig:
         """The layer has a state in place of attention."""
         return self.recurrent is not None and layer in self.recurrent.layers
 
+    def borrows(self, layer: int) -> bool:
+        """The layer reads the keys and values of another."""
+        return layer >= self.num_layers - self.borrowing_layers
+
     @property
-    def attention_layers(self) -> int:
-        """How many layers have attention, and so keys and values."""
-        return self.num_layers - (0 if self.recurrent is None else len(self.recurrent.layers))
+    def caching_layers(self) -> tuple[int, ...]:
+        """The layers with keys and values of their own, each of which has a cache."""
+        layers = range(self.num_layers - self.borrowing_layers)
+        return tuple(index for index in layers if not self.is_recurrent(index))
+
+    def cache_of(self, layer: int) -> int:
+        """Which of the caches the attention of a layer reads."""
+        lenders = self.caching_layers
+        kind = self.kind_of(layer)
+        lender = max(index for index in lenders if self.kind_of(index) == kind) if self.borrows(layer) else layer
+        return lenders.index(lender)
+
+    def of_layer(self, layer: int) -> "ModelConfig":
+        """The shape as one layer has it: its heads and its width."""
+        kind = self.attention_kinds[self.kind_of(layer)]
+        return replace(
+            self,
+            head_dim=kind.head_dim or self.head_dim,
+            num_kv_heads=kind.num_kv_heads or self.num_kv_heads,
+            intermediate_size=self.borrowing_width
+            if self.borrows(layer) and self.borrowing_width
+            else self.intermediate_size,
+        )
+
+    @property
+    def uneven(self) -> bool:
+        """Layers differ in their heads, or read one another's keys and values."""
+        return self.borrowing_layers > 0 or any(kind.head_dim or kind.num_kv_heads for kind in self.attention_kinds)
 
     @property
     def windows(self) -> tuple[int | None, ...]:
@@ -359,15 +350,14 @@ class ModelConfig:
             ("num_heads", self.num_heads, 1 << 14),
             ("num_kv_heads", self.num_kv_heads, 1 << 14),
             ("head_dim", self.head_dim, 1 << 12),
+            ("width of layers that borrow keys and values", self.borrowing_width or 1, 1 << 22),
             ("max_context", self.max_context, 1 << 31),
             *(("sliding_window", 1 if window is None else window, 1 << 31) for window in self.windows),
         ):
             if not 1 <= value <= high:
                 return f"{name} is {value}, expected 1 to {high}"
-        if self.num_heads % self.num_kv_heads:
-            return f"{self.num_heads} query heads do not divide over {self.num_kv_heads} kv heads"
-        if self.head_dim % 2:
-            return f"head_dim is {self.head_dim}, rotary embedding needs an even one"
+        if problem := self._heads_problem():
+            return problem
         for name, number in (
             ("rms_norm_eps", self.rms_norm_eps),
             ("attention_scale", 1.0 if self.attention_scale is None else self.attention_scale),
@@ -387,5 +377,20 @@ class ModelConfig:
             return problem
         if self.vision is not None and (problem := self.vision.problem(self.vocab_size)):
             return problem
-        problems = (kind.rope.problem(self.head_dim) for kind in self.attention_kinds if kind.rope is not None)
-        return next((problem for problem in problems if problem is not None), None)
+        return None
+
+    def _heads_problem(self) -> str | None:
+        for kind in self.attention_kinds:
+            head_dim, kv_heads = kind.head_dim or self.head_dim, kind.num_kv_heads or self.num_kv_heads
+            if not 1 <= kv_heads <= self.num_heads or self.num_heads % kv_heads:
+                return f"{self.num_heads} query heads do not divide over {kv_heads} kv heads"
+            if not 1 <= head_dim <= 1 << 12 or head_dim % 2:
+                return f"head_dim is {head_dim}, rotary embedding needs an even one up to {1 << 12}"
+            if kind.rope is not None and (problem := kind.rope.problem(head_dim)):
+                return problem
+        if not 0 <= self.borrowing_layers < self.num_layers:
+            return f"{self.borrowing_layers} of {self.num_layers} layers have no keys and values"
+        first = self.num_layers - self.borrowing_layers
+        if not {self.kind_of(index) for index in range(first, self.num_layers)} <= set(map(self.kind_of, range(first))):
+            return "layers without keys and values have none of their kind before them"
+        return None

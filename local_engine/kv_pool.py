@@ -13,9 +13,10 @@ __all__ = ["KvPool", "kv_block_bytes"]
 
 
 def kv_block_bytes(model: ModelConfig, config: EngineConfig) -> int:
-    """Bytes of one KV block over all layers with attention."""
-    head_bytes = kv_item_bytes(config.stored_kv_dtype, model.head_dim)
-    return 2 * model.attention_layers * model.num_kv_heads * config.block_size * head_bytes
+    """Bytes of one KV block over all layers that have keys and values."""
+    layers = [model.of_layer(index) for index in model.caching_layers]
+    token_bytes = sum(each.num_kv_heads * kv_item_bytes(config.stored_kv_dtype, each.head_dim) for each in layers)
+    return 2 * config.block_size * token_bytes
 
 
 class KvPool:
@@ -34,10 +35,11 @@ class KvPool:
         slots = (self.num_blocks + 1) * config.block_size
         padding = slice(PADDING_BLOCK * config.block_size, (PADDING_BLOCK + 1) * config.block_size)
         self.caches: list[LayerCache] = []
-        for _ in range(shape.attention_layers):
+        for index in shape.caching_layers:
+            layer = shape.of_layer(index)
             try:
                 cache = new_layer_cache(
-                    slots, shape.num_kv_heads, shape.head_dim, kv_dtype=config.stored_kv_dtype, device=device
+                    slots, layer.num_kv_heads, layer.head_dim, kv_dtype=config.stored_kv_dtype, device=device
                 )
             except (MemoryError, RuntimeError) as error:
                 raise InvalidInput("kv_bytes", f"{num_bytes} bytes do not fit on {device}") from error

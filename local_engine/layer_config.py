@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 Activation = Literal["silu", "gelu_tanh", "relu_squared"]
-NormPlacement = Literal["before", "after", "around", "parallel"]
+NormPlacement = Literal["before", "after", "around", "around_attention", "parallel"]
 
 
 class LayerNorms(NamedTuple):
@@ -38,6 +38,7 @@ _LAYER_NORMS = {
     "around": LayerNorms(
         "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"
     ),
+    "around_attention": LayerNorms("input_layernorm", "post_attention_layernorm", None, "post_feedforward_layernorm"),
     "parallel": LayerNorms("input_layernorm", None, None, None),
 }
 
@@ -47,10 +48,12 @@ class BlockConfig:
     """In what a layer's frame is not Llama's.
 
     norms: of what attention and feed-forward read, of what they add to the residual, or of both. parallel: one of what
-        both of them read, side by side.
+        both of them read, side by side. around_attention: what the feed-forward block reads is normalised within it.
     norm: layer subtracts the mean, layer_bias adds one too. norm_offset: added to the weights of norms.
     activation: of the gate; not gated, of what the feed-forward block has inside.
     embedding_scale, logits_scale: what embeddings and logits are multiplied with.
+    layer_scales: what a layer leaves is multiplied with a number of its own.
+    per_layer_size: numbers that each layer gets of a token, beside the residual (`models/per_layer.py`); 0 is none.
     """
 
     norms: NormPlacement = "before"
@@ -60,6 +63,8 @@ class BlockConfig:
     gated: bool = True
     embedding_scale: float = 1.0
     logits_scale: float = 1.0
+    layer_scales: bool = False
+    per_layer_size: int = 0
 
     @property
     def layer_norms(self) -> LayerNorms:
@@ -70,6 +75,8 @@ class BlockConfig:
         for name, number in (("embedding_scale", self.embedding_scale), ("logits_scale", self.logits_scale)):
             if not (math.isfinite(number) and number > 0):
                 return f"{name} is {number}, expected a positive number"
+        if not 0 <= self.per_layer_size <= 1 << 16:
+            return f"per_layer_size is {self.per_layer_size}, expected 0 to {1 << 16}"
         return None
 
 

@@ -60,7 +60,7 @@ class PagedAttention(Protocol):
         soft_cap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """q [T, H, D], k and v [T, K, D] -> [T, H * D].
+        """q [T, H, D], k and v [T, K, D] -> [T, H * D]. k and v have no heads where another layer has written them.
 
         scale: of the scores; None is 1 / sqrt(D). soft_cap: c makes of a scaled score c * tanh(score / c).
         sinks: [H], a logit a head that takes part in the softmax and has no value.
@@ -79,8 +79,9 @@ def paged_attention(
     sinks: Tensor | None = None,
 ) -> Tensor:
     """The reference: gathers each group's slots and attends once a group, without cap and sinks by torch's own SDPA."""
-    num_heads, head_dim, num_kv_heads = q.shape[1], q.shape[2], k.shape[1]
-    cache.write(plan.write_slots, k, v)
+    num_heads, head_dim, num_kv_heads = q.shape[1], q.shape[2], cache.keys.shape[1]
+    if k.shape[1]:
+        cache.write(plan.write_slots, k, v)
     outputs = []
     for group in plan.groups:
         # The query heads that share a kv head become rows of one matrix: no copy of keys or values per query head.

@@ -71,7 +71,10 @@ def clamped_swiglu(gate: Tensor, up: Tensor, *, alpha: float, limit: float) -> T
 
 
 class SparseExperts:
-    """The layer: [T, hidden_size] -> [T, hidden_size]. activation: gate and up, [n, W] each, to what `down` takes."""
+    """The layer: [T, hidden_size] -> [T, hidden_size]. activation: gate and up, [n, W] each, to what `down` takes.
+
+    scales: [E], what the weight of each expert is multiplied with.
+    """
 
     def __init__(
         self,
@@ -83,22 +86,26 @@ class SparseExperts:
         normalised: bool,
         routing: RoutingConfig = PLAIN_ROUTING,
         correction: Tensor | None = None,
+        scales: Tensor | None = None,
     ) -> None:
         self._router = router
         self._experts = experts
         self._activation = activation
         self._per_token = per_token
         self._normalised = normalised
-        self._routing, self._correction = routing, correction
+        self._routing, self._correction, self._scales = routing, correction, scales
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, judged: Tensor | None = None) -> Tensor:
+        """judged: what the router sees of the tokens, where it is not x."""
         experts, weights = choose_experts(
-            self._router(x),
+            self._router(x if judged is None else judged),
             self._per_token,
             normalised=self._normalised,
             routing=self._routing,
             correction=self._correction,
         )
+        if self._scales is not None:
+            weights = weights * self._scales[experts]
         # Pairs of a token and an expert, ordered by expert: `places` are indices into the flattened choice.
         flat = experts.flatten()
         places = flat.argsort(stable=True)

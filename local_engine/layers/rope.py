@@ -3,7 +3,8 @@
 Frequencies and angles are computed in float32 whatever the model's dtype. Scaling: linear divides all frequencies;
 llama3 divides the long wavelengths only, as in Meta's reference implementation of Llama 3.1; yarn does so on a ramp
 over the dimensions, and its turned vectors are longer by a factor (Peng et al. 2023, section 3); longrope divides each
-frequency by a factor of its own, by one list up to the trained window and by another beyond it (Ding et al. 2024).
+frequency by a factor of its own, by one list up to the trained window and by another beyond it (Ding et al. 2024);
+proportional keeps a share of the frequencies and turns nothing by the others.
 """
 
 import math
@@ -28,6 +29,9 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int, *, max_context: int) ->
             return frequencies
         case "linear":
             return frequencies / rope.factor
+        case "proportional":
+            turning = int(rope.turning_share * head_dim // 2)
+            return torch.cat((frequencies[:turning], torch.zeros_like(frequencies[turning:]))) / rope.factor
         case "longrope":
             factors = rope.long_factors if max_context > rope.original_max_context else rope.short_factors
             return frequencies / torch.tensor(factors, dtype=torch.float32) if factors else frequencies

@@ -178,7 +178,9 @@ def _load_folder(
     )
     info = ModelInfo(folder, shape, _in_vocabulary(stop_ids, shape), defaults)
     packing = packing_of(fields)
-    with contextlib.closing(SafetensorsSource(folder, prefixes=architecture.hf_prefixes)) as stored:
+    with contextlib.closing(
+        SafetensorsSource(folder, prefixes=architecture.hf_prefixes, left_out=architecture.hf_left_out)
+    ) as stored:
         source = PlainSource(stored, packing=packing, names=architecture.hf_places(shape))
         read_tower = None if architecture.build_tower is None else partial(architecture.build_tower, shape)
         return _build(

@@ -48,6 +48,13 @@ def hf_rope_of(fields: FieldReader, scaling: FieldReader | None, max_context: in
         return RopeConfig(theta=theta)
     if kind == "linear":
         return RopeConfig(theta=theta, scaling="linear", factor=scaling.number("factor"))
+    if kind == "proportional":
+        return RopeConfig(
+            theta=theta,
+            scaling="proportional",
+            factor=scaling.number("factor", 1.0),
+            turning_share=scaling.number("partial_rotary_factor", 1.0),
+        )
     if kind == "llama3":
         return RopeConfig(
             theta=theta,
@@ -60,7 +67,7 @@ def hf_rope_of(fields: FieldReader, scaling: FieldReader | None, max_context: in
     if kind in ("longrope", "su"):
         return _hf_longrope(fields, scaling, theta, max_context)
     if kind != "yarn":
-        fields.refuse(f"rope scaling {kind!r}, supported are default, linear, llama3, yarn and longrope")
+        fields.refuse(f"rope scaling {kind!r}, supported are default, linear, llama3, yarn, longrope and proportional")
     return _hf_yarn(scaling, theta, max_context)
 
 

@@ -53,10 +53,18 @@ class SafetensorsSource:
 
     shapes, types: of every tensor; types are the format's own names, such as BF16. under: what the name of a tensor
     begins with here where the file leaves it out, as it does of a model that was saved without its head. prefixes: what
-    names begin with in the file, and here; the first that fits counts.
+    names begin with in the file, and here; the first that fits counts. left_out: what names begin with that nobody
+    asks for.
     """
 
-    def __init__(self, folder: Path, *, under: str = "", prefixes: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        under: str = "",
+        prefixes: Mapping[str, str] | None = None,
+        left_out: tuple[str, ...] = (),
+    ) -> None:
         self.path = folder
         self._in_file: dict[str, str] = {}
         self._files: dict[str, Path] = {}
@@ -68,6 +76,8 @@ class SafetensorsSource:
             for file, names in _listing(folder).items():
                 opened = self._enter(file)
                 for stored in opened.keys() if names is None else names:
+                    if stored.startswith(left_out):
+                        continue
                     name = _renamed(stored if stored.startswith(under) else under + stored, prefixes or {})
                     self._in_file[name] = stored
                     shapes[name], types[name] = self._describe(file, name)

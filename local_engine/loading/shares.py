@@ -43,6 +43,8 @@ def share_problem(shape: ModelConfig, size: int) -> str | None:
     """Why so many ranks cannot share a model of this shape evenly, in one line; or None."""
     if size > 1 and shape.latent is not None:
         return "latent attention has one kv head for all query heads"
+    if size > 1 and shape.uneven:
+        return "layers that differ in their heads, or read each other's keys and values, need one process"
     if size > 1 and shape.recurrent is not None:
         return "recurrent layers are computed in one process"
     if size > 1 and shape.qk_norm == "row":

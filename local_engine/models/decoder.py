@@ -3,22 +3,22 @@
 Files beside this one say how an architecture's own files describe it, and what its feed-forward blocks are.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from local_engine.config import ModelConfig
-from local_engine.layer_config import Activation
 from local_engine.layers.attention import AttentionPlans, LayerCache
 from local_engine.layers.ops import Ops
 from local_engine.layers.recurrent_state import StepStates
 from local_engine.loading.weights import Weights
+from local_engine.models.activations import ACTIVATIONS
 from local_engine.models.gated_mlp import GatedMlp, PlainMlp
 from local_engine.models.latent_attention import LatentAttention
 from local_engine.models.norm import Norm, read_norm, unchanged
+from local_engine.models.per_layer import PerLayerBlock, PerLayerInputs
 from local_engine.models.recurrent import build_recurrent
 from local_engine.models.self_attention import LayerStep, Rotary, SelfAttention
 
@@ -31,24 +31,10 @@ Mixer = Callable[[Tensor, "DecoderStep"], Tensor]
 BuildMlp = Callable[[ModelConfig, int, Weights, Ops], Mlp]
 
 
-def _gelu_tanh(x: Tensor) -> Tensor:
-    return F.gelu(x, approximate="tanh")
-
-
-def _relu_squared(x: Tensor) -> Tensor:
-    return F.relu(x).square()
-
-
-_ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = {
-    "silu": F.silu,
-    "gelu_tanh": _gelu_tanh,
-    "relu_squared": _relu_squared,
-}
-
-
 def dense_mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
     """The one feed-forward block of layer `index`."""
-    name, activation = f"model.layers.{index}.mlp", _ACTIVATIONS[config.block.activation]
+    config = config.of_layer(index)
+    name, activation = f"model.layers.{index}.mlp", ACTIVATIONS[config.block.activation]
     if not config.block.gated:
         return PlainMlp(config, name, weights, ops, activation=activation)
     return GatedMlp(config, name, weights, ops, width=config.intermediate_size, activation=activation)
@@ -56,11 +42,15 @@ def dense_mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Ml
 
 @dataclass(frozen=True, slots=True)
 class DecoderStep:
-    """What all layers share in one step. attention: an item for each kind of layers."""
+    """What all layers share in one step. attention: an item for each kind of layers.
+
+    per_layer: [num_layers, T, per_layer_size], where the model has such inputs.
+    """
 
     attention: Sequence[LayerStep]
     caches: Sequence[LayerCache]
     states: StepStates
+    per_layer: Tensor | None
 
 
 def _mixer(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mixer:
@@ -74,7 +64,7 @@ def _mixer(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mixer
         if config.latent is None
         else LatentAttention(config, config.latent, index, weights, ops)
     )
-    kind, place = config.kind_of(index), index - sum(map(config.is_recurrent, range(index)))
+    kind, place = config.kind_of(index), config.cache_of(index)
     return lambda x, step: attention(x, step.caches[place], step.attention[kind])
 
 
@@ -94,6 +84,10 @@ class _Layer:
         self._mix = _mixer(config, index, weights, ops)
         self._mlp_input, self._mlp_output = norm(names.mlp_input), norm(names.mlp_output)
         self._mlp = build_mlp(config, index, weights, ops)
+        self._index = index
+        self._per_layer = PerLayerBlock(config, index, weights, ops) if config.block.per_layer_size else None
+        scale = f"model.layers.{index}.layer_scalar"
+        self._scale = weights.joined([scale], [1]) if config.block.layer_scales else None
 
     def __call__(self, hidden: Tensor, step: DecoderStep) -> None:
         x = self._attention_input(hidden)
@@ -101,6 +95,10 @@ class _Layer:
         if not self._parallel:
             x = self._mlp_input(hidden)
         hidden += self._mlp_output(self._mlp(x))
+        if self._per_layer is not None and step.per_layer is not None:
+            hidden += self._per_layer(hidden, step.per_layer[self._index])
+        if self._scale is not None:
+            hidden *= self._scale
 
 
 class Decoder:
@@ -113,6 +111,7 @@ class Decoder:
         self._embedding = weights.stacked(["model.embed_tokens.weight"], [self._vocabulary.rows], hidden)
         # Rounded to the model's type, as Gemma was trained.
         self._embedding_scale = float(torch.tensor(config.block.embedding_scale, dtype=self._embedding.dtype))
+        self._per_layer = PerLayerInputs(config, weights, ops) if config.block.per_layer_size else None
         self._layers = [_Layer(config, index, weights, ops, build_mlp) for index in range(config.num_layers)]
         for index in range(config.num_layers, config.num_layers + config.predicting_layers):
             for prefix in ("model.layers", "blk"):
@@ -132,7 +131,9 @@ class Decoder:
     def embed(self, token_ids: Tensor) -> Tensor:
         """See `Model.embed`."""
         embedded = self._vocabulary.embed(token_ids, self._embedding)
-        return embedded if self._embedding_scale == 1 else embedded * self._embedding_scale
+        if self._embedding_scale != 1:
+            embedded = embedded * self._embedding_scale
+        return embedded if self._per_layer is None else torch.cat((embedded, self._per_layer.embed(token_ids)), -1)
 
     def forward(
         self,
@@ -143,7 +144,12 @@ class Decoder:
         states: StepStates,
     ) -> Tensor:
         """See `Model.forward`."""
-        step = DecoderStep(self._rotary.steps(positions, hidden.dtype, plans), caches, states)
+        per_layer = None
+        if self._per_layer is not None:
+            width = self._config.hidden_size
+            hidden, of_tokens = hidden[:, :width].contiguous(), hidden[:, width:]
+            per_layer = self._per_layer(hidden, of_tokens)
+        step = DecoderStep(self._rotary.steps(positions, hidden.dtype, plans), caches, states, per_layer)
         for layer in self._layers:
             layer(hidden, step)
         return hidden

@@ -7,9 +7,9 @@ The tower's file says nothing of tokens: they are in the vocabulary of the decod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from local_engine.config import VisionConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.weights import GgufName
+from local_engine.vision_config import VisionConfig
 
 __all__ = ["Projector", "gguf_names", "gguf_tower", "projector_type"]
 

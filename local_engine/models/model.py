@@ -23,7 +23,10 @@ class Model(Protocol):
         """The shape, which also sizes the KV cache."""
 
     def embed(self, token_ids: Tensor) -> Tensor:
-        """token_ids [T] int64 -> [T, hidden_size]: what the first layer gets, the caller's to overwrite."""
+        """token_ids [T] int64 -> [T, hidden_size]: what the first layer gets, the caller's to overwrite.
+
+        Behind it, where layers have inputs of their own: what these have of the tokens.
+        """
 
     def forward(
         self,

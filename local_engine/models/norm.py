@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from functools import partial
 
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from local_engine.config import ModelConfig
 from local_engine.layers.ops import Ops
 from local_engine.loading.weights import Weights
 
-__all__ = ["Norm", "read_norm", "unchanged"]
+__all__ = ["Norm", "read_norm", "unchanged", "unweighted_norm"]
 
 # Over the last dimension; shape and dtype of what it gets.
 Norm = Callable[[Tensor], Tensor]
@@ -24,6 +25,11 @@ def read_norm(config: ModelConfig, name: str, width: int, weights: Weights, ops:
     if config.block.norm == "layer":
         return partial(ops.layer_norm, weight=weight, eps=config.rms_norm_eps)
     return partial(ops.rms_norm, weight=weight, eps=config.rms_norm_eps)
+
+
+def unweighted_norm(config: ModelConfig, width: int) -> Norm:
+    """By the root of the mean square alone, over vectors of `width` numbers."""
+    return partial(F.rms_norm, normalized_shape=(width,), eps=config.rms_norm_eps)
 
 
 def unchanged(x: Tensor) -> Tensor:

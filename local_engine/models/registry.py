@@ -17,6 +17,7 @@ from local_engine.models import (
     gemma2,
     gemma3,
     gemma3_vision,
+    gemma4,
     glm4,
     glm4_moe,
     gpt_oss,
@@ -53,7 +54,7 @@ class Architecture:
 
     Rows that share a gguf_name and gguf_experts, whether such a file has experts, read it with the same functions.
     hf_places: of tensors that safetensors have by other names, in another order or in stacks. hf_prefixes: what names
-    of tensors begin with there, and with us.
+    of tensors begin with there, and with us. hf_left_out: what they begin with of towers that nothing here reads.
     build_tower: of a model that reads images. projector: of the GGUF that such a tower has for itself.
     """
 
@@ -66,6 +67,7 @@ class Architecture:
     hf_places: Callable[[ModelConfig], Mapping[str, HfName | HfRows]] = llama.hf_places
     gguf_experts: bool = False
     hf_prefixes: Mapping[str, str] = field(default_factory=dict)
+    hf_left_out: tuple[str, ...] = ()
     build_tower: Callable[[ModelConfig, Weights], ImageTower] | None = None
     projector: Projector | None = None
 
@@ -126,6 +128,17 @@ ARCHITECTURES = (
         hf_prefixes=gemma3_vision.PREFIXES,
         build_tower=gemma3_vision.build_tower,
         projector=gemma3_vision.PROJECTOR,
+    ),
+    Architecture(
+        gguf_name="gemma4",
+        hf_names=("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"),
+        hf_config=gemma4.hf_config,
+        gguf_config=gemma4.gguf_config,
+        gguf_names=gemma4.gguf_names,
+        build=gemma4.build_gemma4,
+        hf_places=gemma4.hf_places,
+        hf_prefixes=gemma4.PREFIXES,
+        hf_left_out=gemma4.TOWERS,
     ),
     Architecture(
         gguf_name="llama",

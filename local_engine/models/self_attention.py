@@ -15,7 +15,7 @@ from local_engine.layers.attention import AttentionPlan, AttentionPlans, LayerCa
 from local_engine.layers.ops import Ops
 from local_engine.layers.rope import inverse_frequencies, rope_tables
 from local_engine.loading.weights import Weights
-from local_engine.models.norm import Norm, read_norm
+from local_engine.models.norm import Norm, read_norm, unchanged, unweighted_norm
 from local_engine.models.projection import projection
 
 __all__ = ["LONG_FACTORS", "ROPE_FACTORS", "SHORT_FACTORS", "LayerStep", "Rotary", "SelfAttention"]
@@ -38,10 +38,12 @@ class Rotary:
     def __init__(self, config: ModelConfig, weights: Weights, device: torch.device) -> None:
         self._kinds = config.attention_kinds
         self._frequencies: dict[RopeConfig, Tensor] = {}
+        # A file's divisors are of the layers that see all, where others do not.
+        stretched = {kind.rope for kind in self._kinds if kind.window is None} or {kind.rope for kind in self._kinds}
         for rope in {kind.rope for kind in self._kinds if kind.rope is not None}:
             frequencies = inverse_frequencies(rope, config.head_dim, max_context=config.max_context)
             for name in (ROPE_FACTORS, SHORT_FACTORS, LONG_FACTORS):
-                if weights.has(name):
+                if weights.has(name) and rope in stretched:
                     factors = weights.joined([name], [len(frequencies)]).to("cpu", torch.float32)
                     is_long = config.max_context > rope.original_max_context
                     if name == ROPE_FACTORS or (name == LONG_FACTORS) == is_long:
@@ -65,7 +67,8 @@ class Rotary:
 class SelfAttention:
     """The attention of layer `index`: from normalised hidden states to what is added to the residual.
 
-    bias of each projection, norms of the heads, scale, soft cap and sinks are as the configuration says.
+    bias of each projection, norms of the heads, scale, soft cap and sinks are as the configuration says. A layer that
+    borrows has no keys and values.
     """
 
     def __init__(
@@ -76,17 +79,26 @@ class SelfAttention:
         ops: Ops,
     ) -> None:
         self._ops = ops
+        config, borrows = config.of_layer(index), config.borrows(index)
+        kind, num_kv_heads = config.attention_kinds[config.kind_of(index)], 0 if borrows else config.num_kv_heads
         self._head_dim = config.head_dim
         self._scale, self._soft_cap = config.attention_scale, config.attention_soft_cap
-        num_rotated = config.num_heads + config.num_kv_heads
+        num_rotated = config.num_heads + num_kv_heads
         self._queries, self._keys = slice(config.num_heads), slice(config.num_heads, num_rotated)
-        self._rotated, self._values = slice(num_rotated), slice(num_rotated, None)
+        self._rotated = slice(num_rotated)
+        self._values = self._keys if kind.keys_as_values else slice(num_rotated, None)
         name = f"model.layers.{index}.self_attn"
-        query_rows, kv_rows = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        query_rows, kv_rows = config.num_heads * config.head_dim, num_kv_heads * config.head_dim
         if config.fused_qkv:
             parts = {f"{name}.qkv_proj": query_rows + 2 * kv_rows}
         else:
-            parts = {f"{name}.q_proj": query_rows, f"{name}.k_proj": kv_rows, f"{name}.v_proj": kv_rows}
+            parts = {f"{name}.q_proj": query_rows}
+            if not borrows:
+                parts[f"{name}.k_proj"] = kv_rows
+            if not borrows and not kind.keys_as_values:
+                parts[f"{name}.v_proj"] = kv_rows
+        for part in ("k_proj", "v_proj", "k_norm") if borrows else ():  # files may carry them
+            weights.skip_under(f"{name}.{part}.")
         self._sinks = weights.joined([f"{name}.sinks"], [config.num_heads]) if config.attention_sinks else None
         weights.skip(f"{name}.rotary_emb.inv_freq")
         self._qkv = projection(weights, ops, parts, config.hidden_size, bias=config.qkv_bias)
@@ -95,17 +107,17 @@ class SelfAttention:
         )
         self._norms: list[tuple[slice, Norm]] = []
         if config.qk_norm is not None:
-            for heads, norm, count in (
-                (self._queries, "q_norm", config.num_heads),
-                (self._keys, "k_norm", config.num_kv_heads),
-            ):
+            parts_normed = [(self._queries, "q_norm", config.num_heads), (self._keys, "k_norm", num_kv_heads)]
+            for heads, norm, count in parts_normed[:1] if borrows else parts_normed:
                 width = config.head_dim * (count if config.qk_norm == "row" else 1)
                 self._norms.append((heads, read_norm(config, f"{name}.{norm}", width, weights, ops)))
         self._qk_norm = config.qk_norm
+        self._value_norm = unweighted_norm(config, config.head_dim) if config.value_norm else unchanged
 
     def __call__(self, x: Tensor, cache: LayerCache, step: LayerStep) -> Tensor:
         """x [T, hidden_size] -> [T, hidden_size]; writes the keys and values of the rows to the cache."""
         qkv = self._qkv(x).view(x.shape[0], -1, self._head_dim)
+        values = self._value_norm(qkv[:, self._values])
         rotated = qkv[:, self._rotated]
         if self._qk_norm != "turned_heads":
             self._normalise(rotated)
@@ -116,7 +128,7 @@ class SelfAttention:
         attended = self._ops.paged_attention(
             rotated[:, self._queries],
             rotated[:, self._keys],
-            qkv[:, self._values],
+            values,
             cache,
             step.plan,
             scale=self._scale,

@@ -12,11 +12,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from local_engine.config import ModelConfig, VisionConfig
+from local_engine.config import ModelConfig
 from local_engine.layers.linear import DenseLinear
 from local_engine.layers.rms_norm import rms_norm
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.weights import Weights
+from local_engine.vision_config import VisionConfig
 
 __all__ = ["ImageTower", "hf_tower", "pooled_projection", "shuffled_projection"]
 

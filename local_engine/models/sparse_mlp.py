@@ -26,6 +26,7 @@ __all__ = [
     "gguf_expert_names",
     "gguf_experts",
     "leading_layers",
+    "sparse_experts",
     "sparse_mlp",
     "swiglu",
 ]
@@ -39,6 +40,8 @@ SOFTMAX, SIGMOID, _SOFTMAX_OF_CHOSEN = 1, 2, 3
 class ExpertNames:
     """What a layer calls its router, the list of its experts, and their gate, up and down matrices.
 
+    up is empty where gate has both, one above the other. scales: what the weight of each expert is multiplied with.
+
     shared, shared_gate: the block beside them that computes all tokens, and its gate.
     """
 
@@ -49,6 +52,7 @@ class ExpertNames:
     down: str = "down_proj"
     shared: str = ""
     shared_gate: str = ""
+    scales: str = ""
 
     def of_layer(self, layer: int) -> "ExpertNames":
         """The same with the names of the whole model."""
@@ -59,6 +63,7 @@ class ExpertNames:
             experts=f"{prefix}.{self.experts}",
             shared=f"{prefix}.{self.shared}",
             shared_gate=f"{prefix}.{self.shared_gate}",
+            scales=self.scales and f"{prefix}.{self.scales}",
         )
 
     @property
@@ -71,7 +76,7 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return F.silu(gate).mul_(up)
 
 
-def sparse_mlp(
+def sparse_experts(
     weights: Weights,
     ops: Ops,
     names: ExpertNames,
@@ -80,7 +85,7 @@ def sparse_mlp(
     *,
     activation: Callable[[Tensor, Tensor], Tensor] = swiglu,
     bias: bool = False,
-) -> Linear:
+) -> SparseExperts:
     """The experts of one layer, by the names of the whole model. bias: router and experts have biases.
 
     LoRA adapters know no experts: their matrices see other rows than those of the batch.
@@ -93,13 +98,14 @@ def sparse_mlp(
 
     hidden, width = config.hidden_size, shape.intermediate_size
     experts = []
-    downs = []
     for index in range(shape.count):
         name = f"{names.experts}.{index}"
-        gate_up = linear([f"{name}.{names.gate}", f"{name}.{names.up}"], width, hidden)
-        downs.append(f"{name}.{names.down}")
-        experts.append(Expert(gate_up, linear(downs[-1:], hidden, width)))
-    layer = SparseExperts(
+        if names.up:
+            gate_up = linear([f"{name}.{names.gate}", f"{name}.{names.up}"], width, hidden)
+        else:
+            gate_up = linear([f"{name}.{names.gate}"], 2 * width, hidden)
+        experts.append(Expert(gate_up, linear([f"{name}.{names.down}"], hidden, width)))
+    return SparseExperts(
         _precise_router(weights, ops, names.router, shape.count, hidden)
         if shape.routing != PLAIN_ROUTING
         else linear([names.router], shape.count, hidden),
@@ -109,13 +115,28 @@ def sparse_mlp(
         normalised=shape.normalised,
         routing=shape.routing,
         correction=weights.joined([names.correction], [shape.count]).float() if shape.routing.corrected else None,
+        scales=weights.joined([names.scales], [shape.count]).float() if names.scales else None,
     )
+
+
+def sparse_mlp(
+    weights: Weights,
+    ops: Ops,
+    names: ExpertNames,
+    config: ModelConfig,
+    shape: ExpertsConfig,
+    *,
+    activation: Callable[[Tensor, Tensor], Tensor] = swiglu,
+    bias: bool = False,
+) -> Linear:
+    """`sparse_experts`, summed over the ranks, and the block beside them, where the shape has one."""
+    layer = sparse_experts(weights, ops, names, config, shape, activation=activation, bias=bias)
     # What the ranks have of all experts is summed once.
-    routed = weights.summed(layer, downs)
+    routed = weights.summed(layer, [f"{names.experts}.{index}.{names.down}" for index in range(shape.count)])
     if not shape.shared_size:
         return routed
     shared = GatedMlp(config, names.shared, weights, ops, width=shape.shared_size, activation=F.silu)
-    gate = weights.row(f"{names.shared_gate}.weight", hidden) if shape.shared_gate else None
+    gate = weights.row(f"{names.shared_gate}.weight", config.hidden_size) if shape.shared_gate else None
     return _BesideExperts(routed, shared, None if gate is None else ops.linear(gate, None))
 
 
@@ -201,7 +222,8 @@ def gguf_expert_names(config: ModelConfig, names: ExpertNames) -> dict[str, Gguf
                 for part, theirs in (("gate_proj", "gate"), ("up_proj", "up"), ("down_proj", "down")):
                     found[f"{ours.shared}.{part}.{kind}"] = GgufName(f"blk.{layer}.ffn_{theirs}_shexp.{kind}")
             found[f"{ours.router}.{kind}"] = GgufName(f"blk.{layer}.ffn_gate_inp.{kind}")
-            for part, theirs in ((ours.gate, "ffn_gate_exps"), (ours.up, "ffn_up_exps"), (ours.down, "ffn_down_exps")):
+            gate_up = "ffn_gate_exps" if ours.up else "ffn_gate_up_exps"
+            for part, theirs in ((ours.gate, gate_up), (ours.up, "ffn_up_exps"), (ours.down, "ffn_down_exps")):
                 for index in range(config.experts.count):
                     stack = GgufName(f"blk.{layer}.{theirs}.{kind}", expert=index)
                     found[f"{ours.experts}.{index}.{part}.{kind}"] = stack

@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
-from local_engine.config import VisionConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.gguf import GgufFile
 from local_engine.loading.safetensors import read_json
 from local_engine.models.mmproj import projector_type
+from local_engine.vision_config import VisionConfig
 from providers.local.image_decoding import decode_image
 from providers.local.image_input import ImageProcessor, Pixels, ReadyImage
 

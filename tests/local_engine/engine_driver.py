@@ -9,6 +9,7 @@ from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.errors import EngineError
 from local_engine.generation import GenerationRequest, StepOutput, TokenOutput
+from local_engine.kv_pool import kv_block_bytes
 from local_engine.loading.load import LoadedModel
 from local_engine.sampling import SamplingParams
 from local_engine.sequence import Sequence
@@ -25,7 +26,7 @@ def config_with_blocks(loaded: LoadedModel, count: int, **overrides: Any) -> Eng
     """A configuration whose KV pool has exactly `count` blocks of 4 positions."""
     shape = loaded.info.config
     config = small_config(**overrides)
-    block_bytes = 2 * shape.attention_layers * shape.num_kv_heads * shape.head_dim * 4 * 4
+    block_bytes = kv_block_bytes(shape, replace(config, kv_dtype="float32"))
     least = block_bytes * (count + 1)
     fitting = (
         size

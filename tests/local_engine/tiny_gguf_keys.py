@@ -8,6 +8,7 @@ import gguf
 import numpy as np
 import torch
 
+from tests.local_engine.tiny_gemma4 import GEMMA4, add_gemma4
 from tests.local_engine.tiny_recurrent import add_recurrent
 
 __all__ = ["GGUF_ARCHITECTURES", "INTERLEAVED", "NORMS_FROM_ONE", "add_layer_keys", "with_split_latent"]
@@ -23,6 +24,7 @@ GGUF_ARCHITECTURES = {
     "qwen3": "qwen3",
     "gemma2": "gemma2",
     "gemma3_text": "gemma3",
+    "gemma4_text": "gemma4",
     "phi3": "phi3",
     "smollm3": "smollm3",
     "mixtral": "llama",
@@ -56,6 +58,8 @@ _PATTERNED = ("qwen2", "qwen3", "qwen3_moe", "olmo3", "exaone4")
 
 def add_layer_keys(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray]:
     """Head sizes, norms, rope, windows, caps and scales. Returns what of them is a tensor."""
+    if config.model_type == GEMMA4:
+        return add_gemma4(writer, config)
     head_dim = getattr(config, "head_dim", None)
     if config.model_type in LATENT:
         _add_latent(writer, config)

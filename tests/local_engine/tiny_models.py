@@ -8,9 +8,10 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from tests.local_engine.tiny_experts import add_experts, with_split_experts
+from tests.local_engine.tiny_gemma4 import GEMMA4, gemma4_kv_heads, gemma4_widths, with_gguf_gemma4
 from tests.local_engine.tiny_gguf_keys import (
     GGUF_ARCHITECTURES,
     INTERLEAVED,
@@ -22,6 +23,20 @@ from tests.local_engine.tiny_recurrent import kv_heads, with_gguf_states
 
 VOCAB_SIZE = 128
 STOP_ID = 7
+_TOWERS = {
+    "gemma4": {
+        "vision_config": {
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "position_embedding_size": 8,
+        }
+    },
+}
+"""Of the models that have a tower beside the text model."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +75,14 @@ def tiny_oracle(seed: int = 0, *, kind: str = "llama", **overrides: Any) -> Orac
         "rms_norm_eps": 1e-5,
     }
     torch.manual_seed(seed)
-    config = AutoConfig.for_model(kind, **(values | overrides))
+    if kind in _TOWERS:
+        config = AutoConfig.for_model(kind, text_config=values | overrides, **_TOWERS[kind])
+        auto: Any = AutoModelForImageTextToText
+    else:
+        config, auto = AutoConfig.for_model(kind, **(values | overrides)), AutoModelForCausalLM
     # The other implementations of attention leave soft caps out.
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-    least = -0.5 if kind.startswith("gemma") else 0.5
+    model = auto.from_config(config, attn_implementation="eager")
+    least = -0.5 if GGUF_ARCHITECTURES[config.get_text_config().model_type] in NORMS_FROM_ONE else 0.5
     for name, weight in model.named_parameters():
         if "norm" in name:
             torch.nn.init.uniform_(weight, least, least + 1)
@@ -72,6 +91,8 @@ def tiny_oracle(seed: int = 0, *, kind: str = "llama", **overrides: Any) -> Orac
     for name, numbers in model.named_buffers():
         if name.endswith(("e_score_correction_bias", "expert_bias")):
             torch.nn.init.normal_(numbers, std=0.3)
+        if name.endswith("layer_scalar"):
+            torch.nn.init.uniform_(numbers, 0.5, 1.5)
     return Oracle(model.eval())
 
 
@@ -91,21 +112,26 @@ def write_gguf(
     add_vocabulary: Callable[[gguf.GGUFWriter], None] | None = None,
 ) -> Path:
     """The model as llama.cpp's converter writes it: Llama's Q and K rows interleaved, matrices in `matrix_type`."""
-    config = oracle.model.config
+    config = oracle.model.config.get_text_config()
     writer = gguf.GGUFWriter(path, GGUF_ARCHITECTURES[config.model_type])
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_feed_forward_length(gemma4_widths(config) if config.model_type == GEMMA4 else config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(kv_heads(config))
+    writer.add_head_count_kv(gemma4_kv_heads(config) if config.model_type == GEMMA4 else kv_heads(config))
     tensors = add_layer_keys(writer, config)
     for key, value in (numbers or {}).items():
         writers = {bool: writer.add_bool, int: writer.add_int32, float: writer.add_float32}
         writers[type(value)](key, value)
     (add_vocabulary or add_named_tokens)(writer)
-    add_experts(writer, config)
-    weights = with_split_latent(with_split_experts(oracle.model.state_dict()), config)
+    if config.model_type != GEMMA4:
+        add_experts(writer, config)
+    weights = _text_tensors(oracle)
+    if config.model_type == GEMMA4:
+        weights = with_gguf_gemma4(weights)
+    else:
+        weights = with_split_latent(with_split_experts(weights), config)
     for name, weight in with_gguf_states(weights, config).items():
         if name != "lm_head.weight" or not config.tie_word_embeddings:
             tensors[_gguf_name(name, config)] = _stored(name, weight, config)
@@ -123,6 +149,16 @@ def write_gguf(
     return path
 
 
+def _text_tensors(oracle: Oracle) -> dict[str, torch.Tensor]:
+    """Those of the text model, by the names that it has without a tower beside it."""
+    tensors: dict[str, torch.Tensor] = oracle.model.state_dict()
+    if oracle.model.config.model_type not in _TOWERS:
+        return tensors
+    prefix = "model.language_model."
+    found = {f"model.{name.removeprefix(prefix)}": tensor for name, tensor in tensors.items() if prefix in name}
+    return found | {"lm_head.weight": tensors["lm_head.weight"]}
+
+
 def add_named_tokens(writer: gguf.GGUFWriter, names: Mapping[int, str] | None = None) -> None:
     """A vocabulary that no tokenizer is made of. names: of tokens that have one."""
     writer.add_eos_token_id(STOP_ID)
@@ -135,6 +171,8 @@ def _gguf_name(name: str, config: Any) -> str:
     """By the gguf package's own tables."""
     kind = GGUF_ARCHITECTURES[config.model_type]
     architecture = next(each for each, text in gguf.MODEL_ARCH_NAMES.items() if text == kind)
+    if name.startswith("blk."):
+        return name
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     found: str | None = names.get_name(name, try_suffixes=(".weight", ".bias"))
     assert found is not None, name

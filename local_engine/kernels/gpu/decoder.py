@@ -99,6 +99,10 @@ def unsupported(config: ModelConfig) -> str | None:
         return "latent attention"
     if config.recurrent is not None:
         return "recurrent layers"
+    if config.uneven or config.value_norm:
+        return "layers that differ in their heads, or read each other's keys and values"
+    if config.block.per_layer_size or config.block.layer_scales:
+        return "inputs and scales of each layer's own"
     if config.experts is not None and config.architecture not in _SPARSE:
         return f"the experts of {config.architecture}"
     if config.experts is not None and (config.experts.routing != PLAIN_ROUTING or config.experts.shared_size):

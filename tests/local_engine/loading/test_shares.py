@@ -218,6 +218,11 @@ def test_the_bias_of_a_sum_is_added_once() -> None:
             "norms of all heads of a row as one vector need them in one process",
         ),
         (
+            ModelConfig("gemma4", 10, 16, 12, 2, 4, 2, 4, 64, borrowing_layers=1),
+            2,
+            "layers that differ in their heads, or read each other's keys and values, need one process",
+        ),
+        (
             ModelConfig("mixtral", 10, 16, 12, 1, 4, 2, 4, 64, experts=ExpertsConfig(4, 2, 9)),
             2,
             "the experts' intermediate_size 9 does not divide by 2",

@@ -1,4 +1,7 @@
-"""Every row of the registry that reads text alone takes LoRA adapters on its dense layers, and answers as peft does."""
+"""Every row of the registry that reads text alone takes LoRA adapters on its dense layers, and answers as peft does.
+
+Adapters of models that have a tower in the file name layers otherwise, and are refused.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +40,7 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("name", TEXT_ARCHITECTURES)
+@pytest.mark.parametrize("name", [name for name in TEXT_ARCHITECTURES if not name.endswith("ConditionalGeneration")])
 def test_an_adapted_model_beside_its_base_answers_as_peft_does(name: str, tmp_path: Path) -> None:
     oracle = oracle_of(name)
     folder = write_adapter(oracle, tmp_path / "a", target_modules=TARGETS.get(name, ALL_LINEAR), lora_alpha=4)

@@ -54,6 +54,22 @@ _GRANITE = {
     "logits_scaling": 1.5,
 }
 
+_GEMMA4 = {
+    "num_hidden_layers": 6,
+    "layer_types": ["sliding_attention", "full_attention"] * 3,
+    "sliding_window": 5,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "final_logit_softcapping": 5.0,
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+    "vocab_size_per_layer_input": 128,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e4},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
+    },
+}
+
 # transformers' model_type, and in what the model is not the smallest Llama.
 TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "LlamaForCausalLM": ("llama", {}),
@@ -114,6 +130,24 @@ TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                 "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
             },
+        },
+    ),
+    # As the small ones of the family are, and as the sparse one is, with the traits of the large dense one.
+    "Gemma4ForCausalLM": (
+        "gemma4_text",
+        {**_GEMMA4, "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 2, "use_double_wide_mlp": True},
+    ),
+    "Gemma4ForConditionalGeneration": (
+        "gemma4",
+        {
+            **_GEMMA4,
+            "hidden_size_per_layer_input": 0,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "enable_moe_block": True,
+            "num_experts": 4,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 24,
         },
     ),
     "Phi3ForCausalLM": (

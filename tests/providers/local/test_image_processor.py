@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from local_engine.config import VisionConfig
 from local_engine.errors import ModelLoadError
+from local_engine.vision_config import VisionConfig
 from providers.local.image_input import ImageProcessor
 from providers.local.image_processor import load_image_processor
 from tests.providers.local.tiny_vision import KINDS, SIDE, picture, png, processor_of, write_vision_pair

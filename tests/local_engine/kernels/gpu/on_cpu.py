@@ -35,6 +35,8 @@ LEFT_TO_TORCH: Mapping[str, str] = {
     "ArceeForCausalLM": "feed-forward blocks without a gate",
     "DeepseekV2ForCausalLM": "latent attention",
     "DeepseekV3ForCausalLM": "latent attention",
+    "Gemma4ForCausalLM": "layers that differ in their heads, or read each other's keys and values",
+    "Gemma4ForConditionalGeneration": "layers that differ in their heads, or read each other's keys and values",
     "Lfm2ForCausalLM": "recurrent layers",
     "Lfm2MoeForCausalLM": "recurrent layers",
     "HunYuanDenseV1ForCausalLM": "norms of queries and keys as turned_heads",
