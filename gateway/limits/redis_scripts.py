@@ -113,11 +113,13 @@ for place = 1, #KEYS / 4 do
     redis.call('HINCRBY', KEYS[key + 2], second, tokens)
     redis.call('EXPIRE', KEYS[key + 2], 62)
   elseif tokens < 0 and redis.call('HEXISTS', KEYS[key + 2], ARGV[3]) == 1 then
-    redis.call('HINCRBY', KEYS[key + 2], ARGV[3], tokens)
+    local left = redis.call('HINCRBY', KEYS[key + 2], ARGV[3], tokens)
+    if left < 0 then redis.call('HSET', KEYS[key + 2], ARGV[3], 0) end -- it was reserved in data that are lost
   end
   local nano = tonumber(ARGV[arg + 2])
   if nano ~= 0 and redis.call('EXISTS', KEYS[key + 4]) == 1 then -- else the database will tell
-    redis.call('INCRBY', KEYS[key + 4], ARGV[arg + 2])
+    local spent = redis.call('INCRBY', KEYS[key + 4], ARGV[arg + 2])
+    if spent < 0 then redis.call('DECRBY', KEYS[key + 4], spent) end
   end
 end
 return 1

@@ -240,6 +240,27 @@ async def test_a_budget_goes_on_from_what_the_database_knows_where_redis_does_no
 
 
 @needs_redis
+@pytest.mark.parametrize("limit", ["budget", "tpm"])
+async def test_what_was_reserved_before_redis_lost_everything_is_not_given_back(limit: str) -> None:
+    budget = Budget(100, "month") if limit == "budget" else None
+    scope = Scope(name="key:a", label="", budget=budget, tpm=100 if limit == "tpm" else None)
+
+    def wanted(amount: int) -> Demand:
+        return Demand([scope], output_tokens=amount, nano_usd=amount)
+
+    limiter = made(Time())
+    async with emptied():
+        lost = taken(await limiter.reserve(wanted(80)))
+    async with emptied():
+        taken(await limiter.reserve(wanted(10)))
+        lost.settle(0, 0)
+        await limiter.settled()
+        taken(await limiter.reserve(wanted(100)))
+        refused(await limiter.reserve(wanted(1)))
+        await limiter.aclose()
+
+
+@needs_redis
 async def test_a_budget_of_another_period_that_ends_at_the_same_time_is_asked_for() -> None:
     async def spent_before(scope: Scope, since: int) -> int:
         return 0 if since == period_at("day", time.unix)[0] else 70
