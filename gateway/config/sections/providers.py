@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, SecretStr, Tag, ValidationInfo, field_validator
 
 from gateway.config.foreign_words import meant_type
-from gateway.config.sections.local import LocalProvider, known_text_format
+from gateway.config.sections.local import LocalProvider, ReasoningFormat, ToolFormat
 from gateway.config.sections.reliability import OwnTimeouts
 from gateway.config.sections.section import (
     FrozenMap,
@@ -74,8 +74,10 @@ class RemoteProvider(Section):
     unsupported_params: Unsupported | None = Field(
         default=None, description="What happens to a parameter that the target does not know; default: server's."
     )
-    reasoning_format: Text | None = Field(default=None, description="How the model marks its reasoning in text.")
-    tool_format: Text | None = Field(default=None, description="How the model marks tool calls in text.")
+    reasoning_format: ReasoningFormat | None = Field(
+        default=None, description="How the model marks its reasoning in text."
+    )
+    tool_format: ToolFormat | None = Field(default=None, description="How the model marks tool calls in text.")
 
     def model_post_init(self, context: object, /) -> None:
         self._files = tuple(map(_stamp, (self.ca_file, self.client_cert, self.client_key)))
@@ -92,11 +94,6 @@ class RemoteProvider(Section):
         if value in known:
             return value
         raise ValueError(f"unknown provider type '{value}'{meant_type(value, sorted(known))}")
-
-    @field_validator("reasoning_format", "tool_format")
-    @classmethod
-    def _known_format(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return known_text_format(value, info)
 
     @field_validator("client_key")
     @classmethod
