@@ -77,8 +77,9 @@ def _take_calls(row: JsonObject, number: int) -> list[ToolCall]:
 
 
 def _answered(row: JsonObject, calls: list[ToolCall]) -> str:
-    """The id of the open call that a result answers; it is open no more."""
-    name, call_id = row.take("tool_name", TEXT), row.take("tool_call_id", TEXT)
+    """The id of the open call that a result answers; it is open no more. `name` is what older examples say."""
+    older = row.take("name", TEXT)
+    name, call_id = row.take("tool_name", TEXT) or older, row.take("tool_call_id", TEXT)
     if call_id:
         found = next((call for call in calls if call.id == call_id), None)
     elif name:

@@ -122,6 +122,15 @@ def test_calls_and_results_without_ids_belong_together_for_other_targets() -> No
     assert answered == ["gwcall_2_0", "call_1", "gwcall_2_1"]
 
 
+def test_a_result_may_name_its_tool_as_older_examples_do() -> None:
+    rows = [NATIVE[1], NATIVE[2], {"role": "tool", "content": "3", "name": "g"}, {"role": "tool", "content": "1"}]
+    asked = ollama(messages=rows).request.messages
+    assert asked is not None
+    answered = [part.call_id for message in asked for part in message.parts if isinstance(part, ToolResult)]
+    assert answered == ["gwcall_1_1", "gwcall_1_0"]
+    assert [message.extras for message in asked] == [None] * 4
+
+
 def test_a_result_that_names_nothing_answers_the_first_open_call() -> None:
     rows = [NATIVE[1], NATIVE[2], {"role": "tool", "content": "1"}, {"role": "tool", "content": "2"}]
     asked = ollama(messages=rows).request.messages
