@@ -55,6 +55,7 @@ def _parse(body: JsonObject, **values: Any) -> Request:
         model=model,
         dialect=MESSAGES,
         include_usage=True,
+        open_ended=True,  # a limit has to be given, and the API lets it reach beyond the window
         messages=tuple([message for _, message in placed]),
         message_paths=tuple([path for path, _ in placed]),
         tools=tools,

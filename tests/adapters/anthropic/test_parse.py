@@ -155,3 +155,7 @@ def test_what_is_more_than_a_line_for_the_vendors_books_stays_text(block: dict[s
     asked = messages(messages=[USER], system=[block, {"type": "text", "text": "b"}])
     assert isinstance((asked.request.messages or ())[0].parts[0], Text)
     assert asked.sent()["system"][0] == block
+
+
+def test_an_answer_may_fill_the_window_where_it_has_no_room_for_the_limit() -> None:
+    assert messages(messages=[USER], max_tokens=10**6).request.open_ended
