@@ -74,9 +74,10 @@ def bound_arguments(request: Request, number: int, tool: Tool) -> Arguments:
         return Arguments(_ANY_ARGUMENTS, path, True)
     schema: Any = _NO_ARGUMENTS if tool.parameters is None else read_schema(tool.parameters, path)
     if isinstance(schema, dict):
-        schema = {"type": "object", **schema}
-        if schema["type"] != "object":
+        kind = schema.get("type", "object")
+        if kind != "object" and not (isinstance(kind, list) and "object" in kind):
             raise InvalidRequest.at(f"{path}.type", "the arguments of a tool are an object")
+        schema = {**schema, "type": "object"}
     return Arguments(schema, path, not tool.strict, input_grammar(request, number, tool))
 
 

@@ -118,6 +118,14 @@ async def test_tools_that_are_not_strict_are_called_with_any_arguments_where_not
     assert await allows(form, loose, written(form, ("now", {"other": "x"}))) == [False]
 
 
+@pytest.mark.parametrize("kind", [["object"], ["object", "null"]])
+async def test_arguments_that_may_be_an_object_are_one(kind: list[str]) -> None:
+    request = asked("required", tool("now", {**NOTHING, "type": kind}))
+    assert await allows("hermes", request, written("hermes", ("now", {}))) == [True]
+    with pytest.raises(InvalidRequest, match="are an object"):
+        constraint(TextFormats(tools=TOOL_FORMATS["hermes"]), asked("required", tool("now", {"type": ["null"]})))
+
+
 async def test_without_strict_tools_and_with_a_free_choice_nothing_is_bound() -> None:
     request = asked("auto", tool("weather", WEATHER, strict=False))
     assert constraint(TextFormats(tools=TOOL_FORMATS["hermes"]), request) is None
