@@ -28,6 +28,7 @@ __all__ = [
     "shorten",
     "stop_and_bias",
     "stream_options",
+    "take_limit",
     "take_model",
     "take_shared",
 ]
@@ -36,6 +37,7 @@ _STOP = Decoder(str | Annotated[list[str], Meta(max_length=64)])
 _Bias = Annotated[int, Meta(ge=-100, le=100)] | Annotated[float, Meta(ge=-100, le=100)]
 LOGIT_BIAS = Decoder(dict[TokenId, _Bias])
 _SAMPLING_DEFAULT = Sampling()
+_NO_LIMIT = b"-1"
 _APART = frozenset(("stop", "logit_bias", "stream_options"))
 _USER_IDS = ("user", "safety_identifier", "prompt_cache_key")
 
@@ -97,6 +99,14 @@ def _take_stream_options(body: JsonObject, values: dict[str, Any]) -> None:
     if values["continuous_usage"] and not values["include_usage"]:
         raise InvalidRequest.at("stream_options.continuous_usage_stats", "allowed only with include_usage: true")
     options.refuse_rest()
+
+
+def take_limit(body: JsonObject, name: str, decoder: Decoder[int]) -> tuple[int | None, bool]:
+    """A limit of tokens, and whether the answer is to have none: -1, as clients of LM Studio and llama.cpp say it."""
+    if body.peek_raw(name) != _NO_LIMIT:
+        return body.take(name, decoder), False
+    body.take_raw(name)
+    return None, True
 
 
 def build_request(body: JsonObject, dialect: str, groups: dict[str, dict[str, Any]], **values: Any) -> Request:

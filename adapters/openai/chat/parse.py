@@ -7,7 +7,7 @@ from adapters.canonical.request import Request
 from adapters.json_fields import JsonObject, parse_object
 from adapters.openai.chat.plain import DEPTH, plain_chat
 from adapters.openai.content import parse_messages
-from adapters.openai.request_fields import build_request, take_model, take_shared
+from adapters.openai.request_fields import build_request, take_limit, take_model, take_shared
 from adapters.openai.response_format import FORMAT_ALIASES, RESPONSE_FORMAT, parse_output_format
 from adapters.openai.tools import parse_tool_choice, parse_tools
 from adapters.openai.vocabulary import BOOL, CHAT, CHAT_FIELDS, POSITIVE, TOP_LOGPROBS
@@ -31,7 +31,7 @@ def parse_chat_fields(raw: bytes, *, max_depth: int) -> Request:
     model = take_model(body)
     messages = parse_messages(body)
     rarer = _take_rarer(body) if body.has_any(_RARER) else {}
-    older, newer = body.take("max_tokens", POSITIVE), body.take("max_completion_tokens", POSITIVE)
+    (older, _), (newer, _) = [take_limit(body, name, POSITIVE) for name in ("max_tokens", "max_completion_tokens")]
     groups = take_shared(body, CHAT_FIELDS)
     return build_request(
         body,

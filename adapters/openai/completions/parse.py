@@ -3,7 +3,7 @@
 from adapters.canonical.request import Request
 from adapters.json_fields import parse_object
 from adapters.openai.prompts import take_prompts
-from adapters.openai.request_fields import build_request, take_model, take_shared
+from adapters.openai.request_fields import build_request, take_limit, take_model, take_shared
 from adapters.openai.response_format import parse_output_format
 from adapters.openai.vocabulary import COMPLETION_FIELDS, COMPLETIONS, COUNT, TOP_LOGPROBS
 
@@ -15,7 +15,7 @@ def parse_completions(raw: bytes, *, max_depth: int) -> Request:
     body = parse_object(raw, max_depth=max_depth)
     model = take_model(body)
     prompts = take_prompts(body, "prompt")
-    max_tokens = body.take("max_tokens", COUNT)
+    max_tokens, is_unlimited = take_limit(body, "max_tokens", COUNT)
     logprobs = body.take("logprobs", TOP_LOGPROBS)
     output_format = parse_output_format(body)
     groups = take_shared(body, COMPLETION_FIELDS)
@@ -26,6 +26,7 @@ def parse_completions(raw: bytes, *, max_depth: int) -> Request:
         model=model,
         prompts=prompts,
         max_tokens=max_tokens,
+        open_ended=is_unlimited,
         logprobs=logprobs,
         output_format=output_format,
     )

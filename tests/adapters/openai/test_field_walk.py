@@ -224,7 +224,7 @@ def test_a_null_is_the_same_as_no_field(name: str) -> None:
         ("top_k", 2**31),
         ("top_k", 1.5),
         ("max_tokens", 0),
-        ("max_tokens", -1),
+        ("max_tokens", -2),
         ("max_tokens", 2**31),
         ("max_completion_tokens", 0),
         ("min_tokens", -1),
@@ -347,3 +347,12 @@ def test_wrong_stream_options_are_refused_by_name(options: Any, path: str) -> No
         with pytest.raises(InvalidRequest) as caught:
             make(stream=True, stream_options=options)
         assert caught.value.param == path
+
+
+def test_a_limit_of_minus_one_is_none() -> None:
+    for name in ("max_tokens", "max_completion_tokens"):
+        asked = chat(**{name: -1})
+        assert (asked.request.max_tokens, asked.request.extras) == (None, {})
+    scored = completion(max_tokens=-1).request
+    assert (scored.max_tokens, scored.open_ended, scored.extras) == (None, True, {})
+    assert not completion(max_tokens=3).request.open_ended
