@@ -15,7 +15,7 @@ from adapters.canonical.request import (
     TemplateOptions,
 )
 from adapters.json_fields import JsonObject
-from adapters.openai.vocabulary import BOOL, NAME, SPELLINGS, FieldTable, TokenId
+from adapters.openai.vocabulary import BOOL, NAME, SPELLINGS, TEXT, FieldTable, TokenId
 from adapters.raw_json import add_missing
 from adapters.tool_names import Ids
 
@@ -96,6 +96,7 @@ def _take_stream_options(body: JsonObject, values: dict[str, Any]) -> None:
     values["continuous_usage"] = options.take("continuous_usage_stats", BOOL) or False
     if options.take("include_obfuscation", BOOL):  # false is what every answer of the gateway is
         values["include_obfuscation"] = True
+    options.take("reasoning_summary_delivery", TEXT)  # when they come; here each piece at once, and each part whole too
     if values["continuous_usage"] and not values["include_usage"]:
         raise InvalidRequest.at("stream_options.continuous_usage_stats", "allowed only with include_usage: true")
     options.refuse_rest()

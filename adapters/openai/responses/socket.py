@@ -14,6 +14,8 @@ from adapters.openai.vocabulary import BOOL, NAME, TEXT
 __all__ = ["SocketRequest", "on_lane", "read_event", "socket_error"]
 
 _CREATE = "response.create"
+_PROCESSED = "response.processed"
+"""The client has read a response; nothing is kept until it has."""
 _STEER, _STEER_FAILED = "response.steer", "response.steer.failed"
 _OF_STEERING = ("input", "previous_response_id")
 _NO_STEERING = "a response cannot be steered here; send the input with response.create once it has ended"
@@ -47,12 +49,15 @@ class SocketRequest(NamedTuple):
         return asked
 
 
-def read_event(raw: bytes, *, max_depth: int) -> SocketRequest:
-    """The request for a response in a client's event. Raises InvalidRequest, naming the path."""
+def read_event(raw: bytes, *, max_depth: int) -> SocketRequest | None:
+    """The request for a response in a client's event, None for one that asks for nothing. Raises InvalidRequest, naming
+    the path."""
     body = parse_object(raw, max_depth=max_depth)
     kind = body.require("type", TEXT)
     if kind == _STEER:
         raise SteeringRefused(body)
+    if kind == _PROCESSED:
+        return None
     if kind != _CREATE:
         raise InvalidRequest.at("type", f"expected {_CREATE}", code="unknown_event")
     lane = body.take("stream_id", NAME)

@@ -178,6 +178,8 @@ class _Turn:
         """Answers an event of the client. Raises ConnectionError."""
         try:
             request = read_event(raw, max_depth=self._api.max_depth)
+            if request is None:
+                return
             self._lane = request.lane
             asked = request.asked()
             self._parent = asked.state.previous_response_id

@@ -164,6 +164,14 @@ async def test_72_what_is_wrong_is_named_and_the_connection_goes_on() -> None:
         assert check_events(await events_of(socket))["status"] == "completed"
 
 
+async def test_what_codex_says_besides_its_requests_disturbs_no_answer() -> None:
+    async with running(ScriptedProvider("fake", HELLO)) as gateway, connected(gateway) as socket:
+        delivery = {"reasoning_summary_delivery": "sequential_cutoff"}
+        found = await response_of(socket, stream_options=delivery)
+        await socket.send_json({"type": "response.processed", "response_id": found["id"]})
+        assert (await response_of(socket))["status"] == "completed"
+
+
 async def test_steering_is_refused_with_its_reason_and_the_input_comes_back() -> None:
     async with (
         running(ScriptedProvider("fake", HELLO)) as gateway,
