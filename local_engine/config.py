@@ -240,6 +240,7 @@ class ModelConfig:
     qk_norm: queries and keys are normalised before they turn: head by head, or all heads of a row as one vector.
         turned_heads: head by head, after it. value_norm: values are so too, head by head, without weights.
     attention_sinks: every query head has a logit that takes part in the softmax and has no value.
+    attention_gate: behind the rows of each query head q_proj has those of a gate of what the head has read.
     borrowing_layers: the last so many have no keys and values: each reads those of the last layer of its kind before
         them. borrowing_width: their intermediate_size, where it is another.
     latent: of attention over compressed vectors, for which the cache has one kv head of `head_dim` numbers.
@@ -279,6 +280,7 @@ class ModelConfig:
     fused_gate_up: bool = False
     interleaved_heads: bool = False
     attention_sinks: bool = False
+    attention_gate: bool = False
     latent: LatentConfig | None = None
     experts: ExpertsConfig | None = None
     recurrent: RecurrentConfig | None = None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["RecurrentConfig", "ShortConvConfig"]
+__all__ = ["GatedDeltaConfig", "RecurrentConfig", "ShortConvConfig"]
 
 _Shapes = tuple[tuple[int, ...], ...]
 
@@ -29,7 +29,53 @@ class ShortConvConfig:
         return _problem(self.layers, num_layers, self.taps)
 
 
-RecurrentConfig = ShortConvConfig
+@dataclass(frozen=True, slots=True)
+class GatedDeltaConfig:
+    """Gated delta rules behind a short convolution (Yang, Kautz, Hatamizadeh 2024; Qwen3-Next).
+
+    key_heads: of queries and of keys, of `key_dim` numbers each. value_heads: of `value_dim`, as many to each key head.
+    tiled: value head i reads key head i modulo their number, as in GGUFs of Qwen3.5; else i divided by the share.
+    """
+
+    layers: frozenset[int]
+    taps: int
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    tiled: bool = False
+
+    @property
+    def values(self) -> int:
+        """Numbers of all value heads."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def channels(self) -> int:
+        """Those of the convolution: queries, keys and values."""
+        return 2 * self.key_heads * self.key_dim + self.values
+
+    @property
+    def state_shapes(self) -> _Shapes:
+        """Of a sequence in one layer: the last inputs of the convolution, and a matrix a value head."""
+        return ((self.taps - 1, self.channels), (self.value_heads, self.key_dim, self.value_dim))
+
+    def problem(self, num_layers: int) -> str | None:
+        """One line naming the first impossible value, or None."""
+        for name, value, high in (
+            ("number of key heads", self.key_heads, 1 << 12),
+            ("number of value heads", self.value_heads, 1 << 12),
+            ("size of a key head", self.key_dim, 1 << 12),
+            ("size of a value head", self.value_dim, 1 << 12),
+        ):
+            if not 1 <= value <= high:
+                return f"the {name} of recurrent layers is {value}, expected 1 to {high}"
+        if self.value_heads % self.key_heads:
+            return f"{self.value_heads} value heads of recurrent layers do not divide over {self.key_heads} key heads"
+        return _problem(self.layers, num_layers, self.taps)
+
+
+RecurrentConfig = ShortConvConfig | GatedDeltaConfig
 
 
 def _problem(layers: frozenset[int], num_layers: int, taps: int) -> str | None:

@@ -1,6 +1,7 @@
 """The recurrent layers of a decoder, by what its configuration says that they are."""
 
 from collections.abc import Callable
+from typing import assert_never
 
 from torch import Tensor
 
@@ -8,7 +9,9 @@ from local_engine.config import ModelConfig
 from local_engine.layers.ops import Ops
 from local_engine.layers.recurrent_state import LayerState, StateRows
 from local_engine.loading.weights import Weights
+from local_engine.models.gated_delta_net import GatedDeltaNet
 from local_engine.models.short_convolution import ShortConvolution
+from local_engine.recurrent_config import GatedDeltaConfig, ShortConvConfig
 
 __all__ = ["Recurrent", "build_recurrent"]
 
@@ -18,5 +21,12 @@ Recurrent = Callable[[Tensor, LayerState, StateRows], Tensor]
 
 def build_recurrent(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Recurrent:
     """That of layer `index`. Raises ModelLoadError naming a missing or misshapen tensor."""
-    assert config.recurrent is not None
-    return ShortConvolution(config, config.recurrent, index, weights, ops)
+    match config.recurrent:
+        case ShortConvConfig() as conv:
+            return ShortConvolution(config, conv, index, weights, ops)
+        case GatedDeltaConfig() as delta:
+            return GatedDeltaNet(config, delta, index, weights, ops)
+        case None:
+            raise ValueError(f"layer {index} of {config.architecture} is not recurrent")
+        case unreachable:
+            assert_never(unreachable)

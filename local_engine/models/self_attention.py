@@ -89,10 +89,11 @@ class SelfAttention:
         self._values = self._keys if kind.keys_as_values else slice(num_rotated, None)
         name = f"model.layers.{index}.self_attn"
         query_rows, kv_rows = config.num_heads * config.head_dim, num_kv_heads * config.head_dim
+        self._gated_heads = config.num_heads if config.attention_gate else 0
         if config.fused_qkv:
             parts = {f"{name}.qkv_proj": query_rows + 2 * kv_rows}
         else:
-            parts = {f"{name}.q_proj": query_rows}
+            parts = {f"{name}.q_proj": query_rows + self._gated_heads * config.head_dim}
             if not borrows:
                 parts[f"{name}.k_proj"] = kv_rows
             if not borrows and not kind.keys_as_values:
@@ -117,6 +118,11 @@ class SelfAttention:
     def __call__(self, x: Tensor, cache: LayerCache, step: LayerStep) -> Tensor:
         """x [T, hidden_size] -> [T, hidden_size]; writes the keys and values of the rows to the cache."""
         qkv = self._qkv(x).view(x.shape[0], -1, self._head_dim)
+        gates = None
+        if self._gated_heads:
+            gated = qkv[:, : 2 * self._gated_heads]
+            qkv = torch.cat((gated[:, 0::2], qkv[:, gated.shape[1] :]), 1)
+            gates = gated[:, 1::2]
         values = self._value_norm(qkv[:, self._values])
         rotated = qkv[:, self._rotated]
         if self._qk_norm != "turned_heads":
@@ -135,7 +141,7 @@ class SelfAttention:
             soft_cap=self._soft_cap,
             sinks=self._sinks,
         )
-        return self._output(attended)
+        return self._output(attended if gates is None else attended * torch.sigmoid(gates.flatten(1)))
 
     def _normalise(self, x: Tensor) -> None:
         """Queries and keys [T, H + K, D], in place."""

@@ -23,7 +23,7 @@ def add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
     width = getattr(config, "moe_intermediate_size", None)
     if width is not None or config.model_type == "gpt_oss":
         writer.add_expert_feed_forward_length(width or config.intermediate_size)
-    if config.model_type == "qwen2_moe":
+    if config.model_type in ("qwen2_moe", "qwen3_next", "qwen3_5_moe_text"):
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
     if config.model_type == "lfm2_moe":
         writer.add_leading_dense_block_count(config.num_dense_layers)

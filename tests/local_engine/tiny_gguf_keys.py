@@ -47,6 +47,9 @@ GGUF_ARCHITECTURES = {
     "hunyuan_v1_dense": "hunyuan-dense",
     "exaone4": "exaone4",
     "lfm2": "lfm2",
+    "qwen3_next": "qwen3next",
+    "qwen3_5_text": "qwen35",
+    "qwen3_5_moe_text": "qwen35moe",
     "lfm2_moe": "lfm2moe",
 }
 INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe")

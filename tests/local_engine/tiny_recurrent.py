@@ -8,6 +8,9 @@ import torch
 
 __all__ = ["add_recurrent", "kv_heads", "with_gguf_states"]
 
+DELTA = ("qwen3_next", "qwen3_5")
+"""What model types begin with whose layers without attention have gated delta rules."""
+
 
 def kv_heads(config: Any) -> int | list[int]:
     """One number, or one a layer where some have none."""
@@ -21,6 +24,13 @@ def add_recurrent(writer: gguf.GGUFWriter, config: Any) -> None:
     """The shapes of states."""
     if config.model_type.startswith("lfm2"):
         writer.add_shortconv_l_cache(config.conv_L_cache)
+    if config.model_type.startswith(DELTA):
+        writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
+        writer.add_ssm_state_size(config.linear_key_head_dim)
+        writer.add_ssm_group_count(config.linear_num_key_heads)
+        writer.add_ssm_time_step_rank(config.linear_num_value_heads)
+        writer.add_ssm_inner_size(config.linear_value_head_dim * config.linear_num_value_heads)
+        writer.add_full_attention_interval(config.layer_types.index("full_attention") + 1)
 
 
 def with_gguf_states(tensors: Mapping[str, torch.Tensor], config: Any) -> dict[str, torch.Tensor]:
@@ -29,5 +39,40 @@ def with_gguf_states(tensors: Mapping[str, torch.Tensor], config: Any) -> dict[s
     for name, tensor in tensors.items():
         if name.endswith(("conv.conv.weight", "conv1d.weight")):
             tensor = tensor.squeeze(1)
-        found[name] = tensor
+        if not config.model_type.startswith(DELTA):
+            found[name] = tensor
+            continue
+        if name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight"):
+            tensor = tensor + 1
+        if ".linear_attn." in name:
+            tensor = _tiled(name, tensor, config)
+        if name.endswith(".A_log"):
+            tensor = -tensor.exp()
+        if name.endswith(".in_proj_qkvz.weight"):
+            found |= _ungrouped(name, tensor, config)
+        else:
+            found[name.replace(".dt_bias", ".dt_proj.bias")] = tensor
     return found
+
+
+def _ungrouped(name: str, tensor: torch.Tensor, config: Any) -> dict[str, torch.Tensor]:
+    """Queries, keys and values of all heads one after the other, and gates by themselves."""
+    share = config.linear_num_value_heads // config.linear_num_key_heads * config.linear_value_head_dim
+    sizes = [config.linear_key_head_dim] * 2 + [share] * 2
+    q, k, v, z = torch.split(torch.unflatten(tensor, 0, (config.linear_num_key_heads, -1)), sizes, 1)
+    qkv = torch.cat([part.flatten(0, 1) for part in (q, k, v)])
+    return {name.replace("qkvz", "qkv"): qkv, name.replace("qkvz", "z"): z.flatten(0, 1)}
+
+
+def _tiled(name: str, tensor: torch.Tensor, config: Any) -> torch.Tensor:
+    """Of Qwen3.5, value heads in the order in which each key head has one of them, and then each another."""
+    part = name.partition(".linear_attn.")[2]
+    if not config.model_type.startswith("qwen3_5") or part == "norm.weight":
+        return tensor
+    dim, first = (1, 0) if part == "out_proj.weight" else (0, 0)
+    if part in ("in_proj_qkv.weight", "conv1d.weight"):
+        first = 2 * config.linear_num_key_heads * config.linear_key_head_dim
+    before, values = torch.split(tensor, [first, tensor.shape[dim] - first], dim)
+    share = config.linear_num_value_heads // config.linear_num_key_heads
+    heads = torch.unflatten(values, dim, (config.linear_num_key_heads, share, -1))
+    return torch.cat((before, heads.transpose(dim, dim + 1).flatten(dim, dim + 2)), dim)

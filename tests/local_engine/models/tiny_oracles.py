@@ -69,6 +69,21 @@ _GEMMA4 = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
     },
 }
+_DELTA = {
+    "head_dim": 16,
+    "num_hidden_layers": 4,
+    "full_attention_interval": 2,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 4,
+    "linear_value_head_dim": 6,
+}
+_DELTA_EXPERTS = {
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 40,
+}
 
 # transformers' model_type, and in what the model is not the smallest Llama.
 TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -283,6 +298,14 @@ TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "moe_intermediate_size": 24,
             "tie_word_embeddings": True,
         },
+    ),
+    "Qwen3NextForCausalLM": ("qwen3_next", {**_DELTA, **_DELTA_EXPERTS}),
+    "Qwen3_5ForCausalLM": ("qwen3_5_text", {**_DELTA, "tie_word_embeddings": True}),
+    "Qwen3_5ForConditionalGeneration": ("qwen3_5", {**_DELTA}),
+    "Qwen3_5MoeForCausalLM": ("qwen3_5_moe_text", {**_DELTA, **_DELTA_EXPERTS}),
+    "Qwen3_5MoeForConditionalGeneration": (
+        "qwen3_5_moe",
+        {**_DELTA, **_DELTA_EXPERTS, "num_experts_per_tok": 4},
     ),
     "SmolLM3ForCausalLM": ("smollm3", {"num_hidden_layers": 5, "pad_token_id": 0}),
 }
