@@ -35,6 +35,9 @@ TARGETS = {
     "DeepseekV2ForCausalLM": ["q_proj", "kv_a_proj_with_mqa", "o_proj"],
     "DeepseekV3ForCausalLM": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"],
     "Qwen2MoeForCausalLM": ALL_LINEAR,
+    "Qwen3NextForCausalLM": [*ATTENTION, "in_proj_qkvz", "in_proj_ba", "out_proj"],
+    "Qwen3_5ForCausalLM": [*ALL_LINEAR, "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"],
+    "Qwen3_5MoeForCausalLM": [*ATTENTION, "in_proj_qkv", "in_proj_z", "out_proj"],
     "Glm4MoeForCausalLM": ATTENTION,
     "GptOssForCausalLM": ATTENTION,
 }
