@@ -17,9 +17,7 @@ from adapters.text.tool_calls import (
     ToolCallParser,
 )
 from tests.adapters.text.cuts import all_cuts, cut_at
-
-Seen = list[str | tuple[str, str]]
-"""Texts and calls (name, arguments) in their order."""
+from tests.adapters.text.seen_calls import Seen, seen_by
 
 NAMES = frozenset(("f", "g"))
 SNIPPETS = [
@@ -40,38 +38,9 @@ def parser(form: str, *, parallel: bool = True, must_call: bool = False) -> Tool
 
 
 def seen(form: str, pieces: list[str], *, parallel: bool = True, must_call: bool = False, is_cut: bool = False) -> Seen:
-    """What was found, with neighbours joined. Checks what holds for every text: places, ids, begin and end of calls."""
-    result: Seen = []
-    text, behind, ids = "".join(pieces), 0, 0
-    arguments: list[str] | None = None
-    name = ""
-    calls = parser(form, parallel=parallel, must_call=must_call)
-    parts = [part for piece in pieces for part in calls.feed(piece)]
-    for part in [*parts, *calls.flush(is_cut=is_cut)]:
-        match part:
-            case TextPiece():
-                assert arguments is None
-                assert part.text
-                assert part.start >= behind
-                assert text[part.start : part.start + len(part.text)] == part.text
-                behind = part.start + len(part.text)
-                if result and isinstance(result[-1], str):
-                    result[-1] += part.text
-                else:
-                    result.append(part.text)
-            case CallStarted():
-                assert arguments is None
-                assert (part.id, part.name in NAMES) == (f"call_{ids}", True)
-                name, arguments, ids = part.name, [], ids + 1
-            case CallArguments():
-                assert arguments is not None
-                arguments.append(part.text)
-            case CallFinished():
-                assert arguments is not None
-                result.append((name, "".join(arguments)))
-                arguments = None
-    assert arguments is None
-    return result
+    found = seen_by(parser(form, parallel=parallel, must_call=must_call), pieces, is_cut=is_cut)
+    assert all(isinstance(one, str) or one[0] in NAMES for one in found)
+    return found
 
 
 HARD = '{"a": "}{</tool_call", "b": [1, {"c": "\\"}]\\\\"}], "d": "😊\\ud83d\\ude0a\\n"}'

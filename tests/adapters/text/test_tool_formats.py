@@ -12,15 +12,12 @@ from adapters.text.tool_calls import (
     MAX_DEPTH,
     TOOL_FORMATS,
     CallArguments,
-    CallFinished,
     CallStarted,
-    TextPiece,
     ToolCallParser,
 )
 from tests.adapters.text.cuts import all_cuts, cut_at
+from tests.adapters.text.seen_calls import Seen, seen_by
 from tests.adapters.text.written_calls import WRITERS, written_calls
-
-Seen = list[str | tuple[str, str]]
 
 TYPES = {"text": frozenset(("string",)), "maybe": frozenset(("string", "null")), "n": frozenset(("integer",))}
 FORMS = sorted(TOOL_FORMATS)
@@ -42,39 +39,7 @@ def parser(form: str, *, parallel: bool = True, must_call: bool = False) -> Tool
 
 
 def seen(form: str, pieces: list[str], *, parallel: bool = True, must_call: bool = False, is_cut: bool = False) -> Seen:
-    """Texts and calls in their order. Checks that pieces of text stand where they say, and that calls begin and end."""
-    calls = parser(form, parallel=parallel, must_call=must_call)
-    found = [part for piece in pieces for part in calls.feed(piece)] + calls.flush(is_cut=is_cut)
-    text, behind = "".join(pieces), 0
-    result: Seen = []
-    ids: set[str] = set()
-    name, arguments = "", None
-    for part in found:
-        match part:
-            case TextPiece():
-                assert arguments is None
-                assert part.text
-                assert part.start >= behind
-                assert text[part.start :].startswith(part.text)
-                behind = part.start + len(part.text)
-                if result and isinstance(result[-1], str):
-                    result[-1] += part.text
-                else:
-                    result.append(part.text)
-            case CallStarted():
-                assert arguments is None
-                assert part.id not in ids
-                ids.add(part.id)
-                name, arguments = part.name, ""
-            case CallArguments():
-                assert arguments is not None
-                arguments += part.text
-            case CallFinished():
-                assert arguments is not None
-                result.append((name, arguments))
-                arguments = None
-    assert arguments is None
-    return result
+    return seen_by(parser(form, parallel=parallel, must_call=must_call), pieces, is_cut=is_cut)
 
 
 def read(form: str, pieces: list[str]) -> list[str | tuple[str, object]]:
