@@ -77,6 +77,11 @@ class TextPipeline:
         """Whether the text that came last belongs to the reasoning."""
         return self._reasoning is not None and self._reasoning.is_reasoning
 
+    @property
+    def reasoning_is_over(self) -> bool:
+        """Whether no more reasoning can come. (On channels it always can.)"""
+        return isinstance(self._reasoning, ReasoningSplitter) and self._reasoning.is_over
+
     def goes_on_with_text(self) -> None:
         """The caller has given out text already, as part 0: text goes on with it, and anything else follows on it."""
         self._open, self._part = TextDelta, 0

@@ -80,6 +80,11 @@ class ReasoningSplitter:
         """Whether what came last belongs to the reasoning."""
         self._split = self._run()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all that follows is the answer."""
+        return self._answers
+
     def feed(self, text: str) -> list[ReasoningPiece]:
         start = self._position
         self._position += len(text)

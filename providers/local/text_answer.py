@@ -96,7 +96,8 @@ class TextAnswer:
         """What the pipeline makes of text in which stop strings count where it is not thought. A token may end the
         reasoning and begin an answer, so what may be a stop is read character by character."""
         passages: list[Passage] = []
-        for piece in (text,) if self._stops.is_clear_of(text) else text:
+        is_one = pipeline.reasoning_is_over or self._stops.is_clear_of(text)
+        for piece in (text,) if is_one else text:
             counts = self.completion_tokens > self._min_tokens and not pipeline.is_reasoning
             for passage in pipeline.feed(self._stops.feed(piece, match=counts)):
                 last = passages[-1] if passages else None
