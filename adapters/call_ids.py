@@ -34,7 +34,7 @@ class OwnIds:
 
 
 def with_own_ids(messages: Sequence[Message]) -> Sequence[Message]:
-    """The conversation in which no two calls share an id, themselves where none do. Results follow their calls: of
+    """The conversation in which no two calls share an id, itself where none do. Results follow their calls: of
     calls that share an id and are open at once, each result answers the next."""
     ids = _ids_in(messages)
     if len(set(ids)) == len(ids):

@@ -46,7 +46,7 @@ def is_of_cohere(model: str) -> bool:
 
 
 def render_rerank(request: RerankRequest) -> bytes:
-    """The body. More results than documents are none that can be asked for."""
+    """The body. No more results are asked for than there are documents."""
     most = len(request.documents)
     body: dict[str, Any] = {
         "query": request.query,

@@ -113,7 +113,7 @@ class GatewayError(Exception):
 
     @classmethod
     def at(cls, param: str, why: str, *, code: str | None = None) -> Self:
-        """The error of the field at this path, with which its message begins."""
+        """An error about the field at this path; its message begins with the path."""
         return cls(f"{param}: {why}", param=param, code=code)
 
     def told(self, redact: Callable[[str], str]) -> Self:

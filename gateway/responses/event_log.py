@@ -19,9 +19,9 @@ __all__ = ["EventLogs", "Journal", "LostError", "kept_events"]
 
 _TICK_S = 0.025
 _GROUP = 64
-"""So many events are not held back for the tick."""
+"""As soon as this many wait, they are written without waiting for the tick."""
 _WAITING = 1024
-"""A response with so many events that are not written yet waits."""
+"""A response with this many events that are not written yet is held up until they are."""
 _TAIL = 512
 _PAGE = 256
 _POLL_S = 1.0

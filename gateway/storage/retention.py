@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 _TABLES = (RESPONSES, CONVERSATIONS, CHATS)
 _STEP = 64
-"""So many objects are dropped in one transaction."""
+"""How many objects are dropped in one transaction."""
 
 
 class Retention:

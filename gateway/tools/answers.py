@@ -36,9 +36,9 @@ from providers.base import Batch
 __all__ = ["ResponseAnswers", "ToolAnswers"]
 
 _MAX_TURNS = 32
-"""After so many no tool is called any more."""
+"""After this many turns no tool is called any more."""
 _MAX_REFUSALS = 2
-"""So many turns may end in calls of which none is made."""
+"""How many turns in a row may end in calls of which none is made."""
 _NO_MORE = "Not called: this response may make no more tool calls. Answer with what is known."
 
 

@@ -53,7 +53,7 @@ class Call:
 
 
 class Turn:
-    """`calls_left`: so many calls may be made."""
+    """`calls_left`: how many calls may still be made; None: any number."""
 
     def __init__(
         self, tools: Mapping[str, BoundTool], parts: Parts, response_id: str, *, is_first: bool, calls_left: int | None

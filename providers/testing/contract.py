@@ -72,7 +72,7 @@ class Stage(Protocol):
     def provider(self) -> Provider: ...
 
     def set(self, scene: Scene) -> None:
-        """From the next request on, the upstream behaves so."""
+        """From the next request on, the upstream behaves like this."""
         ...
 
     def request(self, *, stream: bool) -> Request:
