@@ -50,6 +50,7 @@ _END_OF_TURN_TEXTS = frozenset(
         "<|end_of_text|>",
         "<end_of_turn>",
         "<|end_of_turn|>",
+        "<turn|>",
         "<|return|>",
         "<|call|>",
         "<eos>",
@@ -246,9 +247,17 @@ def _pair(merge: str) -> tuple[str, str]:
 
 
 def _sentence_piece(vocabulary: GgufVocabulary) -> _Built:
+    return _pieces(vocabulary, _score_merges(vocabulary))
+
+
+def _merged_pieces(vocabulary: GgufVocabulary) -> _Built:
+    """Gemma 4's: SentencePiece's pieces and spaces, joined by merges that the file lists."""
+    return _pieces(vocabulary, [_pair(merge) for merge in vocabulary.merges])
+
+
+def _pieces(vocabulary: GgufVocabulary, merges: list[tuple[str, str]]) -> _Built:
     unknown = None if vocabulary.unknown_id is None else vocabulary.tokens[vocabulary.unknown_id]
     byte_fallback = TokenType.BYTE in vocabulary.types
-    merges = _score_merges(vocabulary)
     tokenizer = _bpe(vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=byte_fallback)
     space: normalizers.Normalizer = normalizers.Replace(" ", "▁")
     if vocabulary.adds_space_prefix:
@@ -346,6 +355,7 @@ _AROUND_IMAGES = ("<start_of_image>", "<end_of_image>")
 _BUILDERS: Mapping[str, Callable[[GgufVocabulary], _Built]] = {
     "gpt2": _byte_level,
     "llama": _sentence_piece,
+    "gemma4": _merged_pieces,
     "t5": _unigram,
     "bert": _word_piece,
 }

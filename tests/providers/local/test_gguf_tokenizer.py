@@ -71,6 +71,15 @@ def test_scores_choose_the_pieces_that_sentencepiece_chooses(text: str) -> None:
     assert SENTENCE_PIECE.encode(text, add_special_tokens=False).tokens == pieces_by_score(text)
 
 
+def test_gemma_4_joins_pieces_by_the_merges_of_the_file_whatever_their_scores() -> None:
+    merges = ["a b", "▁ ab", "b c"]
+    tokenizer = build_tokenizer(read_vocabulary(sentence_piece(model="gemma4", merges=merges)))
+    assert tokenizer.encode("abc abc bc\n", add_special_tokens=False).tokens == [
+        *("ab", "c", "▁ab", "c", "▁", "bc", "<0x0A>")
+    ]
+    assert tokenizer.decode(tokenizer.encode("abc abc").ids) == "abc abc"
+
+
 def test_a_space_goes_before_the_first_word_where_the_file_asks_for_it() -> None:
     tokenizer = build_tokenizer(read_vocabulary(sentence_piece(add_space_prefix=True)))
     assert tokenizer.encode("a", add_special_tokens=False).tokens == ["▁a"]
