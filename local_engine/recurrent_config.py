@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["GatedDeltaConfig", "RecurrentConfig", "ShortConvConfig"]
+__all__ = ["GatedDeltaConfig", "Mamba2Config", "RecurrentConfig", "ShortConvConfig"]
 
 _Shapes = tuple[tuple[int, ...], ...]
 
@@ -75,7 +75,55 @@ class GatedDeltaConfig:
         return _problem(self.layers, num_layers, self.taps)
 
 
-RecurrentConfig = ShortConvConfig | GatedDeltaConfig
+@dataclass(frozen=True, slots=True)
+class Mamba2Config:
+    """Mamba-2's state spaces behind a short convolution (Dao and Gu 2024; Granite 4, IBM 2025).
+
+    heads: of head_dim numbers each. groups: of heads that share their directions, of state_size numbers each.
+    bias, conv_bias: of the projections, and of the convolution. norm_eps: of the norm behind the gate.
+    """
+
+    layers: frozenset[int]
+    taps: int
+    heads: int
+    head_dim: int
+    groups: int
+    state_size: int
+    norm_eps: float
+    bias: bool = False
+    conv_bias: bool = True
+
+    @property
+    def width(self) -> int:
+        """Numbers of all heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def channels(self) -> int:
+        """Those of the convolution: inputs, and both directions of each group."""
+        return self.width + 2 * self.groups * self.state_size
+
+    @property
+    def state_shapes(self) -> _Shapes:
+        """Of a sequence in one layer: the last inputs of the convolution, and a matrix a head."""
+        return ((self.taps - 1, self.channels), (self.heads, self.state_size, self.head_dim))
+
+    def problem(self, num_layers: int) -> str | None:
+        """One line naming the first impossible value, or None."""
+        for name, value in (
+            ("number of heads", self.heads),
+            ("size of a head", self.head_dim),
+            ("number of groups", self.groups),
+            ("size of a state", self.state_size),
+        ):
+            if not 1 <= value <= 1 << 12:
+                return f"the {name} of recurrent layers is {value}, expected 1 to {1 << 12}"
+        if self.heads % self.groups:
+            return f"{self.heads} heads of recurrent layers do not divide over {self.groups} groups"
+        return _problem(self.layers, num_layers, self.taps)
+
+
+RecurrentConfig = ShortConvConfig | GatedDeltaConfig | Mamba2Config
 
 
 def _problem(layers: frozenset[int], num_layers: int, taps: int) -> str | None:

@@ -1,5 +1,6 @@
 """Typed reading of a model file's configuration, whose every value may be absent or of another type."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -26,6 +27,8 @@ class FieldReader:
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self._get(name, default)
+        if value == {"__float__": "Infinity"}:  # as transformers writes what JSON has no word for
+            return math.inf
         if type(value) is not int and type(value) is not float:
             self.refuse(f"{name} is {_kind(value)}, expected a number")
         try:

@@ -4,6 +4,7 @@ A model asks by name and shape; what a file lacks, has in another shape or has l
 Shapes are held against the file before memory is taken, so no number in a header can ask for more than the file has.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,6 +138,11 @@ class Weights:
         """A matrix of one row, which a GGUF has as a vector: [1, columns]."""
         shape = (columns,) if self._source.shapes.get(name) == (columns,) else (1, columns)
         return self._read([name], [shape]).view(1, columns)
+
+    def flat(self, name: str, size: int) -> Tensor:
+        """A tensor of so many numbers as a vector, whatever dimensions a file gives it."""
+        shape = self._source.shapes.get(name, ())
+        return self._read([name], [shape if math.prod(shape) == size and shape else (size,)]).view(size)
 
     def taps(self, name: str, channels: int, count: int) -> Tensor:
         """A convolution that each channel has by itself: [count, channels]. Files have it as [channels, 1, count]."""

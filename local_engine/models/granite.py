@@ -1,11 +1,13 @@
 """Granite 3 and 4 (IBM 2024): Llama with a factor on embeddings, scores, what layers add, and logits.
 
-Some of Granite 3 have experts. Of Granite 4 the dense models without Mamba layers are this one with other names.
+Some of Granite 3 have experts. Granite 4 has other names, experts beside a block for all tokens in some of its models,
+and in most of them Mamba's layers.
 
 The factor m on what layers add is no one's business but this file's: with h / m in place of the residual h, a layer
 adds its outputs as they are, and norms give the same when their epsilon is divided by m squared.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -13,14 +15,18 @@ from local_engine.config import AttentionKind, ModelConfig
 from local_engine.layer_config import BlockConfig, ExpertsConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfName, HfRows
+from local_engine.loading.recurrent_layers import gguf_recurrent_layers
 from local_engine.loading.weights import GgufName
 from local_engine.models import llama
 from local_engine.models.sparse_mlp import ExpertNames, gguf_expert_names, gguf_experts
+from local_engine.recurrent_config import Mamba2Config
 
 __all__ = [
     "NAMES",
     "gguf_config",
+    "gguf_config_of_4",
     "gguf_config_of_moe",
+    "gguf_names_of_4",
     "gguf_names_of_moe",
     "hf_config",
     "hf_config_of_4",
@@ -32,6 +38,15 @@ __all__ = [
 NAMES = ExpertNames("block_sparse_moe.router.layer", "block_sparse_moe.experts", shared="shared_mlp")
 
 _LIMIT = 2.0**20
+_GGUF_MAMBA = {
+    **{f"in_proj.{kind}": f"ssm_in.{kind}" for kind in ("weight", "bias")},
+    **{f"conv1d.{kind}": f"ssm_conv1d.{kind}" for kind in ("weight", "bias")},
+    **{f"out_proj.{kind}": f"ssm_out.{kind}" for kind in ("weight", "bias")},
+    "dt_bias": "ssm_dt.bias",
+    "A": "ssm_a",
+    "D": "ssm_d",
+    "norm.weight": "ssm_norm.weight",
+}
 
 
 def hf_config(fields: FieldReader) -> ModelConfig:
@@ -41,24 +56,64 @@ def hf_config(fields: FieldReader) -> ModelConfig:
 
 
 def hf_config_of_4(fields: FieldReader) -> ModelConfig:
-    """config.json of GraniteMoeHybridForCausalLM, of a dense model. Raises ModelLoadError."""
-    if fields.integer("num_local_experts", 8):
-        fields.refuse("num_local_experts is not 0: experts beside Mamba's layers are not supported")
-    if not (kinds := fields.texts("layer_types")) or set(kinds) - {"attention", "full_attention"}:
-        fields.refuse("layer_types has other layers than attention, which are not supported")
-    config = replace(hf_config(fields), intermediate_size=fields.integer("shared_intermediate_size", 1024))
+    """config.json of GraniteMoeHybridForCausalLM, with Mamba's layers or without. Raises ModelLoadError."""
+    config, shared = hf_config(fields), fields.integer("shared_intermediate_size", 1024)
+    experts = None
+    if count := fields.integer("num_local_experts", 8):
+        experts = ExpertsConfig(
+            count=count,
+            per_token=fields.integer("num_experts_per_tok", 2),
+            intermediate_size=config.intermediate_size,
+            shared_size=shared,
+        )
     if fields.text("position_embedding_type", "nope") != "rope":
         config = replace(config, attention_kinds=(AttentionKind(None, None),))
-    return replace(config, mlp_bias=False, fused_gate_up=True)
+    return replace(
+        config,
+        intermediate_size=shared,
+        mlp_bias=False,
+        fused_gate_up=True,
+        experts=experts,
+        recurrent=_hf_mamba(fields, config),
+    )
 
 
-def hf_places_of_4(config: ModelConfig) -> dict[str, HfRows]:
-    """Its feed-forward blocks have the names of what stands beside experts in others."""
-    return {
-        f"model.layers.{index}.mlp.{ours}.weight": HfRows(f"model.layers.{index}.shared_mlp.{theirs}.weight")
+def _hf_mamba(fields: FieldReader, config: ModelConfig) -> Mamba2Config | None:
+    """Mamba's layers; None where all have attention."""
+    kinds = fields.texts("layer_types")
+    if len(kinds) != config.num_layers:
+        fields.refuse(f"layer_types has {len(kinds)} items for {config.num_layers} layers")
+    if other := set(kinds) - {"attention", "full_attention", "mamba", "linear_attention"}:
+        fields.refuse(f"layer_types has {min(other)!r}, supported are attention and mamba")
+    layers = frozenset(index for index, kind in enumerate(kinds) if kind in ("mamba", "linear_attention"))
+    if not layers:
+        return None
+    if (limits := fields.numbers("time_step_limit")) and limits != (0.0, math.inf):
+        fields.refuse(f"time_step_limit is {list(limits)}, supported is no limit")
+    heads = fields.integer("mamba_n_heads", 128)
+    width = fields.integer("mamba_expand", 2) * config.hidden_size
+    return Mamba2Config(
+        layers=layers,
+        taps=fields.integer("mamba_d_conv", 4),
+        heads=heads,
+        head_dim=width // max(heads, 1),
+        groups=fields.integer("mamba_n_groups", 1),
+        state_size=fields.integer("mamba_d_state", 256),
+        norm_eps=fields.number("rms_norm_eps", 1e-6),
+        bias=fields.boolean("mamba_proj_bias", False),
+        conv_bias=fields.boolean("mamba_conv_bias", True),
+    )
+
+
+def hf_places_of_4(config: ModelConfig) -> dict[str, HfName | HfRows]:
+    """Its feed-forward blocks have the names of what stands beside experts in others, and does so in some of it."""
+    block = "mlp" if config.experts is None else "shared_mlp"
+    places: dict[str, HfName | HfRows] = {
+        f"model.layers.{index}.{block}.{ours}.weight": HfRows(f"model.layers.{index}.shared_mlp.{theirs}.weight")
         for index in range(config.num_layers)
         for ours, theirs in (("gate_up_proj", "input_linear"), ("down_proj", "output_linear"))
     }
+    return places | hf_places_of_moe(config)
 
 
 def hf_config_of_moe(fields: FieldReader) -> ModelConfig:
@@ -75,10 +130,11 @@ def hf_config_of_moe(fields: FieldReader) -> ModelConfig:
 def hf_places_of_moe(config: ModelConfig) -> dict[str, HfName]:
     """Experts in stacks, gate above up."""
     places: dict[str, HfName] = {}
+    width = 0 if config.experts is None else config.experts.intermediate_size
     for layer in range(config.num_layers if config.experts is not None else 0):
         prefix = f"model.layers.{layer}.block_sparse_moe"
         for index in range(config.experts.count if config.experts is not None else 0):
-            both, expert, width = f"{prefix}.input_linear.weight", f"{prefix}.experts.{index}", config.intermediate_size
+            both, expert = f"{prefix}.input_linear.weight", f"{prefix}.experts.{index}"
             places[f"{expert}.gate_proj.weight"] = HfName(both, index, 0, stop=width, rows_first=True)
             places[f"{expert}.up_proj.weight"] = HfName(both, index, width, rows_first=True)
             places[f"{expert}.down_proj.weight"] = HfName(f"{prefix}.output_linear.weight", index, rows_first=True)
@@ -101,6 +157,44 @@ def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]
     """Metadata of a GGUF whose general.architecture is granite."""
     config = llama.gguf_config(fields, tensor_shapes, architecture="granite")
     return gguf_scaled(fields, config)
+
+
+def gguf_config_of_4(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
+    """Metadata of a GGUF whose general.architecture is granitehybrid: layers without kv heads have Mamba's."""
+    name = "granitehybrid"
+    fields, layers = gguf_recurrent_layers(fields, name)
+    config = llama.gguf_shape(fields, tensor_shapes, architecture=name)
+    experts, width = None, tensor_shapes.get("blk.0.ffn_up.weight", (config.intermediate_size,))[0]
+    if fields.integer(f"{name}.expert_count", 0):
+        experts = gguf_experts(fields, name, config.intermediate_size)
+    if not fields.boolean(f"{name}.rope.scaling.finetuned", True):
+        config = replace(config, attention_kinds=(AttentionKind(None, None),))
+    heads = fields.integer(f"{name}.ssm.time_step_rank")
+    return replace(
+        gguf_scaled(fields, config),
+        intermediate_size=width,
+        experts=experts,
+        recurrent=Mamba2Config(
+            layers=layers,
+            taps=fields.integer(f"{name}.ssm.conv_kernel"),
+            heads=heads,
+            head_dim=fields.integer(f"{name}.ssm.inner_size") // max(heads, 1),
+            groups=fields.integer(f"{name}.ssm.group_count"),
+            state_size=fields.integer(f"{name}.ssm.state_size"),
+            norm_eps=config.rms_norm_eps,
+            bias=any(shape.endswith("ssm_in.bias") for shape in tensor_shapes),
+            conv_bias=any(shape.endswith("ssm_conv1d.bias") for shape in tensor_shapes),
+        ),
+    )
+
+
+def gguf_names_of_4(config: ModelConfig) -> dict[str, GgufName]:
+    """Our tensor names to those of a GGUF."""
+    names = gguf_names_of_moe(config)
+    for index in filter(config.is_recurrent, range(config.num_layers)):
+        for ours, theirs in _GGUF_MAMBA.items():
+            names[f"model.layers.{index}.mamba.{ours}"] = GgufName(f"blk.{index}.{theirs}")
+    return names
 
 
 def gguf_scaled(fields: FieldReader, config: ModelConfig) -> ModelConfig:

@@ -7,6 +7,7 @@ from local_engine.config import MAX_LAYERS, AttentionKind, ModelConfig
 from local_engine.layer_config import ExpertsConfig, RoutingConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfName, HfRows
+from local_engine.loading.recurrent_layers import gguf_recurrent_layers
 from local_engine.loading.rope import hf_rope
 from local_engine.loading.weights import GgufName
 from local_engine.models import llama
@@ -116,19 +117,13 @@ def gguf_config(
     fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]], *, architecture: str = "lfm2"
 ) -> ModelConfig:
     """Metadata of a GGUF: layers without kv heads have a convolution."""
-    name = f"{architecture}.attention.head_count_kv"
-    counts = fields.integers(name)
-    if not any(counts):
-        fields.refuse(f"{name} has no layer with attention")
-    most = {name: max(counts)}
-    config = llama.gguf_shape(fields.without(name).with_defaults(most), tensor_shapes, architecture=architecture)
-    if len(counts) != config.num_layers:
-        fields.refuse(f"{name} has {len(counts)} items for {config.num_layers} layers")
+    fields, layers = gguf_recurrent_layers(fields, architecture)
+    config = llama.gguf_shape(fields, tensor_shapes, architecture=architecture)
     return replace(
         config,
         qk_norm="heads",
         recurrent=ShortConvConfig(
-            layers=frozenset(index for index, count in enumerate(counts) if not count),
+            layers=layers,
             channels=config.hidden_size,
             taps=fields.integer(f"{architecture}.shortconv.l_cache"),
             bias=any(shape.endswith("shortconv.conv.bias") for shape in tensor_shapes),

@@ -10,8 +10,9 @@ from local_engine.layers.ops import Ops
 from local_engine.layers.recurrent_state import LayerState, StateRows
 from local_engine.loading.weights import Weights
 from local_engine.models.gated_delta_net import GatedDeltaNet
+from local_engine.models.mamba2 import Mamba2
 from local_engine.models.short_convolution import ShortConvolution
-from local_engine.recurrent_config import GatedDeltaConfig, ShortConvConfig
+from local_engine.recurrent_config import GatedDeltaConfig, Mamba2Config, ShortConvConfig
 
 __all__ = ["Recurrent", "build_recurrent"]
 
@@ -26,6 +27,8 @@ def build_recurrent(config: ModelConfig, index: int, weights: Weights, ops: Ops)
             return ShortConvolution(config, conv, index, weights, ops)
         case GatedDeltaConfig() as delta:
             return GatedDeltaNet(config, delta, index, weights, ops)
+        case Mamba2Config() as mamba:
+            return Mamba2(config, mamba, index, weights, ops)
         case None:
             raise ValueError(f"layer {index} of {config.architecture} is not recurrent")
         case unreachable:

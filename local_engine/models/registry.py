@@ -236,7 +236,16 @@ ARCHITECTURES = (
         hf_names=("GraniteMoeHybridForCausalLM",),
         hf_config=granite.hf_config_of_4,
         gguf_config=granite.gguf_config,
+        build=build_sparse(granite.NAMES),
         hf_places=granite.hf_places_of_4,
+    ),
+    Architecture(
+        gguf_name="granitehybrid",
+        hf_names=(),
+        hf_config=granite.hf_config_of_4,
+        gguf_config=granite.gguf_config_of_4,
+        gguf_names=granite.gguf_names_of_4,
+        build=build_sparse(granite.NAMES),
     ),
     Architecture(
         gguf_name="granitemoe",

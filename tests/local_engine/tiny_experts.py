@@ -16,7 +16,7 @@ def add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
         or getattr(config, "num_experts", None)
         or getattr(config, "n_routed_experts", None)
     )
-    if count is None:
+    if not count:
         return
     writer.add_expert_count(count)
     writer.add_expert_used_count(config.num_experts_per_tok)
@@ -25,6 +25,8 @@ def add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_expert_feed_forward_length(width or config.intermediate_size)
     if config.model_type in ("qwen2_moe", "qwen3_next", "qwen3_5_moe_text"):
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+    if config.model_type == "granitemoehybrid":
+        writer.add_expert_shared_feed_forward_length(config.shared_intermediate_size)
     if config.model_type == "lfm2_moe":
         writer.add_leading_dense_block_count(config.num_dense_layers)
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
@@ -39,20 +41,21 @@ def add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_expert_group_used_count(config.topk_group)
 
 
-def _dense(name: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The block of a Granite without experts as any other's."""
+def _dense(name: str, tensor: torch.Tensor, block: str) -> dict[str, torch.Tensor]:
+    """The block of a Granite as any other's, which is called `block`."""
     if "output_linear" in name:
-        return {name.replace("shared_mlp.output_linear", "mlp.down_proj"): tensor}
-    parts = zip(("mlp.gate_proj", "mlp.up_proj"), tensor.chunk(2), strict=True)
+        return {name.replace("shared_mlp.output_linear", f"{block}.down_proj"): tensor}
+    parts = zip((f"{block}.gate_proj", f"{block}.up_proj"), tensor.chunk(2), strict=True)
     return {name.replace("shared_mlp.input_linear", part): matrix for part, matrix in parts}
 
 
 def with_split_experts(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The same with a stack each of gate, up and down matrices, [experts, out, in], and of their biases."""
     found: dict[str, torch.Tensor] = {}
+    sparse = any(".block_sparse_moe." in name for name in tensors)
     for name, tensor in tensors.items():
         if ".shared_mlp." in name:
-            found |= _dense(name, tensor)
+            found |= _dense(name, tensor, "mlp.shared_expert" if sparse else "mlp")
             continue
         name = name.replace(".block_sparse_moe.experts.", ".mlp.experts.").replace("moe.router.", "moe.router.layer.")
         name = name.replace(".feed_forward.experts.", ".mlp.experts.")

@@ -9,12 +9,18 @@ import numpy as np
 import torch
 
 from tests.local_engine.tiny_gemma4 import GEMMA4, add_gemma4
-from tests.local_engine.tiny_recurrent import add_recurrent
+from tests.local_engine.tiny_recurrent import add_recurrent, is_granite_hybrid
 
-__all__ = ["GGUF_ARCHITECTURES", "INTERLEAVED", "NORMS_FROM_ONE", "add_layer_keys", "with_split_latent"]
+__all__ = [
+    "INTERLEAVED",
+    "NORMS_FROM_ONE",
+    "add_layer_keys",
+    "gguf_architecture",
+    "with_split_latent",
+]
 
 # What a GGUF calls the architectures of transformers.
-GGUF_ARCHITECTURES = {
+_ARCHITECTURES = {
     "llama": "llama",
     "mistral": "llama",
     "starcoder2": "starcoder2",
@@ -52,11 +58,16 @@ GGUF_ARCHITECTURES = {
     "qwen3_5_moe_text": "qwen35moe",
     "lfm2_moe": "lfm2moe",
 }
-INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe")
+INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid")
 """Whose rows of Q and K the converter moves."""
 NORMS_FROM_ONE = ("gemma2", "gemma3")
 LATENT = ("deepseek_v2", "deepseek_v3")
 _PATTERNED = ("qwen2", "qwen3", "qwen3_moe", "olmo3", "exaone4")
+
+
+def gguf_architecture(config: Any) -> str:
+    """What a GGUF calls the architecture of a model."""
+    return "granitehybrid" if is_granite_hybrid(config) else _ARCHITECTURES[config.model_type]
 
 
 def add_layer_keys(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray]:

@@ -13,10 +13,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from tests.local_engine.tiny_experts import add_experts, with_split_experts
 from tests.local_engine.tiny_gemma4 import GEMMA4, gemma4_kv_heads, gemma4_widths, with_gguf_gemma4
 from tests.local_engine.tiny_gguf_keys import (
-    GGUF_ARCHITECTURES,
     INTERLEAVED,
     NORMS_FROM_ONE,
     add_layer_keys,
+    gguf_architecture,
     with_split_latent,
 )
 from tests.local_engine.tiny_recurrent import kv_heads, with_gguf_states
@@ -85,7 +85,7 @@ def tiny_oracle(seed: int = 0, *, kind: str = "llama", **overrides: Any) -> Orac
         config, auto = AutoConfig.for_model(kind, **(values | overrides)), AutoModelForCausalLM
     # The other implementations of attention leave soft caps out.
     model = auto.from_config(config, attn_implementation="eager")
-    least = -0.5 if GGUF_ARCHITECTURES[config.get_text_config().model_type] in NORMS_FROM_ONE else 0.5
+    least = -0.5 if gguf_architecture(config.get_text_config()) in NORMS_FROM_ONE else 0.5
     for name, weight in model.named_parameters():
         if "norm" in name:
             torch.nn.init.uniform_(weight, least, least + 1)
@@ -116,7 +116,7 @@ def write_gguf(
 ) -> Path:
     """The model as llama.cpp's converter writes it: Llama's Q and K rows interleaved, matrices in `matrix_type`."""
     config = oracle.model.config.get_text_config()
-    writer = gguf.GGUFWriter(path, GGUF_ARCHITECTURES[config.model_type])
+    writer = gguf.GGUFWriter(path, gguf_architecture(config))
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -172,7 +172,7 @@ def add_named_tokens(writer: gguf.GGUFWriter, names: Mapping[int, str] | None = 
 
 def _gguf_name(name: str, config: Any) -> str:
     """By the gguf package's own tables."""
-    kind = GGUF_ARCHITECTURES[config.model_type]
+    kind = gguf_architecture(config)
     architecture = next(each for each, text in gguf.MODEL_ARCH_NAMES.items() if text == kind)
     if name.startswith("blk."):
         return name
@@ -184,7 +184,7 @@ def _gguf_name(name: str, config: Any) -> str:
 
 def _stored(name: str, weight: torch.Tensor, config: Any) -> np.ndarray:
     values = weight.detach().numpy().astype(np.float32)
-    architecture = GGUF_ARCHITECTURES[config.model_type]
+    architecture = gguf_architecture(config)
     if architecture in NORMS_FROM_ONE and "norm" in name:
         return values + 1
     if architecture not in INTERLEAVED:

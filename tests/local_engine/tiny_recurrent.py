@@ -6,7 +6,7 @@ from typing import Any
 import gguf
 import torch
 
-__all__ = ["add_recurrent", "kv_heads", "with_gguf_states"]
+__all__ = ["add_recurrent", "is_granite_hybrid", "kv_heads", "with_gguf_states"]
 
 DELTA = ("qwen3_next", "qwen3_5")
 """What model types begin with whose layers without attention have gated delta rules."""
@@ -14,10 +14,15 @@ DELTA = ("qwen3_next", "qwen3_5")
 
 def kv_heads(config: Any) -> int | list[int]:
     """One number, or one a layer where some have none."""
-    if not config.model_type.startswith("lfm2"):
+    if not config.model_type.startswith("lfm2") and not is_granite_hybrid(config):
         count: int = config.num_key_value_heads
         return count
     return [config.num_key_value_heads if kind == "full_attention" else 0 for kind in config.layer_types]
+
+
+def is_granite_hybrid(config: Any) -> bool:
+    """Some layers of a Granite 4 are Mamba's."""
+    return config.model_type == "granitemoehybrid" and "linear_attention" in config.layer_types
 
 
 def add_recurrent(writer: gguf.GGUFWriter, config: Any) -> None:
@@ -31,6 +36,13 @@ def add_recurrent(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_ssm_time_step_rank(config.linear_num_value_heads)
         writer.add_ssm_inner_size(config.linear_value_head_dim * config.linear_num_value_heads)
         writer.add_full_attention_interval(config.layer_types.index("full_attention") + 1)
+    if is_granite_hybrid(config):
+        writer.add_ssm_conv_kernel(config.mamba_d_conv)
+        writer.add_ssm_state_size(config.mamba_d_state)
+        writer.add_ssm_group_count(config.mamba_n_groups)
+        writer.add_ssm_time_step_rank(config.mamba_n_heads)
+        writer.add_ssm_inner_size(config.mamba_n_heads * config.mamba_d_head)
+        writer.add_rope_scaling_finetuned(config.position_embedding_type == "rope")
 
 
 def with_gguf_states(tensors: Mapping[str, torch.Tensor], config: Any) -> dict[str, torch.Tensor]:
@@ -39,6 +51,12 @@ def with_gguf_states(tensors: Mapping[str, torch.Tensor], config: Any) -> dict[s
     for name, tensor in tensors.items():
         if name.endswith(("conv.conv.weight", "conv1d.weight")):
             tensor = tensor.squeeze(1)
+        if ".mamba." in name:
+            if name.endswith((".A_log", ".D")):
+                tensor = (-tensor.exp() if name.endswith(".A_log") else tensor).unsqueeze(-1)
+            if name.endswith(".norm.weight"):
+                tensor = tensor.view(config.mamba_n_groups, -1)
+            name = name.replace(".dt_bias", ".dt_proj.bias").replace(".mamba.D", ".D")
         if not config.model_type.startswith(DELTA):
             found[name] = tensor
             continue

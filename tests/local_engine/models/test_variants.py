@@ -95,8 +95,8 @@ def test_a_file_of_an_older_version_of_transformers_is_the_same_model(
     ("name", "values", "reason"),
     [
         ("GraniteForCausalLM", {"residual_multiplier": 0}, "residual_multiplier is 0, expected a number from 2^-20"),
-        ("GraniteMoeHybridForCausalLM", {"num_local_experts": 4}, "num_local_experts is not 0"),
-        ("GraniteMoeHybridForCausalLM", {"layer_types": ["mamba", "attention"]}, "layer_types has other layers"),
+        ("GraniteMoeHybridForCausalLM", {"layer_types": ["attention"]}, "layer_types has 1 items for 2 layers"),
+        ("GraniteMoeHybridForCausalLM", {"layer_types": ["attention", "conv"]}, "layer_types has 'conv'"),
         ("Starcoder2ForCausalLM", {"hidden_act": "gelu"}, "hidden_act 'gelu', expected 'gelu_pytorch_tanh'"),
         ("ArceeForCausalLM", {"hidden_act": "silu"}, "hidden_act 'silu', expected 'relu2'"),
         ("GraniteForCausalLM", {"logits_scaling": 1e30}, "logits_scaling is 1e+30, expected a number from 2^-20"),
