@@ -6,7 +6,7 @@ __all__ = ["gguf_recurrent_layers"]
 
 
 def gguf_recurrent_layers(fields: FieldReader, architecture: str) -> tuple[FieldReader, frozenset[int]]:
-    """Those without kv heads, of a file that has their number layer by layer, and the fields with the one of the others.
+    """Those without kv heads, of a file that has their number a layer, and the fields with the one of the other layers.
 
     Raises ModelLoadError where no layer has attention, or layers have different numbers of kv heads.
     """

@@ -39,7 +39,7 @@ def test_other_scaling_leaves_the_window_as_the_file_has_it() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"rope_type": "dynamic"}, "supported are default, linear, llama3, yarn and longrope"),
+        ({"rope_type": "dynamic"}, "supported are default, linear, llama3, yarn, longrope and proportional"),
         ({"rope_type": "longrope"}, "lacks short_factor or long_factor"),
         ({"factor": None}, "factor is missing"),
     ],
