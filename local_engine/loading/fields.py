@@ -64,8 +64,9 @@ class FieldReader:
         return {key: table for key, table in inner.items() if table is not None}
 
     def with_defaults(self, defaults: Mapping[str, object]) -> "FieldReader":
-        """The same, where absent names have these values."""
-        return FieldReader(self._path, {**defaults, **self._values})
+        """The same, where names that are absent or null have these values."""
+        absent = {name: value for name, value in defaults.items() if self._values.get(name) is None}
+        return FieldReader(self._path, {**self._values, **absent})
 
     def without(self, *names: str) -> "FieldReader":
         """The same, where these names are absent."""

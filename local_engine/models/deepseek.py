@@ -18,12 +18,24 @@ from local_engine.models.sparse_mlp import (
     ExpertNames,
     gguf_expert_names,
     gguf_experts,
+    hf_grouped_experts,
     leading_layers,
 )
 
 __all__ = ["NAMES", "gguf_config", "gguf_names", "hf_config_of_2", "hf_config_of_3"]
 
 NAMES = ExpertNames("mlp.gate", "mlp.experts", shared="mlp.shared_experts")
+# What absent keys of version 3 mean to transformers.
+_EXPERTS_OF_3 = {
+    "n_routed_experts": 256,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 2048,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 3,
+    "n_group": 8,
+    "topk_group": 4,
+    "routed_scaling_factor": 2.5,
+}
 # What a GGUF multiplies the exponent of yarn's correction with.
 _LOG_SHARE = 0.1
 
@@ -56,22 +68,7 @@ def hf_config_of_3(fields: FieldReader) -> ModelConfig:
     """config.json of DeepseekV3ForCausalLM. Raises ModelLoadError."""
     if not fields.boolean("rope_interleave", True):
         fields.refuse("rope_interleave is false: heads that lie otherwise are not supported")
-    width = fields.integer("moe_intermediate_size", 2048)
-    experts = ExpertsConfig(
-        count=fields.integer("n_routed_experts", 256),
-        per_token=fields.integer("num_experts_per_tok", 8),
-        intermediate_size=width,
-        normalised=fields.boolean("norm_topk_prob", True),
-        dense_layers=leading_layers(fields.integer("first_k_dense_replace", 3)),
-        routing=RoutingConfig(
-            scores="sigmoid",
-            corrected=True,
-            groups=fields.integer("n_group", 8),
-            used_groups=fields.integer("topk_group", 4),
-            scale=fields.number("routed_scaling_factor", 2.5),
-        ),
-        shared_size=fields.integer("n_shared_experts", 1) * width,
-    )
+    experts = hf_grouped_experts(fields.with_defaults(_EXPERTS_OF_3))
     config = _hf_config(fields, "deepseek_v3", experts)
     return replace(config, predicting_layers=fields.integer("num_nextn_predict_layers", 1))
 

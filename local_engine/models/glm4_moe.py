@@ -7,23 +7,32 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from local_engine.config import AttentionKind, ModelConfig
-from local_engine.layer_config import ExpertsConfig, RoutingConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.rope import hf_partial_rope
 from local_engine.loading.weights import GgufName
 from local_engine.models import llama
-from local_engine.models.sparse_mlp import SIGMOID, ExpertNames, gguf_expert_names, gguf_experts, leading_layers
+from local_engine.models.sparse_mlp import SIGMOID, ExpertNames, gguf_expert_names, gguf_experts, hf_grouped_experts
 
 __all__ = ["NAMES", "gguf_config", "gguf_names", "hf_config"]
 
 NAMES = ExpertNames("mlp.gate", "mlp.experts", shared="mlp.shared_experts")
 _SHARE = 0.5
+# What absent keys mean to transformers.
+_EXPERTS = {
+    "n_routed_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 1408,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    "routed_scaling_factor": 1.0,
+}
 
 
 def hf_config(fields: FieldReader) -> ModelConfig:
     """config.json of Glm4MoeForCausalLM. Raises ModelLoadError."""
     config = llama.hf_config(fields)
-    width = fields.integer("moe_intermediate_size", 1408)
     return replace(
         config,
         architecture="glm4_moe",
@@ -33,21 +42,7 @@ def hf_config(fields: FieldReader) -> ModelConfig:
         mlp_bias=False,
         qk_norm="heads" if fields.boolean("use_qk_norm", False) else None,
         predicting_layers=fields.integer("num_nextn_predict_layers", fields.integer("num_mtp_layers", 1)),
-        experts=ExpertsConfig(
-            count=fields.integer("n_routed_experts", 128),
-            per_token=fields.integer("num_experts_per_tok", 8),
-            intermediate_size=width,
-            normalised=fields.boolean("norm_topk_prob", True),
-            dense_layers=leading_layers(fields.integer("first_k_dense_replace", 1)),
-            routing=RoutingConfig(
-                scores="sigmoid",
-                corrected=True,
-                groups=fields.integer("n_group", 1),
-                used_groups=fields.integer("topk_group", 1),
-                scale=fields.number("routed_scaling_factor", 1.0),
-            ),
-            shared_size=fields.integer("n_shared_experts", 1) * width,
-        ),
+        experts=hf_grouped_experts(fields.with_defaults(_EXPERTS)),
     )
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "build_sparse",
     "gguf_expert_names",
     "gguf_experts",
+    "hf_grouped_experts",
     "leading_layers",
     "sparse_experts",
     "sparse_mlp",
@@ -168,6 +169,29 @@ def build_sparse(names: ExpertNames) -> Callable[[ModelConfig, Weights, Ops], De
         return sparse_mlp(weights, ops, names.of_layer(index), config, config.experts)
 
     return partial(Decoder, build_mlp=mlp)
+
+
+def hf_grouped_experts(fields: FieldReader) -> ExpertsConfig:
+    """From config.json, of experts as DeepSeek V3 has them: chosen by sigmoids, in groups, with a block beside them.
+
+    Raises ModelLoadError.
+    """
+    width = fields.integer("moe_intermediate_size")
+    return ExpertsConfig(
+        count=fields.integer("n_routed_experts"),
+        per_token=fields.integer("num_experts_per_tok"),
+        intermediate_size=width,
+        normalised=fields.boolean("norm_topk_prob", True),
+        dense_layers=leading_layers(fields.integer("first_k_dense_replace")),
+        routing=RoutingConfig(
+            scores="sigmoid",
+            corrected=True,
+            groups=fields.integer("n_group"),
+            used_groups=fields.integer("topk_group"),
+            scale=fields.number("routed_scaling_factor"),
+        ),
+        shared_size=fields.integer("n_shared_experts") * width,
+    )
 
 
 def gguf_experts(
