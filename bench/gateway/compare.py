@@ -120,6 +120,8 @@ def measure(one: Contender, load: Load, seconds: float) -> dict[str, float]:
     return row
 
 
+_OPENING_S = 3.0
+"""The first request makes the database and loads what that needs, which is no cost of a request."""
 KEY = "key-of-the-bench"
 METRICS = "telemetry: {prometheus: true}\n"
 
@@ -169,14 +171,14 @@ class Field:
             "models: {public: mock/mock-model}\n" + more_of(label, self._folder, f"{label}-{self._name}")
         )
         server = self._start(label, [*command, "--config", str(config)], port, "/healthz")
-        self.contenders.append(Contender(label, server, port, "public"))
+        self.contenders.append(Contender(label, server, port, "public", warmup_s=_OPENING_S))
         return server
 
     def add_peer(self, name: str, installed: Path) -> None:
         port = free_port()
         found = peer(name, installed, port=port, upstream=self.upstream, folder=self._folder)
         server = self._start(name, found.command, port, found.ready, found.environment)
-        self.contenders.append(Contender(name, server, port, found.model, found.headers, warmup_s=3.0))
+        self.contenders.append(Contender(name, server, port, found.model, found.headers, warmup_s=_OPENING_S))
 
     def _start(
         self, label: str, command: list[str], port: int, ready: str, environment: Mapping[str, str] | None = None
