@@ -44,10 +44,12 @@ def hf_config(fields: FieldReader) -> ModelConfig:
     # Older files call the width so.
     width = fields.integer("block_ff_dim", fields.integer("intermediate_size", 12288))
     if fields.boolean("block_auto_adjust_ff_dim", True):
-        multiple = fields.integer("block_multiple_of", 256)
-        if multiple < 1:
-            fields.refuse(f"block_multiple_of is {multiple}, expected a positive number")
-        width = int(fields.number("block_ffn_dim_multiplier", 1.0) * int(2 * width / 3))
+        multiple, factor = fields.integer("block_multiple_of", 256), fields.number("block_ffn_dim_multiplier", 1.0)
+        if multiple < 1 or not 0 < factor < 1 << 10:
+            fields.refuse(
+                f"block_multiple_of is {multiple}, block_ffn_dim_multiplier {factor}: expected positive numbers"
+            )
+        width = int(factor * (2 * width // 3))
         width = -(-width // multiple) * multiple
     return replace(config, intermediate_size=width)
 

@@ -80,6 +80,16 @@ def rewritten(folder: Path, name: str, values: dict[str, Any], **overrides: Any)
         ),
         ("Cohere2ForCausalLM", {"layer_types": None, "sliding_window_pattern": 4}, {}),
         ("Exaone4ForCausalLM", {"layer_types": None, "sliding_window_pattern": 4}, {}),
+        (
+            "Lfm2ForCausalLM",
+            {"layer_types": None, "full_attn_idxs": [1, 4], "intermediate_size": None, "block_ff_dim": 50},
+            {
+                "block_auto_adjust_ff_dim": True,
+                "block_multiple_of": 16,
+                "block_ffn_dim_multiplier": 1.5,
+                "intermediate_size": 50,
+            },
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -97,6 +107,14 @@ def test_a_file_of_an_older_version_of_transformers_is_the_same_model(
         ("GraniteForCausalLM", {"residual_multiplier": 0}, "residual_multiplier is 0, expected a number from 2^-20"),
         ("GraniteMoeHybridForCausalLM", {"layer_types": ["attention"]}, "layer_types has 1 items for 2 layers"),
         ("GraniteMoeHybridForCausalLM", {"layer_types": ["attention", "conv"]}, "layer_types has 'conv'"),
+        ("Lfm2ForCausalLM", {"layer_types": ["conv"]}, "layer_types has 1 items for 5 layers"),
+        ("Lfm2ForCausalLM", {"layer_types": ["conv"] * 4 + ["mamba"]}, "layer_types has 'mamba'"),
+        ("Lfm2ForCausalLM", {"block_auto_adjust_ff_dim": True, "block_multiple_of": 0}, "block_multiple_of is 0"),
+        (
+            "Lfm2ForCausalLM",
+            {"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1e400},
+            "block_ffn_dim_multiplier inf",
+        ),
         ("Starcoder2ForCausalLM", {"hidden_act": "gelu"}, "hidden_act 'gelu', expected 'gelu_pytorch_tanh'"),
         ("ArceeForCausalLM", {"hidden_act": "silu"}, "hidden_act 'silu', expected 'relu2'"),
         ("GraniteForCausalLM", {"logits_scaling": 1e30}, "logits_scaling is 1e+30, expected a number from 2^-20"),
