@@ -27,9 +27,10 @@ struct Activations {
   Buffer<int32_t> negated_sums;  // minus the sum of a group's q
   Buffer<float> scaled_sums;     // of two groups, as the offsets of weights need them
 
-  void reserve(int rows, int max_columns) {
+  // float_rows: of how many the floats are here as well.
+  void reserve(int rows, int max_columns, int float_rows) {
     const size_t items = static_cast<size_t>(rows) * max_columns;
-    floats.reserve(items);
+    floats.reserve(static_cast<size_t>(float_rows) * max_columns);
     bytes.reserve(items);
     if (fine) low_bytes.reserve(items);
     scales.reserve(items / kActivationGroup);
@@ -41,44 +42,79 @@ struct Activations {
   const float* row(int index) const { return floats.data() + static_cast<size_t>(index) * columns; }
 
   // Quantises columns first to last - 1 of a row, multiples of 32. A group with what is no number gets such a scale.
-  void quantise(int index, int first, int last) {
-    for (int column = first; column < last; column += kGroup) {
-      const size_t at = static_cast<size_t>(index) * columns + column;
-      fine ? quantise_pair<true>(at) : quantise_pair<false>(at);
-    }
+  void quantise(int index, int first, int last) { quantise(row(index) + first, index, first, last); }
+
+  // The same from floats that lie elsewhere.
+  void quantise(const float* x, int index, int first, int last) {
+    const size_t at = static_cast<size_t>(index) * columns + first;
+    quantise_pairs(x, kGroup, at, kGroup, (last - first) / kGroup);
+  }
+
+  // 32 columns of `count` rows from `index` on. x: of the first row, those of the others at a stride.
+  void quantise_rows(const float* x, int stride, int index, int count, int column) {
+    quantise_pairs(x, stride, static_cast<size_t>(index) * columns + column, columns, count);
   }
 
  private:
-  // Two groups at once, which share what is done across lanes and the divisions.
+  // Pairs of groups that are quantised together: what takes long, one waits for beside the others.
+  static constexpr int kPairs = 32;
+  // The largest |x| is taken for at least this, so that its inverse is a number.
+  static constexpr float kLeast = 1e-34f;
+
+  // `count` pairs of groups, whose floats and whose places in the buffers are strides apart.
+  void quantise_pairs(const float* x, size_t stride, size_t at, size_t step, int count) {
+    for (; count > 0; count -= kPairs, x += kPairs * stride, at += kPairs * step) {
+      const int now = count < kPairs ? count : kPairs;
+      fine ? quantise_some<true>(x, stride, at, step, now) : quantise_some<false>(x, stride, at, step, now);
+    }
+  }
+
   template <bool kFine>
-  void quantise_pair(size_t at) {
-    constexpr float kLevels = kFine ? kFineLevels : kCoarseLevels;
-    const simd::Floats x[2] = {simd::load(floats.data() + at), simd::load(floats.data() + at + kActivationGroup)};
-    float most[2];
-    simd::largest_magnitudes(x[0], x[1], most);
-    float* scale = scales.data() + at / kActivationGroup;
-    float inverse[2];
-    for (int i = 0; i < 2; i++) {
-      scale[i] = most[i] / kLevels;
-      inverse[i] = kLevels / (most[i] != 0.0f ? most[i] : 1.0f);
+  void quantise_some(const float* x, size_t stride, size_t at, size_t step, int count) {
+    const simd::Floats levels = simd::splat(kFine ? kFineLevels : kCoarseLevels);
+    float most[2 * kPairs] = {};
+    float scale[2 * kPairs];
+    float inverse[2 * kPairs];
+    int32_t sums[2 * kPairs];
+    for (int i = 0; i < count; i++)
+      simd::largest_magnitudes(simd::load(x + i * stride), simd::load(x + i * stride + kActivationGroup), most + 2 * i);
+    for (int i = 0; i < 2 * count; i += 16) {
+      const simd::Floats largest = simd::load(most + i);
+      simd::store(scale + i, simd::div(largest, levels));
+      simd::store(inverse + i, simd::div(levels, simd::max(simd::splat(kLeast), largest)));
     }
-    const simd::Floats q[2] = {simd::round_even(simd::mul(x[0], simd::splat(inverse[0]))),
-                               simd::round_even(simd::mul(x[1], simd::splat(inverse[1])))};
-    const simd::Ints whole[2] = {simd::to_ints(q[0]), simd::to_ints(q[1])};
-    int32_t sums[2];
-    if (kFine) {
-      for (int i = 0; i < 2; i++) {
-        const simd::Floats high = simd::round_even(simd::mul(q[i], simd::splat(1.0f / 128.0f)));
-        simd::store_bytes(bytes.data() + at + i * kActivationGroup, simd::to_ints(high));
-        simd::store_bytes(low_bytes.data() + at + i * kActivationGroup,
-                          simd::to_ints(simd::fma(high, simd::splat(-128.0f), q[i])));
-        sums[i] = simd::sum_ints(whole[i]);
+    for (int i = 0; i < count; i++) {
+      const float* from = x + i * stride;
+      const simd::Floats q[2] = {simd::mul(simd::load(from), simd::splat(inverse[2 * i])),
+                                 simd::mul(simd::load(from + kActivationGroup), simd::splat(inverse[2 * i + 1]))};
+      store_numbers<kFine>(q, at + i * step, sums + 2 * i);
+    }
+    for (int i = 0; i < count; i++) {
+      const size_t group = (at + i * step) / kActivationGroup;
+      for (int half = 0; half < 2; half++) {
+        scales.data()[group + half] = scale[2 * i + half];
+        negated_sums.data()[group + half] = -sums[2 * i + half];
       }
-    } else {
-      simd::store_summed_bytes(bytes.data() + at, whole[0], whole[1], sums);
+      scaled_sums.data()[group / 2] = scale[2 * i] * static_cast<float>(sums[2 * i]) +
+                                      scale[2 * i + 1] * static_cast<float>(sums[2 * i + 1]);
     }
-    for (int i = 0; i < 2; i++) negated_sums.data()[at / kActivationGroup + i] = -sums[i];
-    scaled_sums.data()[at / kGroup] = scale[0] * static_cast<float>(sums[0]) + scale[1] * static_cast<float>(sums[1]);
+  }
+
+  // Rounds two groups to whole numbers, and gives the sum of each.
+  template <bool kFine>
+  void store_numbers(const simd::Floats* q, size_t at, int32_t* sums) {
+    if (!kFine) {
+      simd::store_summed_bytes(bytes.data() + at, simd::to_ints(q[0]), simd::to_ints(q[1]), sums);
+      return;
+    }
+    for (int i = 0; i < 2; i++) {
+      const simd::Floats whole = simd::round_even(q[i]);
+      const simd::Floats high = simd::round_even(simd::mul(whole, simd::splat(1.0f / 128.0f)));
+      simd::store_bytes(bytes.data() + at + i * kActivationGroup, simd::to_ints(high));
+      simd::store_bytes(low_bytes.data() + at + i * kActivationGroup,
+                        simd::to_ints(simd::fma(high, simd::splat(-128.0f), whole)));
+      sums[i] = simd::sum_ints(simd::to_ints(whole));
+    }
   }
 };
 

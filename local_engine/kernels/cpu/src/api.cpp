@@ -87,7 +87,7 @@ EXPORT int32_t kernels_multiply(const Matrix* matrix, const float* x, int32_t co
     Activations activations;
     activations.fine = fine != 0;
     activations.columns = matrix->columns;
-    activations.reserve(count, (matrix->columns + kGroup - 1) / kGroup * kGroup);
+    activations.reserve(count, (matrix->columns + kGroup - 1) / kGroup * kGroup, count);
     Buffer<float> results;
     results.reserve(static_cast<size_t>(count) * kTile);
     for (int row = 0; row < count; row++) {

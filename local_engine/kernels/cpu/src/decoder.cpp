@@ -30,6 +30,14 @@ constexpr size_t kSmallPage = 4 << 10;
 constexpr size_t kTouchedFirst = 16 << 20;
 constexpr size_t kTouchedAhead = 128 << 20;
 
+// Some product of a layer reads the floats of normed or gated rows.
+bool reads_floats(const Decoder& decoder) {
+  return std::any_of(decoder.layers, decoder.layers + decoder.num_layers, [](const Layer& layer) {
+    const Matrix* readers[] = {&layer.query, &layer.key, &layer.value, &layer.gate, &layer.up, &layer.down};
+    return std::any_of(std::begin(readers), std::end(readers), [](auto matrix) { return is_dense(matrix->format); });
+  });
+}
+
 }  // namespace
 
 void Session::Free::operator()(uint8_t* memory) const { std::free(memory); }
@@ -37,7 +45,8 @@ void Session::Free::operator()(uint8_t* memory) const { std::free(memory); }
 Session::Session(const Decoder& decoder, int block_size, int num_blocks, int cache_bytes, int threads)
     : decoder_(decoder),
       layout_{block_size, decoder.num_layers, decoder.kv_heads, decoder.head_dim, cache_bytes},
-      pool_(threads, decoder.num_layers * kStagesPerLayer + kStagesPerLayer) {
+      pool_(threads, decoder.num_layers * kStagesPerLayer + kStagesPerLayer),
+      reads_floats_(reads_floats(decoder)) {
   // Not cleared: but for a little ahead, memory that no sequence has written is not even resident.
   pool_bytes_ = (layout_.block_bytes() * num_blocks + kHugePage - 1) / kHugePage * kHugePage;
   memory_.reset(static_cast<uint8_t*>(std::aligned_alloc(kHugePage, pool_bytes_)));
@@ -115,7 +124,11 @@ void Session::forward_part(const Step& step, float* hidden) {
   normed_.columns = decoder_.hidden;
   attended_.columns = decoder_.heads * decoder_.head_dim;
   gated_.columns = decoder_.intermediate;
-  for (Activations* activations : {&normed_, &attended_, &gated_}) activations->reserve(rows, activations->columns);
+  keeps_floats_ = reads_floats_ || step.adapters != nullptr;
+  const int kept = keeps_floats_ ? rows : 0;
+  normed_.reserve(rows, normed_.columns, std::max(kept, pool_.threads()));
+  attended_.reserve(rows, attended_.columns, rows);
+  gated_.reserve(rows, gated_.columns, std::max(kept, 1));
   const int projections = (decoder_.heads + 2 * decoder_.kv_heads) * decoder_.head_dim;
   projected_.reserve(static_cast<size_t>(rows) * std::max(projections, decoder_.hidden));
   if (step.adapters != nullptr) additions_.reserve(static_cast<size_t>(rows) * 2 * decoder_.intermediate);
@@ -294,12 +307,13 @@ void Session::normalise(Team& team, int rows, float* hidden, const float* additi
       add_to(state, addition, width);
     }
     if (reads) {
+      float* normed = normed_.row(keeps_floats_ ? row : team.member());
       if (norm != nullptr) {
-        norm_row(state, norm, normed_.row(row));
+        norm_row(state, norm, normed);
       } else {
-        std::memcpy(normed_.row(row), state, width * sizeof(float));
+        std::memcpy(normed, state, width * sizeof(float));
       }
-      normed_.quantise(row, 0, width);
+      normed_.quantise(normed, row, 0, width);
     }
   });
 }
@@ -338,7 +352,7 @@ void Session::project_back(Team& team, int rows, const Matrix& matrix, const Act
   });
 }
 
-// Gate and up, two tiles of each at a time: 32 columns, which are then quantised.
+// Gate and up, two tiles of each at a time: 32 columns, which are then quantised; a lone row's all at once.
 void Session::gate(Team& team, const Step& step, int index) {
   const Layer& layer = decoder_.layers[index];
   const int rows = step.num_rows;
@@ -350,11 +364,16 @@ void Session::gate(Team& team, const Step& step, int index) {
     });
     adapt(team, step, index, &AdaptedLayer::gate_up, normed_, additions_.data(), 2 * width);
   }
+  const bool lone = rows == 1;
+  const bool kept = keeps_floats_ || lone;
   const size_t bytes = 4 * bytes_of_tile(layer.gate);
   share_blocks(team, width / kGroup, bytes, rows, [&](int first, int last, int begin, int block) {
     float gates[kRowBlock * kTile];
     float ups[kRowBlock * kTile];
+    float passing[kRowBlock * kGroup];
     for (int group = first; group < last; group++) {
+      float* gated = kept ? gated_.row(begin) + group * kGroup : passing;
+      const int stride = kept ? width : kGroup;
       for (int tile = 2 * group; tile < 2 * group + 2; tile++) {
         multiply(layer.gate, tile, normed_, begin, block, gates);
         multiply(layer.up, tile, normed_, begin, block, ups);
@@ -366,11 +385,12 @@ void Session::gate(Team& team, const Step& step, int index) {
             gate = simd::add(gate, simd::load(addition));
             up = simd::add(up, simd::load(addition + width));
           }
-          simd::store(gated_.row(begin + row) + tile * kTile, simd::mul(activate(decoder_.activation, gate), up));
+          simd::store(gated + row * stride + tile % 2 * kTile, simd::mul(activate(decoder_.activation, gate), up));
         }
       }
-      for (int row = 0; row < block; row++) gated_.quantise(begin + row, group * kGroup, (group + 1) * kGroup);
+      if (!lone) gated_.quantise_rows(gated, stride, begin, block, group * kGroup);
     }
+    if (lone) gated_.quantise(0, first * kGroup, last * kGroup);
   });
 }
 

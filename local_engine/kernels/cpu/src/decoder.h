@@ -166,6 +166,10 @@ class Session {
   bool lone_ = false;      // a step of one row: who attends with a head writes its keys first
   int spans_ = 1;          // into which their attention is cut for the threads
   Buffer<float> spanned_;  // what each gives, [runs][kv heads][spans]
+  const bool reads_floats_;
+  // Normed and gated rows are kept as floats, which a product or an adapter reads. Else these pass through memory that
+  // stays in the first cache.
+  bool keeps_floats_ = false;
   Activations normed_, attended_, gated_;
   Activations last_coarse_, last_fine_;  // the same rows
   Buffer<float> largest_;                // logits of each row that each thread has seen: [threads][rows]

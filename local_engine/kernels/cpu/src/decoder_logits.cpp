@@ -32,7 +32,7 @@ void Session::logits_part(const float* hidden, int count, float* logits) {
   last_fine_.fine = true;
   for (Activations* activations : {&last_coarse_, &last_fine_}) {
     activations->columns = width;
-    activations->reserve(count, width);
+    activations->reserve(count, width, count);
   }
   largest_.reserve(static_cast<size_t>(count) * pool_.threads());
   std::fill(largest_.data(), largest_.data() + static_cast<size_t>(count) * pool_.threads(), kNoLogit);

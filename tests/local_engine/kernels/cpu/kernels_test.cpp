@@ -94,7 +94,7 @@ void test_products() {
   Activations x;
   x.columns = columns;
   x.fine = below(2) == 1;
-  x.reserve(count, columns);
+  x.reserve(count, columns, count);
   for (int row = 0; row < count; row++) {
     for (int i = 0; i < columns; i++) x.row(row)[i] = uniform() * (below(40) == 0 ? 20.0f : 1.0f);
     x.quantise(row, 0, columns);

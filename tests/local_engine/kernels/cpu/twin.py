@@ -138,7 +138,7 @@ def rounded_activations(x: Floats, *, fine: bool = False) -> tuple[npt.NDArray[n
     groups = x.reshape(len(x), -1, 16)
     most = np.abs(groups).max(-1)
     levels = np.float32(127 * 128 if fine else 127)
-    steps = np.divide(levels, most, out=np.zeros_like(most), where=most != 0)
+    steps = levels / np.maximum(most, np.float32(1e-34))
     return np.rint(groups * steps[..., None]).astype(np.int64), most / levels
 
 
