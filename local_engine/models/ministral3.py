@@ -9,13 +9,36 @@ from dataclasses import replace
 from local_engine.config import AttentionKind, ModelConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.rope import yarn_temperature
-from local_engine.models import llama
+from local_engine.models import llama, mistral
 
-__all__ = ["gguf_config", "hf_config"]
+__all__ = ["PREFIXES", "TOWERS", "gguf_config", "hf_config"]
+
+PREFIXES = {
+    "language_model.lm_head.": "lm_head.",
+    "language_model.model.": "model.",
+    "model.language_model.": "model.",
+}
+"""What tensors' names begin with in files of the model with its tower, of older transformers and of this, and here."""
+TOWERS = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
 
 
 def hf_config(fields: FieldReader) -> ModelConfig:
-    """config.json of Ministral3ForCausalLM. Raises ModelLoadError."""
+    """config.json of Ministral3ForCausalLM, or of Mistral3ForConditionalGeneration without its tower.
+
+    Raises ModelLoadError.
+    """
+    text = fields.table("text_config")
+    if text is None:
+        return _hf_text(fields)
+    kind = text.text("model_type", "mistral")
+    if kind not in ("mistral", "ministral3"):
+        fields.refuse(f"text_config.model_type is {kind!r}, supported are mistral and ministral3")
+    tied = fields.boolean("tie_word_embeddings", False)
+    config = mistral.hf_config(text) if kind == "mistral" else _hf_text(text)
+    return replace(config, tie_embeddings=text.boolean("tie_word_embeddings", tied))
+
+
+def _hf_text(fields: FieldReader) -> ModelConfig:
     config = llama.hf_config(fields)
     scaling = fields.table("rope_parameters")
     if scaling is None:

@@ -88,9 +88,11 @@ ARCHITECTURES = (
     ),
     Architecture(
         gguf_name="mistral3",
-        hf_names=("Ministral3ForCausalLM",),
+        hf_names=("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"),
         hf_config=ministral3.hf_config,
         gguf_config=ministral3.gguf_config,
+        hf_prefixes=ministral3.PREFIXES,
+        hf_left_out=ministral3.TOWERS,
     ),
     Architecture(
         gguf_name="qwen2",

@@ -24,7 +24,7 @@ from tests.local_engine.tiny_recurrent import kv_heads, with_gguf_states
 VOCAB_SIZE = 128
 STOP_ID = 7
 _QWEN_TOWER = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32}
-_TOWERS = {
+_TOWERS: Mapping[str, Mapping[str, Any]] = {
     "qwen3_5": {"vision_config": _QWEN_TOWER},
     "qwen3_5_moe": {"vision_config": _QWEN_TOWER},
     "gemma4": {
@@ -37,6 +37,19 @@ _TOWERS = {
             "head_dim": 8,
             "position_embedding_size": 8,
         }
+    },
+    "mistral3": {
+        "tie_word_embeddings": False,
+        "vision_config": {
+            "model_type": "pixtral",
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "head_dim": 8,
+            "patch_size": 4,
+            "image_size": 16,
+        },
     },
 }
 """Of the models that have a tower beside the text model."""

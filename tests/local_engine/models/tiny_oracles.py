@@ -85,26 +85,26 @@ _DELTA_EXPERTS = {
     "shared_expert_intermediate_size": 40,
 }
 
+_MINISTRAL3 = {
+    "head_dim": 16,
+    "max_position_embeddings": 128,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 1e4,
+        "factor": 2.0,
+        "original_max_position_embeddings": 64,
+        "mscale": 1.0,
+        "mscale_all_dim": 0.5,
+        "llama_4_scaling_beta": 0.1,
+    },
+}
+
 # transformers' model_type, and in what the model is not the smallest Llama.
 TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "LlamaForCausalLM": ("llama", {}),
     "MistralForCausalLM": ("mistral", {"sliding_window": 7}),
-    "Ministral3ForCausalLM": (
-        "ministral3",
-        {
-            "head_dim": 16,
-            "max_position_embeddings": 128,
-            "rope_parameters": {
-                "rope_type": "yarn",
-                "rope_theta": 1e4,
-                "factor": 2.0,
-                "original_max_position_embeddings": 64,
-                "mscale": 1.0,
-                "mscale_all_dim": 0.5,
-                "llama_4_scaling_beta": 0.1,
-            },
-        },
-    ),
+    "Ministral3ForCausalLM": ("ministral3", _MINISTRAL3),
+    "Mistral3ForConditionalGeneration": ("mistral3", {**_MINISTRAL3, "model_type": "ministral3"}),
     "Starcoder2ForCausalLM": ("starcoder2", {"sliding_window": 7}),
     "ArceeForCausalLM": ("arcee", {"mlp_bias": True}),
     "Qwen2ForCausalLM": (

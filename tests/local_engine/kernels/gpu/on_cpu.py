@@ -71,9 +71,10 @@ def _source(path: Path, loaded: LoadedModel) -> Iterator[TensorSource]:
     if path.is_dir():
         values = json.loads((path / "config.json").read_text(encoding="utf-8"))
         packing = packing_of(FieldReader(path / "config.json", values))
-        with closing(SafetensorsSource(path)) as stored:
-            architecture = by_hf_name(values["architectures"][0])
-            assert architecture is not None
+        architecture = by_hf_name(values["architectures"][0])
+        assert architecture is not None
+        prefixes, left_out = architecture.hf_prefixes, architecture.hf_left_out
+        with closing(SafetensorsSource(path, prefixes=prefixes, left_out=left_out)) as stored:
             yield PlainSource(stored, packing=packing, names=architecture.hf_places(loaded.info.config))
     else:
         architecture = by_gguf_name(loaded.info.config.architecture, experts=False)
