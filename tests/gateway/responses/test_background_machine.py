@@ -13,6 +13,7 @@ from adapters.canonical.errors import QueueFull, UpstreamInternal
 from adapters.canonical.events import ChoiceFinished, TextDelta
 from adapters.canonical.request import Request
 from adapters.canonical.stop_reason import StopReason
+from gateway.storage.records import KeptResponse
 from providers.testing.scripted import ScriptedProvider, Step
 from tests.adapters.openai.responses.event_order import check_events
 from tests.gateway.responses.bench import Bench
@@ -98,11 +99,10 @@ class BackgroundMachine(RuleBasedStateMachine):
 
     def check(self, job: str) -> str | None:
         """How it stands. A state that was final stays; the log, the object and the row agree."""
-        found = self.run(self.bench.find(job))
+        found, events = self.run(self.moment(job))
         if found is None:
             return None
         response = orjson.loads(found.body)
-        events = self.run(self.bench.events(job))
         assert [event["sequence_number"] for event in events] == list(range(len(events)))
         assert self.known.get(job, found.status) == found.status
         if found.status in END:
@@ -113,6 +113,13 @@ class BackgroundMachine(RuleBasedStateMachine):
         else:
             assert not any(event["type"].endswith((".completed", ".failed", ".incomplete")) for event in events)
         return found.status
+
+    async def moment(self, job: str) -> tuple[KeptResponse | None, list[dict[str, Any]]]:
+        """The row and the log of one moment: both are read again where the response went on in between."""
+        while True:
+            found, events = await self.bench.find(job), await self.bench.events(job)
+            if await self.bench.find(job) == found:
+                return found, events
 
     def teardown(self) -> None:
         self.run(self.bench.background.drain(0))
