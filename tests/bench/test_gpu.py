@@ -37,5 +37,5 @@ def test_a_dry_run_checks_and_times_everything_on_a_cpu(tmp_path: Path) -> None:
 
 
 def test_the_document_has_what_is_predicted() -> None:
-    document = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    document = (ROOT / "docs" / "gpu-kernels.md").read_text(encoding="utf-8")
     assert bench("--predict").strip() in document
