@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlencode
 
+import msgspec
 import orjson
 from msgspec.structs import replace
 
 from adapters.answer_addresses import check_addresses
 from adapters.canonical.errors import GatewayError, InvalidRequest, PermissionDenied, UpstreamTimeout, WrongMediaType
 from adapters.front import Front
-from adapters.json_fields import parse_object
+from adapters.json_fields import decode_at, parse_object
 from gateway.guardrails.chain import FilterChain
 from gateway.guardrails.forwarded_answer import filtered_json, filtered_transcript, whole
 from gateway.guardrails.guardrail import Subject
@@ -57,6 +58,7 @@ _QUERY = frozenset(("after", "limit", "order", "purpose"))
 _REST = re.compile(r"[A-Za-z0-9][\w-]*(/(content|cancel))?", re.ASCII)
 _VERSION = "/v1"
 _EVENTS = "text/event-stream"
+_VALUE = msgspec.json.Decoder(object)
 _MAX_IMAGES = 1000
 _SOUND_BYTES = 16_000
 """A second of a file of sound, about: 128 kbit/s. Only where the answer does not say how long it was."""
@@ -244,7 +246,7 @@ def _json_body(body: bytes, max_depth: int) -> tuple[str | None, WholeBody, Mapp
     """The model that a JSON body names, the body around the name, and its other fields. Raises InvalidRequest."""
     fields = parse_object(body, max_depth=max_depth).rest()
     raw = fields.pop("model", b"null")
-    model = orjson.loads(raw)
+    model = decode_at(raw, _VALUE, "model")
     if model is None:
         return None, WholeBody(body), fields
     if not isinstance(model, str):
@@ -256,12 +258,12 @@ def _json_body(body: bytes, max_depth: int) -> tuple[str | None, WholeBody, Mapp
 def _expected_units(endpoint: str, fields: Mapping[str, bytes], body_bytes: int | None) -> Units | None:
     """What a call is paid by beside tokens, as far as the request tells."""
     if endpoint in _IMAGES:
-        count = orjson.loads(fields.get("n", b"1"))
+        count = decode_at(fields.get("n", b"1"), _VALUE, "n")
         return Units(images=count if isinstance(count, int) and 0 < count <= _MAX_IMAGES else 1)
     if endpoint in _TRANSCRIPTS:
         return Units(seconds=(body_bytes or _SOUND_BYTES * 60) / _SOUND_BYTES)
     if endpoint == _SPEECH:
-        text = orjson.loads(fields.get("input", b'""'))
+        text = decode_at(fields.get("input", b'""'), _VALUE, "input")
         return Units(characters=len(text) if isinstance(text, str) else 0)
     return None
 

@@ -53,6 +53,19 @@ async def test_images_are_paid_by_their_number_and_refused_before_they_are_made(
         assert len(at.a.requests) == 1
 
 
+@pytest.mark.parametrize(
+    ("path", "field"), [("/images/generations", "n"), ("/audio/speech", "input"), ("/images/generations", "model")]
+)
+async def test_a_number_that_is_too_large_is_refused_by_name(path: str, field: str, tmp_path: Path) -> None:
+    async with stage(IMAGES, extra=budgeted(tmp_path, 1, "{image: 0.04}")) as at:
+        rest = b"" if field == "model" else b'"model":"voice",'
+        headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+        body = b'{%b"%b":1e999}' % (rest, field.encode())
+        async with at.session.post(f"{at.url}/v1{path}", headers=headers, data=body) as answer:
+            assert (answer.status, json.loads(await answer.read())["error"]["param"]) == (400, field)
+        assert not at.a.requests
+
+
 async def test_the_images_that_came_are_paid_and_not_those_that_were_asked_for(tmp_path: Path) -> None:
     async with stage(IMAGES, extra=budgeted(tmp_path, 1, "{image: 0.04}")) as at:
         form = aiohttp.FormData({"model": "voice", "prompt": "x", "n": "2"}, default_to_multipart=True)
