@@ -25,7 +25,7 @@ __all__ = ["Accounts", "scopes_of"]
 _MAX_KNOWN = 10_000
 _NO_USAGE = Usage()
 _NO_HEADERS: Mapping[str, str] = {}
-_ANSWERED, _LACKING, _SHADOW = Outcome.ANSWERED, Outcome.LACKING, AttemptKind.SHADOW
+_ANSWERED, _FAILED, _LACKING, _SHADOW = Outcome.ANSWERED, Outcome.FAILED, Outcome.LACKING, AttemptKind.SHADOW
 
 
 class _Known(Struct, frozen=True):
@@ -125,8 +125,8 @@ class Accounts:
                 attempt.cost_nano_usd = cost_of(usage, price)
             if charge is not None and attempt.kind is not _SHADOW:  # a copy is the operator's own
                 charge.add(usage, attempt.cost_nano_usd)
-        if charge is not None and type(charge.request) is not Request and attempt.outcome is _ANSWERED:
-            self._add_units(attempt, charge)
+        if charge is not None and type(charge.request) is not Request and attempt.outcome is not _FAILED:
+            self._add_units(attempt, charge)  # also where the client left: the provider may go on and bill it
         if self.ledger is not None:
             self.ledger.add(_row(attempt, charge, usage or _NO_USAGE, self._now()))
 

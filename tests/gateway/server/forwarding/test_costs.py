@@ -1,6 +1,8 @@
 """What images, speech, transcripts and ranks cost, which tokens do not tell, and that budgets are kept by it."""
 
+import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,18 @@ async def test_what_failed_costs_nothing_and_gives_back_what_was_reserved(tmp_pa
         body = {"model": "voice", "prompt": "a cat", "n": 2}
         assert (await post(at, "/images/generations", body))[0] == 400
         assert await post(at, "/images/generations", body) == (200, None)
+
+
+async def test_images_whose_client_left_meanwhile_are_paid_as_they_were_asked_for(tmp_path: Path) -> None:
+    held = replace(IMAGES, gate=asyncio.Event())
+    async with stage(held, IMAGES, extra=budgeted(tmp_path, 0.1, "{image: 0.04}")) as at:
+        body = {"model": "voice", "prompt": "a cat", "n": 2}
+        asked = asyncio.create_task(post(at, "/images/generations", body))
+        await at.a.seen(1)
+        asked.cancel()
+        await at.a.idle()
+        assert await spent(at) == pytest.approx(0.08)
+        assert await post(at, "/images/generations", body) == (429, "insufficient_quota")
 
 
 async def test_what_has_no_price_touches_no_budget(tmp_path: Path) -> None:
