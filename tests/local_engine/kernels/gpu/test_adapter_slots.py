@@ -29,6 +29,9 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
 DETERMINISTIC = ["LlamaForCausalLM", "Phi3ForCausalLM"]
 CPU = torch.device("cpu")
 
+# Adapters of these name layers beneath the text model, and are refused.
+TOWERED = ("Mistral3ForConditionalGeneration",)
+
 
 def executor_of(engine: Engine) -> GpuExecutor:
     executor = engine._runner._executor
@@ -42,7 +45,8 @@ def answers(engine: Engine, adapters: list[str | None]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "deterministic"), [*((name, False) for name in FUSED), *((name, True) for name in DETERMINISTIC)]
+    ("name", "deterministic"),
+    [*((name, False) for name in FUSED if name not in TOWERED), *((name, True) for name in DETERMINISTIC)],
 )
 def test_every_site_of_every_architecture_adds_what_it_adds_in_peft(
     name: str, deterministic: bool, tmp_path: Path
