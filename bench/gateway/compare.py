@@ -153,6 +153,7 @@ class Field:
         port = free_port()
         self.upstream = f"http://127.0.0.1:{port}/v1"
         mock = [sys.executable, str(HERE / "mock_upstream.py"), "--port", str(port), "--delay-ms", str(delay_ms)]
+        mock += ["--at-once", "2"]  # the first word with the role, which the gateway keeps until a word comes
         self._start("mock", mock, port, "/health")
         self.contenders: list[Contender] = []
 
