@@ -175,6 +175,8 @@ class Opaque(Struct, frozen=True, kw_only=True):
     origin: str
     cache: CacheHint | None = None
     provider_data: ProviderData | None = None
+    is_told: bool = False
+    """What it says stands elsewhere in the request too: where it cannot go, nothing is lost."""
 
 
 Part = (

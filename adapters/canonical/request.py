@@ -61,6 +61,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     namespace: Namespace | None = None
     cache: CacheHint | None = None
     extras: ProviderData | None = None
+    in_messages: bool = False
+    """It stands among the messages too, where targets of the client's own dialect read it."""
 
     @property
     def whole_description(self) -> str | None:
@@ -245,7 +247,7 @@ class Request(Struct, frozen=True, kw_only=True):
     message_paths: tuple[str, ...] | None = None
     """Where each message stands in the client's body; None: at its own number in one list."""
     tool_paths: tuple[str, ...] | None = None
-    """The same of the tools, where the gateway put functions in the place of a declaration."""
+    """The same of the tools, where they do not all stand in that list at their own number."""
     fetched: dict[str, MediaSource] = {}
     """What stands at addresses that it names, as far as a target needed the bytes; shared by all forms that the request
     takes on its way, so that another try fetches nothing again."""
@@ -256,6 +258,10 @@ class Request(Struct, frozen=True, kw_only=True):
     def num_choices(self) -> int:
         """How many choices the answer has: n for each prompt."""
         return (self.n or 1) * (len(self.prompts) if self.prompts is not None else 1)
+
+    def tool_path(self, number: int) -> str:
+        """Where a tool stands in the client's body."""
+        return f"tools[{number}]" if self.tool_paths is None else self.tool_paths[number]
 
 
 _ENVELOPE = frozenset(

@@ -4,6 +4,7 @@ Chat puts what a tool is into an object of its kind (`{"type": "function", "func
 API is flat (`{"type": "function", "name", ...}`) and knows namespaces. `dialect` says which form is meant.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -21,6 +22,8 @@ from adapters.raw_json import OBJECT, RAW_ITEMS, fragments, raw_fields
 __all__ = [
     "HOSTED",
     "MCP",
+    "bare_name",
+    "declared_tools",
     "full_name",
     "parse_tool_choice",
     "parse_tools",
@@ -66,6 +69,11 @@ def full_name(namespace: str, name: str) -> str:
     return f"{namespace}__{name}"
 
 
+def bare_name(namespace: str, name: str) -> str:
+    """The name that the tool has in its namespace."""
+    return name.removeprefix(full_name(namespace, ""))
+
+
 def parse_tools(body: JsonObject, dialect: str = CHAT) -> tuple[Tool, ...] | None:
     """Chat refuses an empty list; in the Responses API it is no list."""
     raws = body.take("tools", RAW_ITEMS)
@@ -73,20 +81,25 @@ def parse_tools(body: JsonObject, dialect: str = CHAT) -> tuple[Tool, ...] | Non
         return None
     if not raws:
         raise InvalidRequest.at("tools", "the list must not be empty; leave the field out")
+    return tuple(declared_tools(raws, "tools", dialect))
+
+
+def declared_tools(raws: Sequence[Raw], where: str, dialect: str) -> list[Tool]:
+    """The tools of a list; `where` is its path."""
     found: list[Tool] = []
     for i, raw in enumerate(raws):
         plain = _plain_tool(raw, dialect)
         if plain is not None:
             found.append(plain)
             continue
-        path = f"tools[{i}]"
+        path = f"{where}[{i}]"
         tool = parse_object_at(bytes(raw), path)
         kind = tool.require("type", TEXT)
         if kind == _NAMESPACE and dialect == RESPONSES:
             found += _parse_namespace(tool)
         else:
             found.append(_parse_tool(tool, kind, bytes(raw), dialect))
-    return tuple(found)
+    return found
 
 
 def _plain_tool(raw: Raw, dialect: str) -> Tool | None:
@@ -199,7 +212,7 @@ def tool_object(tool: Tool, client: str, dialect: str = CHAT) -> Any:
     flat = dialect == RESPONSES
     name, description = tool.name, tool.description if flat else tool.whole_description
     if flat and tool.namespace is not None:
-        name = name.removeprefix(full_name(tool.namespace.name, ""))
+        name = bare_name(tool.namespace.name, name)
     inner: dict[str, Any] = {"type": tool.kind, "name": name} if flat else {"name": name}
     if description is not None:
         inner["description"] = description

@@ -212,7 +212,7 @@ def _fit_parts(
             text = as_text(refused)
             if text is None and is_hint(request.dialect, refused.type, refused.raw):
                 hints.append(f"{path}.{refused.type}")
-            elif text is None:
+            elif text is None and not refused.is_told:
                 dropped.append(path)
             parts = _replaced(parts, refused, text)
             without[index] = replace(message, parts=parts)

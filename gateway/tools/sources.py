@@ -57,7 +57,7 @@ def find_sources(request: Request, servers: ToolServers, natively: bool) -> dict
     found: dict[int, Source] = {}
     labels: set[str] = set()
     for number, tool in enumerate(request.tools or ()):
-        path = f"tools[{number}]"
+        path = request.tool_path(number)
         if tool.raw is None:
             continue
         source = None
@@ -120,8 +120,8 @@ def with_setting(error: UnsupportedParameter, asked: Request, servers: ToolServe
     """The error about `asked`, with the setting that lets the gateway itself call a server which a request names."""
     if servers.takes_from_requests:
         return error
-    tools = asked.tools or ()
-    for path, tool in zip(asked.tool_paths or [f"tools[{number}]" for number in range(len(tools))], tools, strict=True):
+    for number, tool in enumerate(asked.tools or ()):
+        path = asked.tool_path(number)
         if error.param == path and tool.kind == MCP and tool.raw is not None and read_mcp_tool(tool.raw, path).url:
             why = "the gateway calls servers that a request names only with 'tools: {from_request: true}' in run.yaml"
             return UnsupportedParameter(f"{error.message}; {why}", param=path)

@@ -78,7 +78,7 @@ def _filled(
             raise UpstreamUnreachable(f"{source.path}: {source.kind}: {why}", param=source.path)
     bound, functions = bind_tools(request, sources, lists, _shown(request))
     placed = [
-        (f"tools[{number}]", each)
+        (request.tool_path(number), each)
         for number, tool in enumerate(request.tools or ())
         for each in functions.get(number, (tool,))
     ]

@@ -153,7 +153,7 @@ def _part_tokens(part: Part) -> int:
         case Document(text=str(text)):
             return text_tokens(text)
         case Opaque():
-            return len(part.raw) // _ASCII_CHARS
+            return 0 if part.is_told else len(part.raw) // _ASCII_CHARS
         case Image() | Audio() | Video() | File() | Document():
             return _MEDIA_TOKENS
         case _:

@@ -32,8 +32,18 @@ from adapters.openai.content import data_url
 from adapters.openai.vocabulary import RAW_LIST, RESPONSES, TEXT
 from adapters.raw_json import RAW_ITEMS, add_missing
 
-__all__ = ["add_own_fields", "content_objects", "own_fields", "parse_content", "texts_in"]
+__all__ = [
+    "NAMESPACE",
+    "add_own_fields",
+    "content_objects",
+    "named_namespace",
+    "own_fields",
+    "parse_content",
+    "texts_in",
+]
 
+NAMESPACE = "namespace"
+"""Field of a call: the group of tools that its tool is in."""
 _TEXTS = ("input_text", "output_text", "text")
 
 
@@ -97,6 +107,13 @@ def _parse_part(part: JsonObject) -> Part:
 def own_fields(found: JsonObject) -> ProviderData | None:
     """What nobody took. Null is the same as absent."""
     return ProviderData(RESPONSES, fields) if (fields := found.said()) else None
+
+
+def named_namespace(data: ProviderData | None) -> str | None:
+    """The group of tools that a call names itself."""
+    if data is None or data.origin != RESPONSES or NAMESPACE not in data.fields:
+        return None
+    return str(orjson.loads(data.fields[NAMESPACE]))
 
 
 def content_objects(parts: Sequence[Part], *, output: bool) -> list[dict[str, Any]]:

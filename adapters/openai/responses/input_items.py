@@ -24,8 +24,9 @@ from adapters.canonical.messages import (
     ToolCall,
     ToolResult,
 )
+from adapters.canonical.request import Tool
 from adapters.json_fields import JsonObject, parse_object_at
-from adapters.openai.responses.content import own_fields, parse_content, texts_in
+from adapters.openai.responses.content import NAMESPACE, own_fields, parse_content, texts_in
 from adapters.openai.responses.plain_items import PlainCall, PlainMessage, PlainOutput, plain_item, texts
 from adapters.openai.responses.sealing import ClientSeal
 from adapters.openai.responses.vocabulary import (
@@ -34,8 +35,9 @@ from adapters.openai.responses.vocabulary import (
     MESSAGE,
     REASONING,
 )
-from adapters.openai.tools import full_name
+from adapters.openai.tools import declared_tools, full_name
 from adapters.openai.vocabulary import CUSTOM, FUNCTION, NAME, RESPONSES, TEXT
+from adapters.raw_json import RAW_ITEMS
 
 __all__ = ["InputReader"]
 
@@ -67,11 +69,13 @@ class _Turn:
 
 
 class InputReader:
-    """Collects messages. `seal` opens what this gateway sealed; `references` are stored items by id (raw JSON)."""
+    """Collects messages, and the tools that are declared among them, each with its path. `seal` opens what this gateway
+    sealed; `references` are stored items by id (raw JSON)."""
 
     def __init__(self, seal: ClientSeal, references: Mapping[str, bytes]) -> None:
         self.messages: list[Message] = []
         self.paths: list[str] = []
+        self.tools: list[tuple[Tool, str]] = []
         self._seal = seal
         self._references = references
         self._turn: _Turn | None = None
@@ -119,6 +123,8 @@ class InputReader:
                 self._add_referenced(item)
             case "compaction":
                 self._add_compaction(item, raw)
+            case "additional_tools" | "tool_search_output":
+                self._add_tools(item, kind, raw)
             case _:
                 self._add_opaque(kind, raw, path)
 
@@ -189,12 +195,12 @@ class InputReader:
         call_id = item.require("call_id", NAME)
         name = item.require("name", NAME)
         arguments = item.take("input" if custom else "arguments", TEXT) or ""
-        namespace = item.take("namespace", TEXT)
+        namespace = item.take(NAMESPACE, TEXT)
         _forget(item)
         data = own_fields(item)
         if namespace:
             name = full_name(namespace, name)
-            fields = {**(data.fields if data else {}), "namespace": orjson.dumps(namespace)}
+            fields = {**(data.fields if data else {}), NAMESPACE: orjson.dumps(namespace)}
             data = ProviderData(RESPONSES, fields)
         self._call(call_id, name, arguments, item.path, kind=CUSTOM if custom else FUNCTION, data=data)
 
@@ -240,6 +246,14 @@ class InputReader:
             self.add_all(self._seal.open_items(blob, item.at("encrypted_content")), item.path)
         else:
             self._add_opaque(_COMPACTION, raw, item.path)
+
+    def _add_tools(self, item: JsonObject, kind: str, raw: bytes) -> None:
+        """Tools from here on; newer Codex declares all of its tools so."""
+        where = item.at("tools")
+        declared = declared_tools(item.require("tools", RAW_ITEMS), where, RESPONSES)
+        self.tools += [(replace(tool, in_messages=True), where) for tool in declared]
+        part = Opaque(type=kind, raw=raw, origin=RESPONSES, is_told=True)
+        self.add_message(Message(role=USER, parts=(part,)), item.path)
 
     def _add_opaque(self, kind: str, raw: bytes, path: str) -> None:
         part = Opaque(type=kind, raw=raw, origin=RESPONSES)

@@ -25,7 +25,7 @@ from adapters.canonical.messages import (
     ToolResult,
     told_parts,
 )
-from adapters.openai.responses.content import add_own_fields, content_objects
+from adapters.openai.responses.content import add_own_fields, content_objects, named_namespace
 from adapters.openai.responses.item_list import as_given
 from adapters.openai.responses.vocabulary import (
     CUSTOM_CALL,
@@ -35,14 +35,13 @@ from adapters.openai.responses.vocabulary import (
     MESSAGE,
     REASONING,
 )
-from adapters.openai.tools import full_name
+from adapters.openai.tools import bare_name
 from adapters.openai.vocabulary import CUSTOM, RESPONSES
 
 __all__ = ["input_objects", "instructions_of", "own_thought"]
 
 _SEPARATOR = ":"
 """Between a reasoning item's id and what its maker encrypted: the one is worth nothing without the other."""
-_NAMESPACE = "namespace"
 
 
 def own_thought(item_id: str, encrypted: str) -> str:
@@ -167,8 +166,9 @@ def _thought(part: Reasoning, provider: str, *, plain: bool) -> dict[str, Any] |
 def _call(part: ToolCall) -> dict[str, Any]:
     name = part.name
     data = part.provider_data
-    if data is not None and data.origin == RESPONSES and _NAMESPACE in data.fields:
-        name = name.removeprefix(full_name(str(orjson.loads(data.fields[_NAMESPACE])), ""))
+    namespace = named_namespace(data)
+    if namespace is not None:
+        name = bare_name(namespace, name)
     item: dict[str, Any] = {"type": CUSTOM_CALL if part.kind == CUSTOM else FUNCTION_CALL, "call_id": part.id}
     item["name"] = name
     item["input" if part.kind == CUSTOM else "arguments"] = part.arguments

@@ -24,6 +24,7 @@ from adapters.canonical.events import (
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import Request
 from adapters.openai.annotations import flat
+from adapters.openai.responses.content import named_namespace
 from adapters.openai.responses.event_log import EventLog
 from adapters.openai.responses.message_item import MessageItem
 from adapters.openai.responses.output_items import (
@@ -36,7 +37,7 @@ from adapters.openai.responses.output_items import (
 from adapters.openai.responses.sealing import ClientSeal
 from adapters.openai.responses.vocabulary import CUSTOM_CALL, FUNCTION_CALL, NEW_ITEM, WIRE_EVENT
 from adapters.openai.responses.wire_events import Form
-from adapters.openai.tools import full_name
+from adapters.openai.tools import bare_name
 from adapters.openai.vocabulary import CHAT, CUSTOM, RESPONSES
 
 __all__ = ["Output", "item_id"]
@@ -58,11 +59,7 @@ class Output:
         self._seal = seal
         self._shows_seal = request.encrypted_reasoning
         self._shows_summary = request.reasoning is not None and request.reasoning.summary is not None
-        self._namespaces = {
-            tool.name: (tool.namespace.name, tool.name.removeprefix(full_name(tool.namespace.name, "")))
-            for tool in request.tools or ()
-            if tool.namespace is not None
-        }
+        self._namespaces = {tool.name: tool.namespace.name for tool in request.tools or () if tool.namespace}
         self._items: list[Item] = []
         self._done: dict[int, str] = {}
         """How each item ended, by its place."""
@@ -182,10 +179,12 @@ class Output:
 
     def _new_call(self, event: ToolCallStarted) -> CallItem:
         custom = event.kind == CUSTOM
-        namespace, name = self._namespaces.get(event.name, (None, event.name))
-        call: dict[str, Any] = {"type": CUSTOM_CALL if custom else FUNCTION_CALL, "call_id": event.id, "name": name}
-        if namespace is not None:
-            call["namespace"] = namespace
+        call: dict[str, Any] = {"type": CUSTOM_CALL if custom else FUNCTION_CALL, "call_id": event.id}
+        namespace = self._namespaces.get(event.name) or named_namespace(event.provider_data)
+        if namespace is None:
+            call["name"] = event.name
+        else:
+            call.update(name=bare_name(namespace, event.name), namespace=namespace)
         return CallItem(self._new_id("ctc" if custom else "fc"), len(self._items), call, event.provider_data)
 
     def _feed_hosted(self, event: HostedToolEvent) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import SYSTEM, Message, Text
-from adapters.canonical.request import OutputFormat, Request
+from adapters.canonical.request import OutputFormat, Request, Tool
 from adapters.json_fields import JsonObject, parse_object
 from adapters.openai.content import message_object, parse_message
 from adapters.openai.request_fields import build_request, take_model, take_shared
@@ -108,7 +108,7 @@ class Asked:
     def _with_options(self, reader: InputReader, kept: Mapping[str, bytes]) -> Request:
         """The Request for these messages, with all that the body says besides."""
         body, mirrored = self._body, self._mirrored
-        tools = parse_tools(body, RESPONSES)
+        tools, tool_paths = _with_declared(parse_tools(body, RESPONSES) or (), reader.tools)
         hosted = any(tool.raw is not None for tool in tools or ())
         include, logprobs = _take_include(body)
         nested: dict[str, bytes] = {}
@@ -140,6 +140,7 @@ class Asked:
             messages=tuple(reader.messages),
             message_paths=tuple(reader.paths),
             tools=tools,
+            tool_paths=tool_paths,
             logprobs=logprobs,
             output_format=only_format(body, own_format),
             verbosity=verbosity,
@@ -219,6 +220,18 @@ def _add_instructions(body: JsonObject, reader: InputReader) -> None:
         reader.add_message(Message(role=SYSTEM, parts=(Text(text=instructions),)), "instructions")
     for row in body.take_objects(_MESSAGES) or ():
         reader.add_message(parse_message(row), row.path)
+
+
+def _with_declared(
+    tools: tuple[Tool, ...], declared: Sequence[tuple[Tool, str]]
+) -> tuple[tuple[Tool, ...] | None, tuple[str, ...] | None]:
+    """The body's tools and those that are declared in its input, each once, and where they stand."""
+    if not declared:
+        return tools or None, None
+    found = {(tool.name, tool.raw): (tool, f"tools[{number}]") for number, tool in enumerate(tools)}
+    for tool, path in declared:
+        found.setdefault((tool.name, tool.raw), (tool, path))
+    return tuple([tool for tool, _ in found.values()]), tuple([path for _, path in found.values()])
 
 
 def _take_include(body: JsonObject) -> tuple[list[str], int | None]:

@@ -112,8 +112,9 @@ class ResponsesUpstream:
         shorten(body, _USER_IDS)
         body.update(stop_and_bias(request))
         _add_limits(body, request)
-        if request.tools is not None:
-            body["tools"] = tool_objects(request.tools, request.dialect, RESPONSES)
+        tools = tuple([tool for tool in request.tools or () if not tool.in_messages])
+        if tools:
+            body["tools"] = tool_objects(tools, request.dialect, RESPONSES)
         if request.tool_choice is not None:
             body["tool_choice"] = tool_choice_object(request.tool_choice, RESPONSES)
         _add_nested(body, request)

@@ -508,3 +508,13 @@ def test_a_document_that_is_a_file_needs_a_target_that_takes_files() -> None:
     assert fitted(asked, files).request == asked
     told = request(messages=(Message(role="user", parts=(Document(text="x"),)),))
     assert fitted(told, texts).request == told
+
+
+def test_what_stands_elsewhere_in_the_request_too_is_left_out_without_a_word() -> None:
+    told = Opaque(type="additional_tools", raw=b"{}", origin="openai.responses", is_told=True)
+    asked = Request(model="m", dialect="openai.responses", messages=(Message(role="user", parts=(told,)), *USER))
+    assert fit(asked, EVERYTHING, str, drop=False, completions_as_chat=False).request.messages == USER
+    native = Capabilities(
+        fields=EXPRESSIBLE_FIELDS, parts=frozenset((Text, Opaque)), forwards=frozenset(("openai.responses",))
+    )
+    assert fit(asked, native, str, drop=False, completions_as_chat=False) == Fitted(asked)

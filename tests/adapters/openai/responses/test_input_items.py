@@ -150,10 +150,41 @@ def test_a_thought_that_was_sealed_comes_back_with_its_maker() -> None:
     assert message.parts == (thought,)
 
 
+EXEC = {"type": "custom", "name": "exec", "description": "Runs it."}
+FIND = {"type": "function", "name": "find", "parameters": {"type": "object"}}
+DECLARED = {
+    "type": "additional_tools",
+    "role": "developer",
+    "tools": [FIND, {"type": "namespace", "name": "functions", "description": "d", "tools": [EXEC, FIND]}],
+}
+SEARCHED = {"type": "tool_search_output", "call_id": "s", "execution": "client", "tools": [{**FIND, "name": "late"}]}
+
+
+def test_tools_that_are_declared_in_the_input_are_tools_of_the_request_each_once() -> None:
+    asked = responses(tools=[{**FIND, "strict": True}], input=[DECLARED, SEARCHED, {"role": "user", "content": "x"}])
+    tools = asked.request.tools or ()
+    assert [(tool.kind, tool.name, tool.in_messages) for tool in tools] == [
+        ("function", "find", False),
+        ("custom", "functions__exec", True),
+        ("function", "functions__find", True),
+        ("function", "late", True),
+    ]
+    where = ("tools[0]", "input[0].tools", "input[0].tools", "input[1].tools")
+    assert asked.request.tool_paths == where
+
+
+def test_an_upstream_of_the_dialect_reads_tools_of_the_input_there_alone() -> None:
+    items = [DECLARED, SEARCHED, {"type": "message", "role": "user", "content": "x"}]
+    sent = responses(input=items).sent()
+    assert (sent["input"], "tools" in sent) == (items, False)
+
+
 @pytest.mark.parametrize(
     ("items", "path"),
     [
         ([], "input"),
+        ([{"type": "additional_tools"}], "input[0].tools"),
+        ([{"type": "additional_tools", "tools": [{"type": "function"}]}], "input[0].tools[0].name"),
         ([{}], "input[0].type"),
         ([{"type": 5}], "input[0].type"),
         ([5], "input[0]"),

@@ -207,6 +207,15 @@ def test_a_tool_of_a_namespace_is_called_by_its_own_name() -> None:
     assert (item["namespace"], item["name"]) == ("crm", "find")
 
 
+@pytest.mark.parametrize("kind", ["function", "custom"])
+def test_a_call_that_names_its_namespace_itself_has_its_own_name_there(kind: str) -> None:
+    data = ProviderData(RESPONSES, {"namespace": b'"crm"'})
+    live = live_of([ToolCallStarted(0, 0, "c", "crm__find", kind, data), STOP])
+    live.finish()
+    (item,) = json.loads(live.snapshot())["output"]
+    assert (item["namespace"], item["name"]) == ("crm", "find")
+
+
 def test_fields_of_an_upstream_of_the_dialect_are_said_and_a_service_tier_of_chat() -> None:
     live = live_of([ProviderReported({"tool_usage": b"{}", "model": b'"other"'}, RESPONSES), STOP])
     live.finish()
