@@ -29,8 +29,9 @@ from local_engine.loading.safetensors import SafetensorsSource, read_json
 from local_engine.loading.sentence_layout import SentenceLayout, sentence_layout
 from local_engine.loading.weights import Progress, TensorSource, Weights
 from local_engine.models import bert
+from local_engine.models.architecture import Architecture
 from local_engine.models.pooled_decoder import PooledDecoder
-from local_engine.models.registry import Architecture, by_gguf_name, by_hf_name
+from local_engine.models.registry import by_gguf_name, by_hf_name
 
 __all__ = ["load_encoder", "model_kind"]
 

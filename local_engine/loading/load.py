@@ -31,7 +31,8 @@ from local_engine.loading.safetensors import SafetensorsSource, read_json
 from local_engine.loading.shares import Shares
 from local_engine.loading.tower_file import TowerFile
 from local_engine.loading.weights import Progress, TensorSource, Weights
-from local_engine.models.registry import ARCHITECTURES, Architecture, by_gguf_name, by_hf_name
+from local_engine.models.architecture import Architecture
+from local_engine.models.registry import ARCHITECTURES, by_gguf_name, by_hf_name
 from local_engine.sampling import SamplingDefaults
 from local_engine.torch_executor import TorchExecutor
 

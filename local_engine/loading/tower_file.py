@@ -10,8 +10,9 @@ from local_engine.loading.fields import FieldReader
 from local_engine.loading.gguf import GgufFile
 from local_engine.loading.gguf_source import GgufSource
 from local_engine.loading.weights import Weights
+from local_engine.models.architecture import Architecture
 from local_engine.models.mmproj import gguf_names, gguf_tower, projector_type
-from local_engine.models.registry import ARCHITECTURES, Architecture
+from local_engine.models.registry import ARCHITECTURES
 
 __all__ = ["TowerFile"]
 

@@ -31,12 +31,14 @@ def hf_config(fields: FieldReader) -> ModelConfig:
     return _normed(_windowed(config, window, sliding))
 
 
-def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
-    """Metadata of a GGUF whose general.architecture is exaone4."""
-    config = llama.gguf_shape(fields, tensor_shapes, architecture="exaone4")
+def gguf_config(
+    fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]], *, architecture: str = "exaone4"
+) -> ModelConfig:
+    """Metadata of a GGUF whose general.architecture is exaone4, or another of the same attention."""
+    config = llama.gguf_shape(fields, tensor_shapes, architecture=architecture)
     (kind,) = config.attention_kinds
     window = _WINDOW if kind.window is None and config.num_layers == _LAYERS_OF_32B else kind.window
-    sliding = gguf_sliding_layers(fields, "exaone4", config.num_layers, every_but_nth(_PERIOD))
+    sliding = gguf_sliding_layers(fields, architecture, config.num_layers, every_but_nth(_PERIOD))
     return _normed(_windowed(config, window, sliding))
 
 

@@ -1,17 +1,8 @@
-"""The supported architectures, as rows: adding one is a file beside this one and a row here."""
+"""The supported architectures, as rows: adding one is a file beside this one and a row here, or in `sparse_rows`."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-
-from local_engine.config import ModelConfig
-from local_engine.layers.ops import Ops
-from local_engine.loading.fields import FieldReader
-from local_engine.loading.plain_source import HfName, HfRows
-from local_engine.loading.weights import GgufName, Weights
 from local_engine.models import (
     arcee,
     cohere,
-    deepseek,
     ernie4_5,
     exaone4,
     gemma2,
@@ -19,8 +10,6 @@ from local_engine.models import (
     gemma3_vision,
     gemma4,
     glm4,
-    glm4_moe,
-    gpt_oss,
     granite,
     hunyuan,
     idefics3,
@@ -28,50 +17,20 @@ from local_engine.models import (
     llama,
     ministral3,
     mistral,
-    mixtral,
     olmo,
     phi3,
     qwen2,
-    qwen2_moe,
     qwen3,
-    qwen3_moe,
     qwen3_next,
     seed_oss,
     smollm3,
     starcoder2,
 )
-from local_engine.models.decoder import build_decoder
-from local_engine.models.mmproj import Projector
-from local_engine.models.model import Model
-from local_engine.models.siglip import ImageTower
+from local_engine.models.architecture import Architecture
 from local_engine.models.sparse_mlp import build_sparse
+from local_engine.models.sparse_rows import SPARSE
 
-__all__ = ["ARCHITECTURES", "Architecture", "by_gguf_name", "by_hf_name"]
-
-
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """One decoder: the names that files know it by, how its configuration reads, and how it is built.
-
-    Rows that share a gguf_name and gguf_experts, whether such a file has experts, read it with the same functions.
-    hf_places: of tensors that safetensors have by other names, in another order or in stacks. hf_prefixes: what names
-    of tensors begin with there, and with us. hf_left_out: what they begin with of towers that nothing here reads.
-    build_tower: of a model that reads images. projector: of the GGUF that such a tower has for itself.
-    """
-
-    gguf_name: str
-    hf_names: tuple[str, ...]
-    hf_config: Callable[[FieldReader], ModelConfig]
-    gguf_config: Callable[[FieldReader, Mapping[str, tuple[int, ...]]], ModelConfig]
-    gguf_names: Callable[[ModelConfig], dict[str, GgufName]] = llama.gguf_names
-    build: Callable[[ModelConfig, Weights, Ops], Model] = build_decoder
-    hf_places: Callable[[ModelConfig], Mapping[str, HfName | HfRows]] = llama.hf_places
-    gguf_experts: bool = False
-    hf_prefixes: Mapping[str, str] = field(default_factory=dict)
-    hf_left_out: tuple[str, ...] = ()
-    build_tower: Callable[[ModelConfig, Weights], ImageTower] | None = None
-    projector: Projector | None = None
-
+__all__ = ["ARCHITECTURES", "by_gguf_name", "by_hf_name"]
 
 ARCHITECTURES = (
     Architecture(
@@ -320,70 +279,7 @@ ARCHITECTURES = (
         gguf_config=exaone4.gguf_config,
         gguf_names=qwen2.gguf_names,
     ),
-    Architecture(
-        gguf_name="llama",
-        hf_names=("MixtralForCausalLM",),
-        hf_config=mixtral.hf_config,
-        gguf_config=mixtral.gguf_config,
-        gguf_names=mixtral.gguf_names,
-        build=build_sparse(mixtral.NAMES),
-        gguf_experts=True,
-    ),
-    Architecture(
-        gguf_name="qwen3moe",
-        hf_names=("Qwen3MoeForCausalLM",),
-        hf_config=qwen3_moe.hf_config,
-        gguf_config=qwen3_moe.gguf_config,
-        gguf_names=qwen3_moe.gguf_names,
-        build=build_sparse(qwen3_moe.NAMES),
-        gguf_experts=True,
-    ),
-    Architecture(
-        gguf_name="qwen2moe",
-        hf_names=("Qwen2MoeForCausalLM",),
-        hf_config=qwen2_moe.hf_config,
-        gguf_config=qwen2_moe.gguf_config,
-        gguf_names=qwen2_moe.gguf_names,
-        build=build_sparse(qwen2_moe.NAMES),
-        gguf_experts=True,
-    ),
-    Architecture(
-        gguf_name="glm4moe",
-        hf_names=("Glm4MoeForCausalLM",),
-        hf_config=glm4_moe.hf_config,
-        gguf_config=glm4_moe.gguf_config,
-        gguf_names=glm4_moe.gguf_names,
-        build=build_sparse(glm4_moe.NAMES),
-        gguf_experts=True,
-    ),
-    Architecture(
-        gguf_name="deepseek2",
-        hf_names=("DeepseekV2ForCausalLM",),
-        hf_config=deepseek.hf_config_of_2,
-        gguf_config=deepseek.gguf_config,
-        gguf_names=deepseek.gguf_names,
-        build=build_sparse(deepseek.NAMES),
-        gguf_experts=True,
-    ),
-    Architecture(
-        gguf_name="deepseek2",
-        hf_names=("DeepseekV3ForCausalLM",),
-        hf_config=deepseek.hf_config_of_3,
-        gguf_config=deepseek.gguf_config,
-        gguf_names=deepseek.gguf_names,
-        build=build_sparse(deepseek.NAMES),
-        gguf_experts=True,
-    ),
-    Architecture(
-        gguf_name="gpt-oss",
-        hf_names=("GptOssForCausalLM",),
-        hf_config=gpt_oss.hf_config,
-        gguf_config=gpt_oss.gguf_config,
-        gguf_names=gpt_oss.gguf_names,
-        build=gpt_oss.build_gpt_oss,
-        hf_places=gpt_oss.hf_places,
-        gguf_experts=True,
-    ),
+    *SPARSE,
 )
 
 

@@ -115,7 +115,7 @@ def sparse_experts(
         per_token=shape.per_token,
         normalised=shape.normalised,
         routing=shape.routing,
-        correction=weights.joined([names.correction], [shape.count]).float() if shape.routing.corrected else None,
+        correction=weights.flat(names.correction, shape.count).float() if shape.routing.corrected else None,
         scales=weights.joined([names.scales], [shape.count]).float() if names.scales else None,
     )
 

@@ -21,6 +21,8 @@ def add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_expert_count(count)
     writer.add_expert_used_count(config.num_experts_per_tok)
     width = getattr(config, "moe_intermediate_size", None)
+    if config.model_type in ("minimax_m2", "hunyuan_v1_moe"):
+        width = config.intermediate_size
     if width is not None or config.model_type == "gpt_oss":
         writer.add_expert_feed_forward_length(width or config.intermediate_size)
     if config.model_type in ("qwen2_moe", "qwen3_next", "qwen3_5_moe_text"):
@@ -30,7 +32,22 @@ def add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
     if config.model_type == "lfm2_moe":
         writer.add_leading_dense_block_count(config.num_dense_layers)
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-    if config.model_type in ("glm4_moe", "deepseek_v2", "deepseek_v3"):
+    if config.model_type == "hunyuan_v1_moe":
+        writer.add_expert_shared_feed_forward_length(config.intermediate_size)
+        writer.add_expert_shared_count(1)
+    if config.model_type == "ernie4_5_moe":
+        writer.add_interleave_moe_layer_step(config.moe_layer_interval)
+        writer.add_leading_dense_block_count(config.moe_layer_start_index)
+        writer.add_expert_shared_count(config.moe_num_shared_experts)
+        # As converters have it, whatever the width is.
+        writer.add_expert_shared_feed_forward_length(config.intermediate_size // config.num_key_value_heads)
+    if config.model_type == "exaone_moe":
+        writer.add_expert_shared_count(config.num_shared_experts)
+        writer.add_expert_shared_feed_forward_length(config.num_shared_experts * config.moe_intermediate_size)
+        writer.add_expert_weights_scale(config.routed_scaling_factor)
+        writer.add_expert_weights_norm(config.norm_topk_prob)
+        writer.add_leading_dense_block_count(config.first_k_dense_replace)
+    if config.model_type in ("glm4_moe", "deepseek_v2", "deepseek_v3", "dots1"):
         writer.add_expert_shared_count(config.n_shared_experts)
         writer.add_leading_dense_block_count(config.first_k_dense_replace)
         if config.model_type != "deepseek_v2":  # as converters wrote it at first
@@ -54,11 +71,11 @@ def with_split_experts(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.T
     found: dict[str, torch.Tensor] = {}
     sparse = any(".block_sparse_moe." in name for name in tensors)
     for name, tensor in tensors.items():
-        if ".shared_mlp." in name:
+        if name.endswith("put_linear.weight") and ".shared_mlp." in name:
             found |= _dense(name, tensor, "mlp.shared_expert" if sparse else "mlp")
             continue
         name = name.replace(".block_sparse_moe.experts.", ".mlp.experts.").replace("moe.router.", "moe.router.layer.")
-        name = name.replace(".feed_forward.experts.", ".mlp.experts.")
+        name = name.replace(".feed_forward.experts.", ".mlp.experts.").replace(".gate.moe_statics.", ".moe_statics.")
         prefix, fused, part = name.partition(".mlp.experts.")
         if name.endswith(".sinks"):
             found[f"{name}.weight"] = tensor

@@ -57,12 +57,18 @@ _ARCHITECTURES = {
     "qwen3_5_text": "qwen35",
     "qwen3_5_moe_text": "qwen35moe",
     "lfm2_moe": "lfm2moe",
+    "olmoe": "olmoe",
+    "dots1": "dots1",
+    "minimax_m2": "minimax-m2",
+    "ernie4_5_moe": "ernie4_5-moe",
+    "hunyuan_v1_moe": "hunyuan-moe",
+    "exaone_moe": "exaone-moe",
 }
 INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid")
 """Whose rows of Q and K the converter moves."""
 NORMS_FROM_ONE = ("gemma2", "gemma3")
 LATENT = ("deepseek_v2", "deepseek_v3")
-_PATTERNED = ("qwen2", "qwen3", "qwen3_moe", "olmo3", "exaone4")
+_PATTERNED = ("qwen2", "qwen3", "qwen3_moe", "olmo3", "exaone4", "dots1", "exaone_moe")
 
 
 def gguf_architecture(config: Any) -> str:

@@ -40,6 +40,13 @@ TARGETS = {
     "Qwen3_5MoeForCausalLM": [*ATTENTION, "in_proj_qkv", "in_proj_z", "out_proj"],
     "Glm4MoeForCausalLM": ATTENTION,
     "GptOssForCausalLM": ATTENTION,
+    "OlmoeForCausalLM": ATTENTION,
+    "MiniMaxM2ForCausalLM": ATTENTION,
+    "Dots1ForCausalLM": ATTENTION,
+    "Ernie4_5_MoeForCausalLM": ATTENTION,
+    "HunYuanMoEV1ForCausalLM": ATTENTION,
+    "ExaoneMoeForCausalLM": ATTENTION,
+    "ExaoneMoEForCausalLM": ATTENTION,
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from local_engine.config import ModelConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.models.registry import ARCHITECTURES, by_hf_name
+from tests.local_engine.models.tiny_sparse_oracles import SPARSE_ORACLES
 from tests.local_engine.tiny_models import Oracle, tiny_oracle
 
 __all__ = ["TEXT_ARCHITECTURES", "TINY_ORACLES", "oracle_of", "shape_of"]
@@ -101,6 +102,7 @@ _MINISTRAL3 = {
 
 # transformers' model_type, and in what the model is not the smallest Llama.
 TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    **SPARSE_ORACLES,
     "LlamaForCausalLM": ("llama", {}),
     "MistralForCausalLM": ("mistral", {"sliding_window": 7}),
     "Ministral3ForCausalLM": ("ministral3", _MINISTRAL3),

@@ -1,0 +1,41 @@
+"""What the registry knows of one architecture: its names, and the functions that read its files."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from local_engine.config import ModelConfig
+from local_engine.layers.ops import Ops
+from local_engine.loading.fields import FieldReader
+from local_engine.loading.plain_source import HfName, HfRows
+from local_engine.loading.weights import GgufName, Weights
+from local_engine.models import llama
+from local_engine.models.decoder import build_decoder
+from local_engine.models.mmproj import Projector
+from local_engine.models.model import Model
+from local_engine.models.siglip import ImageTower
+
+__all__ = ["Architecture"]
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """One decoder: the names that files know it by, how its configuration reads, and how it is built.
+
+    Rows that share a gguf_name and gguf_experts, whether such a file has experts, read it with the same functions.
+    hf_places: of tensors that safetensors have by other names, in another order or in stacks. hf_prefixes: what names
+    of tensors begin with there, and with us. hf_left_out: what they begin with of parts that nothing here reads.
+    build_tower: of a model that reads images. projector: of the GGUF that such a tower has for itself.
+    """
+
+    gguf_name: str
+    hf_names: tuple[str, ...]
+    hf_config: Callable[[FieldReader], ModelConfig]
+    gguf_config: Callable[[FieldReader, Mapping[str, tuple[int, ...]]], ModelConfig]
+    gguf_names: Callable[[ModelConfig], dict[str, GgufName]] = llama.gguf_names
+    build: Callable[[ModelConfig, Weights, Ops], Model] = build_decoder
+    hf_places: Callable[[ModelConfig], Mapping[str, HfName | HfRows]] = llama.hf_places
+    gguf_experts: bool = False
+    hf_prefixes: Mapping[str, str] = field(default_factory=dict)
+    hf_left_out: tuple[str, ...] = ()
+    build_tower: Callable[[ModelConfig, Weights], ImageTower] | None = None
+    projector: Projector | None = None
