@@ -1,11 +1,13 @@
 """One connection: its requests in turn, a task each, and how it ends."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Protocol, cast
 
 from adapters.canonical.errors import GatewayError
 from gateway.http.answer import CLOSES, Answer, Reply, connection_line, render_answer
+from gateway.http.outflow import STALLED_S, Outflow
+from gateway.http.patience import Patience
 from gateway.http.reader import RequestReader
 from gateway.http.request import Request, Upgraded
 
@@ -13,8 +15,6 @@ __all__ = ["Connection", "Host", "Serves"]
 
 LINGER_S = 3.0
 """How long the rest of a refused body is read, so that the client gets to see the answer."""
-STALLED_S = 60.0
-"""A client that takes nothing of an answer for so long is cut off."""
 _MOST_WAITING = 64
 """So many requests of one connection wait for their turn, and those that came with the last of them."""
 _TOGETHER = 65_536
@@ -50,8 +50,8 @@ class Host(Protocol):
 
     def opened(self, connection: "Connection") -> None: ...
 
-    def will_write(self, connection: "Connection") -> None:
-        """It has something to write: its `flush` is to be called before the event loop waits."""
+    def at_turn_end(self, write: Callable[[], None]) -> None:
+        """Calls it before the event loop waits."""
         ...
 
     def closed(self, connection: "Connection") -> None: ...
@@ -61,8 +61,6 @@ class Connection(asyncio.Protocol):
     """Satisfies `gateway.http.request.Wire`."""
 
     __slots__ = (
-        "_deadline",
-        "_drains",
         "_halts",
         "_host",
         "_is_closing",
@@ -72,15 +70,15 @@ class Connection(asyncio.Protocol):
         "_loop",
         "_outgoing",
         "_outgoing_bytes",
+        "_patience",
         "_queue",
         "_reader",
         "_request",
-        "_timer",
         "_transport",
         "_unread",
         "_upgraded",
         "_was_asked",
-        "is_full",
+        "outflow",
         "peer",
         "task",
     )
@@ -88,7 +86,6 @@ class Connection(asyncio.Protocol):
     def __init__(self, host: Host) -> None:
         self._host = host
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
         self._reader = RequestReader(self, self._began, self._ended, self.throttle)
         self._request: Request | None = None
         """The one that is served, or whose body is still read after its answer."""
@@ -103,25 +100,23 @@ class Connection(asyncio.Protocol):
         self._halts = 0
         """For so many reasons nothing is read."""
         self._is_reading = True
-        self._drains: list[asyncio.Future[None]] = []
         self._upgraded: Upgraded | None = None
-        self._deadline = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._patience = Patience(self._overdue)
         self._is_closing = False
         self._is_stopping = False
         self._is_lost = False
         self._was_asked = False
-        self.is_full = False
 
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self.outflow = Outflow(self._transport, self.abort)
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
             self.peer = address[0].removeprefix("::ffff:")  # IPv4, on a socket of both
         self._host.opened(self)
-        self._expect_by(self._host.head_s)
+        self._patience.last(self._host.head_s)
 
     def data_received(self, data: bytes) -> None:
         if self._is_closing:
@@ -142,21 +137,19 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def pause_writing(self) -> None:
-        self.is_full = True
+        self.outflow.paused()
         if self._upgraded is not None:  # what it answers by itself must not pile up
             self.throttle(True)
 
     def resume_writing(self) -> None:
-        self.is_full = False
+        self.outflow.resumed()
         if self._upgraded is not None:
             self.throttle(False)
-        self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = self._is_closing = True
         self._outgoing.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._patience.stop()
         self._queue.clear()
         self._unread = b""
         request, self._request = self._request, None
@@ -166,7 +159,7 @@ class Connection(asyncio.Protocol):
             self.task.cancel()
         if self._upgraded is not None:
             self._upgraded.lost()
-        self._wake()
+        self.outflow.over()
         self._host.closed(self)
 
     # What serves a request calls.
@@ -174,14 +167,14 @@ class Connection(asyncio.Protocol):
     @property
     def is_lost(self) -> bool:
         """The client is gone."""
-        return self._is_lost or self._transport is None or self._transport.is_closing()
+        return self._is_lost or self._transport.is_closing()
 
     def write(self, data: bytes) -> None:
         """Raises ConnectionError when the client is gone."""
         if self.is_lost:
             raise ConnectionResetError("the client is gone")
         if not self._outgoing:
-            self._host.will_write(self)
+            self._host.at_turn_end(self.flush)
         self._outgoing.append(data)
         self._outgoing_bytes += len(data)
         if self._outgoing_bytes > _TOGETHER:
@@ -190,27 +183,17 @@ class Connection(asyncio.Protocol):
     def flush(self) -> None:
         """Hands what was written to the transport."""
         outgoing = self._outgoing
-        if outgoing and not self.is_lost and self._transport is not None:
+        if outgoing and not self.is_lost:
             data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
             self._outgoing = []
             self._outgoing_bytes = 0
             self._transport.write(data)
 
-    async def drained(self) -> None:
-        """Returns when the client has taken most of what was written. Raises ConnectionError when it is gone."""
-        while self.is_full and not self._is_lost:
-            drain = self._loop.create_future()
-            self._drains.append(drain)
-            await drain
-        if self._is_lost:
-            raise ConnectionResetError("the client is gone")
-
     def abort(self) -> None:
         """Ends it at once."""
         self._is_closing = True
         self.flush()
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
     def upgrade(self, upgraded: Upgraded) -> bytes:
         """From now on this hears what the client sends. Gives what has come already, behind the request."""
@@ -220,10 +203,22 @@ class Connection(asyncio.Protocol):
         return tail
 
     def close(self, *, has_more: bool) -> None:
-        """Ends it once what was written is taken; `has_more`: and the client, which may still be sending, has closed as
-        well, which it gets a while for."""
-        if not self._is_closing:
-            self._close_gently(has_more=has_more)
+        """Ends it once what was written is taken. `has_more`: the client may still be sending. A socket that is closed
+        then may take the answer back, so what comes is read until the client closes as well, for a while."""
+        if self._is_closing:
+            return
+        self._queue.clear()
+        self._unread = b""
+        self.flush()
+        if not has_more:
+            self._close()
+            return
+        self._is_closing = True
+        self._halts = 0
+        self._set_reading()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._patience.last(LINGER_S)
 
     # What its owner calls.
 
@@ -274,8 +269,8 @@ class Connection(asyncio.Protocol):
                 body = request.body
                 closes = reply.closes or self._is_stopping or body.is_awaited or body.is_broken
                 self.write(render_answer(reply, request.method, connection_line(request, closes)))
-                if self.is_full:
-                    await self._taken()
+                if self.outflow.is_full:
+                    await self.outflow.drained()
             else:
                 closes = reply.closes or self._is_stopping
                 if not reply.ended:
@@ -292,27 +287,15 @@ class Connection(asyncio.Protocol):
         if not self._is_reading:
             self._read_on()
 
-    async def _taken(self) -> None:
-        """Raises ConnectionError when the client is gone, or takes nothing any more."""
-        assert self._transport is not None
-        while self.is_full:
-            before = self._transport.get_write_buffer_size()
-            try:
-                async with asyncio.timeout(STALLED_S):
-                    await self.drained()
-            except TimeoutError:
-                if self._transport.get_write_buffer_size() >= before:
-                    raise ConnectionAbortedError("the client takes nothing") from None
-
     def _after(self, request: Request, *, closes: bool) -> None:
         """Its answer is given."""
         if self._is_closing:
             return
         if closes or not request.keeps_alive or request.body.is_broken:
-            self._close_gently(has_more=not request.body.has_ended)
+            self.close(has_more=not request.body.has_ended)
         elif not request.body.has_ended:
             request.body.discard()
-            self._expect_by(LINGER_S)
+            self._patience.last(LINGER_S)
         else:
             self._request = None
             self._next()
@@ -323,11 +306,11 @@ class Connection(asyncio.Protocol):
             if isinstance(waiting, Request):
                 self._start(waiting)
             else:
-                self._tell(waiting)
+                self._tell(self._host.service.refuse(waiting))
         elif self._is_stopping:
             self._close()
         else:
-            self._deadline = self._loop.time() + self._host.idle_s
+            self._patience.last(self._host.idle_s)
 
     # Reading.
 
@@ -336,11 +319,11 @@ class Connection(asyncio.Protocol):
             self._reader.feed(data)
         except GatewayError as error:
             if self._request is None:
-                self._tell(error)
+                self._tell(self._host.service.refuse(error))
             else:
                 self._queue.append(error)
         except Exception as fault:
-            self._tell_of(self._host.service.fail(fault))
+            self._tell(self._host.service.fail(fault))
 
     def _read_on(self) -> None:
         """Reads as much as may wait for its turn; the client is not heard while there is more."""
@@ -357,7 +340,7 @@ class Connection(asyncio.Protocol):
 
     def _set_reading(self) -> None:
         wanted = not self._unread and self._halts <= 0 and len(self._queue) < _MOST_WAITING
-        if wanted is self._is_reading or self._transport is None or self._transport.is_closing():
+        if wanted is self._is_reading or self._transport.is_closing():
             return
         self._is_reading = wanted
         if wanted:
@@ -367,10 +350,7 @@ class Connection(asyncio.Protocol):
 
     # The end.
 
-    def _tell(self, error: GatewayError) -> None:
-        self._tell_of(self._host.service.refuse(error))
-
-    def _tell_of(self, answer: Answer) -> None:
+    def _tell(self, answer: Answer) -> None:
         """Answers what is no request, and closes."""
         if self._is_closing:
             return
@@ -378,55 +358,19 @@ class Connection(asyncio.Protocol):
             self.write(render_answer(answer, "", CLOSES))
         except ConnectionError:
             return
-        self._close_gently(has_more=True)
-
-    def _close_gently(self, *, has_more: bool) -> None:
-        """`has_more`: the client is still sending. A socket that is closed then may take the answer back, so what comes
-        is read for a while."""
-        self._queue.clear()
-        self._unread = b""
-        self.flush()
-        transport = self._transport
-        if not has_more or transport is None:
-            self._close()
-            return
-        self._is_closing = True
-        self._halts = 0
-        self._set_reading()
-        if transport.can_write_eof():
-            transport.write_eof()
-        self._expect_by(LINGER_S)
+        self.close(has_more=True)
 
     def _close(self) -> None:
         """What was written is still sent, which a client that takes it gets a while for."""
         self._is_closing = True
         self.flush()
-        if self._transport is not None:
-            self._transport.close()
-        self._expect_by(STALLED_S)
+        self._transport.close()
+        self._patience.last(STALLED_S)
 
-    def _expect_by(self, seconds: float) -> None:
-        """Whatever is awaited now has to come in this time."""
-        self._deadline = self._loop.time() + seconds
-        if self._timer is None or self._timer.when() > self._deadline:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_at(self._deadline, self._look)
-
-    def _look(self) -> None:
-        """The one timer: it is set anew when it has run out, not by every request."""
-        self._timer = None
+    def _overdue(self) -> None:
         if self.task is not None and not self._is_closing:
-            self._expect_by(self._host.idle_s)
-        elif self._loop.time() < self._deadline:
-            self._timer = self._loop.call_at(self._deadline, self._look)
+            self._patience.last(self._host.idle_s)
         elif self._is_closing:
             self.abort()
         else:
             self._close()
-
-    def _wake(self) -> None:
-        for drain in self._drains:
-            if not drain.done():
-                drain.set_result(None)
-        self._drains.clear()

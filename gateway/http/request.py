@@ -6,6 +6,7 @@ from typing import Protocol, overload
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from gateway.http.body import Body
+from gateway.http.outflow import Outflow
 
 __all__ = ["Query", "Request", "Upgraded", "Wire"]
 
@@ -39,16 +40,12 @@ class Wire(Protocol):
         ...
 
     @property
-    def is_full(self) -> bool:
-        """The client takes less than was written."""
+    def outflow(self) -> Outflow:
+        """Whether the client takes what is written."""
         ...
 
     def write(self, data: bytes) -> None:
         """Raises ConnectionError when the client is gone."""
-        ...
-
-    async def drained(self) -> None:
-        """Returns when the client has taken most of what was written. Raises ConnectionError when it is gone."""
         ...
 
     def throttle(self, halts: bool) -> None:

@@ -8,6 +8,7 @@ from socket import AF_INET, AF_INET6, socket
 from typing import Any
 
 from gateway.http.connection import Connection, Serves
+from providers.turn_end import TurnEnd
 
 __all__ = ["IDLE_S", "Connections"]
 
@@ -31,7 +32,7 @@ class Connections:
         self.connections: set[Connection] = set()
         """Those that are open."""
         self._none_left: asyncio.Event | None = None
-        self._writing: list[Connection] = []
+        self.at_turn_end = TurnEnd().call
 
     def __call__(self) -> Connection:
         return Connection(self)
@@ -53,18 +54,6 @@ class Connections:
             connection.abort()
             return
         self.connections.add(connection)
-
-    def will_write(self, connection: Connection) -> None:
-        """Answers of one turn of the event loop are written together at its end: in between each write would throw
-        the code of this program out of the processor's cache, and wake the client for one answer alone."""
-        if not self._writing:
-            asyncio.get_running_loop().call_soon(self._write)
-        self._writing.append(connection)
-
-    def _write(self) -> None:
-        writing, self._writing = self._writing, []
-        for connection in writing:
-            connection.flush()
 
     def closed(self, connection: Connection) -> None:
         self.connections.discard(connection)

@@ -35,11 +35,11 @@ class Stream:
     @property
     def is_full(self) -> bool:
         """The client takes less than was written: wait for `drained` before the next piece."""
-        return self._wire.is_full
+        return self._wire.outflow.is_full
 
     async def drained(self) -> None:
         """Raises ConnectionError when the client is gone."""
-        await self._wire.drained()
+        await self._wire.outflow.drained()
 
     def write(self, piece: bytes) -> None:
         """Raises ConnectionError when the client is gone, and ValueError beyond the length that was told."""

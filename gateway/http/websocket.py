@@ -98,8 +98,8 @@ class WebSocket:
             raise ConnectionResetError("the client has closed")
         self._protocol.send_text(text)
         self._flush()
-        if self._wire.is_full:
-            await self._wire.drained()
+        if self._wire.outflow.is_full:
+            await self._wire.outflow.drained()
 
     async def close(self, code: CloseCode = CloseCode.NORMAL_CLOSURE) -> None:
         """Says so, and gives the client its time to say so as well."""

@@ -1,36 +1,23 @@
-"""A streamed answer on its socket: when the status goes out, comment frames in long silence, and slow readers."""
+"""A streamed answer on its socket: when the status goes out, and comment frames in long silence."""
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Self
 
 from gateway.http.request import Request
 from gateway.http.stream import Stream
 
-__all__ = ["STALLED_S", "EventStream"]
-
-STALLED_S = 60.0
-"""A client that takes nothing for so long is cut off."""
+__all__ = ["EventStream"]
 
 
 class EventStream:
     """Status and headers are held until the first write, or until `keepalive_s` of silence, then a comment frame goes.
 
-    `headers` is asked when they go out. One timer serves the whole stream. Use it as an async context manager: leaving
-    it stops the timer.
+    `headers` is asked when they go out. One timer serves the whole stream. Use it as a context manager: leaving it
+    stops the timer.
     """
 
-    __slots__ = (
-        "_beat_task",
-        "_frame",
-        "_headers",
-        "_keepalive_s",
-        "_loop",
-        "_request",
-        "_timer",
-        "_touched",
-        "_writing",
-        "stream",
-    )
+    __slots__ = ("_frame", "_headers", "_keepalive_s", "_loop", "_request", "_timer", "_touched", "stream")
 
     def __init__(
         self, request: Request, headers: Callable[[], Mapping[str, str]], *, keepalive_s: float, frame: bytes
@@ -43,66 +30,41 @@ class EventStream:
         self._frame = frame
         self._loop = asyncio.get_running_loop()
         self._touched = self._loop.time()
-        self._writing = False
-        self._beat_task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = self._loop.call_later(keepalive_s, self._beat)
+        self._timer = self._loop.call_later(keepalive_s, self._beat)
 
-    async def __aenter__(self) -> "EventStream":
+    def __enter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._beat_task is not None:
-            self._beat_task.cancel()
-            await asyncio.gather(self._beat_task, return_exceptions=True)
-            self._beat_task = None
+    def __exit__(self, *exc_info: object) -> None:
+        self._timer.cancel()
 
     async def write(self, frames: bytes) -> None:
         """One write to the socket. Waits while the client is slow; raises ConnectionError when it is gone."""
-        if self._beat_task is not None:
-            await self._beat_task
-            self._beat_task = None
         stream = self.stream or self._open()
         self._touched = self._loop.time()
         stream.write(frames)
         if stream.is_full:
-            self._writing = True
             await stream.drained()
-            self._writing = False
 
     async def end(self, frames: bytes) -> Stream:
         """The last frames, and the end of the body."""
-        if self._beat_task is not None:
-            await self._beat_task
-            self._beat_task = None
+        self._timer.cancel()
         stream = self.stream or self._open()
-        self._touched = self._loop.time()
         stream.end(frames)
         if stream.is_full:
-            self._writing = True
             await stream.drained()
-            self._writing = False
         return stream
 
     def _open(self) -> Stream:
         self.stream = stream = Stream(self._request, headers=self._headers())
         return stream
 
-    async def _send_beat(self) -> None:
-        stream = self.stream or self._open()
-        self._touched = self._loop.time()
-        stream.write(self._frame)
-        await stream.drained()
-
     def _beat(self) -> None:
-        """The timer: sends a frame after silence, and cuts off a client that stopped reading."""
-        silence_s = self._loop.time() - self._touched
-        if self._writing or (self._beat_task is not None and not self._beat_task.done()):
-            if silence_s >= STALLED_S:
-                self._request.wire.abort()
-        elif silence_s >= self._keepalive_s:
-            self._beat_task = self._loop.create_task(self._send_beat())
-            silence_s = 0.0
-        self._timer = self._loop.call_later(min(max(self._keepalive_s - silence_s, 0.01), STALLED_S), self._beat)
+        """The timer: sends a frame after silence, save to a client that has yet to take what was written."""
+        now = self._loop.time()
+        wire = self._request.wire
+        if now - self._touched >= self._keepalive_s:
+            self._touched = now
+            if not wire.outflow.is_full and not wire.is_lost:
+                (self.stream or self._open()).write(self._frame)
+        self._timer = self._loop.call_later(max(self._keepalive_s - (now - self._touched), 0.01), self._beat)

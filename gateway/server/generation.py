@@ -134,29 +134,24 @@ async def streamed(
     transcript = exchange.transcript
     if transcript is not None:
         transcript.asked(request)
-    async with (
-        EventStream(
-            exchange.request,
-            exchange.stream_headers,
-            keepalive_s=keepalive_s,
-            frame=front.keepalive,
-        ) as stream,
-        aclosing(source.stream(request, exchange.progress, front.client_field)) as batches,
-    ):
+    with EventStream(
+        exchange.request, exchange.stream_headers, keepalive_s=keepalive_s, frame=front.keepalive
+    ) as stream:
         exchange.stream = stream
         feed, write = renderer.feed, stream.write
-        async for batch in batches:
-            if exchange.first_output is None:
-                exchange.see_first(batch)
-            if transcript is not None:
-                transcript.feed(batch)
-            if frames := feed(batch):
-                await write(frames)
-        frames = feed(unreported_usage(request, exchange.progress))
-        frames += exchange.last_comment() + renderer.finish()
-        if exchange.settle is not None:
-            await exchange.settle()
-        return await stream.end(frames)
+        async with aclosing(source.stream(request, exchange.progress, front.client_field)) as batches:
+            async for batch in batches:
+                if exchange.first_output is None:
+                    exchange.see_first(batch)
+                if transcript is not None:
+                    transcript.feed(batch)
+                if frames := feed(batch):
+                    await write(frames)
+            frames = feed(unreported_usage(request, exchange.progress))
+            frames += exchange.last_comment() + renderer.finish()
+            if exchange.settle is not None:
+                await exchange.settle()
+            return await stream.end(frames)
 
 
 class Named(Protocol):

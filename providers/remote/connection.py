@@ -5,7 +5,7 @@ another request. Knows no pool, no limits on time and no dialect. Closing is at 
 """
 
 import asyncio
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable, Callable, Mapping
 from typing import Protocol, cast
 
 import httptools
@@ -32,8 +32,8 @@ class Owner(Protocol):
         """It may carry another request."""
         ...
 
-    def will_send(self, connection: "Connection") -> None:
-        """It has a request: its `send_on` is to be called before the event loop waits."""
+    def at_turn_end(self, write: Callable[[], None]) -> None:
+        """Calls it before the event loop waits."""
         ...
 
     def dropped(self, connection: "Connection") -> None:
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
         if more:
             self.send_on()
         else:
-            self._owner.will_send(self)
+            self._owner.at_turn_end(self.send_on)
         return answer
 
     async def send_rest(self, body: AsyncIterable[bytes], length: int | None) -> None:

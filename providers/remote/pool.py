@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from providers.remote.connection import Connection
+from providers.turn_end import TurnEnd
 
 __all__ = ["AllInUse", "Pool", "Way"]
 
@@ -49,7 +50,7 @@ class Pool:
         self._idle: dict[Connection, float] = {}
         self._open: dict[Connection, asyncio.Future[None]] = {}
         self._waiting: deque[_Turn] = deque()
-        self._sending: list[Connection] = []
+        self.at_turn_end = TurnEnd().call
         self._loop = asyncio.get_running_loop()
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False
@@ -138,18 +139,6 @@ class Pool:
         self._idle[connection] = self._loop.time()
         if self._sweep is None:
             self._sweep = self._loop.call_later(self._keep_alive_s, self._close_old)
-
-    def will_send(self, connection: Connection) -> None:
-        """Requests of one turn of the event loop are written together at its end: in between each write would throw
-        the code of this program out of the processor's cache, and wake the peer for one request alone."""
-        if not self._sending:
-            self._loop.call_soon(self._send)
-        self._sending.append(connection)
-
-    def _send(self) -> None:
-        sending, self._sending = self._sending, []
-        for connection in sending:
-            connection.send_on()
 
     def dropped(self, connection: Connection) -> None:
         self._idle.pop(connection, None)

@@ -32,7 +32,6 @@ from gateway.routing.route import Target
 from gateway.routing.router import Router
 from gateway.server.answer_headers import forwarded_headers
 from gateway.server.body import BodyReader
-from gateway.server.event_stream import STALLED_S
 from gateway.server.exchange import Exchange
 from gateway.server.forwarding.upload import Body, Upload, WholeBody
 from gateway.server.generation import admit
@@ -161,9 +160,10 @@ class Forwarding:
             stream = Stream(exchange.request, status=answer.status, headers=_answer_headers(exchange, answer))
             try:
                 async with asyncio.timeout(self._total_s):
-                    await _write(stream, first)
+                    stream.write(first)
                     async for piece in pieces:
-                        await _write(stream, piece)
+                        await stream.drained()
+                        stream.write(piece)
             except (GatewayError, TimeoutError) as error:
                 # The head is out: only a connection that breaks tells the client that this is not all.
                 exchange.error = (
@@ -350,11 +350,3 @@ def _answer_headers(exchange: Exchange, answer: ForwardAnswer) -> dict[str, str]
     if headers.get("Content-Type", "").startswith(_EVENTS):
         headers |= {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     return headers
-
-
-async def _write(stream: Stream, piece: bytes) -> None:
-    """Raises TimeoutError for a client that takes nothing."""
-    stream.write(piece)
-    if stream.is_full:
-        async with asyncio.timeout(STALLED_S):
-            await stream.drained()

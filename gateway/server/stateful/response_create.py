@@ -127,14 +127,12 @@ async def send_events(
 ) -> Reply:
     """The events of a log as a stream, as fast as the client takes them."""
     exchange.renderer = reader = _Reader(front)
-    async with (
-        EventStream(
-            exchange.request, exchange.stream_headers, keepalive_s=keepalive_s, frame=front.keepalive
-        ) as stream,
-        aclosing(events),
-    ):
+    with EventStream(
+        exchange.request, exchange.stream_headers, keepalive_s=keepalive_s, frame=front.keepalive
+    ) as stream:
         exchange.stream = stream
-        async for group in events:
-            reader.number = group[-1].sequence_number + 1
-            await stream.write(frames(group))
-        return await stream.end(DONE)
+        async with aclosing(events):
+            async for group in events:
+                reader.number = group[-1].sequence_number + 1
+                await stream.write(frames(group))
+            return await stream.end(DONE)

@@ -1,11 +1,13 @@
 """Heads of answers: what stands in them, and what may not."""
 
+import asyncio
 import re
 
 import pytest
 
 from gateway.http.answer import Answer, render_answer
 from gateway.http.body import Body
+from gateway.http.outflow import Outflow
 from gateway.http.request import Request
 from gateway.http.stream import Stream
 
@@ -13,16 +15,15 @@ from gateway.http.stream import Stream
 class Written:
     """A connection that remembers what is written."""
 
-    is_lost = is_full = aborted = False
+    is_lost = aborted = False
     task = peer = None
 
     def __init__(self) -> None:
         self.data = b""
+        self.outflow = Outflow(asyncio.Transport(), self.abort)
 
     def write(self, data: bytes) -> None:
         self.data += data
-
-    async def drained(self) -> None: ...
 
     def throttle(self, halts: bool) -> None: ...
 

@@ -108,16 +108,37 @@ async def test_a_client_that_does_not_read_stops_the_stream_it_asked_for() -> No
             await asyncio.get_running_loop().sock_sendall(slow, get("/endless"))
             await at.service.waiting.wait()
             (connection,) = at.connections.connections
-            await until(lambda: connection.is_full)
+            await until(lambda: connection.outflow.is_full)
         await until(lambda: at.service.cancelled == 1)
 
 
-async def test_a_client_that_takes_nothing_of_an_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.http.connection.STALLED_S", 0.05)
+@pytest.mark.parametrize("path", ["/large", "/endless"])
+async def test_a_client_that_takes_nothing_of_an_answer_is_cut_off(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.http.outflow.STALLED_S", 0.05)
     async with hosted() as at, at.client() as client:
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        await client.send(get("/large"))
+        await client.send(get(path))
         await until(lambda: bool(at.service.requests) and not at.connections.connections)
+
+
+async def test_a_client_that_takes_an_answer_slowly_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.http.outflow.STALLED_S", 0.1)
+    loop = asyncio.get_running_loop()
+    async with hosted() as at:
+        with socket.socket() as slow:
+            slow.setblocking(False)
+            await loop.sock_connect(slow, ("127.0.0.1", at.port))
+            await loop.sock_sendall(slow, get("/large"))
+            taken, begun = 0, loop.time()
+
+            def is_due() -> bool:
+                return loop.time() - begun > taken / 40_000_000
+
+            while taken < 20_000_000:
+                piece = await loop.sock_recv(slow, 1_000_000)
+                assert piece, f"cut off after {taken} bytes"
+                taken += len(piece)
+                await until(is_due)
 
 
 async def test_a_large_answer_comes_whole() -> None:

@@ -220,7 +220,7 @@ async def test_a_client_that_does_not_read_is_waited_for_and_may_leave() -> None
     async with served(service) as (connections, port), raw(port) as (_, writer):
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(frame(1, b"flood"))
-        await until(lambda: any(connection.is_full for connection in connections.connections))
+        await until(lambda: any(connection.outflow.is_full for connection in connections.connections))
         writer.transport.abort()
         await until(lambda: service.ended == 1)
 

@@ -4,14 +4,14 @@ import asyncio
 import gc
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.inflater import Undecodable
-from providers.remote.connection import Connection, NotHttp
+from providers.remote.connection import NotHttp
 from providers.remote.wire_answer import BrokenOff, WireAnswer
 from tests.providers.remote.wire import Peer, read_whole
 
@@ -405,5 +405,5 @@ class TestWaitingRequests:
 class Unhurried(Peer):
     """Whose turn of the event loop does not end."""
 
-    def will_send(self, connection: Connection) -> None:
+    def at_turn_end(self, write: Callable[[], None]) -> None:
         pass

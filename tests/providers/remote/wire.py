@@ -1,6 +1,7 @@
 """A connection without a socket: the test is the peer, and sees what the pool would."""
 
 import asyncio
+from collections.abc import Callable
 
 from providers.remote.connection import Connection
 from providers.remote.wire_answer import WireAnswer
@@ -49,8 +50,8 @@ class Peer:
     def release(self, connection: Connection) -> None:
         self.released += 1
 
-    def will_send(self, connection: Connection) -> None:
-        connection.send_on()
+    def at_turn_end(self, write: Callable[[], None]) -> None:
+        write()
 
     def dropped(self, connection: Connection) -> None:
         self.times_dropped += 1
