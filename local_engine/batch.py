@@ -15,10 +15,10 @@ from torch import Tensor
 
 from local_engine.adapters import Adapter
 from local_engine.block_allocator import PADDING_BLOCK
+from local_engine.chunk import Chunk
 from local_engine.layers.attention import AttentionGroup, AttentionPlan, AttentionPlans
 from local_engine.layers.lora import AdapterRows
 from local_engine.layers.recurrent_state import StateRows, StateRun
-from local_engine.scheduler import Chunk
 
 __all__ = ["Batch", "adapter_rows", "build_batch", "place_images"]
 

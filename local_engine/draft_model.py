@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from local_engine.block_allocator import BlockAllocator
+from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig
 from local_engine.errors import GenerationFailed, InvalidInput
 from local_engine.loading.load import LoadedModel
 from local_engine.sampler import SamplerRow, sample
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 
 __all__ = ["DraftModel"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from local_engine.adapters import Adapter, AdapterTable
 from local_engine.admission import check_request
 from local_engine.block_allocator import BlockAllocator
+from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig
 from local_engine.draft_model import DraftModel
 from local_engine.drafting import Drafter, NgramDrafter
@@ -25,7 +26,7 @@ from local_engine.mask_feed import MaskFeed
 from local_engine.pipeline import Pipeline
 from local_engine.prefix_keys import root_key
 from local_engine.runner import Runner
-from local_engine.scheduler import Chunk, Scheduler
+from local_engine.scheduler import Scheduler
 from local_engine.sequence import Sequence
 from local_engine.state_slots import StateSlots
 from local_engine.totals import Totals

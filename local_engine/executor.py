@@ -11,10 +11,10 @@ from typing import Protocol
 
 from torch import Tensor
 
+from local_engine.chunk import Chunk
 from local_engine.errors import GenerationFailed
 from local_engine.generation import TokenOutput
 from local_engine.sampler import SamplerRow
-from local_engine.scheduler import Chunk
 
 __all__ = ["Ahead", "Executor", "LaunchedStep", "StepRows"]
 

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from local_engine.chunk import Chunk
 from local_engine.errors import EngineError, GenerationFailed
 from local_engine.generation import FinishReason, StepOutput, TokenOutput
 from local_engine.runner import StepResult
-from local_engine.scheduler import Chunk, Scheduler
+from local_engine.scheduler import Scheduler
 from local_engine.search import BeamSearch, BestOf, Search
 from local_engine.sequence import Sequence
 from local_engine.step_outputs import answers_output, read_prompt, step_output

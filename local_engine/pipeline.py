@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
+from local_engine.chunk import Chunk
 from local_engine.errors import GenerationFailed
 from local_engine.executor import Ahead, LaunchedStep
 from local_engine.generation import TokenOutput
 from local_engine.runner import StepResult
 from local_engine.sampler import SamplerRow
-from local_engine.scheduler import Chunk, Scheduler
+from local_engine.scheduler import Scheduler
 
 __all__ = ["Pipeline"]
 

@@ -15,13 +15,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from local_engine.chunk import Chunk
 from local_engine.errors import GenerationFailed
 from local_engine.executor import Executor
 from local_engine.generation import TokenOutput
 from local_engine.logit_rows import copied_rows, joined_rows
 from local_engine.logprobs import score
 from local_engine.sampler import Candidate, SamplerRow, candidates
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 
 __all__ = ["Runner", "StepResult"]

@@ -16,51 +16,23 @@ blocks or life, its device may still write to. It does so before any later step,
 from bisect import insort
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice, zip_longest
 from types import MappingProxyType
 from typing import Final
 
 from local_engine.block_allocator import BlockAllocator
+from local_engine.chunk import Chunk
 from local_engine.errors import QueueFull
 from local_engine.prefix_keys import extend_keys
 from local_engine.sequence import Sequence
 from local_engine.state_slots import StateSlots
 
-__all__ = ["MAX_PASSES", "PENDING", "Chunk", "Scheduler"]
+__all__ = ["MAX_PASSES", "Scheduler"]
 
 MAX_PASSES: Final = 8
-PENDING: Final = -1
-"""In place of a token that only the device knows yet."""
 _LOOK_AHEAD: Final = 16
 """So many that wait are asked what they need: behind so many long prompts a step has nothing left anyway."""
 _NO_DRAFTS: Final[Mapping[Sequence, tuple[int, ...]]] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Positions start to stop of one sequence, to be computed in one step.
-
-    draft: tokens guessed to follow the sequence's own, the last positions of the chunk.
-    """
-
-    sequence: Sequence
-    start: int
-    stop: int
-    draft: tuple[int, ...] = ()
-
-    @property
-    def tokens(self) -> list[int]:
-        """The token at each of its positions."""
-        known = self.sequence.tokens[self.start : self.stop - len(self.draft)]
-        if self.draft:
-            return [*known, *self.draft]
-        return known if len(known) == self.stop - self.start else [*known, PENDING]
-
-    @property
-    def reaches_end(self) -> bool:
-        """The last known token is in it, so its logits choose the next one."""
-        return self.stop - len(self.draft) == self.sequence.length
 
 
 class Scheduler:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from local_engine.batch import adapter_rows, build_batch, place_images
+from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig
 from local_engine.errors import GenerationFailed
 from local_engine.executor import Ahead, StepRows
@@ -16,7 +17,6 @@ from local_engine.layers.lora import LoraSites
 from local_engine.layers.recurrent_state import StepStates
 from local_engine.models.model import Model
 from local_engine.sampler import SamplerRow, sample
-from local_engine.scheduler import Chunk
 from local_engine.state_pool import StatePool
 
 __all__ = ["TorchExecutor"]

@@ -10,6 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig
 from local_engine.encoding import EncoderInfo, EncoderInput
 from local_engine.generation import GenerationRequest
@@ -18,7 +19,6 @@ from local_engine.layers.lora import LoraSites
 from local_engine.layers.pooling import Pooling, normalized, pooled
 from local_engine.models.model import Model
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence as EngineSequence
 from local_engine.torch_executor import TorchExecutor
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig
 from local_engine.errors import GenerationFailed
 from local_engine.executor import Ahead, Executor, StepRows
@@ -17,7 +18,6 @@ from local_engine.parallel.messages import Kind
 from local_engine.parallel.shared_adapter import AdapterNumbers, SharedAdapter
 from local_engine.parallel.step_plan import asked_rows, image_spans, plan_bytes
 from local_engine.sampler import SamplerRow
-from local_engine.scheduler import Chunk
 
 __all__ = ["ParallelExecutor"]
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from local_engine.adapters import Adapter
+from local_engine.chunk import Chunk
 from local_engine.generation import GenerationRequest
 from local_engine.images import PlacedImage
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence as EngineSequence
 
 __all__ = ["PlannedChunk", "StepPlan", "asked_rows", "image_spans", "parsed_pairs", "parsed_plan", "plan_bytes"]

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 import torch
 
 from local_engine.adapters import Adapter
+from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig
 from local_engine.executor import Executor
 from local_engine.images import PlacedImage
@@ -25,7 +26,6 @@ from local_engine.loading.load import LoadedModel, load_model
 from local_engine.parallel.messages import Kind, error_fields, told_config
 from local_engine.parallel.process_ranks import Control, ProcessRanks, connect
 from local_engine.parallel.step_plan import asked_rows, parsed_pairs, parsed_plan
-from local_engine.scheduler import Chunk
 
 __all__ = ["Worker", "main"]
 

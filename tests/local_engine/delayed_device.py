@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from local_engine.chunk import PENDING, Chunk
 from local_engine.errors import GenerationFailed
 from local_engine.executor import Executor, StepRows
 from local_engine.generation import TokenOutput
 from local_engine.loading.load import LoadedModel
 from local_engine.sampler import SamplerRow, sample
-from local_engine.scheduler import PENDING, Chunk
 from local_engine.sequence import Sequence
 
 __all__ = ["DelayedDevice", "delayed"]

@@ -3,9 +3,10 @@
 import itertools
 
 from local_engine.block_allocator import BlockAllocator
+from local_engine.chunk import Chunk
 from local_engine.generation import GenerationRequest, TokenOutput
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk, Scheduler
+from local_engine.scheduler import Scheduler
 from local_engine.sequence import Sequence
 from local_engine.state_slots import StateSlots
 

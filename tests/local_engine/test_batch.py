@@ -3,9 +3,9 @@
 import torch
 
 from local_engine.batch import Batch, build_batch
+from local_engine.chunk import Chunk
 from local_engine.generation import GenerationRequest
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 
 

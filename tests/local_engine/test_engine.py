@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.errors import ContextOverflow, EngineError, GenerationFailed, InvalidInput, QueueFull
@@ -15,7 +16,6 @@ from local_engine.executor import Executor, StepRows
 from local_engine.generation import GenerationRequest, StepOutput
 from local_engine.loading.load import LoadedModel, load_model
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk
 from tests.local_engine.engine_driver import (
     config_with_blocks,
     generate,

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.errors import InvalidInput
 from local_engine.executor import Executor, StepRows
 from local_engine.loading.load import LoadedModel, load_model
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk
 from local_engine.state_pool import state_bytes
 from tests.local_engine.engine_driver import config_with_blocks, generate, last, request, small_config, tokens_of
 from tests.local_engine.models.against_transformers import PROMPTS

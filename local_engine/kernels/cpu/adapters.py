@@ -9,8 +9,8 @@ import numpy.typing as npt
 from torch import Tensor
 
 from local_engine.adapters import Adapter
+from local_engine.chunk import Chunk
 from local_engine.kernels.cpu.library import AdaptedLayerStruct, LowRankStruct
-from local_engine.scheduler import Chunk
 
 __all__ = ["AdapterLayers"]
 

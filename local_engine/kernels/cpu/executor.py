@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from local_engine.batch import place_images
+from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig
 from local_engine.errors import GenerationFailed, InvalidInput
 from local_engine.executor import Ahead, StepRows
@@ -20,7 +21,6 @@ from local_engine.kernels.cpu.decoder import PackedDecoder
 from local_engine.kernels.cpu.library import Library, StepStruct
 from local_engine.kernels.cpu.topology import physical_cores
 from local_engine.sampler import SamplerRow, sample
-from local_engine.scheduler import Chunk
 
 __all__ = ["CACHE_BYTES", "CpuExecutor"]
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from local_engine.adapters import Adapter
+from local_engine.chunk import Chunk
 from local_engine.kernels.operations import Kernels
 from local_engine.kernels.triton.lora import MAX_RANK, LoraStack, new_lora_stack, put_adapter
 from local_engine.kernels.triton.row_groups import RowGroups, block_rows
 from local_engine.layers.lora import LowRank
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 
 __all__ = ["AdapterSlots"]

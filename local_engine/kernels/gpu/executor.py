@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig
 from local_engine.errors import GenerationFailed
 from local_engine.executor import StepRows
@@ -32,7 +33,6 @@ from local_engine.kernels.tuning import Tuning
 from local_engine.kv_pool import KvPool
 from local_engine.layers.lora import LoraSites
 from local_engine.sampler import SamplerRow
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 from local_engine.transfers import to_device
 

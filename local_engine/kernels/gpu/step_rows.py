@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from local_engine.chunk import PENDING, Chunk
 from local_engine.kernels.gpu.decoder import StepTensors
-from local_engine.scheduler import PENDING, Chunk
 from local_engine.sequence import Sequence
 from local_engine.transfers import to_device
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from local_engine.batch import build_batch
+from local_engine.chunk import Chunk
 from local_engine.generation import GenerationRequest
 from local_engine.layers.attention import LayerCache, paged_attention
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 
 HEADS, KV_HEADS, DIM, BLOCK = 6, 2, 8, 4

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.errors import ModelLoadError
 from local_engine.generation import GenerationRequest
 from local_engine.loading.load import LoadedModel, load_model
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence as EngineSequence
 from tests.local_engine.engine_driver import generate, request, small_config, tokens_of
 from tests.local_engine.tiny_models import Oracle, write_gguf, write_safetensors

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from local_engine.chunk import Chunk
 from local_engine.config import DType, EngineConfig
 from local_engine.engine import Engine
 from local_engine.generation import GenerationRequest
 from local_engine.loading.load import LoadedModel, load_model
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 from tests.local_engine.engine_driver import generate, last, request, small_config, token_outputs
 from tests.local_engine.models.against_transformers import PROMPTS

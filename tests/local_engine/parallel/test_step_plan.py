@@ -3,10 +3,10 @@
 import numpy as np
 
 from local_engine.adapters import Adapter
+from local_engine.chunk import Chunk
 from local_engine.generation import GenerationRequest
 from local_engine.parallel.step_plan import asked_rows, parsed_pairs, parsed_plan, plan_bytes
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 
 

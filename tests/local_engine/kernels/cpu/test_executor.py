@@ -9,6 +9,7 @@ import torch
 from gguf import GGMLQuantizationType as FileType
 from torch import Tensor
 
+from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.errors import InvalidInput, ModelLoadError
@@ -17,7 +18,6 @@ from local_engine.generation import GenerationRequest
 from local_engine.kernels.cpu.executor import CpuExecutor
 from local_engine.loading.load import LoadedModel, load_model
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence as EngineSequence
 from local_engine.torch_executor import TorchExecutor
 from tests.local_engine.engine_driver import generate, request, tokens_of

@@ -6,10 +6,10 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as FileType
 
+from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig
 from local_engine.images import PlacedImage
 from local_engine.loading.load import LoadedModel, load_model
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 from local_engine.torch_executor import TorchExecutor
 from tests.local_engine.kernels.cpu.test_executor import EXACT, hidden_of, sequence_of

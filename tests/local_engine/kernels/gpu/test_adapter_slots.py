@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from local_engine.adapters import Adapter
+from local_engine.chunk import Chunk
 from local_engine.engine import Engine
 from local_engine.generation import GenerationRequest
 from local_engine.kernels.dispatch import choose_kernels, device_facts
@@ -15,7 +16,6 @@ from local_engine.kernels.gpu.adapter_slots import AdapterSlots
 from local_engine.kernels.gpu.executor import GpuExecutor
 from local_engine.layers.lora import LowRank
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 from tests.local_engine.engine_driver import generate, request, tokens_of
 from tests.local_engine.kernels.gpu.on_cpu import FUSED, fused_config, load_on_cpu

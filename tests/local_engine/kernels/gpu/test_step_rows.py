@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from local_engine.chunk import Chunk
 from local_engine.generation import GenerationRequest
 from local_engine.kernels.gpu.graphs import ladder
 from local_engine.kernels.gpu.step_rows import host_step, step_tensors, table_width
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 
 

@@ -9,6 +9,7 @@ import torch
 from gguf import GGMLQuantizationType
 
 from local_engine.adapters import Adapter
+from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.executor import Executor
@@ -17,7 +18,6 @@ from local_engine.kernels.dispatch import choose_kernels, device_facts
 from local_engine.kernels.operations import Choice
 from local_engine.loading.load import load_model
 from local_engine.sampling import SamplingParams
-from local_engine.scheduler import Chunk
 from local_engine.sequence import Sequence
 from tests.local_engine.engine_driver import generate, request, token_outputs, tokens_of
 from tests.local_engine.kernels.gpu.on_cpu import fused_config, load_on_cpu
