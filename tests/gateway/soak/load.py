@@ -36,9 +36,11 @@ FAULTY = 0.1
 KEY = "key-of-the-soak"
 _WARM = 0.3
 """This share of the time passes before memory must be flat."""
+_LEAST = 500
+"""So many requests has each half at least, on however slow a machine: the first of them only warm up."""
 _LIVE_NOISE = 1500
 _LIVE_EACH = 0.02
-"""By so much, and so much a request, may the blocks of live objects differ between two moments without a request: a
+"""By so much if all is warm, and so much a request, may the blocks of live objects differ between two moments without a request: a
 connection upstream that is kept has some hundred, a thing that each request leaves behind has at least one."""
 
 
@@ -59,18 +61,26 @@ class Seen:
     def requests(self) -> int:
         return self.statuses.total() + self.left
 
-    def check_memory(self, seconds: float, within: float) -> None:
+    def check_memory(self, seconds: float, within: float, noise: int) -> None:
         """Flat after the beginning: what is resident grows by no more than this share, and requests leave nothing."""
         (requests_before, before), (requests, blocks) = self.live
-        assert blocks - before <= _LIVE_NOISE + _LIVE_EACH * (requests - requests_before), self.live
+        assert blocks - before <= noise + _LIVE_EACH * (requests - requests_before), self.live
         early = max(mb for at, mb in self.resident if _WARM * seconds <= at <= 0.6 * seconds)
         late = max(mb for at, mb in self.resident if at >= 0.8 * seconds)
         assert late <= early * (1 + within), self.resident[:: max(1, len(self.resident) // 20)]
 
 
-async def soak(seconds: float, folder: Path, *, seed: int = 0, growth: float = 0.05) -> Seen:
-    """`growth`: the share by which memory may grow. Fails where it grows by more, or where anything is left behind, or
-    is not counted as it was seen."""
+@dataclass(frozen=True)
+class Part:
+    """How long clients go on: until this moment, and until so many requests were made since the beginning."""
+
+    until_s: float
+    least: int
+
+
+async def soak(seconds: float, folder: Path, *, seed: int = 0, growth: float = 0.05, noise: int = _LIVE_NOISE) -> Seen:
+    """`growth`: the share by which memory may grow; `noise`: the blocks by which live objects may, whatever is asked.
+    Fails where they grow by more, or where anything is left behind, or is not counted as it was seen."""
     tasks_before = len(asyncio.all_tasks())
     source = random.Random(seed)
     upstreams = [FlakyUpstream(random.Random(seed + number), share=FAULTY) for number in (1, 2)]
@@ -83,11 +93,11 @@ async def soak(seconds: float, folder: Path, *, seed: int = 0, growth: float = 0
     seen = Seen()
     began = time.monotonic()
     watch = asyncio.ensure_future(_watch(seen, began, seconds))
-    for share in (0.5, 1.0):
+    for half in (1, 2):
         async with _session() as session:
-            until_s = began + share * seconds
+            part = Part(until_s=began + half * seconds / 2, least=half * _LEAST)
             await asyncio.gather(
-                *[_client(session, url, random.Random(source.random()), until_s, seen) for _ in range(CLIENTS)]
+                *[_client(session, url, random.Random(source.random()), part, seen) for _ in range(CLIENTS)]
             )
             await until(lambda: app.running == 0, within_s=10)
             attempts = await _check_counts(app, seen, upstreams, session, url)
@@ -104,7 +114,7 @@ async def soak(seconds: float, folder: Path, *, seed: int = 0, growth: float = 0
     await until(lambda: len(asyncio.all_tasks()) <= tasks_before, within_s=10)
     print(f"{seen.requests} requests, {attempts} attempts, {sum(each.wrong for each in upstreams)} faults upstream")
     print(f"{dict(seen.statuses)}, {seen.failed_in_stream} failed after their beginning, {seen.left} left early")
-    seen.check_memory(seconds, growth)
+    seen.check_memory(seconds, growth, noise)
     return seen
 
 
@@ -138,8 +148,8 @@ async def _loaded(app: App) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _client(session: aiohttp.ClientSession, url: str, source: random.Random, until_s: float, seen: Seen) -> None:
-    while time.monotonic() < until_s:
+async def _client(session: aiohttp.ClientSession, url: str, source: random.Random, part: Part, seen: Seen) -> None:
+    while time.monotonic() < part.until_s or seen.requests < part.least:
         asked = question(source)
         seen.paths[asked.path] += 1
         patience_s = source.random() * 0.03 if source.random() < LEAVING else 60.0
