@@ -40,8 +40,9 @@ _LEAST = 500
 """So many requests has each half at least, on however slow a machine: the first of them only warm up."""
 _LIVE_NOISE = 1500
 _LIVE_EACH = 0.02
-"""By so much if all is warm, and so much a request, may the blocks of live objects differ between two moments without a request: a
-connection upstream that is kept has some hundred, a thing that each request leaves behind has at least one."""
+"""By so much where all is warm, and so much a request, may the blocks of live objects differ between two moments
+without a request: a connection upstream that is kept has some hundred, a thing that each request leaves behind has at
+least one."""
 
 
 @dataclass
