@@ -16,6 +16,7 @@ from torch import Tensor
 from local_engine.adapters import Adapter
 from local_engine.block_allocator import PADDING_BLOCK
 from local_engine.chunk import Chunk
+from local_engine.config import Sections, Window
 from local_engine.layers.attention import AttentionGroup, AttentionPlan, AttentionPlans
 from local_engine.layers.lora import AdapterRows
 from local_engine.layers.recurrent_state import StateRows, StateRun
@@ -48,13 +49,12 @@ def build_batch(
     block_size: int,
     device: torch.device,
     dtype: torch.dtype,
-    windows: Collection[int | None] = (None,),
+    windows: Collection[Window] = (None,),
 ) -> Batch:
     """The tensors of one step, on `device`; attention masks in `dtype`.
 
-    windows: those of the model's layers; the batch has a plan for each. A row attends to as many positions as a window
-    says, its own included, None is all; slots that none of a chunk's rows sees are left out. Rows of one span of
-    `Sequence.uncut`, which a chunk has whole, see each other.
+    windows: those of the model's layers; the batch has a plan for each. Slots that none of a chunk's rows sees are left
+    out. Rows of one span of `Sequence.uncut`, which a chunk has whole, see each other.
     """
     decodes = sorted((c for c in chunks if c.stop - c.start == 1), key=lambda chunk: chunk.stop)
     prefills = [c for c in chunks if c.stop - c.start > 1]
@@ -70,7 +70,7 @@ def build_batch(
     longest = max(chunk.stop for chunk in ordered)
     targets = torch.from_numpy(write_slots).to(device)
     # A window that reaches to the beginning of every sequence is none, so that its plan is not made twice.
-    limits = {window: None if window is None or window >= longest else window for window in windows}
+    limits = {window: window if _first_seen(longest - 1, window) > 0 else None for window in windows}
     planned = {
         limit: AttentionPlan(targets, _groups(decodes, prefills, block_size, limit, device=device, dtype=dtype))
         for limit in set(limits.values())
@@ -133,7 +133,7 @@ def _groups(
     decodes: list[Chunk],
     prefills: list[Chunk],
     block_size: int,
-    window: int | None,
+    window: Window,
     *,
     device: torch.device,
     dtype: torch.dtype,
@@ -141,19 +141,21 @@ def _groups(
     """The groups of one window: decoding chunks of similar length together, each prefilling one by itself."""
     groups: list[AttentionGroup] = []
     row = 0
-    for _, alike in groupby(decodes, key=lambda chunk: _length_class(chunk.stop - _first_seen(chunk, window))):
+    for _, alike in groupby(decodes, key=lambda chunk: _length_class(chunk.stop - _first_seen(chunk.start, window))):
         members = list(alike)
         slots, visible = _decode_slots(members, block_size, window)
         mask = None if visible is None else visible[:, None, None, :]
         groups.append(_group(row, len(members), slots, mask, device=device, dtype=dtype))
         row += len(members)
     for chunk in prefills:
-        first = _first_seen(chunk, window)
+        first = _first_seen(chunk.start, window)
         queries, keys = np.arange(chunk.start, chunk.stop)[:, None], np.arange(first, chunk.stop)
         seen = keys <= queries
         for start, stop in chunk.sequence.uncut:
             seen |= (start <= queries) & (queries < stop) & (start <= keys) & (keys < stop)
-        if window is not None:
+        if isinstance(window, Sections):
+            seen &= keys // window.size == queries // window.size
+        elif window is not None:
             seen &= keys > queries - window
         slots = _slots(chunk, block_size)[first:]
         groups.append(_group(row, 1, slots, seen[None, None], device=device, dtype=dtype))
@@ -188,9 +190,11 @@ def _length_class(length: int) -> int:
     return ((length - 1) // 64).bit_length()
 
 
-def _first_seen(chunk: Chunk, window: int | None) -> int:
-    """The first position that any row of the chunk attends to."""
-    return 0 if window is None else max(0, chunk.start + 1 - window)
+def _first_seen(position: int, window: Window) -> int:
+    """The first position that a row attends to."""
+    if isinstance(window, Sections):
+        return position // window.size * window.size
+    return 0 if window is None else max(0, position + 1 - window)
 
 
 def _slots(chunk: Chunk, block_size: int) -> Indices:
@@ -199,11 +203,9 @@ def _slots(chunk: Chunk, block_size: int) -> Indices:
     return (table[:, None] * block_size + np.arange(block_size)).reshape(-1)[: chunk.stop]
 
 
-def _decode_slots(
-    chunks: list[Chunk], block_size: int, window: int | None
-) -> tuple[Indices, npt.NDArray[np.bool_] | None]:
+def _decode_slots(chunks: list[Chunk], block_size: int, window: Window) -> tuple[Indices, npt.NDArray[np.bool_] | None]:
     """Slots that the sequences see, padded to the longest: [B, S]; and which are real, None if all are."""
-    lengths = np.asarray([chunk.stop - _first_seen(chunk, window) for chunk in chunks])
+    lengths = np.asarray([chunk.stop - _first_seen(chunk.start, window) for chunk in chunks])
     longest = int(lengths.max())
     slots = np.full((len(chunks), longest), PADDING_BLOCK * block_size, dtype=np.int64)
     for row, (chunk, length) in enumerate(zip(chunks, lengths, strict=True)):

@@ -6,7 +6,7 @@ Imports no torch: both can be built and checked in a process that never loads a 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from local_engine.errors import InvalidInput
 from local_engine.layer_config import LLAMA_BLOCK, BlockConfig, ExpertsConfig, LatentConfig
@@ -21,9 +21,12 @@ __all__ = [
     "EngineConfig",
     "KVDType",
     "ModelConfig",
+    "QueryGrowth",
     "RopeConfig",
     "RopeScaling",
+    "Sections",
     "WeightKind",
+    "Window",
 ]
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
@@ -210,13 +213,34 @@ class RopeConfig:
         return None
 
 
+class Sections(NamedTuple):
+    """Windows that follow one another instead of sliding: a token sees those before it in its own section."""
+
+    size: int
+
+
+Window = int | Sections | None
+"""What a token sees: so many tokens, itself included; those of its section; or, with None, all before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryGrowth:
+    """Queries at position p are multiplied with 1 + rate * log(1 + floor((p + offset) / length))."""
+
+    length: int
+    rate: float
+    offset: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionKind:
     """What the layers of one kind see, and how queries and keys turn in them.
 
-    window: tokens that a token sees, itself included; None is all before it. rope: None where nothing turns.
+    window: tokens that a token sees, itself included; None is all before it. section: of `Sections`, in its place.
+    rope: None where nothing turns. query_growth: None where queries do not grow with their position.
     head_dim, num_kv_heads: where they are not the model's; then the rope says its rotary_dim.
     keys_as_values: values are what keys are made from, before their norm and before they turn.
+    unweighted_qk_norm: queries and keys that have turned are normalised head by head, without weights.
     """
 
     window: int | None = None
@@ -224,6 +248,14 @@ class AttentionKind:
     head_dim: int | None = None
     num_kv_heads: int | None = None
     keys_as_values: bool = False
+    section: int | None = None
+    query_growth: QueryGrowth | None = None
+    unweighted_qk_norm: bool = False
+
+    @property
+    def reach(self) -> Window:
+        """What a token sees: the window or the section."""
+        return self.window if self.section is None else Sections(self.section)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +273,7 @@ class ModelConfig:
         turned_heads: head by head, after it. value_norm: values are so too, head by head, without weights.
     attention_sinks: every query head has a logit that takes part in the softmax and has no value.
     attention_gate: behind the rows of each query head q_proj has those of a gate of what the head has read.
+    default_context: the window that is served where run.yaml asks for none; None is max_context.
     borrowing_layers: the last so many have no keys and values: each reads those of the last layer of its kind before
         them. borrowing_width: their intermediate_size, where it is another.
     latent: of attention over compressed vectors, for which the cache has one kv head of `head_dim` numbers.
@@ -260,6 +293,7 @@ class ModelConfig:
     num_kv_heads: int
     head_dim: int
     max_context: int
+    default_context: int | None = None
     rms_norm_eps: float = 1e-5
     block: BlockConfig = LLAMA_BLOCK
     attention_kinds: tuple[AttentionKind, ...] = (AttentionKind(),)
@@ -337,9 +371,15 @@ class ModelConfig:
         return self.borrowing_layers > 0 or any(kind.head_dim or kind.num_kv_heads for kind in self.attention_kinds)
 
     @property
-    def windows(self) -> tuple[int | None, ...]:
+    def grows(self) -> bool:
+        """Within the window there are positions at which queries have grown."""
+        growths = [kind.query_growth for kind in self.attention_kinds if kind.query_growth is not None]
+        return any(self.max_context + growth.offset > growth.length for growth in growths)
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
         """The distinct windows of all layers."""
-        return tuple(dict.fromkeys(kind.window for kind in self.attention_kinds))
+        return tuple(dict.fromkeys(kind.reach for kind in self.attention_kinds))
 
     def problem(self) -> str | None:
         """One line naming the first impossible value, or None. Files are untrusted: every number is checked."""
@@ -354,7 +394,12 @@ class ModelConfig:
             ("head_dim", self.head_dim, 1 << 12),
             ("width of layers that borrow keys and values", self.borrowing_width or 1, 1 << 22),
             ("max_context", self.max_context, 1 << 31),
-            *(("sliding_window", 1 if window is None else window, 1 << 31) for window in self.windows),
+            *(("sliding_window", window, 1 << 31) for window in self.windows if isinstance(window, int)),
+            *(
+                ("attention_chunk_size", window.size, 1 << 31)
+                for window in self.windows
+                if isinstance(window, Sections)
+            ),
         ):
             if not 1 <= value <= high:
                 return f"{name} is {value}, expected 1 to {high}"
@@ -390,6 +435,8 @@ class ModelConfig:
                 return f"head_dim is {head_dim}, rotary embedding needs an even one up to {1 << 12}"
             if kind.rope is not None and (problem := kind.rope.problem(head_dim)):
                 return problem
+            if (growth := kind.query_growth) and not (growth.length >= 1 and 0 <= growth.rate <= 1 << 10):
+                return f"queries grow by {growth.rate} every {growth.length} tokens"
         if not 0 <= self.borrowing_layers < self.num_layers:
             return f"{self.borrowing_layers} of {self.num_layers} layers have no keys and values"
         first = self.num_layers - self.borrowing_layers

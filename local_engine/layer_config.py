@@ -150,6 +150,7 @@ class ExpertsConfig:
     per_token: how many of the `count` experts compute a token. intermediate_size: the width of one.
     normalised: the chosen experts' weights add up to 1. dense_layers: indices of the layers that have none.
     shared_size: the width of a block that computes all tokens beside them; 0 is none. shared_gate: it has a gate.
+    weighted_inputs: an expert's weight multiplies what it reads, not what it yields.
     swiglu_alpha, swiglu_limit: of gpt-oss alone, see models/gpt_oss.py.
     """
 
@@ -161,6 +162,7 @@ class ExpertsConfig:
     routing: RoutingConfig = PLAIN_ROUTING
     shared_size: int = 0
     shared_gate: bool = False
+    weighted_inputs: bool = False
     swiglu_alpha: float = 1.702
     swiglu_limit: float = 7.0
 

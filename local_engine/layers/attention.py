@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from local_engine.config import Window
 from local_engine.layers.kv_cache import LayerCache
 
 __all__ = ["AttentionGroup", "AttentionPlan", "AttentionPlans", "LayerCache", "PagedAttention", "paged_attention"]
@@ -41,8 +42,8 @@ class AttentionPlan:
     groups: tuple[AttentionGroup, ...]
 
 
-# One step's plan for each distinct sliding window of a model's layers; None is the plan without a window.
-AttentionPlans = Mapping[int | None, AttentionPlan]
+# One step's plan for each distinct window of a model's layers; None is the plan without a window.
+AttentionPlans = Mapping[Window, AttentionPlan]
 
 
 class PagedAttention(Protocol):

@@ -73,7 +73,8 @@ def clamped_swiglu(gate: Tensor, up: Tensor, *, alpha: float, limit: float) -> T
 class SparseExperts:
     """The layer: [T, hidden_size] -> [T, hidden_size]. activation: gate and up, [n, W] each, to what `down` takes.
 
-    scales: [E], what the weight of each expert is multiplied with.
+    scales: [E], what the weight of each expert is multiplied with. weighted_inputs: the weights multiply what experts
+    read, not what they yield.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class SparseExperts:
         routing: RoutingConfig = PLAIN_ROUTING,
         correction: Tensor | None = None,
         scales: Tensor | None = None,
+        weighted_inputs: bool = False,
     ) -> None:
         self._router = router
         self._experts = experts
@@ -94,6 +96,7 @@ class SparseExperts:
         self._per_token = per_token
         self._normalised = normalised
         self._routing, self._correction, self._scales = routing, correction, scales
+        self._weighted_inputs = weighted_inputs
 
     def __call__(self, x: Tensor, judged: Tensor | None = None) -> Tensor:
         """judged: what the router sees of the tokens, where it is not x."""
@@ -117,7 +120,9 @@ class SparseExperts:
             if count:
                 mine = places[begin : begin + count]
                 rows = mine // self._per_token
-                gate, up = expert.gate_up(x[rows]).chunk(2, dim=-1)
-                out.index_add_(0, rows, expert.down(self._activation(gate, up)) * shares[mine, None])
+                share, read = shares[mine, None], x[rows]
+                gate, up = expert.gate_up(read * share if self._weighted_inputs else read).chunk(2, dim=-1)
+                yielded = expert.down(self._activation(gate, up))
+                out.index_add_(0, rows, yielded if self._weighted_inputs else yielded * share)
             begin += count
         return out

@@ -48,6 +48,11 @@ class FieldReader:
             self.refuse(f"{name} is {_kind(value)}, expected true or false")
         return value
 
+    def switch(self, name: str, default: bool) -> bool:
+        """True or false, or a number that is 0 for false."""
+        value = self._get(name, default)
+        return value != 0 if type(value) is int else self.boolean(name, default)
+
     def table(self, name: str) -> "FieldReader | None":
         """The object under `name`, or None where it is absent or null."""
         value = self._values.get(name)

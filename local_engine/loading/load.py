@@ -243,7 +243,8 @@ def _checked(path: Path, shape: ModelConfig, config: EngineConfig) -> ModelConfi
     """The shape, with no larger a window than the engine's: what longrope does depends on the window served."""
     if problem := shape.problem():
         raise ModelLoadError(path, problem)
-    return replace(shape, max_context=min(shape.max_context, config.max_context or shape.max_context))
+    asked = config.max_context or shape.default_context or shape.max_context
+    return replace(shape, max_context=min(shape.max_context, asked))
 
 
 def _gguf_defaults(fields: FieldReader) -> SamplingDefaults:

@@ -1,10 +1,10 @@
-"""Which layers of a model have a sliding window, as config.json and GGUF metadata say it. Knows no architecture."""
+"""Which layers of a model have a sliding window, and which turn, as files say it. Knows no architecture."""
 
 from collections.abc import Callable
 
 from local_engine.loading.fields import FieldReader
 
-__all__ = ["SlidingLayers", "every_but_nth", "gguf_sliding_layers", "hf_sliding_layers"]
+__all__ = ["SlidingLayers", "every_but_nth", "gguf_sliding_layers", "hf_sliding_layers", "hf_turning_layers"]
 
 # Whether the layer of an index has the window.
 SlidingLayers = Callable[[int], bool]
@@ -32,6 +32,20 @@ def hf_sliding_layers(
             fields.refuse("layer_types has 'sliding_attention', but the model has no sliding window")
         return lambda _: False
     return (lambda index: words[index] == "sliding_attention") if words else default
+
+
+def hf_turning_layers(fields: FieldReader, num_layers: int, interval: int) -> Callable[[int], bool]:
+    """Whether the layer of an index has rope, from config.json. Raises ModelLoadError.
+
+    interval: of the layers without, where the file does not say.
+    """
+    turns = fields.integers("no_rope_layers")  # despite its name, 1 for a layer with rope
+    if turns and len(turns) < num_layers:
+        fields.refuse(f"no_rope_layers has {len(turns)} items for {num_layers} layers")
+    interval = fields.integer("no_rope_layer_interval", interval)
+    if not turns and interval < 1:
+        fields.refuse(f"no_rope_layer_interval is {interval}, expected 1 or more")
+    return (lambda index: turns[index] != 0) if turns else every_but_nth(interval)
 
 
 def gguf_sliding_layers(

@@ -1,12 +1,13 @@
 """Ministral 3, and Mistral Small as llama.cpp writes it now (Mistral AI 2025): Llama, the text models.
 
-Behind the trained window Ministral's queries grow with their position. Within it they do not, and it is what is served.
+Behind the trained window Ministral's queries grow with their position, which the fused kernels do not compute: it is
+served as the window where run.yaml asks for no larger one.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local_engine.config import AttentionKind, ModelConfig
+from local_engine.config import AttentionKind, ModelConfig, QueryGrowth
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.rope import yarn_temperature
 from local_engine.models import llama, mistral
@@ -55,7 +56,7 @@ def _hf_text(fields: FieldReader) -> ModelConfig:
         mlp_bias=False,
         attention_kinds=(AttentionKind(window, kind.rope),),
     )
-    return _within_trained_window(config, scaling.number("llama_4_scaling_beta", 0.0))
+    return _growing(config, scaling.number("llama_4_scaling_beta", 0.0))
 
 
 def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
@@ -68,12 +69,14 @@ def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]
         factor = kind.rope.factor
         length = yarn_temperature(factor) / yarn_temperature(factor, all_dim)
         config = replace(config, attention_kinds=(replace(kind, rope=replace(kind.rope, attention_factor=length)),))
-    return _within_trained_window(config, fields.number("mistral3.attention.temperature_scale", 0.0))
+    return _growing(config, fields.number("mistral3.attention.temperature_scale", 0.0))
 
 
-def _within_trained_window(config: ModelConfig, growth: float) -> ModelConfig:
-    """growth: of queries behind the trained window; 0 is none."""
-    rope = config.attention_kinds[0].rope
-    if not growth or rope is None:
+def _growing(config: ModelConfig, rate: float) -> ModelConfig:
+    """rate: at which queries grow behind the trained window; 0 is none."""
+    (kind,) = config.attention_kinds
+    if not rate or kind.rope is None:
         return config
-    return replace(config, max_context=min(config.max_context, rope.original_max_context))
+    trained = kind.rope.original_max_context
+    kind = replace(kind, query_growth=QueryGrowth(trained, rate))
+    return replace(config, default_context=trained, attention_kinds=(kind,))

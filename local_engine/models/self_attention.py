@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from local_engine.config import ModelConfig, RopeConfig
+from local_engine.config import ModelConfig, QueryGrowth, RopeConfig
 from local_engine.layers.attention import AttentionPlan, AttentionPlans, LayerCache
 from local_engine.layers.ops import Ops
 from local_engine.layers.rope import inverse_frequencies, rope_tables
@@ -26,10 +26,14 @@ ROPE_FACTORS, SHORT_FACTORS, LONG_FACTORS = "rope_factors", "rope_factors_short"
 
 @dataclass(frozen=True, slots=True)
 class LayerStep:
-    """What the layers of one kind share in one step. angles: cosines and sines of its rows; None, nothing turns."""
+    """What the layers of one kind share in one step.
+
+    angles: cosines and sines of its rows; None, nothing turns. growth: [T, 1, 1], what queries are multiplied with.
+    """
 
     plan: AttentionPlan
     angles: tuple[Tensor, Tensor] | None
+    growth: Tensor | None = None
 
 
 class Rotary:
@@ -61,7 +65,20 @@ class Rotary:
             rope: rope_tables(positions, frequencies, dtype, attention_factor=rope.attention_factor)
             for rope, frequencies in self._frequencies.items()
         }
-        return [LayerStep(plans[kind.window], None if kind.rope is None else angles[kind.rope]) for kind in self._kinds]
+        return [
+            LayerStep(
+                plans[kind.reach],
+                None if kind.rope is None else angles[kind.rope],
+                None if kind.query_growth is None else _growth(kind.query_growth, positions, dtype),
+            )
+            for kind in self._kinds
+        ]
+
+
+def _growth(growth: QueryGrowth, positions: Tensor, dtype: torch.dtype) -> Tensor:
+    """What the queries of each row are multiplied with: [T, 1, 1]."""
+    sections = torch.div(positions + growth.offset, growth.length, rounding_mode="floor").float()
+    return (1 + growth.rate * sections.log1p()).to(dtype).view(-1, 1, 1)
 
 
 class SelfAttention:
@@ -114,6 +131,7 @@ class SelfAttention:
                 self._norms.append((heads, read_norm(config, f"{name}.{norm}", width, weights, ops)))
         self._qk_norm = config.qk_norm
         self._value_norm = unweighted_norm(config, config.head_dim) if config.value_norm else unchanged
+        self._unweighted_norm = unweighted_norm(config, config.head_dim) if kind.unweighted_qk_norm else unchanged
 
     def __call__(self, x: Tensor, cache: LayerCache, step: LayerStep) -> Tensor:
         """x [T, hidden_size] -> [T, hidden_size]; writes the keys and values of the rows to the cache."""
@@ -131,8 +149,10 @@ class SelfAttention:
             rotated = self._ops.apply_rope(rotated, *step.angles)
         if self._qk_norm == "turned_heads":
             self._normalise(rotated)
+        rotated = self._unweighted_norm(rotated)
+        queries = rotated[:, self._queries]
         attended = self._ops.paged_attention(
-            rotated[:, self._queries],
+            queries if step.growth is None else queries * step.growth,
             rotated[:, self._keys],
             values,
             cache,

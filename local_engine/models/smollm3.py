@@ -6,7 +6,7 @@ from dataclasses import replace
 from local_engine.config import AttentionKind, ModelConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.rope import hf_rope
-from local_engine.loading.sliding_layers import every_but_nth, hf_sliding_layers
+from local_engine.loading.sliding_layers import every_but_nth, hf_sliding_layers, hf_turning_layers
 from local_engine.models import llama
 
 __all__ = ["gguf_config", "hf_config"]
@@ -20,13 +20,7 @@ def hf_config(fields: FieldReader) -> ModelConfig:
     """config.json of SmolLM3ForCausalLM. Raises ModelLoadError."""
     config = llama.hf_config(fields)
     rope = hf_rope(fields, fields.integer("max_position_embeddings", 32768), theta=_THETA)
-    turns = fields.integers("no_rope_layers")  # despite its name, 1 for a layer with rope
-    if turns and len(turns) < config.num_layers:
-        fields.refuse(f"no_rope_layers has {len(turns)} items for {config.num_layers} layers")
-    interval = fields.integer("no_rope_layer_interval", _INTERVAL)
-    if not turns and interval < 1:
-        fields.refuse(f"no_rope_layer_interval is {interval}, expected 1 or more")
-    has_rope = (lambda index: turns[index] != 0) if turns else every_but_nth(interval)
+    has_rope = hf_turning_layers(fields, config.num_layers, _INTERVAL)
     window = fields.optional_integer("sliding_window") if fields.boolean("use_sliding_window", False) else None
     sliding = hf_sliding_layers(fields, config.num_layers, window, lambda index: not has_rope(index))
     return replace(config, architecture="smollm3").with_layers(

@@ -117,6 +117,7 @@ def sparse_experts(
         routing=shape.routing,
         correction=weights.flat(names.correction, shape.count).float() if shape.routing.corrected else None,
         scales=weights.joined([names.scales], [shape.count]).float() if names.scales else None,
+        weighted_inputs=shape.weighted_inputs,
     )
 
 

@@ -21,8 +21,10 @@ def add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_expert_count(count)
     writer.add_expert_used_count(config.num_experts_per_tok)
     width = getattr(config, "moe_intermediate_size", None)
-    if config.model_type in ("minimax_m2", "hunyuan_v1_moe"):
+    if config.model_type in ("minimax_m2", "hunyuan_v1_moe", "llama4_text"):
         width = config.intermediate_size
+    if config.model_type == "llama4_text":
+        writer.add_interleave_moe_layer_step(config.interleave_moe_layer_step)
     if width is not None or config.model_type == "gpt_oss":
         writer.add_expert_feed_forward_length(width or config.intermediate_size)
     if config.model_type in ("qwen2_moe", "qwen3_next", "qwen3_5_moe_text"):
@@ -70,6 +72,7 @@ def with_split_experts(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.T
     """The same with a stack each of gate, up and down matrices, [experts, out, in], and of their biases."""
     found: dict[str, torch.Tensor] = {}
     sparse = any(".block_sparse_moe." in name for name in tensors)
+    is_llama4 = any(".feed_forward.router." in name for name in tensors)
     for name, tensor in tensors.items():
         if name.endswith("put_linear.weight") and ".shared_mlp." in name:
             found |= _dense(name, tensor, "mlp.shared_expert" if sparse else "mlp")
@@ -90,7 +93,7 @@ def with_split_experts(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.T
         else:
             is_gpt_oss = f"{prefix}.mlp.experts.down_proj_bias" in tensors
             base, kind = (part.removesuffix("_bias"), "bias") if part.endswith("_bias") else (part, "weight")
-            if is_gpt_oss and kind == "weight":
+            if is_llama4 or (is_gpt_oss and kind == "weight"):
                 tensor = tensor.transpose(1, 2)
             if base == "down_proj":
                 found[f"{prefix}.mlp.experts.down_proj.{kind}"] = tensor

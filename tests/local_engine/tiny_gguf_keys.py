@@ -63,6 +63,7 @@ _ARCHITECTURES = {
     "ernie4_5_moe": "ernie4_5-moe",
     "hunyuan_v1_moe": "hunyuan-moe",
     "exaone_moe": "exaone-moe",
+    "llama4_text": "llama4",
 }
 INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid")
 """Whose rows of Q and K the converter moves."""
@@ -103,6 +104,10 @@ def add_layer_keys(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray
     if config.model_type == "ministral3":
         writer.add_rope_scaling_yarn_log_mul(config.rope_parameters["mscale_all_dim"])
         writer.add_attn_temperature_scale(config.rope_parameters["llama_4_scaling_beta"])
+    if config.model_type == "llama4_text":
+        writer.add_uint32("llama4.attention.chunk_size", config.attention_chunk_size)
+        writer.add_attn_temperature_length(config.floor_scale)
+        writer.add_attn_temperature_scale(config.attn_scale)
     _add_windows(writer, config)
     add_recurrent(writer, config)
     if getattr(config, "attn_logit_softcapping", None) is not None:

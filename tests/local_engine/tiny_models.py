@@ -38,6 +38,19 @@ _TOWERS: Mapping[str, Mapping[str, Any]] = {
             "position_embedding_size": 8,
         }
     },
+    "llama4": {
+        "vision_config": {
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "patch_size": 4,
+            "image_size": 16,
+            "vision_output_dim": 16,
+            "projector_input_dim": 16,
+            "projector_output_dim": 16,
+        },
+    },
     "mistral3": {
         "tie_word_embeddings": False,
         "vision_config": {
@@ -63,8 +76,10 @@ class Oracle:
 
     def logits(self, tokens: list[int]) -> torch.Tensor:
         """[T, V] for every position."""
+        # Llama 4 with its tower computes nothing without images there.
+        model = self.model.language_model if self.model.config.model_type == "llama4" else self.model
         with torch.inference_mode():
-            logits: torch.Tensor = self.model(torch.tensor([tokens])).logits[0]
+            logits: torch.Tensor = model(torch.tensor([tokens])).logits[0]
         return logits
 
     def greedy(self, prompt: list[int], count: int) -> list[int]:
@@ -133,7 +148,8 @@ def write_gguf(
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(gemma4_widths(config) if config.model_type == GEMMA4 else config.intermediate_size)
+    width = getattr(config, "intermediate_size_mlp", config.intermediate_size)
+    writer.add_feed_forward_length(gemma4_widths(config) if config.model_type == GEMMA4 else width)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(gemma4_kv_heads(config) if config.model_type == GEMMA4 else kv_heads(config))
     tensors = add_layer_keys(writer, config)
@@ -171,6 +187,9 @@ def _text_tensors(oracle: Oracle) -> dict[str, torch.Tensor]:
     if oracle.model.config.model_type not in _TOWERS:
         return tensors
     prefix = "model.language_model."
+    if oracle.model.config.model_type == "llama4":
+        prefix = "language_model."
+        return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     found = {f"model.{name.removeprefix(prefix)}": tensor for name, tensor in tensors.items() if prefix in name}
     return found | {"lm_head.weight": tensors["lm_head.weight"]}
 

@@ -60,6 +60,10 @@ def unsupported(config: ModelConfig) -> str | None:
         return "layers that differ in their heads, or read each other's keys and values"
     if config.block.per_layer_size or config.block.layer_scales:
         return "inputs and scales of each layer's own"
+    if any(kind.section is not None for kind in config.attention_kinds):
+        return "windows that follow one another"
+    if config.grows or any(kind.unweighted_qk_norm for kind in config.attention_kinds):
+        return "queries that grow with their position, or have norms without weights"
     if config.experts is not None:
         return "mixtures of experts"
     if config.attention_sinks:

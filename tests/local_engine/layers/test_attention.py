@@ -7,6 +7,7 @@ import torch
 
 from local_engine.batch import build_batch
 from local_engine.chunk import Chunk
+from local_engine.config import Sections, Window
 from local_engine.generation import GenerationRequest
 from local_engine.layers.attention import LayerCache, paged_attention
 from local_engine.sampling import SamplingParams
@@ -34,14 +35,17 @@ class Scores:
 
 
 def expected_rows(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, start: int, window: int | None, scores: Scores
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, start: int, window: Window, scores: Scores
 ) -> torch.Tensor:
     """q [Q, H, D] at positions start on, k and v [S, K, D] -> [Q, H * D], by the definition."""
     share = HEADS // KV_HEADS
     rows = []
     for index in range(q.shape[0]):
         stop = start + index + 1
-        seen = slice(0 if window is None else max(0, stop - window), stop)
+        if isinstance(window, Sections):
+            seen = slice((stop - 1) - (stop - 1) % window.size, stop)
+        else:
+            seen = slice(0 if window is None else max(0, stop - window), stop)
         heads = []
         for head in range(HEADS):
             heads.append(scores.weights(k[seen, head // share] @ q[index, head], head) @ v[seen, head // share])
@@ -49,7 +53,7 @@ def expected_rows(
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize("window", [None, 1, 4, 7, 500])
+@pytest.mark.parametrize("window", [None, 1, 4, 7, 500, Sections(1), Sections(4), Sections(6), Sections(500)])
 @pytest.mark.parametrize(
     "spans",
     [
@@ -73,7 +77,7 @@ def expected_rows(
     ids=["plain", "scale", "soft_cap", "sinks", "all"],
 )
 def test_each_row_attends_to_its_own_past_and_to_nothing_else(
-    spans: list[tuple[int, int]], window: int | None, scores: Scores
+    spans: list[tuple[int, int]], window: Window, scores: Scores
 ) -> None:
     torch.manual_seed(0)
     blocks = [-(-stop // BLOCK) for _, stop in spans]

@@ -41,6 +41,7 @@ TARGETS = {
     "Glm4MoeForCausalLM": ATTENTION,
     "GptOssForCausalLM": ATTENTION,
     "OlmoeForCausalLM": ATTENTION,
+    "Llama4ForCausalLM": ATTENTION,
     "MiniMaxM2ForCausalLM": ATTENTION,
     "Dots1ForCausalLM": ATTENTION,
     "Ernie4_5_MoeForCausalLM": ATTENTION,

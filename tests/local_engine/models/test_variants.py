@@ -42,6 +42,7 @@ from tests.local_engine.tiny_models import write_gguf, write_safetensors
         ("Ernie4_5_MoeForCausalLM", {"moe_layer_interval": 1, "moe_num_shared_experts": 0}),
         ("HunYuanMoEV1ForCausalLM", {"moe_topk": 3, "tie_word_embeddings": True}),
         ("ExaoneMoeForCausalLM", {"num_shared_experts": 2, "first_k_dense_replace": 2}),
+        ("Llama4ForCausalLM", {"attention_chunk_size": 4, "floor_scale": 3, "num_experts_per_tok": 2}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -85,6 +86,10 @@ def rewritten(folder: Path, name: str, values: dict[str, Any], **overrides: Any)
             {},
         ),
         ("Cohere2ForCausalLM", {"layer_types": None, "sliding_window_pattern": 4}, {}),
+        ("Llama4ForCausalLM", {"no_rope_layers": [], "layer_types": None, "moe_layers": None}, {}),
+        ("Llama4ForCausalLM", {"attn_temperature_tuning": 4}, {}),
+        ("Llama4ForCausalLM", {"attn_temperature_tuning": 0}, {"attn_temperature_tuning": False}),
+        ("Llama4ForCausalLM", {}, {"use_qk_norm": False, "attention_chunk_size": None, "moe_layers": [1, 2]}),
         ("Exaone4ForCausalLM", {"layer_types": None, "sliding_window_pattern": 4}, {}),
         ("ExaoneMoeForCausalLM", {"layer_types": None, "mlp_layer_types": None}, {}),
         (
@@ -152,6 +157,12 @@ def test_a_file_of_an_older_version_of_transformers_is_the_same_model(
         ("DeepseekV3ForCausalLM", {"qk_rope_head_dim": 7}, "head_dim is 27, rotary embedding needs an even one"),
         ("Qwen2MoeForCausalLM", {"use_sliding_window": True}, "use_sliding_window is true"),
         ("OlmoeForCausalLM", {"clip_qkv": 8.0}, "clip_qkv is set"),
+        ("Llama4ForCausalLM", {"interleave_moe_layer_step": 0}, "interleave_moe_layer_step is 0"),
+        ("Llama4ForCausalLM", {"layer_types": ["chunked_attention"]}, "layer_types has 1 items for 5 layers"),
+        ("Llama4ForCausalLM", {"layer_types": ["sliding_attention"] * 5}, "layer_types has 'sliding_attention'"),
+        ("Llama4ForCausalLM", {"attention_chunk_size": 0}, "attention_chunk_size is 0, expected 1 to"),
+        ("Llama4ForCausalLM", {"floor_scale": 0}, "queries grow by 0.1 every 0 tokens"),
+        ("Llama4ForCausalLM", {"attn_temperature_tuning": "yes"}, "attn_temperature_tuning is str, expected true or"),
         ("MiniMaxM2ForCausalLM", {"head_dim": 0}, "head_dim is 0, expected 1 to"),
         ("Ernie4_5_MoeForCausalLM", {"use_bias": True}, "use_bias is true"),
         ("Ernie4_5_MoeForCausalLM", {"moe_layer_interval": 0}, "moe_layer_interval is 0"),
@@ -170,16 +181,6 @@ def test_a_file_of_an_older_version_of_transformers_is_the_same_model(
 def test_what_cannot_be_is_refused_by_name(name: str, values: dict[str, Any], reason: str, tmp_path: Path) -> None:
     rewritten(tmp_path, name, values)
     assert reason in refusal(tmp_path)
-
-
-@pytest.mark.parametrize(("growth", "window"), [(0.1, 64), (0.0, 128)])
-def test_queries_that_grow_with_their_position_are_served_up_to_where_they_do(
-    growth: float, window: int, tmp_path: Path
-) -> None:
-    rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 64}
-    oracle = oracle_of("Ministral3ForCausalLM", rope_parameters=rope | {"llama_4_scaling_beta": growth})
-    path = write_safetensors(oracle, tmp_path)
-    assert load_model(path, EngineConfig()).info.config.max_context == window
 
 
 def test_layers_that_guess_further_tokens_are_left_in_the_file(tmp_path: Path) -> None:

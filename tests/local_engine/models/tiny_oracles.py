@@ -1,6 +1,7 @@
 """A tiny random oracle of every architecture in the registry, by the name that config.json calls it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -320,7 +321,8 @@ def oracle_of(hf_name: str, seed: int = 21, **overrides: Any) -> Oracle:
 
 
 def shape_of(hf_name: str) -> ModelConfig:
-    """What we read from the config.json of that model."""
+    """What we read from the config.json of that model, with the window that it has by default."""
     architecture = by_hf_name(hf_name)
     assert architecture is not None
-    return architecture.hf_config(FieldReader(Path("config.json"), oracle_of(hf_name).model.config.to_dict()))
+    shape = architecture.hf_config(FieldReader(Path("config.json"), oracle_of(hf_name).model.config.to_dict()))
+    return replace(shape, max_context=shape.default_context or shape.max_context)

@@ -23,6 +23,17 @@ _GROUPED: Mapping[str, Any] = {
 }
 _EXAONE: Mapping[str, Any] = {**_EXPERTS, "num_hidden_layers": 5, "sliding_window": 5, "head_dim": 16}
 
+# Sections of five tokens, and queries that grow every five; as Scout is, and as Maverick with its tower.
+_LLAMA4: Mapping[str, Any] = {
+    "head_dim": 16,
+    "num_hidden_layers": 5,
+    "intermediate_size": 24,
+    "intermediate_size_mlp": 40,
+    "num_local_experts": 4,
+    "attention_chunk_size": 5,
+    "floor_scale": 5,
+}
+
 SPARSE_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "OlmoeForCausalLM": ("olmoe", {"num_experts": 6, "num_experts_per_tok": 2}),
     "Dots1ForCausalLM": (
@@ -48,6 +59,8 @@ SPARSE_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "hunyuan_v1_moe",
         {"head_dim": 16, "num_experts": 4, "moe_topk": 2},
     ),
+    "Llama4ForCausalLM": ("llama4_text", _LLAMA4),
+    "Llama4ForConditionalGeneration": ("llama4", {**_LLAMA4, "interleave_moe_layer_step": 2, "num_experts_per_tok": 2}),
     "ExaoneMoeForCausalLM": ("exaone_moe", _EXAONE),
     "ExaoneMoEForCausalLM": ("exaone_moe", _EXAONE),
 }

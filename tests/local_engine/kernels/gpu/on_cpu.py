@@ -32,6 +32,8 @@ LEFT_TO_TORCH: Mapping[str, str] = {
     "Glm4MoeForCausalLM": "the experts of glm4_moe",
     "GraniteMoeForCausalLM": "the experts of granitemoe",
     "OlmoeForCausalLM": "the experts of olmoe",
+    "Llama4ForCausalLM": "windows that follow one another",
+    "Llama4ForConditionalGeneration": "windows that follow one another",
     "Dots1ForCausalLM": "the experts of dots1",
     "MiniMaxM2ForCausalLM": "the experts of minimax-m2",
     "Ernie4_5_MoeForCausalLM": "the experts of ernie4_5_moe",
