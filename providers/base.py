@@ -55,6 +55,7 @@ class Capabilities:
     `thinks` False: it never thinks before it answers, so that to ask it not to asks for nothing. `always_thinks`: it
     can't be asked not to.
     `foreign_parts`: kinds of parts that only the client and the model's own template know, taken as they came.
+    `max_output`: tokens of the longest answer that the model can give; None: not known.
     """
 
     fields: frozenset[str]
@@ -70,6 +71,7 @@ class Capabilities:
     thinks: bool = True
     always_thinks: bool = False
     foreign_parts: frozenset[str] = frozenset()
+    max_output: int | None = None
 
 
 class ReadinessState(Enum):

@@ -4,7 +4,8 @@ from typing import Any
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import Document, File, Image, MediaSource
-from adapters.inline_media import decoded, resolved
+from adapters.inline_media import resolved
+from adapters.text_files import as_document
 
 __all__ = ["document_block", "file_block", "image_block"]
 
@@ -21,6 +22,8 @@ def file_block(file: File) -> dict[str, Any]:
     source = resolved(file.source)
     if source.media_type in _IMAGES:
         return {"type": "image", "source": _image_source(source)}
+    if (document := as_document(file)) is not None:
+        return document_block(document)
     found: dict[str, Any] = {"type": "document", "source": _document_source(source)}
     if file.filename is not None:
         found["title"] = file.filename
@@ -28,6 +31,7 @@ def file_block(file: File) -> dict[str, Any]:
 
 
 def document_block(document: Document) -> dict[str, Any]:
+    document = as_document(document) or document
     if document.text is not None:
         source: dict[str, Any] = {"type": "text", "media_type": "text/plain", "data": document.text}
     else:
@@ -55,9 +59,7 @@ def _document_source(source: MediaSource) -> dict[str, Any]:
         return _reference(source)
     if source.media_type == _PDF:
         return {"type": "base64", "media_type": _PDF, "data": source.data}
-    if source.media_type == "text/plain":
-        return {"type": "text", "media_type": "text/plain", "data": decoded(source.data).decode("utf-8", "replace")}
-    raise UnsupportedParameter.at("messages", "a file is a PDF, plain text or an image")
+    raise UnsupportedParameter.at("messages", "a file is a PDF, a text in UTF-8 or an image")
 
 
 def _reference(source: MediaSource) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from adapters.canonical.messages import Document, Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from adapters.canonical.messages import Document, File, Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request
+from adapters.text_files import as_document
 
 __all__ = ["texts_of", "with_texts"]
 
@@ -38,8 +39,8 @@ def _of_parts(parts: Sequence[Part]) -> Iterator[str]:
         match part:
             case Text() | Refusal() | Reasoning():
                 yield part.text
-            case Document() if part.text is not None:
-                yield part.text
+            case File() | Document() if (document := as_document(part)) is not None:
+                yield document.text or ""
             case ToolCall():
                 yield part.arguments
             case ToolResult():
@@ -54,8 +55,9 @@ def _with_text(part: Part, texts: Iterator[str]) -> Part:
     match part:
         case Text() | Refusal() | Reasoning():
             return _changed(part, next(texts))
-        case Document() if part.text is not None:
-            return replace(part, text=next(texts))
+        case File() | Document() if (document := as_document(part)) is not None:
+            text = next(texts)
+            return part if text == document.text else replace(document, text=text)
         case ToolCall():
             arguments = next(texts)
             return part if arguments == part.arguments else replace(part, arguments=arguments)

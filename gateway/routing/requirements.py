@@ -39,6 +39,7 @@ from adapters.nearest_name import nearest
 from adapters.openai.aliases import resolved
 from adapters.openai.cache_fields import BREAKPOINT, CACHE_CONTROL
 from adapters.openai.response_format import FORMAT_TYPES
+from adapters.text_files import as_plain_text
 from gateway.routing.asked_fields import THINKING, asks_nothing, unsupported_fields, wants_no_thoughts
 from gateway.routing.route import Target
 from gateway.routing.schema_limits import unenforced, without_unenforced
@@ -97,6 +98,8 @@ def fit(
         for name, raw in request.extras.items():
             (hints if is_hint(request.dialect, name, raw) else dropped).append(name)
         request = replace(request, extras={})
+    if request.max_tokens is not None and request.dialect not in capabilities.forwards:
+        request = _fit_length(request, request.max_tokens, capabilities)
     if request.tools is not None:
         request = _fit_tools(request, request.tools, capabilities, dropped, spell, hints=hints)
     if request.output_format is not None and request.dialect not in capabilities.forwards:
@@ -186,6 +189,12 @@ def _takes(capabilities: Capabilities) -> str:
     return "takes plain prompts only" if capabilities.prompts else "does not generate text"
 
 
+def _fit_length(request: Request, asked: int, capabilities: Capabilities) -> Request:
+    """A bound beyond the longest answer of the model bounds nothing more, but many an API refuses it."""
+    longest = capabilities.max_output
+    return request if longest is None or asked <= longest else replace(request, max_tokens=longest)
+
+
 def _fit_parts(
     request: Request,
     messages: tuple[Message, ...],
@@ -208,18 +217,19 @@ def _fit_parts(
         if refused is None:
             continue
         path = _path_of(request, index, spell)
-        while type(refused) is Opaque:
-            text = as_text(refused)
-            if text is None and is_hint(request.dialect, refused.type, refused.raw):
-                hints.append(f"{path}.{refused.type}")
-            elif text is None and not refused.is_told:
-                dropped.append(path)
+        while refused is not None:
+            text = _told(refused)
+            if text is None:
+                if not isinstance(refused, Opaque):
+                    kind = type(refused).__name__.lower()
+                    raise UnsupportedParameter.at(path, f"the model does not take {kind} parts")
+                if is_hint(request.dialect, refused.type, refused.raw):
+                    hints.append(f"{path}.{refused.type}")
+                elif not refused.is_told:
+                    dropped.append(path)
             parts = _replaced(parts, refused, text)
             without[index] = replace(message, parts=parts)
             refused = _refused(parts, capabilities)
-        if refused is not None:
-            kind = type(refused).__name__.lower()
-            raise UnsupportedParameter.at(path, f"the model does not take {kind} parts")
     if not without:
         return request
     kept = [(index, without.get(index, message)) for index, message in enumerate(messages)]
@@ -230,6 +240,17 @@ def _fit_parts(
         messages=tuple([message for _, message in left]),
         message_paths=None if paths is None else tuple([paths[index] for index, _ in left]),
     )
+
+
+def _told(part: Part) -> Text | None:
+    """What any model can read of a part."""
+    match part:
+        case Opaque():
+            return as_text(part)
+        case File() | Document():
+            return as_plain_text(part)
+        case _:
+            return None
 
 
 def _replaced(parts: tuple[Part, ...], old: Part, new: Part | None) -> tuple[Part, ...]:

@@ -42,6 +42,12 @@ def _narrowed(base: Capabilities, facts: ModelFacts) -> Capabilities:
         parts -= {part for kind, part in _MEDIA if kind not in facts.inputs}
     if facts.structured_output == JSON_OBJECT:
         formats = (formats or _ANY_FORMAT) - {JSON_SCHEMA}
-    thinks = base.thinks and facts.reasoning is not False
-    always = facts.always_reasons
-    return replace(base, fields=fields, parts=parts, output_formats=formats, thinks=thinks, always_thinks=always)
+    return replace(
+        base,
+        fields=fields,
+        parts=parts,
+        output_formats=formats,
+        thinks=base.thinks and facts.reasoning is not False,
+        always_thinks=facts.always_reasons,
+        max_output=facts.max_output,
+    )

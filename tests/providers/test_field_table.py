@@ -142,7 +142,7 @@ def part_table(targets: tuple[str, ...] | list[str]) -> list[str]:
 
 
 def _untaken(part: type[Part]) -> str:
-    return "left out" if part is Reasoning else "-"
+    return {Reasoning: "left out", File: "if text"}.get(part, "-")
 
 
 def named(fields: list[str]) -> str:
@@ -205,8 +205,9 @@ def document() -> str:
         "",
         "## Parts of messages",
         "",
-        "Thoughts that a target does not take are left out; any other part that it does not take is a 400. Parts that",
-        "only another dialect can read (opaque) are refused, or dropped and listed.",
+        "Thoughts that a target does not take are left out, files and documents whose bytes are UTF-8 become text; any",
+        "other part that it does not take is a 400. Parts that only another dialect can read (opaque) are refused, or",
+        "dropped and listed.",
         "",
         *part_table(tuple(UPSTREAMS)),
         "",

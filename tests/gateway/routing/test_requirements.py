@@ -499,7 +499,7 @@ def test_a_strict_tool_is_named_where_calls_are_held_to_no_schema() -> None:
 
 
 def test_a_document_that_is_a_file_needs_a_target_that_takes_files() -> None:
-    paper = Document(source=MediaSource(data="AA", media_type="application/pdf"))
+    paper = Document(source=MediaSource(data="JVBERi0=", media_type="application/pdf"))
     texts = Capabilities(fields=EXPRESSIBLE_FIELDS, parts=frozenset((Text, Document)))
     asked = request(messages=(Message(role="user", parts=(paper,)),))
     with pytest.raises(UnsupportedParameter, match="document parts"):
@@ -518,3 +518,39 @@ def test_what_stands_elsewhere_in_the_request_too_is_left_out_without_a_word() -
         fields=EXPRESSIBLE_FIELDS, parts=frozenset((Text, Opaque)), forwards=frozenset(("openai.responses",))
     )
     assert fit(asked, native, str, drop=False, completions_as_chat=False) == Fitted(asked)
+
+
+def test_a_file_of_text_is_told_as_text_where_files_are_not_taken() -> None:
+    table = File(source=MediaSource(data="YSxiCg==", media_type="text/csv"), filename="t.csv")
+    asked = request(messages=(Message(role="user", parts=(Text(text="sum"), table)),))
+    texts = Capabilities(fields=EXPRESSIBLE_FIELDS)
+    told = (Text(text="sum"), Text(text="t.csv\na,b\n"))
+    assert fitted(asked, texts) == Fitted(request(messages=(Message(role="user", parts=told),)))
+    files = Capabilities(fields=EXPRESSIBLE_FIELDS, parts=frozenset((Text, File)))
+    assert fitted(asked, files).request == asked
+    result = ToolResult(call_id="c", parts=(table,))
+    asked = request(messages=(Message(role="tool", parts=(result,)),))
+    (message,) = fitted(asked, texts).request.messages or ()
+    assert message.parts == (ToolResult(call_id="c", parts=(told[1],)),)
+
+
+def test_a_file_that_is_no_text_is_refused_by_its_place() -> None:
+    paper = File(source=MediaSource(data="JVBERi0="))
+    asked = request(messages=(*USER, Message(role="user", parts=(paper,))))
+    with pytest.raises(UnsupportedParameter, match="the model does not take file parts") as caught:
+        fitted(asked, Capabilities(fields=EXPRESSIBLE_FIELDS), drop=True)
+    assert caught.value.param == "their_messages[1]"
+
+
+@pytest.mark.parametrize(("asked", "sent"), [(32_000, 8192), (8192, 8192), (64, 64), (None, None)])
+def test_a_limit_beyond_the_longest_answer_becomes_that_answers_length(asked: int | None, sent: int | None) -> None:
+    capable = Capabilities(fields=EXPRESSIBLE_FIELDS, max_output=8192)
+    found = fitted(request(max_tokens=asked), capable)
+    assert (found.request.max_tokens, found.dropped) == (sent, ())
+
+
+def test_a_limit_in_the_targets_own_dialect_is_its_own_to_judge() -> None:
+    capable = Capabilities(fields=EXPRESSIBLE_FIELDS, max_output=8192, forwards=frozenset({"chat"}))
+    asked = request(max_tokens=32_000)
+    assert fitted(asked, capable).request is asked
+    assert fitted(asked, EVERYTHING).request is asked

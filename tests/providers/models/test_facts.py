@@ -85,5 +85,6 @@ def test_a_model_takes_what_its_host_takes_less_what_it_is_known_not_to_take() -
     assert "json_object" in formats
     assert "json_schema" not in formats
     assert of("o3-mini") is thinker
+    assert of("gpt-4o").max_output == 16_384
     always = {model: of(model).always_thinks for model in ("o3-mini", "gpt-5.1", "claude-opus-5-5", "claude-opus-5")}
     assert always == {"o3-mini": True, "gpt-5.1": False, "claude-opus-5-5": True, "claude-opus-5": False}
