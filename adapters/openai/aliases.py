@@ -5,9 +5,10 @@ read here: `resolved` turns the extras that it knows into fields.
 """
 
 from collections.abc import Callable, Container, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
+from msgspec import Meta
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
@@ -20,7 +21,6 @@ from adapters.openai.vocabulary import (
     CHAT_FIELDS,
     COMPLETION_FIELDS,
     COMPLETIONS,
-    COUNT,
     NAME,
     POSITIVE,
     RESPONSES,
@@ -120,6 +120,11 @@ def _reasoning_format(found: str) -> _Values:
     return {"reasoning.separate": False} if found == "none" else {}
 
 
+def _limit(found: int) -> _Values:
+    """-1: there is to be none."""
+    return {"open_ended": True} if found < 0 else {"max_tokens": found}
+
+
 def _adapter(found: _Lora) -> _Values:
     name = found.lora_name or found.name
     if not name:
@@ -134,7 +139,7 @@ _OF_SAMPLERS: Final = (
 ALIASES: Final[Mapping[str, _Alias]] = {
     # llama.cpp
     "repeat_penalty": _same("repetition_penalty"),
-    "n_predict": _field("max_tokens", COUNT),
+    "n_predict": _Alias(Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)]), _limit),
     "return_tokens": _same("return_token_ids"),
     "reasoning_format": _Alias(NAME, _reasoning_format),
     "reasoning_budget_tokens": _same("thinking_token_budget"),
@@ -171,7 +176,7 @@ ALIASES: Final[Mapping[str, _Alias]] = {
 }
 """By wire name. (The Responses API reads its `reasoning` itself.)"""
 
-_APART: Final = frozenset(("max_tokens", "adapter", "request_id"))
+_APART: Final = frozenset(("max_tokens", "open_ended", "adapter", "request_id"))
 """Fields that every surface has, some without a row in its table."""
 _FIELDS: Final[Mapping[str, Container[str]]] = {
     CHAT: CHAT_FIELDS.by_name.keys() | _APART | {"reasoning.mode"},
@@ -216,7 +221,7 @@ def _read(alias: _Alias, name: str, raw: bytes) -> _Values | None:
 
 
 def _is_set(request: Request, field: str) -> bool:
-    if field == "request_id":  # the gateway has given it one by now
+    if field in ("request_id", "open_ended"):  # of which every request has one
         return False
     group, _, member = field.rpartition(".")
     if group:

@@ -31,6 +31,8 @@ def completion(**fields: Any) -> Request:
         ("min_new_tokens", 3, "sampling.min_tokens", 3),
         ("typical", 0.5, "sampling.typical_p", 0.5),
         ("n_predict", 7, "max_tokens", 7),
+        ("n_predict", -1, "max_tokens", None),
+        ("n_predict", -1, "open_ended", True),
         ("max_new_tokens", 7, "max_tokens", 7),
         ("input_ids", [1, 2], "prompt_token_ids", (1, 2)),
         ("rid", "r", "request_id", "r"),
@@ -86,6 +88,7 @@ def test_a_sampler_that_nobody_has_may_be_off(zero: float) -> None:
     [
         {"repeat_penalty": 1.5, "repetition_penalty": 1.5},
         {"n_predict": 1, "max_tokens": 1},
+        {"n_predict": -2},
         {"thinking_budget": 1, "reasoning_budget_tokens": 1},
         {"repeat_penalty": 0},
         {"repeat_penalty": "x"},
