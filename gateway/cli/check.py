@@ -1,4 +1,4 @@
-"""`gateway check`: is run.yaml right, and what would run? Calls no provider and loads no model."""
+"""`gateway check`: is run.yaml right, and what would run? Loads no model, and calls providers with --probe alone."""
 
 import argparse
 import sys
@@ -25,6 +25,9 @@ EXAMPLE = "gateway check run.yaml"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="the configuration, as with --config")
+    parser.add_argument(
+        "--probe", action="store_true", help="ask each provider for its models, which shows whether it takes its key"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
         for line in _shares(config, problems):
             print(line)
     problems = problems or asyncio.run(find_faults(config))
+    if arguments.probe and not problems:
+        problems += asyncio.run(_probe(config))
     if problems:
         raise CommandFailed(str(ConfigError(config.path, problems)))
     warn_of_no_provider(config)
@@ -52,6 +57,24 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"gateway: {line}", file=sys.stderr)
     print(f"{config.path} is valid")
     return 0
+
+
+async def _probe(config: "Config") -> list["Fault"]:
+    """What keeps providers from answering. Says what they answer."""
+    from gateway.cli.provider_probe import probe_providers, unlisted
+    from gateway.config import ConfigError
+
+    probes = await probe_providers(config)
+    answers = [
+        (name, str(len(probe.models)), f"{probe.took_s * 1000:.0f} ms")
+        for name, probe in probes.items()
+        if probe.fault is None
+    ]
+    print_table("Answers", ("name", "models", "after"), answers)
+    if doubts := unlisted(config, probes):
+        for line in ConfigError(config.path, doubts).lines:
+            print(f"gateway: {line}", file=sys.stderr)
+    return [probe.fault for probe in probes.values() if probe.fault is not None]
 
 
 def _providers(config: "Config") -> list[tuple[str, ...]]:
