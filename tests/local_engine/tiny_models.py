@@ -170,7 +170,8 @@ def write_gguf(
     for name, values in (tensors | (extra or {})).items():
         if name == leave_out:
             continue
-        if values.ndim > 1 and matrix_type is not gguf.GGMLQuantizationType.F32:
+        # As the converter leaves convolutions.
+        if values.ndim > 1 and values.shape[-1] % 32 == 0 and matrix_type is not gguf.GGMLQuantizationType.F32:
             writer.add_tensor(name, gguf.quants.quantize(values, matrix_type), raw_dtype=matrix_type)
         else:
             writer.add_tensor(name, values)

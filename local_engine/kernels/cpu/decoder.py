@@ -4,7 +4,7 @@ Knows which shapes they compute; `unsupported` says in one line why a model is n
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from local_engine.kernels.cpu.library import (
     RopeStruct,
 )
 from local_engine.kernels.cpu.packing import MatrixPacker, Rounding
+from local_engine.kernels.cpu.recurrent import recurrent_parts, unsupported_recurrence
 from local_engine.loading.weights import Weights
 from local_engine.models.self_attention import Rotary
 
@@ -35,7 +36,8 @@ _LANES = 32
 class PackedDecoder:
     """Weights in memory, and the structure over them. Never written, so any number of executors may share it.
 
-    sites: of each layer the names by which adapters know its products: QKV, output, gate and up, down.
+    sites: of each layer the names by which adapters know its products: QKV or what a state is made of, output, gate and
+        up, down.
     kept: the memory that the structure points to.
     """
 
@@ -54,8 +56,10 @@ def unsupported(config: ModelConfig) -> str | None:
         return "feed-forward blocks without a gate"
     if config.latent is not None:
         return "latent attention"
-    if config.recurrent is not None:
-        return "recurrent layers"
+    if config.recurrent is not None and (reason := unsupported_recurrence(config.recurrent)) is not None:
+        return reason
+    if config.attention_gate:
+        return "gates of attention"
     if config.uneven or config.value_norm:
         return "layers that differ in their heads, or read each other's keys and values"
     if config.block.per_layer_size or config.block.layer_scales:
@@ -144,37 +148,21 @@ class _Builder:
     def _layer(self, index: int) -> LayerStruct:
         config = self._config
         hidden, width = config.hidden_size, config.intermediate_size
-        queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-        layer, attention, mlp = (f"model.layers.{index}{part}" for part in ("", ".self_attn", ".mlp"))
-        self._weights.skip(f"{attention}.rotary_emb.inv_freq")
-        kind = config.kind_of(index)
-        rope = config.attention_kinds[kind].rope
+        layer, mlp = f"model.layers.{index}", f"model.layers.{index}.mlp"
 
         def norm(name: str | None) -> int | None:
             return None if name is None else self._norm(f"{layer}.{name}", hidden)
 
         names = config.block.layer_norms
-        query_width, key_width = (queries, keys) if config.qk_norm == "row" else (config.head_dim, config.head_dim)
         struct = LayerStruct(
             attention_norm=norm(names.attention_input),
-            query_norm=self._norm(f"{attention}.q_norm", query_width) if config.qk_norm else None,
-            key_norm=self._norm(f"{attention}.k_norm", key_width) if config.qk_norm else None,
             post_attention_norm=norm(names.attention_output),
             mlp_norm=norm(names.mlp_input),
             post_mlp_norm=norm(names.mlp_output),
-            output=self._linear(f"{attention}.o_proj", hidden, queries, bias=config.output_bias),
             down=self._linear(f"{mlp}.down_proj", hidden, width, bias=config.mlp_bias),
-            window=config.attention_kinds[kind].window or 0,
-            rope=-1 if rope is None else self._rope_order().index(rope),
         )
-        self._register_sites(attention, mlp)
-        if config.fused_qkv:
-            # The rows of Q, K and V follow one another, so one matrix stands for all three.
-            struct.query = self._linear(f"{attention}.qkv_proj", queries + 2 * keys, hidden, bias=config.qkv_bias)
-        else:
-            struct.query = self._linear(f"{attention}.q_proj", queries, hidden, bias=config.qkv_bias)
-            struct.key = self._linear(f"{attention}.k_proj", keys, hidden, bias=config.qkv_bias)
-            struct.value = self._linear(f"{attention}.v_proj", keys, hidden, bias=config.qkv_bias)
+        mixer_sites = self._recurrence(struct, index) if config.is_recurrent(index) else self._attention(struct, index)
+        self._sites.append((*mixer_sites, *self._mlp_sites(mlp)))
         if config.fused_gate_up:
             gate_up = self._linear(f"{mlp}.gate_up_proj", 2 * width, hidden, bias=config.mlp_bias)
             struct.gate, struct.up = self._halves(gate_up)
@@ -183,28 +171,65 @@ class _Builder:
             struct.up = self._linear(f"{mlp}.up_proj", width, hidden, bias=config.mlp_bias)
         return struct
 
-    def _register_sites(self, attention: str, mlp: str) -> None:
-        """Tells adapters of the layer's products, in the order of `AdaptedLayerStruct`."""
-        config = self._config
-        hidden, width = config.hidden_size, config.intermediate_size
+    def _attention(self, struct: LayerStruct, index: int) -> tuple[str, str]:
+        """Fills in queries, keys, values and what reads the attended rows; their sites."""
+        config, name = self._config, f"model.layers.{index}.self_attn"
         queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-        if config.fused_qkv:
-            qkv = {f"{attention}.qkv_proj": queries + 2 * keys}
-        else:
-            qkv = {f"{attention}.q_proj": queries, f"{attention}.k_proj": keys, f"{attention}.v_proj": keys}
-        if config.fused_gate_up:
-            gate_up = {f"{mlp}.gate_up_proj": 2 * width}
-        else:
-            gate_up = {f"{mlp}.gate_proj": width, f"{mlp}.up_proj": width}
-        sites = self._weights.lora_sites
-        self._sites.append(
-            (
-                sites.register(qkv, hidden).name,
-                sites.register({f"{attention}.o_proj": hidden}, queries).name,
-                sites.register(gate_up, hidden).name,
-                sites.register({f"{mlp}.down_proj": hidden}, width).name,
-            )
+        self._weights.skip(f"{name}.rotary_emb.inv_freq")
+        kind = config.attention_kinds[config.kind_of(index)]
+        struct.window = kind.window or 0
+        struct.rope = -1 if kind.rope is None else self._rope_order().index(kind.rope)
+        if config.qk_norm:
+            row = config.qk_norm == "row"
+            struct.query_norm = self._norm(f"{name}.q_norm", queries if row else config.head_dim)
+            struct.key_norm = self._norm(f"{name}.k_norm", keys if row else config.head_dim)
+        # Where the rows of Q, K and V follow one another, one matrix stands for all three.
+        parts = (
+            {"qkv_proj": queries + 2 * keys}
+            if config.fused_qkv
+            else {"q_proj": queries, "k_proj": keys, "v_proj": keys}
         )
+        inputs = {f"{name}.{part}": rows for part, rows in parts.items()}
+        return self._mixer(
+            struct,
+            inputs,
+            (f"{name}.o_proj", queries),
+            input_bias=config.qkv_bias,
+            output_bias=config.output_bias,
+        )
+
+    def _recurrence(self, struct: LayerStruct, index: int) -> tuple[str, str]:
+        """The same of a layer that has a state."""
+        parts = recurrent_parts(self._config, index, self._weights, self._address)
+        self._kept.append(parts.struct)
+        struct.recurrent = ctypes.pointer(parts.struct)
+        output = (parts.output, parts.columns)
+        return self._mixer(struct, parts.inputs, output, input_bias=parts.bias, output_bias=parts.bias)
+
+    def _mixer(
+        self,
+        struct: LayerStruct,
+        inputs: Mapping[str, int],
+        output: tuple[str, int],
+        *,
+        input_bias: bool,
+        output_bias: bool,
+    ) -> tuple[str, str]:
+        """inputs: names and rows of what reads the normed rows. output: name and columns of what is made of them."""
+        hidden, (name, columns), sites = self._config.hidden_size, output, self._weights.lora_sites
+        for place, (part, rows) in enumerate(inputs.items()):
+            struct.inputs[place] = self._linear(part, rows, hidden, bias=input_bias)
+        struct.output = self._linear(name, hidden, columns, bias=output_bias)
+        return sites.register(inputs, hidden).name, sites.register({name: hidden}, columns).name
+
+    def _mlp_sites(self, name: str) -> tuple[str, str]:
+        config, sites = self._config, self._weights.lora_sites
+        hidden, width = config.hidden_size, config.intermediate_size
+        if config.fused_gate_up:
+            gate_up = {f"{name}.gate_up_proj": 2 * width}
+        else:
+            gate_up = {f"{name}.gate_proj": width, f"{name}.up_proj": width}
+        return sites.register(gate_up, hidden).name, sites.register({f"{name}.down_proj": hidden}, width).name
 
     def _linear(self, name: str, rows: int, columns: int, *, bias: bool) -> MatrixStruct:
         matrix = self._packer.matrix(f"{name}.weight", rows, columns)

@@ -19,8 +19,10 @@ from local_engine.generation import TokenOutput
 from local_engine.kernels.cpu.adapters import AdapterLayers
 from local_engine.kernels.cpu.decoder import PackedDecoder
 from local_engine.kernels.cpu.library import Library, StepStruct
+from local_engine.kernels.cpu.recurrent import layer_states
 from local_engine.kernels.cpu.topology import physical_cores
 from local_engine.sampler import SamplerRow, sample
+from local_engine.state_pool import StatePool
 
 __all__ = ["CACHE_BYTES", "CpuExecutor"]
 
@@ -40,7 +42,6 @@ class CpuExecutor:
 
     def __init__(self, model: PackedDecoder, config: EngineConfig) -> None:
         self.ahead: Ahead | None = None
-        self.num_states = 0
         self._library = model.library
         self._hidden_size = model.config.hidden_size
         self._vocab_size = model.config.vocab_size
@@ -50,7 +51,11 @@ class CpuExecutor:
         if cache_bytes is None:
             raise InvalidInput("kv_dtype", f"{config.kv_dtype} is not what the model was loaded for")
         block_bytes = self._library.block_bytes(model.struct, config.block_size, cache_bytes)
-        self.num_blocks = config.kv_bytes // block_bytes - 1  # one is the padding block
+        self._states = StatePool(model.config, config, config.kv_bytes)
+        self._layer_states = layer_states(model.config, self._states)
+        self.num_states = self._states.num_states
+        # One is the padding block.
+        self.num_blocks = (config.kv_bytes - self._states.num_bytes) // block_bytes - 1
         if self.num_blocks < 1:
             least = 2 * block_bytes  # one beside the padding
             raise InvalidInput("kv_bytes", f"must be at least {least} bytes for this model, not {config.kv_bytes}")
@@ -95,12 +100,18 @@ class CpuExecutor:
         adapted = self._adapters.of_rows(chunks)
         asked = np.array(wanted, dtype=np.uint8)
         seen = _seen_positions(chunks, first_row, len(tokens))
+        slots = np.array(
+            [(chunk.sequence.state, chunk.sequence.next_state) for chunk in chunks], dtype=np.int32
+        ).T.copy()
         step = StepStruct(
             len(tokens),
             *(array.ctypes.data for array in arrays),
             adapters=None if adapted is None else adapted.ctypes.data,
             wanted=asked.ctypes.data,
             seen=None if seen is None else seen.ctypes.data,
+            states=self._layer_states,
+            sources=slots[0].ctypes.data,
+            targets=slots[1].ctypes.data,
         )
         self._library.forward(self._session, step, hidden.data_ptr())
         return StepRows(hidden, tuple(chunks), tuple(first_row))
@@ -127,6 +138,7 @@ class CpuExecutor:
     def close(self) -> None:
         """See `Executor.close`."""
         self._closer()
+        self._states.close()
 
     @property
     def _session(self) -> int:

@@ -19,10 +19,12 @@ __all__ = [
     "INSTRUCTION_SETS",
     "AdaptedLayerStruct",
     "DecoderStruct",
+    "LayerStatesStruct",
     "LayerStruct",
     "Library",
     "LowRankStruct",
     "MatrixStruct",
+    "RecurrentStruct",
     "RopeStruct",
     "StepStruct",
     "best_library",
@@ -35,7 +37,7 @@ INSTRUCTION_SETS: Final = ("avx512bf16", "avx512", "avx2vnni", "avx2", "neon", "
 """Of all builds, the best one first."""
 
 # Of the functions and structures below and of the packed layout; the same as kernels_version in api.cpp.
-_VERSION = 7
+_VERSION = 8
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -55,6 +57,23 @@ class MatrixStruct(Structure):
     )
 
 
+class RecurrentStruct(Structure):
+    """As recurrent.h has it."""
+
+    _fields_ = (
+        ("tap_weights", c_void_p),
+        ("tap_bias", c_void_p),
+        ("kind", c_int32),
+        ("taps", c_int32),
+        ("channels", c_int32),
+        ("unused", c_int32),
+    )
+
+
+class LayerStatesStruct(Structure):
+    _fields_ = (("tails", c_void_p),)
+
+
 class LayerStruct(Structure):
     """As decoder.h has it; so the rest."""
 
@@ -65,15 +84,14 @@ class LayerStruct(Structure):
         ("post_attention_norm", c_void_p),
         ("mlp_norm", c_void_p),
         ("post_mlp_norm", c_void_p),
-        ("query", MatrixStruct),
-        ("key", MatrixStruct),
-        ("value", MatrixStruct),
+        ("inputs", MatrixStruct * 4),
         ("output", MatrixStruct),
         ("gate", MatrixStruct),
         ("up", MatrixStruct),
         ("down", MatrixStruct),
         ("window", c_int32),
         ("rope", c_int32),
+        ("recurrent", POINTER(RecurrentStruct)),
     )
 
 
@@ -133,6 +151,9 @@ class StepStruct(Structure):
         ("adapters", c_void_p),
         ("wanted", c_void_p),
         ("seen", c_void_p),
+        ("states", POINTER(LayerStatesStruct)),
+        ("sources", c_void_p),
+        ("targets", c_void_p),
     )
 
 

@@ -1,6 +1,7 @@
 // The rows that a matrix is applied to: floats, and the same as signed bytes in groups of 16 with a scale each.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "buffer.h"
@@ -40,6 +41,18 @@ struct Activations {
 
   float* row(int index) { return floats.data() + static_cast<size_t>(index) * columns; }
   const float* row(int index) const { return floats.data() + static_cast<size_t>(index) * columns; }
+
+  // Makes a row what another one is.
+  void move(int from, int to) {
+    const auto copy = [&](auto& buffer, int items) {
+      std::copy_n(buffer.data() + static_cast<size_t>(from) * items, items, buffer.data() + static_cast<size_t>(to) * items);
+    };
+    copy(floats, columns);
+    copy(bytes, columns);
+    copy(scales, columns / kActivationGroup);
+    copy(negated_sums, columns / kActivationGroup);
+    copy(scaled_sums, columns / kGroup);
+  }
 
   // Quantises columns first to last - 1 of a row, multiples of 32. A group with what is no number gets such a scale.
   void quantise(int index, int first, int last) { quantise(row(index) + first, index, first, last); }

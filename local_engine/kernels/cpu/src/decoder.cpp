@@ -33,8 +33,9 @@ constexpr size_t kTouchedAhead = 128 << 20;
 // Some product of a layer reads the floats of normed or gated rows.
 bool reads_floats(const Decoder& decoder) {
   return std::any_of(decoder.layers, decoder.layers + decoder.num_layers, [](const Layer& layer) {
-    const Matrix* readers[] = {&layer.query, &layer.key, &layer.value, &layer.gate, &layer.up, &layer.down};
-    return std::any_of(std::begin(readers), std::end(readers), [](auto matrix) { return is_dense(matrix->format); });
+    const auto dense = [](const Matrix& matrix) { return is_dense(matrix.format); };
+    return std::any_of(std::begin(layer.inputs), std::end(layer.inputs), dense) || dense(layer.gate) ||
+           dense(layer.up) || dense(layer.down);
   });
 }
 
@@ -44,9 +45,10 @@ void Session::Free::operator()(uint8_t* memory) const { std::free(memory); }
 
 Session::Session(const Decoder& decoder, int block_size, int num_blocks, int cache_bytes, int threads)
     : decoder_(decoder),
-      layout_{block_size, decoder.num_layers, decoder.kv_heads, decoder.head_dim, cache_bytes},
+      layout_{block_size, decoder.caching_layers(), decoder.kv_heads, decoder.head_dim, cache_bytes},
       pool_(threads, decoder.num_layers * kStagesPerLayer + kStagesPerLayer),
-      reads_floats_(reads_floats(decoder)) {
+      reads_floats_(reads_floats(decoder)),
+      projected_width_(decoder.hidden) {
   // Not cleared: but for a little ahead, memory that no sequence has written is not even resident.
   pool_bytes_ = (layout_.block_bytes() * num_blocks + kHugePage - 1) / kHugePage * kHugePage;
   memory_.reset(static_cast<uint8_t*>(std::aligned_alloc(kHugePage, pool_bytes_)));
@@ -55,8 +57,16 @@ Session::Session(const Decoder& decoder, int block_size, int num_blocks, int cac
   madvise(memory_.get(), pool_bytes_, MADV_HUGEPAGE);
 #endif
   touch(std::min(pool_bytes_, kTouchedFirst));
-  for (int layer = 0; layer < decoder.num_layers; layer++)
-    caches_.emplace_back(layout_, memory_.get() + layer * layout_.layer_bytes());
+  size_t begin = 0;
+  for (int layer = 0; layer < decoder.num_layers; layer++) {
+    caches_.emplace_back(layout_, memory_.get() + begin);
+    projected_width_ = std::max(projected_width_, decoder.layers[layer].input_width());
+    if (decoder.layers[layer].recurrent == nullptr) {
+      begin += layout_.layer_bytes();
+    } else {
+      mixed_width_ = decoder.layers[layer].output.columns;
+    }
+  }
   for (int thread = 0; thread < threads; thread++) scratches_.push_back(std::make_unique<AttentionScratch>());
 }
 
@@ -89,6 +99,7 @@ void Session::forward(const Step& step, float* hidden) {
     last = std::max(last, step.blocks[step.first_block[step.sequences[row]] + step.positions[row] / layout_.block_size]);
   used_ = std::max(used_, end_of(last));
   touch(used_);
+  if (step.states != nullptr) sources_.assign(step.sources, step.sources + step.sequences[step.num_rows - 1] + 1);
   // Later rows of a sequence find the keys of earlier ones in the cache, so parts of a step follow one another.
   for (int row = 0, rows = 0; row < step.num_rows; row += rows) {
     rows = part_rows(step, row);
@@ -124,13 +135,14 @@ void Session::forward_part(const Step& step, float* hidden) {
   normed_.columns = decoder_.hidden;
   attended_.columns = decoder_.heads * decoder_.head_dim;
   gated_.columns = decoder_.intermediate;
+  mixed_.columns = mixed_width_;
   keeps_floats_ = reads_floats_ || step.adapters != nullptr;
   const int kept = keeps_floats_ ? rows : 0;
   normed_.reserve(rows, normed_.columns, std::max(kept, pool_.threads()));
   attended_.reserve(rows, attended_.columns, rows);
+  mixed_.reserve(rows, mixed_.columns, rows);
   gated_.reserve(rows, gated_.columns, std::max(kept, 1));
-  const int projections = (decoder_.heads + 2 * decoder_.kv_heads) * decoder_.head_dim;
-  projected_.reserve(static_cast<size_t>(rows) * std::max(projections, decoder_.hidden));
+  projected_.reserve(static_cast<size_t>(rows) * projected_width_);
   if (step.adapters != nullptr) additions_.reserve(static_cast<size_t>(rows) * 2 * decoder_.intermediate);
   prepare_rotations(step);
   if (layout_.item_bytes == 4) {
@@ -147,15 +159,16 @@ void Session::run_step(const Step& step, float* hidden) {
   const int wanted = find_wanted(step);
   const bool all = wanted == step.num_rows;
   find_runs(step);
+  find_state_runs(step);
   choose_spans(step);
   lone_ = all && step.num_rows == 1 && spans_ == 1;
   pool_.run([&](Team& team) {
     embed(team, step, hidden);
     for (int index = 0; index < last; index++) {
-      write_keys<Cache>(team, step, index, hidden);
+      begin_layer<Cache>(team, step, index, hidden);
       finish_layer<Cache>(team, step, index, hidden);
     }
-    write_keys<Cache>(team, step, last, hidden);
+    begin_layer<Cache>(team, step, last, hidden);
     if (all) finish_layer<Cache>(team, step, last, hidden);
   });
   if (all || wanted == 0) return;
@@ -184,8 +197,9 @@ int Session::find_wanted(const Step& step) {
 // The wanted rows as a step of their own, their states and queries moved to the front.
 Step Session::only_wanted(const Step& step, float* hidden) {
   const int width = decoder_.hidden;
+  const Layer& layer = decoder_.layers[decoder_.num_layers - 1];
+  const int stride = layer.input_width();
   const int queries = decoder_.heads * decoder_.head_dim;
-  const int projections = queries + 2 * decoder_.kv_heads * decoder_.head_dim;
   wanted_positions_.clear();
   wanted_sequences_.clear();
   wanted_adapters_.clear();
@@ -193,8 +207,12 @@ Step Session::only_wanted(const Step& step, float* hidden) {
   for (size_t to = 0; to < wanted_.size(); to++) {
     const size_t from = wanted_[to];
     std::memmove(hidden + to * width, hidden + from * width, width * sizeof(float));
-    float* projected = projected_.data();
-    std::memmove(projected + to * projections, projected + from * projections, queries * sizeof(float));
+    if (layer.recurrent != nullptr) {
+      mixed_.move(from, to);
+    } else {
+      float* projected = projected_.data();
+      std::memmove(projected + to * stride, projected + from * stride, queries * sizeof(float));
+    }
     wanted_positions_.push_back(step.positions[from]);
     wanted_sequences_.push_back(step.sequences[from]);
     if (step.adapters != nullptr) wanted_adapters_.push_back(step.adapters[from]);
@@ -237,21 +255,30 @@ void Session::embed(Team& team, const Step& step, float* hidden) {
   });
 }
 
-// A layer's beginning: queries, and keys and values in the cache. First, what the layer before has left to be added.
+// A layer's beginning: queries, and keys and values in the cache, or all that a state is good for. First, what the layer
+// before has left to be added.
 template <class Cache>
-void Session::write_keys(Team& team, const Step& step, int index, float* hidden) {
+void Session::begin_layer(Team& team, const Step& step, int index, float* hidden) {
+  const Layer& layer = decoder_.layers[index];
+  normalise(team, step.num_rows, hidden, index == 0 ? nullptr : decoder_.layers[index - 1].post_mlp_norm,
+            layer.attention_norm, true);
+  project(team, step.num_rows, layer);
+  adapt(team, step, index, &AdaptedLayer::qkv, normed_, projected_.data(), layer.input_width());
+  if (layer.recurrent != nullptr) {
+    recur(team, step, index);
+  } else {
+    write_keys<Cache>(team, step, index);
+  }
+}
+
+template <class Cache>
+void Session::write_keys(Team& team, const Step& step, int index) {
   const int rows = step.num_rows;
   const Layer& layer = decoder_.layers[index];
-  const int projections = (decoder_.heads + 2 * decoder_.kv_heads) * decoder_.head_dim;
-  normalise(team, rows, hidden, index == 0 ? nullptr : decoder_.layers[index - 1].post_mlp_norm,
-            layer.attention_norm, true);
-  const Matrix* parts[] = {&layer.query, &layer.key, &layer.value};
-  project(team, rows, parts, 3, projected_.data(), projections);
-  adapt(team, step, index, &AdaptedLayer::qkv, normed_, projected_.data(), projections);
   if (decoder_.qk_norm == kRow && layer.query_norm != nullptr) {
     const int queries = decoder_.heads * decoder_.head_dim;
     team.share(rows, [&](int row) {
-      float* x = projected_.data() + static_cast<size_t>(row) * projections;
+      float* x = projected_.data() + static_cast<size_t>(row) * layer.input_width();
       rms_norm(x, layer.query_norm, decoder_.eps, queries, x);
       rms_norm(x + queries, layer.key_norm, decoder_.eps, decoder_.kv_heads * decoder_.head_dim, x + queries);
     });
@@ -264,18 +291,11 @@ template <class Cache>
 void Session::finish_layer(Team& team, const Step& step, int index, float* hidden) {
   const int rows = step.num_rows;
   const Layer& layer = decoder_.layers[index];
-  const KvLayer& cache = caches_[index];
-  if (lone_) {
-    team.share(decoder_.kv_heads, [&](int head) {
-      write_row<Cache>(layer, cache, step, 0, head, head + 1);
-      attend_whole<Cache>(layer, cache, step, head, nullptr, *scratches_[team.member()]);
-    });
-  } else {
-    attend_runs<Cache>(team, layer, cache, step);
-  }
+  if (layer.recurrent == nullptr) attend_runs<Cache>(team, layer, caches_[index], step);
+  const Activations& mixed = layer.recurrent == nullptr ? attended_ : mixed_;
   float* attention_out = layer.post_attention_norm == nullptr ? hidden : projected_.data();
-  project_back(team, rows, layer.output, attended_, attention_out, attention_out == hidden);
-  adapt(team, step, index, &AdaptedLayer::output, attended_, attention_out, decoder_.hidden);
+  project_back(team, rows, layer.output, mixed, attention_out, attention_out == hidden);
+  adapt(team, step, index, &AdaptedLayer::output, mixed, attention_out, decoder_.hidden);
   normalise(team, rows, hidden, layer.post_attention_norm, layer.mlp_norm, decoder_.parallel == 0);
   gate(team, step, index);
   float* mlp_out = layer.post_mlp_norm == nullptr ? hidden : projected_.data();
@@ -318,19 +338,19 @@ void Session::normalise(Team& team, int rows, float* hidden, const float* additi
   });
 }
 
-// Several matrices over the normed rows, their outputs side by side.
-void Session::project(Team& team, int rows, const Matrix* const* parts, int count, float* out, int stride) {
-  int tiles = 0;
-  for (int part = 0; part < count; part++) tiles += parts[part]->tiles();
-  share_blocks(team, tiles, bytes_of_tile(*parts[0]), rows, [&](int first, int last, int begin, int block) {
+// A layer's inputs over the normed rows, side by side.
+void Session::project(Team& team, int rows, const Layer& layer) {
+  const Matrix* parts = layer.inputs;
+  const int stride = layer.input_width();
+  share_blocks(team, stride / kTile, bytes_of_tile(parts[0]), rows, [&](int first, int last, int begin, int block) {
     float results[kRowBlock * kTile];
     for (int tile = first; tile < last; tile++) {
       int part = 0;
       int within = tile;
-      for (; within >= parts[part]->tiles(); part++) within -= parts[part]->tiles();
-      multiply(*parts[part], within, normed_, begin, block, results);
+      for (; within >= parts[part].tiles(); part++) within -= parts[part].tiles();
+      multiply(parts[part], within, normed_, begin, block, results);
       for (int row = 0; row < block; row++)
-        std::memcpy(out + static_cast<size_t>(begin + row) * stride + tile * kTile, results + row * kTile,
+        std::memcpy(projected_.data() + static_cast<size_t>(begin + row) * stride + tile * kTile, results + row * kTile,
                     kTile * sizeof(float));
     }
   });
@@ -414,7 +434,9 @@ void Session::copy_blocks(const int32_t* pairs, int count) {
   copied_.reserve(bytes * count);
   for (int i = 0; i < count; i++) used_ = std::max(used_, end_of(pairs[2 * i + 1]));
   touch(used_);
-  for (const KvLayer& cache : caches_) {
+  for (int layer = 0; layer < decoder_.num_layers; layer++) {
+    if (decoder_.layers[layer].recurrent != nullptr) continue;
+    const KvLayer& cache = caches_[layer];
     for (int i = 0; i < count; i++) std::memcpy(copied_.data() + i * bytes, cache.part_of(pairs[2 * i]), bytes);
     for (int i = 0; i < count; i++) std::memcpy(cache.part_of(pairs[2 * i + 1]), copied_.data() + i * bytes, bytes);
   }

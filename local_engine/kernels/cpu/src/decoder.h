@@ -1,14 +1,17 @@
 // A decoder of the Llama family with its weights, and one engine's way through it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "activations.h"
 #include "attention.h"
 #include "format.h"
 #include "kv_pool.h"
+#include "recurrent.h"
 #include "thread_pool.h"
 
 namespace kernels {
@@ -23,9 +26,16 @@ struct Layer {
   const float* post_attention_norm;  // of what attention adds to the residual, or null
   const float* mlp_norm;             // as attention_norm
   const float* post_mlp_norm;
-  Matrix query, key, value, output, gate, up, down;
+  Matrix inputs[4];  // of the normed row, side by side: queries, keys and values, or a recurrent layer's; others have no rows
+  Matrix output, gate, up, down;
   int32_t window;  // 0 is none
   int32_t rope;    // which of the decoder's, -1 where nothing turns
+  const Recurrent* recurrent;  // in place of attention; or null
+
+  int input_width() const {
+    return kTile * std::accumulate(std::begin(inputs), std::end(inputs), 0,
+                                   [](int tiles, const Matrix& matrix) { return tiles + matrix.tiles(); });
+  }
 };
 
 struct Rope {
@@ -54,6 +64,11 @@ struct Decoder {
   int32_t parallel;  // the feed-forward block reads what attention reads
   int32_t qk_norm;
   int32_t unused;
+
+  int caching_layers() const {  // those with keys and values
+    return static_cast<int>(
+        std::count_if(layers, layers + num_layers, [](const Layer& layer) { return layer.recurrent == nullptr; }));
+  }
 };
 
 // What an adapter adds to one product: up (down x). No rank: nothing.
@@ -64,7 +79,7 @@ struct LowRank {
 };
 
 struct AdaptedLayer {
-  LowRank qkv, output, gate_up, down;  // queries, keys and values side by side; likewise gate and up
+  LowRank qkv, output, gate_up, down;  // queries, keys and values (or a state's inputs) side by side; likewise gate and up
 };
 
 // Rows of one step: consecutive ones of a sequence stand side by side.
@@ -78,6 +93,9 @@ struct Step {
   const AdaptedLayer* const* adapters;  // of each row its adapter's layers, or null; null where no row has one
   const uint8_t* wanted;  // of each row whether its state is asked for, and not only its keys and values; null: of all
   const int32_t* seen;    // of each row how many positions it sees beside those up to its own; null: none does
+  const LayerStates* states;  // of each layer; null where none is recurrent
+  const int32_t* sources;     // of each sequence, the slot of the state behind the rows before
+  const int32_t* targets;     // likewise, of the state behind its rows here
 
   int32_t seen_by(int row) const { return seen == nullptr ? 0 : seen[row]; }
 };
@@ -118,14 +136,18 @@ class Session {
   void logits_part(const float* hidden, int count, float* logits);
   void prepare_rotations(const Step& step);
   void find_runs(const Step& step);
+  void find_state_runs(const Step& step);
   void embed(Team& team, const Step& step, float* hidden);
   template <class Cache>
-  void write_keys(Team& team, const Step& step, int index, float* hidden);
+  void begin_layer(Team& team, const Step& step, int index, float* hidden);
+  template <class Cache>
+  void write_keys(Team& team, const Step& step, int index);
+  void recur(Team& team, const Step& step, int index);
   template <class Cache>
   void finish_layer(Team& team, const Step& step, int index, float* hidden);
   void normalise(Team& team, int rows, float* hidden, const float* addition_norm, const float* norm, bool reads);
   void norm_row(const float* x, const float* weight, float* out) const;
-  void project(Team& team, int rows, const Matrix* const* parts, int count, float* out, int stride);
+  void project(Team& team, int rows, const Layer& layer);
   void project_back(Team& team, int rows, const Matrix& matrix, const Activations& x, float* hidden, bool add);
   void gate(Team& team, const Step& step, int index);
   void adapt(Team& team, const Step& step, int index, LowRank AdaptedLayer::*site, const Activations& x, float* out,
@@ -153,7 +175,7 @@ class Session {
   size_t pool_bytes_ = 0;
   size_t used_ = 0;     // of the pool, up to the last block that was written
   size_t touched_ = 0;  // of the pool, in whole pieces: what is behind it nobody has written
-  std::vector<KvLayer> caches_;
+  std::vector<KvLayer> caches_;  // of each layer; those of recurrent ones stand for nothing
 
   struct Run {
     int row;
@@ -163,17 +185,21 @@ class Session {
   std::vector<int32_t> wanted_positions_, wanted_sequences_, wanted_seen_;
   std::vector<const AdaptedLayer*> wanted_adapters_;
   std::vector<Run> runs_;  // rows of one sequence that attend together
+  std::vector<StateRun> state_runs_;
+  std::vector<int32_t> sources_;  // as a step's, for what of it is still to be computed
   bool lone_ = false;      // a step of one row: who attends with a head writes its keys first
   int spans_ = 1;          // into which their attention is cut for the threads
   Buffer<float> spanned_;  // what each gives, [runs][kv heads][spans]
   const bool reads_floats_;
+  int projected_width_;
+  int mixed_width_ = 0;
   // Normed and gated rows are kept as floats, which a product or an adapter reads. Else these pass through memory that
   // stays in the first cache.
   bool keeps_floats_ = false;
-  Activations normed_, attended_, gated_;
+  Activations normed_, attended_, mixed_, gated_;  // mixed: what recurrent layers give
   Activations last_coarse_, last_fine_;  // the same rows
   Buffer<float> largest_;                // logits of each row that each thread has seen: [threads][rows]
-  Buffer<float> projected_;  // queries, keys and values; or what is added to the residual after a norm of its own
+  Buffer<float> projected_;  // a layer's inputs, multiplied; or what is added to the residual after a norm of its own
   Buffer<float> cosines_, sines_;
   Buffer<float> additions_;  // of adapters to gate and up
   Buffer<uint8_t> copied_;

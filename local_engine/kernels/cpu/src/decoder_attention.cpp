@@ -52,7 +52,7 @@ void Session::write_row(const Layer& layer, const KvLayer& cache, const Step& st
                         int last_head) {
   const int head_dim = decoder_.head_dim;
   const int share = decoder_.heads / decoder_.kv_heads;
-  float* queries = projected_.data() + static_cast<size_t>(row) * (decoder_.heads + 2 * decoder_.kv_heads) * head_dim;
+  float* queries = projected_.data() + static_cast<size_t>(row) * layer.input_width();
   float* keys = queries + decoder_.heads * head_dim;
   const float* values = keys + decoder_.kv_heads * head_dim;
   const size_t angles = (static_cast<size_t>(layer.rope) * step.num_rows + row) * (head_dim / 2);
@@ -81,7 +81,7 @@ AttentionTask Session::attention_task(const Layer& layer, const Step& step, int 
   const Run& run = runs_[item / decoder_.kv_heads];
   const int head_dim = decoder_.head_dim;
   const int share = decoder_.heads / decoder_.kv_heads;
-  const int stride = (decoder_.heads + 2 * decoder_.kv_heads) * head_dim;
+  const int stride = layer.input_width();
   const int kv_head = item % decoder_.kv_heads;
   const int column = kv_head * share * head_dim;
   AttentionTask task;
@@ -122,6 +122,13 @@ template <class Cache>
 void Session::attend_runs(Team& team, const Layer& layer, const KvLayer& cache, const Step& step) {
   const int items = static_cast<int>(runs_.size()) * decoder_.kv_heads;
   AttentionScratch& scratch = *scratches_[team.member()];
+  if (lone_) {
+    team.share(decoder_.kv_heads, [&](int head) {
+      write_row<Cache>(layer, cache, step, 0, head, head + 1);
+      attend_whole<Cache>(layer, cache, step, head, nullptr, scratch);
+    });
+    return;
+  }
   if (spans_ == 1) {
     const int each = static_cast<int>(runs_.size()) < step.num_rows ? kPromptPieces : kAttentionPieces;
     const int pieces = std::min(items, team.size() == 1 ? 1 : team.size() * each);
@@ -160,12 +167,8 @@ void Session::attend_runs(Team& team, const Layer& layer, const KvLayer& cache, 
 }
 
 template void Session::write_row<SingleCache>(const Layer&, const KvLayer&, const Step&, int, int, int);
-template void Session::attend_whole<SingleCache>(const Layer&, const KvLayer&, const Step&, int, const AttentionTask*,
-                                         AttentionScratch&);
 template void Session::attend_runs<SingleCache>(Team&, const Layer&, const KvLayer&, const Step&);
 template void Session::write_row<BfloatCache>(const Layer&, const KvLayer&, const Step&, int, int, int);
-template void Session::attend_whole<BfloatCache>(const Layer&, const KvLayer&, const Step&, int, const AttentionTask*,
-                                         AttentionScratch&);
 template void Session::attend_runs<BfloatCache>(Team&, const Layer&, const KvLayer&, const Step&);
 
 }  // namespace kernels

@@ -220,6 +220,18 @@ void test_wanted(Session& session, Step step, std::vector<float> states, const s
             "a wanted state");
 }
 
+constexpr int kSlots = 3;  // of states: the one of zeros, and two
+
+Recurrent random_recurrence(const float* weights) {
+  Recurrent recurrent{};
+  recurrent.kind = kShortConvolution;
+  recurrent.taps = 2 + below(3);
+  recurrent.channels = 32 * (1 + below(3));
+  recurrent.tap_weights = weights;
+  recurrent.tap_bias = below(2) == 0 ? weights : nullptr;
+  return recurrent;
+}
+
 // A small random decoder: rows computed together, cut and alone, on any number of threads, are the same bits. Those of an
 // image have their embeddings already, see each other and are not cut.
 void test_decoder() {
@@ -247,15 +259,23 @@ void test_decoder() {
     layer.mlp_norm = before && !parallel ? norm.data() : nullptr;
     layer.query_norm = layer.key_norm = below(2) == 0 ? norm.data() : nullptr;
     layer.post_attention_norm = layer.post_mlp_norm = post_norms ? norm.data() : nullptr;
-    layer.query = matrix(heads * head_dim, hidden);
-    layer.key = matrix(kv_heads * head_dim, hidden);
-    layer.value = matrix(kv_heads * head_dim, hidden);
+    layer.inputs[0] = matrix(heads * head_dim, hidden);
+    layer.inputs[1] = matrix(kv_heads * head_dim, hidden);
+    layer.inputs[2] = matrix(kv_heads * head_dim, hidden);
     layer.output = matrix(hidden, heads * head_dim);
     layer.gate = matrix(intermediate, hidden);
     layer.up = matrix(intermediate, hidden);
     layer.down = matrix(hidden, intermediate);
     layer.window = below(2) * 5;
     layer.rope = below(2) - 1;
+  }
+  const Recurrent recurrent = random_recurrence(norm.data());
+  if (below(2) == 0) {
+    Layer& layer = layers[below(2)];
+    layer.recurrent = &recurrent;
+    for (Matrix& input : layer.inputs) input = {};
+    layer.inputs[0] = matrix(3 * recurrent.channels, hidden);
+    layer.output = matrix(hidden, recurrent.channels);
   }
   const Rope rope{frequencies.data(), 1.0f, head_dim};
   const Matrix embedding = matrix(vocabulary, hidden);
@@ -282,18 +302,27 @@ void test_decoder() {
   const int32_t first_block = 0;
   std::vector<float> first;
   for (int threads = 1; threads <= 3; threads++) {
+    std::vector<float> tails(kSlots * recurrent.channels * (recurrent.taps - 1));
+    std::fill(tails.begin() + tails.size() / kSlots, tails.end(), NAN);
+    const LayerStates memory[] = {{tails.data()}, {tails.data()}};
+    int32_t source = 0;
+    int32_t target = 1;
     Session session(decoder, block_size, static_cast<int>(blocks.size()) + 1, threads == 2 ? 4 : 4, threads);
     std::vector<float> states = embedded;
     for (int row = 0; row < length;) {
       int count = threads == 1 ? length : 1 + below(length - row);
       if (begin < row + count && row + count < end) count = end - row;
       const Step step{count,         &tokens[row], &positions[row], &sequences[row], blocks.data(),
-                      &first_block, nullptr,      nullptr,         &seen[row]};
+                      &first_block, nullptr,      nullptr,         &seen[row],        memory,
+                      &source,      &target};
       session.forward(step, &states[static_cast<size_t>(row) * hidden]);
       row += count;
+      source = target;
+      target = 3 - target;
     }
+    source = 0;
     test_wanted(session, Step{length, tokens.data(), positions.data(), sequences.data(), blocks.data(), &first_block,
-                              nullptr, nullptr, seen.data()}, embedded, states, hidden);
+                              nullptr, nullptr, seen.data(), memory, &source, &target}, embedded, states, hidden);
     std::vector<float> logits(static_cast<size_t>(length) * vocabulary);
     session.logits(states.data(), length, logits.data());
     states.insert(states.end(), logits.begin(), logits.end());

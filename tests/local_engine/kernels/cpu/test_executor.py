@@ -61,6 +61,10 @@ ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
     "Cohere2ForCausalLM": {},
     "HunYuanDenseV1ForCausalLM": {"head_dim": 32},
     "Exaone4ForCausalLM": {},
+    "Lfm2ForCausalLM": {
+        "num_hidden_layers": 5,
+        "layer_types": ["conv", "full_attention", "conv", "full_attention", "conv"],
+    },
 }
 
 
@@ -72,6 +76,7 @@ def sequence_of(
     sequence = EngineSequence(GenerationRequest("r", tuple(tokens), sampling), 0, 0, frozenset(), 1)
     # Not in order, as blocks of a used pool are.
     sequence.blocks = list(range(first_block, first_block + 2 + len(tokens) // block_size))[::-1]
+    sequence.next_state = 1
     return sequence
 
 
