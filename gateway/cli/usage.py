@@ -34,14 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until", metavar="TIME", help="a date or Unix seconds (default: now)")
     for name in _FILTERS:
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="NAME", help="only of this one")
-    parser.add_argument("--json", action="store_true", help="print a JSON object a line")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print a JSON object a line")
+    form.add_argument("--csv", action="store_true", help="print a table for spreadsheets")
 
 
 def run(arguments: argparse.Namespace) -> int:
     import orjson
 
     from gateway.storage.place import FilePlace
-    from gateway.usage.report import DEFAULT_SPAN_S, parse_groups, told
+    from gateway.usage.report import DEFAULT_SPAN_S, parse_groups, told, told_as_csv
+    from gateway.usage.row import USAGE_SUMS
 
     try:
         groups = parse_groups(arguments.by)
@@ -58,7 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     is_there = not isinstance(place, FilePlace) or place.path.exists()
     found, has_more = with_stores(place, totals) if is_there else ([], False)
     rows = [told(row) for row in found]
-    if arguments.json:
+    if arguments.csv:
+        print(told_as_csv(rows, (*groups, *USAGE_SUMS)), end="")
+    elif arguments.json:
         for row in rows:
             print(orjson.dumps(row).decode())
     else:

@@ -20,6 +20,8 @@ from sqlalchemy import (
     text,
 )
 
+from gateway.usage.row import USAGE_SUMS
+
 __all__ = [
     "CHATS",
     "CHAT_MESSAGES",
@@ -33,7 +35,6 @@ __all__ = [
     "RESPONSES",
     "USAGE_GROUPS",
     "USAGE_HOURS",
-    "USAGE_SUMS",
 ]
 
 METADATA = MetaData()
@@ -153,10 +154,6 @@ USAGE_GROUPS = Table(
 """The attempts of late, as they were written: `rows` is a JSON list of lists (`gateway.usage.row`), `first` and `last`
 are the times of its ends in Unix seconds. A row of its own for each would cost the requests eight times as much."""
 
-USAGE_SUMS = (
-    "attempts", "failed", "estimated", "prompt_tokens", "completion_tokens", "cached_tokens", "cache_write_tokens",
-    "reasoning_tokens", "cost_nano_usd",
-)  # fmt: skip
 USAGE_HOURS = Table(
     "usage_hours",
     METADATA,

@@ -12,8 +12,8 @@ from sqlalchemy import ColumnElement, Integer, case, cast, delete, func, insert,
 from sqlalchemy.engine import Connection
 
 from gateway.storage.database import Database
-from gateway.storage.schema import USAGE_GROUPS, USAGE_HOURS, USAGE_SUMS
-from gateway.usage.row import GroupedBy, UsageRow
+from gateway.storage.schema import USAGE_GROUPS, USAGE_HOURS
+from gateway.usage.row import USAGE_SUMS, GroupedBy, UsageRow
 
 __all__ = ["HOURS_KEPT_S", "MAX_FREE_NAMES", "MAX_ROWS", "OTHER", "ROWS_KEPT_S", "UsageStore"]
 

@@ -4,10 +4,15 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["GroupedBy", "UsageRow"]
+__all__ = ["USAGE_SUMS", "GroupedBy", "UsageRow"]
 
 GroupedBy = Literal["key", "team", "end_user", "model", "provider", "upstream_model", "day"]
 """What sums can be asked for."""
+USAGE_SUMS = (
+    "attempts", "failed", "estimated", "prompt_tokens", "completion_tokens", "cached_tokens", "cache_write_tokens",
+    "reasoning_tokens", "cost_nano_usd",
+)  # fmt: skip
+"""What is added up."""
 
 
 class UsageRow(Struct, frozen=True, array_like=True, gc=False):

@@ -49,6 +49,16 @@ def test_usage_is_a_table_with_its_sums(config: list[str], capsys: pytest.Captur
     ]
 
 
+def test_usage_is_a_table_for_spreadsheets(config: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["usage", *config, "--by", "key,day", "--model", "fast", "--csv"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "key,day,attempts,failed,estimated,prompt_tokens,completion_tokens,cached_tokens,cache_write_tokens,"
+        "reasoning_tokens,cost_usd",
+        "a,2026-11-03,2,0,0,20,10,0,0,0,0.75",
+        "b,2026-11-04,1,0,0,10,5,0,0,0,2.0",
+    ]
+
+
 def test_usage_is_told_by_what_is_asked_for_and_in_json(config: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["usage", *config, "--by", "day", "--model", "fast", "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -214,6 +214,7 @@ async def test_keys_are_listed_in_pages() -> None:
         ("POST", "/admin/keys/a/turn", {}, 404, None),
         ("GET", "/admin/usage?group=colour", None, 400, "group"),
         ("GET", "/admin/usage?since=yesterday", None, 400, "since"),
+        ("GET", "/admin/usage?format=xlsx", None, 400, "format"),
     ],
 )
 async def test_what_is_wrong_is_named(method: str, path: str, body: object, status: int, param: str | None) -> None:
@@ -283,6 +284,23 @@ async def test_usage_is_told_by_key_model_provider_and_day(tmp_path: Path) -> No
         assert day["day"] == datetime.now(UTC).date().isoformat()
         _, found = await call(gateway, "GET", "/admin/usage?until=2001-01-01")
         assert found["data"] == []
+
+
+async def test_usage_is_a_table_that_no_client_can_write_formulas_into(tmp_path: Path) -> None:
+    extra = AUTH + prices(tmp_path) + "models: {=SUM(A1): fake/m, 'a,b': fake/m}\n"
+    headers = {"authorization": "Bearer secret-of-admin"}
+    async with administered(extra, PRICED) as gateway:
+        assert [await ask(gateway, "secret-of-plain", name) for name in ("=SUM(A1)", "a,b")] == [200] * 2
+        path = f"{gateway.url}/admin/usage?group=model&format=csv"
+        async with gateway.session.get(path, headers=headers) as answer:
+            assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+            lines = (await answer.text()).splitlines()
+        assert lines[0].startswith("model,attempts,")
+        assert [line.split(",1,")[0] for line in lines[1:]] == ["'=SUM(A1)", '"a,b"']
+        async with gateway.session.get(f"{path}&until=2001-01-01", headers=headers) as answer:
+            assert (await answer.text()).splitlines() == lines[:1]
+        async with gateway.session.get(f"{path}&limit=1", headers=headers) as answer:
+            assert (answer.status, (await answer.json())["error"]["param"]) == (400, "format")
 
 
 async def test_single_attempts_are_told_newest_first() -> None:
