@@ -90,7 +90,7 @@ class App:
         for provider in self.providers.values():
             if provider not in started:
                 await provider.start()
-        await self.stateful.start()
+        await self.stateful.start(keeps_usage=self.accounts is not None and self.accounts.ledger is not None)
         self.observed.start()
         self.service.started = True
 

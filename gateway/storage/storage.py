@@ -58,11 +58,6 @@ class Storage:
             return False
         return isinstance(self.place, MemoryPlace) or not self.place.path.exists()
 
-    def open_soon(self) -> None:
-        """Opens a file that is there in the background, since it may hold what has to go."""
-        if isinstance(self.place, FilePlace) and self.place.path.exists():
-            self._tasks.append(asyncio.get_running_loop().create_task(self.stores()))
-
     async def stores(self) -> "Stores":
         """Raises NotReady where the database can't be reached, and SchemaMismatch where it is of another version."""
         if self._stores is not None:

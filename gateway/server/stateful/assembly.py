@@ -22,7 +22,7 @@ from gateway.server.stateful.response_create import ResponseCreation
 from gateway.server.stateful.response_socket import ResponseSocket
 from gateway.server.stateful.responses import for_client, sealer
 from gateway.storage.bounds import Bounds
-from gateway.storage.place import ServerPlace, parse_place
+from gateway.storage.place import FilePlace, Place, parse_place
 from gateway.storage.storage import Storage
 from gateway.tools.answers import ToolAnswers
 
@@ -34,7 +34,7 @@ _DAY_S = 86_400.0
 
 
 class Stateful:
-    """`routes` are its paths. Nothing is opened before it is needed.
+    """`routes` are its paths. Nothing is opened before `start`.
 
     Raises ValueError where run.yaml names no database, or one of another version.
     """
@@ -51,17 +51,10 @@ class Stateful:
         redact: Callable[[str], str],
     ) -> None:
         section = config.run.responses or Responses()
-        url = config.run.storage.url.get_secret_value() if config.run.storage is not None else None
-        place = parse_place(url)
-        bounds = Bounds(section.ttl_days * _DAY_S, int(section.max_gb * 2**30))
-        self.storage = storage = Storage(
-            place,
-            bounds,
-            now,
-            when_open=lambda stores: self._background.recover(stores),
-            report=lambda reason: log.write("storage_failed", {"reason": log.outside(reason)}),
-        )
-        storage.check()
+        named = config.run.storage
+        place = parse_place(named.url.get_secret_value() if named is not None else None)
+        self._has_named_file = named is not None and isinstance(place, FilePlace)
+        self.storage = storage = self._storage(place, section, log, now)
         self._background = background = Background(
             storage, answers, section.background, log, worker=worker_name(), redact=redact, now=now
         )
@@ -102,18 +95,28 @@ class Stateful:
             f"{_CONVERSATIONS}/*": conversations.route_below,
         }
 
+    def _storage(self, place: Place, section: Responses, log: Log, now: Callable[[], float]) -> Storage:
+        storage = Storage(
+            place,
+            Bounds(section.ttl_days * _DAY_S, int(section.max_gb * 2**30)),
+            now,
+            when_open=lambda stores: self._background.recover(stores),
+            report=lambda reason: log.write("storage_failed", {"reason": log.outside(reason)}),
+        )
+        storage.check()
+        return storage
+
     def chat_routes(self, path: str, served: Mapping[str, Served]) -> Mapping[str, Route]:
         """Where chat completions are made at this path: what is served there, with the paths of those that are kept."""
         made = served.get(path)
         return {} if made is None or made.front is None else self.chats.routes(path, made.serve, made.front)
 
-    async def start(self) -> None:
-        """Opens what is likely to be needed. Raises SchemaMismatch where a server's database is of another version."""
-        if not isinstance(self.storage.place, ServerPlace):
-            self.storage.open_soon()
-            return
-        with suppress(NotReady):  # the log says so; it may come up later, and until then who needs it is told
-            await self.storage.stores()
+    async def start(self, *, keeps_usage: bool) -> None:
+        """Opens the database where it is likely to be needed, so that no request waits for it. Raises SchemaMismatch
+        where that is of another version."""
+        if keeps_usage or self._has_named_file or not self.storage.holds_nothing:
+            with suppress(NotReady):  # the log says so; it may come up later, and until then who needs it is told
+                await self.storage.stores()
 
     @property
     def in_background(self) -> int:

@@ -202,19 +202,19 @@ def test_a_certificate_that_is_none_any_more_is_not_taken_and_the_next_one_is(tm
     with serving(tmp_path, server=f", tls: {{cert: {cert}, key: {key}}}") as (process, address):
         assert process.stderr is not None
         first, valid = ssl.create_default_context(cafile=str(cert)), cert.read_bytes()
-        assert httpx.get(f"https://{address}/readyz", verify=first).status_code == 200
+        assert httpx.get(f"https://{address}/healthz", verify=first).status_code == 200
         cert.write_text("nothing")
         process.send_signal(signal.SIGHUP)
         while "not reloaded: server.tls" not in (said := process.stderr.readline()):
             assert said
-        assert httpx.get(f"https://{address}/readyz", verify=first).status_code == 200
+        assert httpx.get(f"https://{address}/healthz", verify=first).status_code == 200
         cert.write_bytes(valid)
         certificate(tmp_path)
         second = ssl.create_default_context(cafile=str(cert))
         process.send_signal(signal.SIGHUP)
         while '"reloaded"' not in (said := process.stderr.readline()):
             assert said
-        assert httpx.get(f"https://{address}/readyz", verify=second).status_code == 200
+        assert httpx.get(f"https://{address}/healthz", verify=second).status_code == 200
 
 
 def test_a_certificate_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
