@@ -3,7 +3,7 @@
 Joins the dialect and HTTP. Owns what such a server can express; no wire words, no retries.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from msgspec import Struct
 from msgspec.json import Decoder
@@ -23,7 +23,7 @@ from adapters.canonical.messages import (
     ToolResult,
 )
 from adapters.canonical.request import EXPRESSIBLE_FIELDS, Request
-from adapters.openai.responses.upstream import ResponsesUpstream
+from adapters.openai.responses.upstream import ResponsesUpstream, is_openais_own
 from adapters.openai.tools import HOSTED, MCP
 from adapters.openai.vocabulary import CUSTOM, FUNCTION, RESPONSES, RESPONSES_FIELDS
 from providers.abilities import Compacted, lacks
@@ -44,24 +44,35 @@ _MAX_KNOWN = 1000
 _NO_COMPACTION = "has no compaction of its own"
 _NO_DEFAULTS = frozenset(("model", "input", "stream", "store"))
 _SPELLINGS = dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens")
-_FIELDS = EXPRESSIBLE_FIELDS & frozenset(RESPONSES_FIELDS.by_name) | frozenset(
+_OPENAIS_FIELDS = frozenset(
     (
-        "messages", "n", "stop", "logit_bias", "logprobs", "max_tokens", "max_tool_calls", "metadata", "output_format",
-        "reasoning.effort", "reasoning.summary", "reasoning.context", "reasoning.mode", "tools", "tool_choice",
-        "truncation", "verbosity", "include_obfuscation",
+        "messages", "n", "logprobs", "max_tokens", "max_tool_calls", "metadata", "output_format", "reasoning.effort",
+        "reasoning.summary", "reasoning.context", "reasoning.mode", "tools", "tool_choice", "parallel_tool_calls",
+        "truncation", "verbosity", "include_obfuscation", "temperature", "top_p", "user", "moderation", "service_tier",
+        "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
     )
 )  # fmt: skip
+"""What OpenAI takes of this API; to anything else it answers 400."""
+_FIELDS = _OPENAIS_FIELDS | EXPRESSIBLE_FIELDS & frozenset(RESPONSES_FIELDS.by_name) | {"stop", "logit_bias"}
+"""Other servers take fields of chat, of engines and of templates as well."""
 _PARTS: frozenset[type[Part]] = frozenset(
     (Text, Refusal, Reasoning, ToolCall, ToolResult, Image, File, Audio, Document, Opaque)
 )
-_CAPABILITIES = per_model(
-    Capabilities(
-        fields=_FIELDS,
-        forwards=frozenset((RESPONSES,)),
-        parts=_PARTS,
-        tool_kinds=frozenset((FUNCTION, CUSTOM, HOSTED, MCP)),
+
+
+def _of_fields(fields: frozenset[str]) -> Callable[[str], Capabilities]:
+    return per_model(
+        Capabilities(
+            fields=fields,
+            forwards=frozenset((RESPONSES,)),
+            parts=_PARTS,
+            tool_kinds=frozenset((FUNCTION, CUSTOM, HOSTED, MCP)),
+        )
     )
-)
+
+
+_OF_OPENAIS_OWN = _of_fields(_OPENAIS_FIELDS)
+_OF_OTHERS = _of_fields(_FIELDS)
 
 
 class _Count(Struct):
@@ -84,7 +95,7 @@ class OpenAIResponses(RemoteAccount):
         self._not_compacted: set[str] = set()
 
     def capabilities(self, model: str) -> Capabilities:
-        return _CAPABILITIES(model)
+        return _OF_OPENAIS_OWN(model) if is_openais_own(model) else _OF_OTHERS(model)
 
     async def _fetch_models(self) -> Sequence[ModelEntry]:
         """GET /models."""

@@ -31,7 +31,7 @@ from adapters.openai.vocabulary import RESPONSES, RESPONSES_FIELDS
 from adapters.sse_answer import SseAnswerParser
 from adapters.tool_names import NameRule, renamed, short
 
-__all__ = ["ResponsesUpstream"]
+__all__ = ["ResponsesUpstream", "is_openais_own"]
 
 _TEXTS = Decoder(list[str])
 _NESTED = ("reasoning.", "text.")
@@ -55,12 +55,16 @@ _SELF = "adaptive"
 """Anthropic's word for what models of this API do by themselves."""
 _FOREIGN_MODES = ("disabled", "between_tools")
 _OPENAIS_OWN = re.compile(r"(?:^|[/.])(?:gpt-\d|o\d|codex-)")
-"""How the models are called that read back what they thought themselves alone, and answer 400 to any other text of a
-thought; open ones, as gpt-oss, read texts."""
 _CALL_IDS = short(64)
 _USER_IDS = short(64)
 _NAMES = NameRule(first="a-zA-Z0-9_-", allowed="a-zA-Z0-9_-", max_length=64)
 """What these may be. A client of this API has its own word on names of tools."""
+
+
+def is_openais_own(model: str) -> bool:
+    """Whether OpenAI alone serves it, by its name. Such models read back what they thought themselves alone, and answer
+    400 to any other text of a thought; open ones, as gpt-oss, read texts."""
+    return _OPENAIS_OWN.search(model) is not None
 
 
 class ResponsesUpstream:
@@ -102,8 +106,7 @@ class ResponsesUpstream:
         if instructions is not None:
             body["instructions"] = instructions
             messages = messages[1:]
-        plain_thoughts = _OPENAIS_OWN.search(request.model) is None
-        body["input"] = input_objects(messages, self._provider, plain_thoughts=plain_thoughts)
+        body["input"] = input_objects(messages, self._provider, plain_thoughts=not is_openais_own(request.model))
         if request.stream:
             body["stream"] = True
             if request.include_obfuscation:

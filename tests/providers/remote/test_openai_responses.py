@@ -213,6 +213,15 @@ async def test_default_fields_are_sent_where_the_request_has_none() -> None:
     assert (sent["max_output_tokens"], sent["top_k"]) == (5, 3)
 
 
+async def test_openais_own_models_are_sent_no_fields_of_engines_that_it_refuses() -> None:
+    engines = {"top_k", "seed", "stop", "reasoning.budget_tokens", "template.kwargs", "presence_penalty"}
+    async with connected(STREAM) as (_, provider):
+        for own in ("gpt-5.5", "openai/o4-mini", "codex-mini-latest"):
+            assert not engines & provider.capabilities(own).fields
+        for other in ("gpt-oss-120b", "qwen3"):
+            assert engines <= provider.capabilities(other).fields
+
+
 @pytest.mark.parametrize(
     ("changes", "what"), [({"params": {"store": True}}, "params.store"), ({"base_url": None}, "base_url")]
 )
