@@ -163,8 +163,10 @@ class Output:
 
     def _think(self, event: ReasoningDelta) -> None:
         thought = self._open_thought(event.part)
-        if event.summary or self._shows_summary:
+        if event.summary:
             thought.add_summary(self._log, event.piece, event.text)
+        elif self._shows_summary:
+            thought.add_text_as_summary(self._log, event.text)
         else:
             thought.add_text(self._log, event.text, event.logprobs, event.token_ids)
 

@@ -25,6 +25,8 @@ from adapters.sse import on_one_line
 __all__ = ["CallItem", "HostedItem", "ImageItem", "Item", "Place", "ThoughtItem"]
 
 _encode_raw = Encoder().encode
+_TEXT = -1
+"""The number of a summary's piece that is the text of the thought itself."""
 
 
 class Item(Protocol):
@@ -64,9 +66,10 @@ class ThoughtItem:
         self._shows_seal = shows_seal
         self._text: list[str] = []
         self._text_place = orjson.dumps({**self._place.fields, "content_index": 0})[1:-1]
-        self._summary: list[list[str]] = []
+        self._summary: list[tuple[int, list[str]]] = []
+        """Each piece, and its number as its provider counts."""
         self._piece: int | None = None
-        """The open piece of the summary, the last one of the list, as its provider counts."""
+        """The number of the open piece, the last one."""
         self._piece_place = b""
         self._proof = ReasoningFinished(0, 0)
         self._sealed: str | None = None
@@ -92,12 +95,16 @@ class ThoughtItem:
         if piece != self._piece:
             self._end_piece(log)
             self._piece = piece
-            self._summary.append([])
+            self._summary.append((piece, []))
             self._piece_place = orjson.dumps(self._at_summary())[1:-1]
             part = {"type": "summary_text", "text": ""}
             log.say("response.reasoning_summary_part.added", {**self._at_summary(), "part": part})
-        self._summary[-1].append(text)
+        self._summary[-1][1].append(text)
         log.say_delta("response.reasoning_summary_text.delta", self._piece_place, text)
+
+    def add_text_as_summary(self, log: EventLog, text: str) -> None:
+        """A client that asked for a summary reads the text there; it is sealed as the text that it is."""
+        self.add_summary(log, _TEXT, text)
 
     def _at_summary(self) -> dict[str, Any]:
         return {**self._place.fields, "summary_index": len(self._summary) - 1}
@@ -126,13 +133,13 @@ class ThoughtItem:
         if self._piece is None:
             return
         self._piece = None
-        text = "".join(self._summary[-1])
+        text = "".join(self._summary[-1][1])
         log.say("response.reasoning_summary_text.done", {**self._at_summary(), "text": text})
         part = {"type": "summary_text", "text": text}
         log.say("response.reasoning_summary_part.done", {**self._at_summary(), "part": part})
 
     def render(self, status: str, *, keeps: bool = False) -> bytes:
-        summary = ["".join(pieces) for pieces in self._summary]
+        summary = ["".join(pieces) for _, pieces in self._summary]
         found: dict[str, Any] = {
             "id": self._place.id,
             "type": REASONING,
@@ -143,16 +150,17 @@ class ThoughtItem:
         if text:
             found["content"] = [{"type": "reasoning_text", "text": text}]
         if status != "in_progress" and (self._shows_seal or keeps):
-            found["encrypted_content"] = self._seal_of(text, tuple(summary))
+            found["encrypted_content"] = self._seal_thought()
         return orjson.dumps(found)
 
-    def _seal_of(self, text: str, summary: tuple[str, ...]) -> str:
+    def _seal_thought(self) -> str:
         if self._sealed is None:
             proof = self._proof
+            shown = ["".join(pieces) for number, pieces in self._summary if number == _TEXT]
             self._sealed = self._seal.seal_thought(
                 Reasoning(
-                    text=text,
-                    summary=summary,
+                    text="".join([*shown, *self._text]),
+                    summary=tuple(["".join(pieces) for number, pieces in self._summary if number != _TEXT]),
                     signature=proof.signature,
                     encrypted=proof.encrypted,
                     origin=proof.origin,

@@ -215,6 +215,21 @@ def test_53_reasoning_stands_before_its_message_and_its_blob_restores_it() -> No
     assert message.parts == (Reasoning(text="hm", signature="SIG", origin="claude"), Text(text="Oslo"))
 
 
+def test_53_a_thought_that_is_shown_as_a_summary_is_still_the_text_that_its_maker_signed() -> None:
+    proof = ReasoningFinished(0, 0, signature="SIG", origin="claude")
+    thought: list[Event] = [ReasoningDelta(0, 0, "h"), ReasoningDelta(0, 0, "m"), proof]
+    pieces = [ReasoningDelta(0, 0, text, summary=True, piece=piece) for piece, text in enumerate(("so", "then"))]
+    summed: list[Event] = [*pieces, proof]
+    asked = {"include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto"}}
+    as_text = Reasoning(text="hm", signature="SIG", origin="claude")
+    as_summary = Reasoning(summary=("so", "then"), signature="SIG", origin="claude")
+    for events, expected, shown in ((thought, as_text, ["hm"]), (summed, as_summary, ["so", "then"])):
+        item = final([*events, STOP], **asked)["output"][0]
+        assert [piece["text"] for piece in item["summary"]] == shown
+        (message,) = messages_of(item)
+        assert message.parts == (expected,)
+
+
 def test_53_nobody_gets_a_blob_who_did_not_ask() -> None:
     assert "encrypted_content" not in final([ReasoningDelta(0, 0, "hm"), STOP])["output"][0]
 
