@@ -219,7 +219,7 @@ _ROWS = (
     Vendor(
         name="groq",
         base_url="https://api.groq.com/openai/v1",
-        quirks=Quirks(limit_field="max_completion_tokens"),
+        quirks=Quirks(limit_field="max_completion_tokens", tool_names=_OPENAI_NAMES),
         fields=_BASIC | {"n", "user", "parallel_tool_calls", "reasoning.effort", "service_tier"},
         parts=_TEXT_AND_IMAGES,
         native_choices=False,
@@ -245,7 +245,7 @@ _ROWS = (
     Vendor(
         name="deepseek",
         base_url="https://api.deepseek.com/v1",
-        quirks=Quirks(developer_role=False, thoughts_due=True),
+        quirks=Quirks(developer_role=False, tool_names=_OPENAI_NAMES, thoughts_due=True),
         fields=(_BASIC | {"n", "logprobs", "reasoning.effort"}) - {"seed"},
         parts=_TEXT_AND_REASONING,
         native_choices=False,
