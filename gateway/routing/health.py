@@ -94,13 +94,13 @@ class TargetHealth:
 class Health:
     """The records, made when a target is first asked. `clock` gives seconds of any origin.
 
-    `opened` is told of each breaker that opens, once somebody listens.
+    `opened` are told of each breaker that opens.
     """
 
     def __init__(self, rules: BreakerRules, clock: Callable[[], float]) -> None:
         self._rules = rules
         self._clock = clock
-        self.opened: Callable[[TargetHealth], None] | None = None
+        self.opened: list[Callable[[TargetHealth], None]] = []
         self._records: dict[tuple[str, str, str | None], TargetHealth] = {}
 
     def __iter__(self) -> Iterator[TargetHealth]:
@@ -129,8 +129,9 @@ class Health:
         if isinstance(error, UpstreamError) and error.retry_after_s is not None:
             record.paused_until = max(record.paused_until, now + error.retry_after_s)
         if tells_against(error):
-            if record.breaker.failed(now, who) and self.opened is not None:
-                self.opened(record)
+            if record.breaker.failed(now, who):
+                for told in self.opened:
+                    told(record)
         elif error.retryable or error.fails_over:
             record.breaker.released(who)
         else:

@@ -77,7 +77,7 @@ class Router:
         self.health = Health(rules.breaker, clock) if health is None else health
         self._rules = rules
         self._probes = Probes(clock)
-        self.health.opened = self._probes.watch
+        self.health.opened.append(self._probes.watch)
         self._walking = Walking(rules, self.health, clock, random, observer)
         self.shadows = Shadows(self._walking, fault)
         self._deadlines = Deadlines(rules.total_s)

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gateway.alerts.budgets import BudgetAlerts
 from gateway.config import Config
 from gateway.config.sections.auth import Key
 from gateway.config.sections.state import Shared
@@ -37,6 +38,7 @@ def build_accounts(
     now: Callable[[], float],
     token: Callable[[], str],
     limiter: Limiter | None = None,
+    alerts: BudgetAlerts | None = None,
 ) -> Accounts | None:
     """None where nobody asks: no keys, no prices, and no limits of models. `stores` opens the database.
 
@@ -75,10 +77,12 @@ def build_accounts(
         limiter.ask_for_spent(spent_before)
     else:
         limiter = _shared_limiter(config, config.run.shared, log, spent_before, clock=clock, now=now, token=token)
+    if alerts is not None:
+        alerts.ask_for_spent(spent_before)
     ledger = Ledger(sink, log.write) if is_kept else None
     types = {name: entry.type for name, entry in config.providers.items()}
     prices = PriceList(config.prices) if config.run.prices is not None else PublishedPrices(types)
-    return Accounts(limiter, models, prices, ledger, now=now)
+    return Accounts(limiter, models, prices, ledger, now=now, alerts=alerts)
 
 
 def client_key(key: Key, teams: Mapping[str, Team]) -> ClientKey:

@@ -53,6 +53,7 @@ from gateway.usage.accounts import Accounts
 from providers.base import Provider
 
 if TYPE_CHECKING:
+    from gateway.alerts.alerts import Alerts
     from gateway.storage.opening import Stores
 
 __all__ = ["Surroundings", "build_app"]
@@ -122,6 +123,7 @@ def build_app(
         tools=parts.tools,
         guardrails=parts.guardrails,
         cache=parts.cache,
+        alerts=parts.alerts,
         accounts=parts.accounts,
         keys=parts.keys,
         service=service,
@@ -151,6 +153,7 @@ class _Parts:
         self.providers = providers
         self.local = _local_models(config, providers)
         self.lists = ModelLists(providers, around.clock, local={name for name, _ in self.local})
+        self.alerts = inherited.alerts or self._alerts()
         self.accounts = self._accounts(inherited)
         self.guardrails = build_guardrails(config.run.guardrails)
         self.cache = build_cache(config, self.log, around.clock)
@@ -262,12 +265,23 @@ class _Parts:
             now=self.around.now,
             token=self.around.token,
             limiter=inherited.limiter,
+            alerts=None if self.alerts is None else self.alerts.budgets,
         )
+
+    def _alerts(self) -> "Alerts | None":
+        section = self.config.run.alerts
+        if section is None:
+            return None
+        from gateway.alerts.alerts import Alerts
+
+        return Alerts(section, self.log.write, now=self.around.now)
 
     def _router(self) -> Router:
         config, around = self.config, self.around
         rules = routing_rules(config)
         health = Health(rules.breaker, around.clock)
+        if self.alerts is not None:
+            health.opened.append(self.alerts.targets.opened)
         accounts = [self.accounts.attempt_ended] if self.accounts is not None else []  # whose costs the others tell
         observer = self.observed.observer
         return Router(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gateway.config import Config
 from gateway.fetching.guarded import GuardedFetcher
@@ -9,6 +10,9 @@ from gateway.limits.limiter import Limiter
 from gateway.telemetry.metrics import Metrics
 from gateway.tools.tool_servers import ToolServers
 from providers.base import Provider
+
+if TYPE_CHECKING:
+    from gateway.alerts.alerts import Alerts
 
 __all__ = ["NOTHING", "Inheritance", "unchanged_providers"]
 
@@ -23,6 +27,7 @@ class Inheritance:
     """What counts in this process; None: the limits are shared, and counted elsewhere."""
     metrics: Metrics | None = None
     tools: ToolServers | None = None
+    alerts: "Alerts | None" = None
 
 
 NOTHING = Inheritance()

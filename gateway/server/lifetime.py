@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from adapters.canonical.errors import NotReady
 from gateway.cache.exact import ExactCache
@@ -24,6 +25,9 @@ from gateway.telemetry.series import Snapshot
 from gateway.tools.tool_servers import ToolServers
 from gateway.usage.accounts import Accounts
 from providers.base import Provider
+
+if TYPE_CHECKING:
+    from gateway.alerts.alerts import Alerts
 
 __all__ = ["App"]
 
@@ -51,6 +55,7 @@ class App:
     tools: ToolServers
     guardrails: Guardrails | None
     cache: ExactCache | None
+    alerts: "Alerts | None"
     accounts: Accounts | None
     keys: KeyAdministration | None
     service: Service
@@ -80,6 +85,7 @@ class App:
             self.accounts.limiter if self.accounts is not None and same_limits else None,
             self.observed.metrics,
             self.tools if same_fetch and self.config.run.tools == config.run.tools else None,
+            self.alerts if self.config.run.alerts == config.run.alerts else None,
         )
 
     async def start(self, after: "App | None" = None) -> None:
@@ -106,6 +112,8 @@ class App:
 
         def gone(name: str) -> None:
             self.log.write("provider_unreachable", {"provider": name})
+            if self.alerts is not None:
+                self.alerts.targets.gone(name)
 
         self.router.look_for_providers(gone)
 
@@ -129,6 +137,8 @@ class App:
         await self._within("responses", self.stateful.stop())
         if self.accounts is not None:
             await self._within("usage", self.accounts.aclose())
+        if self.alerts is not None and (unless_used_by is None or unless_used_by.alerts is not self.alerts):
+            await self._within("alerts", self.alerts.aclose())
         await self._within("storage", self.stateful.aclose())
         await self.lists.aclose()
         await self.router.aclose()

@@ -6,8 +6,9 @@ from msgspec import Struct
 
 from adapters.canonical.request import Request
 from adapters.canonical.usage import Usage, tier_of
+from gateway.alerts.budgets import BudgetAlerts
 from gateway.keys.client_key import Account, ClientKey, matches
-from gateway.limits.limiter import Limiter, Refusal
+from gateway.limits.limiter import Limiter, Obstacle, Refusal
 from gateway.limits.rules import NO_RULES, Rules
 from gateway.limits.scope import Demand, Scope
 from gateway.routing.attempt import Attempt, AttemptKind, Outcome
@@ -44,7 +45,7 @@ class _Known(Struct, frozen=True):
 class Accounts:
     """`models` are the rules of public names, all clients together. `now` gives Unix seconds.
 
-    `ledger` None: nothing is kept.
+    `ledger` None: nothing is kept. `alerts` None: nobody is told of budgets.
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class Accounts:
         ledger: Ledger | None,
         *,
         now: Callable[[], float],
+        alerts: BudgetAlerts | None = None,
     ) -> None:
         self.limiter = limiter
+        self._alerts = alerts
         self.ledger = ledger
         self._models = models
         self._prices = prices
@@ -106,7 +109,11 @@ class Accounts:
                     nano_usd = most
             demand = Demand(scopes, prompt, output, nano_usd)
         found = await self.limiter.reserve(demand)
-        return found if isinstance(found, Refusal) else Charge(found, model, request, known.team, user)
+        if isinstance(found, Refusal):
+            if self._alerts is not None and found.obstacle is Obstacle.BUDGET:
+                self._alerts.refused(found.scope)
+            return found
+        return Charge(found, model, request, known.team, user)
 
     def attempt_ended(self, attempt: Attempt) -> None:
         """Comes before whoever reads the attempt's cost. Called on the hot path."""
@@ -125,6 +132,9 @@ class Accounts:
                 attempt.cost_nano_usd = cost_of(usage, price)
             if charge is not None and attempt.kind is not _SHADOW:  # a copy is the operator's own
                 charge.add(usage, attempt.cost_nano_usd)
+                if self._alerts is not None and attempt.cost_nano_usd:
+                    known = self._known.get((attempt.progress.key, charge.model))
+                    self._alerts.used(known.scopes if known is not None else ())
         if charge is not None and type(charge.request) is not Request and attempt.outcome is not _FAILED:
             self._add_units(attempt, charge)  # also where the client left: the provider may go on and bill it
         if self.ledger is not None:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
+from gateway.config.sections.alerts import Alerts
 from gateway.config.sections.auth import Auth
 from gateway.config.sections.models import Models
 from gateway.config.sections.providers import Providers
@@ -44,3 +45,4 @@ class RunFile(Section):
     guardrails: tuple[Guardrail, ...] = Field(default=(), description="Checks of what goes in and out.")
     telemetry: Telemetry = Field(default_factory=Telemetry, description="Logs, metrics, traces.")
     prices: Prices | None = Field(default=None, description="What tokens cost.")
+    alerts: Alerts | None = Field(default=None, description="What people are told, and where.")

@@ -53,7 +53,7 @@ def test_the_case_of_the_misspelt_section() -> None:
     lines = faults("general_setting:\n  master_key: env:KEY\nmodels: []\n")
     assert lines[0] == "run.yaml:1: version: the key is missing"
     assert lines[1].startswith(
-        "run.yaml:1: general_setting: unknown key 'general_setting', expected one of: auth, cache"
+        "run.yaml:1: general_setting: unknown key 'general_setting', expected one of: alerts, auth, cache"
     )
     assert lines[2] == "run.yaml:3: models: expected a mapping ({} for an empty one), got an empty list"
 
