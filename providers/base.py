@@ -53,7 +53,7 @@ class Capabilities:
     that its dialect spells. `schema_lacks` are the keywords of JSON Schema that a structured answer is not held to,
     with the values that are kept all the same. `strict_tools`: calls can be held to the schemas of their tools.
     `thinks` False: it never thinks before it answers, so that to ask it not to asks for nothing. `always_thinks`: it
-    can't be asked not to.
+    can't be asked not to. `not_while_thinking`: fields that it takes only where it was not asked to think.
     `foreign_parts`: kinds of parts that only the client and the model's own template know, taken as they came.
     `max_output`: tokens of the longest answer that the model can give; None: not known.
     """
@@ -70,6 +70,7 @@ class Capabilities:
     strict_tools: bool = True
     thinks: bool = True
     always_thinks: bool = False
+    not_while_thinking: frozenset[str] = frozenset()
     foreign_parts: frozenset[str] = frozenset()
     max_output: int | None = None
 

@@ -19,7 +19,7 @@ from adapters.canonical.request import (
     set_fields,
 )
 
-__all__ = ["THINKING", "asks_nothing", "unsupported_fields", "wants_no_thoughts"]
+__all__ = ["THINKING", "asks_nothing", "unsupported_fields", "wants_no_thoughts", "wants_thoughts"]
 
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     # Values that ask for nothing: a target that lacks the field does it anyway. They are unset without a word.
@@ -103,3 +103,9 @@ def asks_nothing(request: Request, name: str) -> bool:
 def wants_no_thoughts(request: Request, name: str) -> bool:
     """Whether the field says that the model should not think, which one that never thinks does anyway."""
     return request.reasoning is not None and name in THINKING and attrgetter(name)(request) == THINKING[name]
+
+
+def wants_thoughts(request: Request) -> bool:
+    """Whether the model is asked to think."""
+    asked = request.reasoning
+    return asked is not None and (asked.effort not in (None, "none") or bool(asked.budget_tokens))

@@ -31,6 +31,7 @@ from adapters.canonical.request import (
     OutputFormat,
     Request,
     Tool,
+    set_fields,
     without_fields,
 )
 from adapters.field_names import FIELD_NAMES
@@ -40,7 +41,13 @@ from adapters.openai.aliases import resolved
 from adapters.openai.cache_fields import BREAKPOINT, CACHE_CONTROL
 from adapters.openai.response_format import FORMAT_TYPES
 from adapters.text_files import as_plain_text
-from gateway.routing.asked_fields import THINKING, asks_nothing, unsupported_fields, wants_no_thoughts
+from gateway.routing.asked_fields import (
+    THINKING,
+    asks_nothing,
+    unsupported_fields,
+    wants_no_thoughts,
+    wants_thoughts,
+)
 from gateway.routing.route import Target
 from gateway.routing.schema_limits import unenforced, without_unenforced
 from providers.base import Capabilities
@@ -89,6 +96,8 @@ def fit(
     if capabilities.always_thinks and request.dialect not in capabilities.forwards:
         asked_not_to = [name for name in THINKING if wants_no_thoughts(request, name)]
         unsupported = [*unsupported, *(name for name in asked_not_to if name in capabilities.fields)]
+    beside = _not_beside_thoughts(request, capabilities)
+    unsupported = [*unsupported, *beside]
     if unsupported:
         for name in unsupported:
             if not (asks_nothing(request, name) or (not capabilities.thinks and wants_no_thoughts(request, name))):
@@ -107,11 +116,18 @@ def fit(
     if request.messages is not None:
         request = _fit_message_extras(request, request.messages, capabilities, dropped, spell, hints=hints)
     if dropped and not drop:
-        told = (
-            f"{', '.join(dropped)}: not supported by the model '{asked.model}'{_advice(asked, dropped, capabilities)}"
-        )
-        raise UnsupportedParameter(told, param=dropped[0])
+        why = " while it thinks" if {spell(name) for name in beside}.issuperset(dropped) else ""
+        told = f"{', '.join(dropped)}: not supported by the model '{asked.model}'{why}"
+        raise UnsupportedParameter(told + _advice(asked, dropped, capabilities), param=dropped[0])
     return Fitted(request, (*dropped, *hints))
+
+
+def _not_beside_thoughts(request: Request, capabilities: Capabilities) -> list[str]:
+    """What was set beside the wish for thoughts and excludes them. A client of the target's own dialect knows that."""
+    excluded = capabilities.not_while_thinking
+    if not excluded or not wants_thoughts(request) or request.dialect in capabilities.forwards:
+        return []
+    return [name for name in set_fields(request) if name in excluded & capabilities.fields]
 
 
 def _advice(request: Request, dropped: list[str], capabilities: Capabilities) -> str:

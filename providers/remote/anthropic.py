@@ -155,6 +155,7 @@ def _capabilities(traits: ModelTraits) -> Capabilities:
         parts=_PARTS,
         tool_kinds=frozenset(("function", "hosted")),
         schema_lacks=ANTHROPIC_LACKS,
+        not_while_thinking=_SAMPLING,
     )
 
 

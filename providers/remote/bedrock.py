@@ -67,11 +67,18 @@ _MORE_FIELDS: Mapping[str, frozenset[str]] = {
 }
 
 
-def _capabilities(more: frozenset[str]) -> Callable[[str], Capabilities]:
-    return per_model(Capabilities(fields=_FIELDS | more, parts=_PARTS, schema_lacks=ANTHROPIC))
+_NOT_WHILE_THINKING = {"claude": frozenset(("temperature", "top_p", "top_k"))}
 
 
-_OF_FAMILY = {word: _capabilities(more) for word, more in _MORE_FIELDS.items()}
+def _capabilities(more: frozenset[str], excluded: frozenset[str] = frozenset()) -> Callable[[str], Capabilities]:
+    return per_model(
+        Capabilities(fields=_FIELDS | more, parts=_PARTS, schema_lacks=ANTHROPIC, not_while_thinking=excluded)
+    )
+
+
+_OF_FAMILY = {
+    word: _capabilities(more, _NOT_WHILE_THINKING.get(word, frozenset())) for word, more in _MORE_FIELDS.items()
+}
 _OF_OTHERS = _capabilities(frozenset())
 
 

@@ -189,6 +189,18 @@ def test_not_to_think_is_more_than_a_model_that_always_does_can_do(options: Reas
     assert fitted(request(reasoning=ReasoningOptions(effort="low")), thinker).dropped == ()
 
 
+def test_what_excludes_thoughts_is_refused_beside_the_wish_for_them_unless_it_says_nothing() -> None:
+    target = replace(EVERYTHING, not_while_thinking=frozenset(("temperature", "top_p")))
+    cold = request(sampling=Sampling(temperature=0, top_p=1), reasoning=ReasoningOptions(effort="high"))
+    with pytest.raises(UnsupportedParameter, match="their_temperature: not supported by the model 'm' while it thinks"):
+        fitted(cold, target)
+    found = fitted(cold, target, drop=True)
+    assert (found.dropped, found.request.sampling) == (("their_temperature",), Sampling())
+    assert fitted(cold, replace(target, forwards=frozenset({"chat"}))) == Fitted(cold)
+    for options in (None, ReasoningOptions(effort="none"), ReasoningOptions(budget_tokens=0)):
+        assert fitted(request(sampling=Sampling(temperature=0), reasoning=options), target).dropped == ()
+
+
 def test_unmapped_fields_pass_to_a_target_of_the_same_dialect() -> None:
     asked = request(extras={"brand_new": b"1"})
     assert fitted(asked, Capabilities(fields=frozenset(), forwards=frozenset({"chat"}))).request is asked
