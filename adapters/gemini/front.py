@@ -1,8 +1,6 @@
 """generateContent towards clients: an object for each way to ask for an answer."""
 
-from adapters.canonical.errors import GatewayError
 from adapters.canonical.request import Request
-from adapters.canonical.result import Result
 from adapters.front import AnswerHead
 from adapters.gemini.errors import render_error
 from adapters.gemini.model_list import GeminiModelList
@@ -25,6 +23,10 @@ class GenerateFront(GeminiModelList):
     request_id_header = "x-request-id"
     forwarded_headers: tuple[str, ...] = ()
 
+    parse_count = staticmethod(parse_count)
+    render_result = staticmethod(render_generate_result)
+    render_error = staticmethod(render_error)
+
     def __init__(self, *, stream: bool = False, sse: bool = False) -> None:
         self._stream = stream
         self._sse = sse
@@ -34,21 +36,11 @@ class GenerateFront(GeminiModelList):
     def parse(self, body: bytes, *, max_depth: int) -> Request:
         return parse_generate(body, max_depth=max_depth, stream=self._stream)
 
-    def parse_count(self, body: bytes, *, max_depth: int) -> Request:
-        """The request whose prompt is to be counted."""
-        return parse_count(body, max_depth=max_depth)
-
     def renderer(self, request: Request, head: AnswerHead) -> GenerateStreamRenderer:
         return GenerateStreamRenderer(request, head, sse=self._sse)
 
-    def render_result(self, request: Request, result: Result, head: AnswerHead) -> bytes:
-        return render_generate_result(request, result, head)
-
     def render_count(self, tokens: int) -> bytes:
         return b'{"totalTokens":%d}' % tokens
-
-    def render_error(self, error: GatewayError) -> bytes:
-        return render_error(error)
 
     def client_field(self, name: str) -> str:
         return SPELLINGS.get(name, name)

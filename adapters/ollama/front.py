@@ -1,9 +1,6 @@
 """Ollama's native API towards clients: chat, generation, and what is asked about models."""
 
-from adapters.canonical.errors import GatewayError, InvalidRequest
-from adapters.canonical.request import Request
-from adapters.canonical.result import Result
-from adapters.front import AnswerHead
+from adapters.canonical.errors import InvalidRequest
 from adapters.json_fields import parse_object
 from adapters.ollama.errors import render_error
 from adapters.ollama.parse import parse_chat, parse_generate
@@ -25,14 +22,9 @@ class _OllamaFront:
     request_id_header = "x-request-id"
     forwarded_headers: tuple[str, ...] = ()
 
-    def renderer(self, request: Request, head: AnswerHead) -> OllamaStreamRenderer:
-        return OllamaStreamRenderer(request, head)
-
-    def render_result(self, request: Request, result: Result, head: AnswerHead) -> bytes:
-        return render_ollama_result(request, result, head)
-
-    def render_error(self, error: GatewayError) -> bytes:
-        return render_error(error)
+    renderer = OllamaStreamRenderer
+    render_result = staticmethod(render_ollama_result)
+    render_error = staticmethod(render_error)
 
     def client_field(self, name: str) -> str:
         return SPELLINGS.get(name, name)
@@ -42,18 +34,14 @@ class OllamaChatFront(_OllamaFront):
     """POST /api/chat."""
 
     dialect = CHAT
-
-    def parse(self, body: bytes, *, max_depth: int) -> Request:
-        return parse_chat(body, max_depth=max_depth)
+    parse = staticmethod(parse_chat)
 
 
 class OllamaGenerateFront(_OllamaFront):
     """POST /api/generate."""
 
     dialect = GENERATE
-
-    def parse(self, body: bytes, *, max_depth: int) -> Request:
-        return parse_generate(body, max_depth=max_depth)
+    parse = staticmethod(parse_generate)
 
 
 def parse_show(body: bytes, *, max_depth: int) -> str:

@@ -1,9 +1,5 @@
 """Chat completions towards clients."""
 
-from adapters.canonical.errors import GatewayError
-from adapters.canonical.request import Request
-from adapters.canonical.result import Result
-from adapters.front import AnswerHead
 from adapters.openai.chat.parse import parse_chat
 from adapters.openai.chat.render import ChatStreamRenderer
 from adapters.openai.chat.result import render_chat_result
@@ -24,17 +20,10 @@ class ChatFront:
     request_id_header = "x-request-id"
     forwarded_headers: tuple[str, ...] = ()
 
-    def parse(self, body: bytes, *, max_depth: int) -> Request:
-        return parse_chat(body, max_depth=max_depth)
-
-    def renderer(self, request: Request, head: AnswerHead) -> ChatStreamRenderer:
-        return ChatStreamRenderer(request, head)
-
-    def render_result(self, request: Request, result: Result, head: AnswerHead) -> bytes:
-        return render_chat_result(request, result, head)
-
-    def render_error(self, error: GatewayError) -> bytes:
-        return render_error(error)
+    parse = staticmethod(parse_chat)
+    renderer = ChatStreamRenderer
+    render_result = staticmethod(render_chat_result)
+    render_error = staticmethod(render_error)
 
     def client_field(self, name: str) -> str:
         return client_field(name, CHAT_FIELDS)

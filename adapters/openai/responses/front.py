@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from adapters.canonical.errors import GatewayError
 from adapters.canonical.request import Request
 from adapters.canonical.result import Result
 from adapters.front import AnswerHead
@@ -31,6 +30,8 @@ class ResponsesFront:
     request_id_header = "x-request-id"
     forwarded_headers: tuple[str, ...] = ()
 
+    render_error = staticmethod(render_error)
+
     def __init__(self, sealer: Sealer, now: Callable[[], float], *, form: Form = OPENAI_FORM, owner: str = "") -> None:
         self._sealer = sealer
         self._now = now
@@ -56,9 +57,6 @@ class ResponsesFront:
 
     def render_result(self, request: Request, result: Result, head: AnswerHead) -> bytes:
         return render_response_result(self.live(request, head, heard=False), result)
-
-    def render_error(self, error: GatewayError) -> bytes:
-        return render_error(error)
 
     def client_field(self, name: str) -> str:
         return SPELLINGS.get(name) or client_field(name, RESPONSES_FIELDS)
