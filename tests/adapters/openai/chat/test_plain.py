@@ -1,5 +1,8 @@
 """The short way for whole chat bodies gives what the general way gives."""
 
+import json
+from typing import Any
+
 import orjson
 import pytest
 from hypothesis import given
@@ -25,12 +28,54 @@ FIELDS = {
     "seed": st.integers(-(2**63), 2**63 - 1),
     "user": st.text(max_size=512),
 }
+TEXTS = st.text(max_size=4)
+NAMES = st.text(min_size=1, max_size=4)
+CONTENT = TEXTS | st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": TEXTS}), min_size=1, max_size=2)
+CALL = st.fixed_dictionaries(
+    {
+        "id": NAMES,
+        "type": st.just("function"),
+        "function": st.fixed_dictionaries({"name": NAMES, "arguments": TEXTS}),
+    }
+)
+SAID = (
+    st.fixed_dictionaries({"role": st.sampled_from(["system", "developer", "user"]), "content": CONTENT})
+    | st.fixed_dictionaries({"role": st.just("tool"), "tool_call_id": NAMES, "content": CONTENT})
+    | st.fixed_dictionaries(
+        {"role": st.just("assistant"), "content": CONTENT | st.none()},
+        optional={
+            "tool_calls": st.lists(CALL, max_size=2) | st.none(),
+            "refusal": st.none(),
+            "annotations": st.just([]),
+        },
+    )
+)
+ODD: st.SearchStrategy[object] = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), TEXTS, st.just([]), st.just({}), st.just([{}])
+)
+PLACES = ["stream", "stream_options", "max_tokens", "seed", "user", "messages", "stop", "role", "content", "tool_calls"]
+PLACES += ["tool_call_id", "name", "refusal", "annotations", "audio", "type", "text"]
 
 
-@given(st.fixed_dictionaries({}, optional={name: one | st.none() for name, one in FIELDS.items()}))
-def test_a_plain_body_is_the_same_either_way(fields: dict[str, object]) -> None:
-    raw = orjson.dumps({**BODY, **fields})
-    assert plain_chat(raw) == parse_chat_fields(raw, max_depth=64)
+@given(
+    st.fixed_dictionaries(
+        {"model": NAMES, "messages": st.lists(SAID, min_size=1, max_size=3)},
+        optional={name: one | st.none() for name, one in FIELDS.items()},
+    ),
+    st.none() | st.tuples(st.sampled_from(["body", "message", "part"]), st.sampled_from(PLACES), ODD),
+)
+def test_whatever_the_short_way_takes_it_takes_as_the_general_way_does(
+    body: dict[str, Any], change: tuple[str, str, object] | None
+) -> None:
+    if change is not None:
+        where, name, value = change
+        first = body["messages"][0]
+        part = first["content"][0] if isinstance(first["content"], list) else {}
+        {"body": body, "message": first, "part": part}[where][name] = value
+    raw = json.dumps(body).encode()
+    found = plain_chat(raw)
+    assert found is None or found == parse_chat_fields(raw, max_depth=64)
+    assert found is not None or change is not None
 
 
 @pytest.mark.parametrize(
