@@ -82,7 +82,7 @@ def build_accounts(
     ledger = Ledger(sink, log.write) if is_kept else None
     types = {name: entry.type for name, entry in config.providers.items()}
     prices = PriceList(config.prices) if config.run.prices is not None else PublishedPrices(types)
-    return Accounts(limiter, models, prices, ledger, now=now, alerts=alerts)
+    return Accounts(limiter, models, prices, ledger, now=now, alerts=alerts, spent=spent_before)
 
 
 def client_key(key: Key, teams: Mapping[str, Team]) -> ClientKey:

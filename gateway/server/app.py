@@ -40,6 +40,7 @@ from gateway.server.log import Log, Output
 from gateway.server.means import Means
 from gateway.server.observed import Observed, Snapshots
 from gateway.server.ollama_routes import ollama_questions
+from gateway.server.own_key import OwnKey
 from gateway.server.provider_building import build_providers
 from gateway.server.route_table import build_names, routing_rules
 from gateway.server.routes import Route
@@ -227,6 +228,7 @@ class _Parts:
             other={
                 **forwarded_routes(forwarding),
                 **self.stateful.routes,
+                **OwnKey(self.accounts, now=self.around.now).routes,
                 **self.stateful.chat_routes(CHAT, served),
                 **admin,
             },

@@ -11,6 +11,7 @@ from gateway.keys.client_key import Account, ClientKey, matches
 from gateway.limits.limiter import Limiter, Obstacle, Refusal
 from gateway.limits.rules import NO_RULES, Rules
 from gateway.limits.scope import Demand, Scope
+from gateway.limits.spending import Spending, SpentBefore
 from gateway.routing.attempt import Attempt, AttemptKind, Outcome
 from gateway.routing.names import Names
 from gateway.usage.charge import Charge
@@ -21,7 +22,7 @@ from gateway.usage.prices import Price, PriceBook, cost_of
 from gateway.usage.row import UsageRow
 from gateway.usage.units import Units, units_of
 
-__all__ = ["Accounts", "scopes_of"]
+__all__ = ["Accounts", "key_scopes", "scopes_of"]
 
 _MAX_KNOWN = 10_000
 _NO_USAGE = Usage()
@@ -57,8 +58,11 @@ class Accounts:
         *,
         now: Callable[[], float],
         alerts: BudgetAlerts | None = None,
+        spent: SpentBefore | None = None,
     ) -> None:
         self.limiter = limiter
+        self.spent = None if spent is None else Spending(spent)
+        """What a scope has spent, as the database knows it; None: nobody does."""
         self._alerts = alerts
         self.ledger = ledger
         self._models = models
@@ -174,22 +178,27 @@ class Accounts:
 
 def scopes_of(key: ClientKey | None, model: str, alias: str | None, models: Mapping[str, Rules]) -> tuple[Scope, ...]:
     """Whatever limits a request of this key for this model, which stands behind the alias."""
-    found: list[Scope | None] = []
-    if key is not None:
-        found += _scopes(key.account, model, f"key:{key.id}", "this key", key=key.id)
-        if key.team is not None:
-            found += _scopes(key.team.account, model, f"team:{key.team.id}", "this key's team", team=key.team.id)
+    found = [] if key is None else key_scopes(key, model)
     if alias is not None and alias in models:
-        found.append(models[alias].scope(f"model:{alias}", f"the model '{alias}'", model=alias))
-    return tuple(scope for scope in found if scope is not None)
+        of_name = models[alias].scope(f"model:{alias}", f"the model '{alias}'", model=alias)
+        found += [of_name] if of_name is not None else []
+    return tuple(found)
+
+
+def key_scopes(key: ClientKey, model: str | None) -> list[Scope]:
+    """Those of the key and of its team, for a model; None: for all that they name. Without end users."""
+    found = _scopes(key.account, model, f"key:{key.id}", "this key", key=key.id)
+    if key.team is not None:
+        found += _scopes(key.team.account, model, f"team:{key.team.id}", "this key's team", team=key.team.id)
+    return [scope for scope in found if scope is not None]
 
 
 def _scopes(
-    account: Account, model: str, name: str, label: str, *, key: str | None = None, team: str | None = None
+    account: Account, model: str | None, name: str, label: str, *, key: str | None = None, team: str | None = None
 ) -> list[Scope | None]:
     found = [account.rules.scope(name, label, key=key, team=team)]
     for glob, rules in account.per_model:
-        if matches((glob,), model):
+        if model is None or matches((glob,), model):
             label_of_model = f"{label}'s use of '{glob}'"
             found.append(rules.scope(f"{name}:model:{glob}", label_of_model, key=key, team=team, model=glob))
     return found
