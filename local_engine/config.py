@@ -278,7 +278,8 @@ class ModelConfig:
         them. borrowing_width: their intermediate_size, where it is another.
     latent: of attention over compressed vectors, for which the cache has one kv head of `head_dim` numbers.
     experts: of the layers that have them instead of one feed-forward block.
-    recurrent: of the layers that have a state of a fixed size in place of attention.
+    recurrent: of the layers that have a state of a fixed size in place of attention; attention_beside: beside it.
+    mlp_layers: those that are a feed-forward block alone; where there are some, the others have none.
     fused_qkv, fused_gate_up: files have Q, K and V as one tensor; gate and up as one.
     interleaved_heads: transformers' files have rows of Q and K pair by pair, see `loading.interleaved`.
     vision: of a model that reads images.
@@ -318,6 +319,8 @@ class ModelConfig:
     latent: LatentConfig | None = None
     experts: ExpertsConfig | None = None
     recurrent: RecurrentConfig | None = None
+    attention_beside: bool = False
+    mlp_layers: frozenset[int] = frozenset()
     vision: VisionConfig | None = None
 
     def kind_of(self, layer: int) -> int:
@@ -333,8 +336,16 @@ class ModelConfig:
         return replace(self, attention_kinds=distinct, layer_pattern=tuple(numbers[kind] for kind in kinds))
 
     def is_recurrent(self, layer: int) -> bool:
-        """The layer has a state in place of attention."""
+        """The layer has a state, in place of attention or beside it."""
         return self.recurrent is not None and layer in self.recurrent.layers
+
+    def attends(self, layer: int) -> bool:
+        """The layer has attention."""
+        return layer not in self.mlp_layers and (self.attention_beside or not self.is_recurrent(layer))
+
+    def feeds_forward(self, layer: int) -> bool:
+        """The layer has a feed-forward block."""
+        return not self.mlp_layers or layer in self.mlp_layers
 
     def borrows(self, layer: int) -> bool:
         """The layer reads the keys and values of another."""
@@ -344,7 +355,7 @@ class ModelConfig:
     def caching_layers(self) -> tuple[int, ...]:
         """The layers with keys and values of their own, each of which has a cache."""
         layers = range(self.num_layers - self.borrowing_layers)
-        return tuple(index for index in layers if not self.is_recurrent(index))
+        return tuple(filter(self.attends, layers))
 
     def cache_of(self, layer: int) -> int:
         """Which of the caches the attention of a layer reads."""
@@ -420,11 +431,20 @@ class ModelConfig:
                 return problem
             if self.experts.count * self.num_layers > MAX_EXPERTS:
                 return f"{self.experts.count} experts in {self.num_layers} layers, expected at most {MAX_EXPERTS}"
-        if self.recurrent is not None and (problem := self.recurrent.problem(self.num_layers)):
+        if problem := self._layers_problem():
             return problem
         if self.vision is not None and (problem := self.vision.problem(self.vocab_size)):
             return problem
         return None
+
+    def _layers_problem(self) -> str | None:
+        recurrent = frozenset() if self.recurrent is None else self.recurrent.layers
+        layers = frozenset(range(self.num_layers))
+        if not (self.mlp_layers <= layers and recurrent <= layers) or recurrent & self.mlp_layers:
+            return f"recurrent layers and feed-forward layers are not apart among {self.num_layers} layers"
+        if not self.caching_layers:
+            return f"{len(recurrent)} recurrent layers of {self.num_layers}, expected that some layers have attention"
+        return None if self.recurrent is None else self.recurrent.problem()
 
     def _heads_problem(self) -> str | None:
         for kind in self.attention_kinds:

@@ -151,6 +151,7 @@ class ExpertsConfig:
     normalised: the chosen experts' weights add up to 1. dense_layers: indices of the layers that have none.
     shared_size: the width of a block that computes all tokens beside them; 0 is none. shared_gate: it has a gate.
     weighted_inputs: an expert's weight multiplies what it reads, not what it yields.
+    latent_size: of the vectors that experts read and yield in place of hidden states; 0 is none.
     swiglu_alpha, swiglu_limit: of gpt-oss alone, see models/gpt_oss.py.
     """
 
@@ -163,6 +164,7 @@ class ExpertsConfig:
     shared_size: int = 0
     shared_gate: bool = False
     weighted_inputs: bool = False
+    latent_size: int = 0
     swiglu_alpha: float = 1.702
     swiglu_limit: float = 7.0
 
@@ -173,6 +175,7 @@ class ExpertsConfig:
             ("number of experts per token", self.per_token, self.count),
             ("experts' intermediate_size", self.intermediate_size, 1 << 22),
             ("shared experts' size", self.shared_size or 1, 1 << 22),
+            ("experts' latent size", self.latent_size or 1, 1 << 20),
         ):
             if not 1 <= value <= high:
                 return f"the {name} is {value}, expected 1 to {high}"

@@ -24,9 +24,9 @@ class ShortConvConfig:
         """Of a sequence in one layer: the last inputs of the convolution."""
         return ((self.taps - 1, self.channels),)
 
-    def problem(self, num_layers: int) -> str | None:
+    def problem(self) -> str | None:
         """One line naming the first impossible value, or None."""
-        return _problem(self.layers, num_layers, self.taps)
+        return _problem(self.taps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class GatedDeltaConfig:
         """Of a sequence in one layer: the last inputs of the convolution, and a matrix a value head."""
         return ((self.taps - 1, self.channels), (self.value_heads, self.key_dim, self.value_dim))
 
-    def problem(self, num_layers: int) -> str | None:
+    def problem(self) -> str | None:
         """One line naming the first impossible value, or None."""
         for name, value, high in (
             ("number of key heads", self.key_heads, 1 << 12),
@@ -72,7 +72,7 @@ class GatedDeltaConfig:
                 return f"the {name} of recurrent layers is {value}, expected 1 to {high}"
         if self.value_heads % self.key_heads:
             return f"{self.value_heads} value heads of recurrent layers do not divide over {self.key_heads} key heads"
-        return _problem(self.layers, num_layers, self.taps)
+        return _problem(self.taps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Mamba2Config:
         """Of a sequence in one layer: the last inputs of the convolution, and a matrix a head."""
         return ((self.taps - 1, self.channels), (self.heads, self.state_size, self.head_dim))
 
-    def problem(self, num_layers: int) -> str | None:
+    def problem(self) -> str | None:
         """One line naming the first impossible value, or None."""
         for name, value in (
             ("number of heads", self.heads),
@@ -120,13 +120,11 @@ class Mamba2Config:
                 return f"the {name} of recurrent layers is {value}, expected 1 to {1 << 12}"
         if self.heads % self.groups:
             return f"{self.heads} heads of recurrent layers do not divide over {self.groups} groups"
-        return _problem(self.layers, num_layers, self.taps)
+        return _problem(self.taps)
 
 
 RecurrentConfig = ShortConvConfig | GatedDeltaConfig | Mamba2Config
 
 
-def _problem(layers: frozenset[int], num_layers: int, taps: int) -> str | None:
-    if not layers < frozenset(range(num_layers)):
-        return f"{len(layers)} recurrent layers of {num_layers}, expected that some of the model's have attention"
+def _problem(taps: int) -> str | None:
     return None if 2 <= taps <= 64 else f"the convolution reads {taps} positions, expected 2 to 64"

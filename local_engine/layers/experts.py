@@ -18,7 +18,7 @@ __all__ = ["Expert", "SparseExperts", "choose_experts", "clamped_swiglu"]
 
 @dataclass(frozen=True, slots=True)
 class Expert:
-    """One gated feed-forward block: gate_up yields the gate's W columns, then the W that are gated."""
+    """One feed-forward block: gate_up yields the gate's W columns, then the W that are gated; or W without a gate."""
 
     gate_up: Linear
     down: Linear
@@ -71,8 +71,9 @@ def clamped_swiglu(gate: Tensor, up: Tensor, *, alpha: float, limit: float) -> T
 
 
 class SparseExperts:
-    """The layer: [T, hidden_size] -> [T, hidden_size]. activation: gate and up, [n, W] each, to what `down` takes.
+    """The layer: [T, hidden_size] -> [T, hidden_size].
 
+    activation: gate and up, [n, W] each, to what `down` takes; of experts that are not gated, what they have inside.
     scales: [E], what the weight of each expert is multiplied with. weighted_inputs: the weights multiply what experts
     read, not what they yield.
     """
@@ -81,7 +82,7 @@ class SparseExperts:
         self,
         router: Linear,
         experts: Sequence[Expert],
-        activation: Callable[[Tensor, Tensor], Tensor],
+        activation: Callable[..., Tensor],
         *,
         per_token: int,
         normalised: bool,
@@ -89,6 +90,7 @@ class SparseExperts:
         correction: Tensor | None = None,
         scales: Tensor | None = None,
         weighted_inputs: bool = False,
+        gated: bool = True,
     ) -> None:
         self._router = router
         self._experts = experts
@@ -97,6 +99,7 @@ class SparseExperts:
         self._normalised = normalised
         self._routing, self._correction, self._scales = routing, correction, scales
         self._weighted_inputs = weighted_inputs
+        self._parts = 2 if gated else 1
 
     def __call__(self, x: Tensor, judged: Tensor | None = None) -> Tensor:
         """judged: what the router sees of the tokens, where it is not x."""
@@ -121,8 +124,8 @@ class SparseExperts:
                 mine = places[begin : begin + count]
                 rows = mine // self._per_token
                 share, read = shares[mine, None], x[rows]
-                gate, up = expert.gate_up(read * share if self._weighted_inputs else read).chunk(2, dim=-1)
-                yielded = expert.down(self._activation(gate, up))
+                inside = expert.gate_up(read * share if self._weighted_inputs else read)
+                yielded = expert.down(self._activation(*inside.chunk(self._parts, dim=-1)))
                 out.index_add_(0, rows, yielded if self._weighted_inputs else yielded * share)
             begin += count
         return out

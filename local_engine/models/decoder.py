@@ -35,9 +35,8 @@ def dense_mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Ml
     """The one feed-forward block of layer `index`."""
     config = config.of_layer(index)
     name, activation = f"model.layers.{index}.mlp", ACTIVATIONS[config.block.activation]
-    if not config.block.gated:
-        return PlainMlp(config, name, weights, ops, activation=activation)
-    return GatedMlp(config, name, weights, ops, width=config.intermediate_size, activation=activation)
+    block = GatedMlp if config.block.gated else PlainMlp
+    return block(config, name, weights, ops, width=config.intermediate_size, activation=activation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +52,13 @@ class DecoderStep:
     per_layer: Tensor | None
 
 
-def _mixer(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mixer:
-    """What of layer `index` looks at other rows than its own: attention, or a recurrence."""
-    if config.is_recurrent(index):
-        recurrent = build_recurrent(config, index, weights, ops)
-        place = sum(map(config.is_recurrent, range(index)))
-        return lambda x, step: recurrent(x, step.states.layers[place], step.states.rows)
+def _recurrence(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mixer:
+    recurrent = build_recurrent(config, index, weights, ops)
+    place = sum(map(config.is_recurrent, range(index)))
+    return lambda x, step: recurrent(x, step.states.layers[place], step.states.rows)
+
+
+def _attention(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mixer:
     attention: Attention = (
         SelfAttention(config, index, weights, ops)
         if config.latent is None
@@ -74,16 +74,22 @@ class _Layer:
     def __init__(self, config: ModelConfig, index: int, weights: Weights, ops: Ops, build_mlp: BuildMlp) -> None:
         self._parallel = config.block.norms == "parallel"
 
-        def norm(name: str | None) -> Norm:
-            if name is None:
+        def norm(name: str | None, half: object) -> Norm:
+            if name is None or not half:
                 return unchanged
             return read_norm(config, f"model.layers.{index}.{name}", config.hidden_size, weights, ops)
 
         names = config.block.layer_norms
-        self._attention_input, self._attention_output = norm(names.attention_input), norm(names.attention_output)
-        self._mix = _mixer(config, index, weights, ops)
-        self._mlp_input, self._mlp_output = norm(names.mlp_input), norm(names.mlp_output)
-        self._mlp = build_mlp(config, index, weights, ops)
+        # What looks at other rows than one's own: attention, a recurrence, or both side by side.
+        self._mixers: list[Mixer] = []
+        if config.is_recurrent(index):
+            self._mixers.append(_recurrence(config, index, weights, ops))
+        if config.attends(index):
+            self._mixers.append(_attention(config, index, weights, ops))
+        self._mlp = build_mlp(config, index, weights, ops) if config.feeds_forward(index) else None
+        self._attention_input = norm(names.attention_input, self._mixers)
+        self._attention_output = norm(names.attention_output, self._mixers)
+        self._mlp_input, self._mlp_output = norm(names.mlp_input, self._mlp), norm(names.mlp_output, self._mlp)
         self._index = index
         self._per_layer = PerLayerBlock(config, index, weights, ops) if config.block.per_layer_size else None
         scale = f"model.layers.{index}.layer_scalar"
@@ -91,10 +97,12 @@ class _Layer:
 
     def __call__(self, hidden: Tensor, step: DecoderStep) -> None:
         x = self._attention_input(hidden)
-        hidden += self._attention_output(self._mix(x, step))
-        if not self._parallel:
-            x = self._mlp_input(hidden)
-        hidden += self._mlp_output(self._mlp(x))
+        for mix in self._mixers:
+            hidden += self._attention_output(mix(x, step))
+        if self._mlp is not None:
+            if not self._parallel:
+                x = self._mlp_input(hidden)
+            hidden += self._mlp_output(self._mlp(x))
         if self._per_layer is not None and step.per_layer is not None:
             hidden += self._per_layer(hidden, step.per_layer[self._index])
         if self._scale is not None:

@@ -40,12 +40,19 @@ class GatedMlp:
 
 
 class PlainMlp:
-    """The dense feed-forward block `name` without a gate: down(activation(up x))."""
+    """The dense feed-forward block `name`, of this width inside, without a gate: down(activation(up x))."""
 
     def __init__(
-        self, config: ModelConfig, name: str, weights: Weights, ops: Ops, *, activation: Callable[[Tensor], Tensor]
+        self,
+        config: ModelConfig,
+        name: str,
+        weights: Weights,
+        ops: Ops,
+        *,
+        width: int,
+        activation: Callable[[Tensor], Tensor],
     ) -> None:
-        hidden, width, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        hidden, bias = config.hidden_size, config.mlp_bias
         self._activation = activation
         self._up = projection(weights, ops, {f"{name}.up_proj": width}, hidden, bias=bias)
         self._down = projection(weights, ops, {f"{name}.down_proj": hidden}, width, bias=bias)

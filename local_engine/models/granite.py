@@ -18,6 +18,7 @@ from local_engine.loading.plain_source import HfName, HfRows
 from local_engine.loading.recurrent_layers import gguf_recurrent_layers
 from local_engine.loading.weights import GgufName
 from local_engine.models import llama
+from local_engine.models.mamba2_in_gguf import gguf_mamba2, gguf_mamba2_names
 from local_engine.models.sparse_mlp import ExpertNames, gguf_expert_names, gguf_experts
 from local_engine.recurrent_config import Mamba2Config
 
@@ -38,15 +39,6 @@ __all__ = [
 NAMES = ExpertNames("block_sparse_moe.router.layer", "block_sparse_moe.experts", shared="shared_mlp")
 
 _LIMIT = 2.0**20
-_GGUF_MAMBA = {
-    **{f"in_proj.{kind}": f"ssm_in.{kind}" for kind in ("weight", "bias")},
-    **{f"conv1d.{kind}": f"ssm_conv1d.{kind}" for kind in ("weight", "bias")},
-    **{f"out_proj.{kind}": f"ssm_out.{kind}" for kind in ("weight", "bias")},
-    "dt_bias": "ssm_dt.bias",
-    "A": "ssm_a",
-    "D": "ssm_d",
-    "norm.weight": "ssm_norm.weight",
-}
 
 
 def hf_config(fields: FieldReader) -> ModelConfig:
@@ -169,32 +161,17 @@ def gguf_config_of_4(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int,
         experts = gguf_experts(fields, name, config.intermediate_size)
     if not fields.boolean(f"{name}.rope.scaling.finetuned", True):
         config = replace(config, attention_kinds=(AttentionKind(None, None),))
-    heads = fields.integer(f"{name}.ssm.time_step_rank")
     return replace(
         gguf_scaled(fields, config),
         intermediate_size=width,
         experts=experts,
-        recurrent=Mamba2Config(
-            layers=layers,
-            taps=fields.integer(f"{name}.ssm.conv_kernel"),
-            heads=heads,
-            head_dim=fields.integer(f"{name}.ssm.inner_size") // max(heads, 1),
-            groups=fields.integer(f"{name}.ssm.group_count"),
-            state_size=fields.integer(f"{name}.ssm.state_size"),
-            norm_eps=config.rms_norm_eps,
-            bias=any(shape.endswith("ssm_in.bias") for shape in tensor_shapes),
-            conv_bias=any(shape.endswith("ssm_conv1d.bias") for shape in tensor_shapes),
-        ),
+        recurrent=gguf_mamba2(fields, name, layers, tensor_shapes, norm_eps=config.rms_norm_eps),
     )
 
 
 def gguf_names_of_4(config: ModelConfig) -> dict[str, GgufName]:
     """Our tensor names to those of a GGUF."""
-    names = gguf_names_of_moe(config)
-    for index in filter(config.is_recurrent, range(config.num_layers)):
-        for ours, theirs in _GGUF_MAMBA.items():
-            names[f"model.layers.{index}.mamba.{ours}"] = GgufName(f"blk.{index}.{theirs}")
-    return names
+    return gguf_names_of_moe(config) | gguf_mamba2_names(config)
 
 
 def gguf_scaled(fields: FieldReader, config: ModelConfig) -> ModelConfig:

@@ -15,8 +15,10 @@ from local_engine.layers.linear import Linear
 from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.weights import GgufName, Weights
+from local_engine.models.activations import ACTIVATIONS
 from local_engine.models.decoder import Decoder, Mlp, dense_mlp
-from local_engine.models.gated_mlp import GatedMlp
+from local_engine.models.gated_mlp import GatedMlp, PlainMlp
+from local_engine.models.projection import projection
 
 __all__ = [
     "SIGMOID",
@@ -41,9 +43,9 @@ SOFTMAX, SIGMOID, _SOFTMAX_OF_CHOSEN = 1, 2, 3
 class ExpertNames:
     """What a layer calls its router, the list of its experts, and their gate, up and down matrices.
 
-    up is empty where gate has both, one above the other. scales: what the weight of each expert is multiplied with.
-
-    shared, shared_gate: the block beside them that computes all tokens, and its gate.
+    up is empty where gate has both, one above the other; of experts without a gate, gate is not read.
+    shared, shared_gate: the block beside them that computes all tokens, and its gate. scales: what the weight of each
+    expert is multiplied with. latent_down, latent_up: what makes experts' vectors of hidden states, and those of theirs.
     """
 
     router: str
@@ -54,6 +56,8 @@ class ExpertNames:
     shared: str = ""
     shared_gate: str = ""
     scales: str = ""
+    latent_down: str = ""
+    latent_up: str = ""
 
     def of_layer(self, layer: int) -> "ExpertNames":
         """The same with the names of the whole model."""
@@ -65,6 +69,8 @@ class ExpertNames:
             shared=f"{prefix}.{self.shared}",
             shared_gate=f"{prefix}.{self.shared_gate}",
             scales=self.scales and f"{prefix}.{self.scales}",
+            latent_down=f"{prefix}.{self.latent_down}",
+            latent_up=f"{prefix}.{self.latent_up}",
         )
 
     @property
@@ -84,10 +90,12 @@ def sparse_experts(
     config: ModelConfig,
     shape: ExpertsConfig,
     *,
-    activation: Callable[[Tensor, Tensor], Tensor] = swiglu,
+    activation: Callable[..., Tensor] = swiglu,
     bias: bool = False,
 ) -> SparseExperts:
     """The experts of one layer, by the names of the whole model. bias: router and experts have biases.
+
+    activation: as in `SparseExperts`; without gates it is the block's.
 
     LoRA adapters know no experts: their matrices see other rows than those of the batch.
     """
@@ -97,27 +105,30 @@ def sparse_experts(
         weight = weights.stacked([f"{name}.weight" for name in parts], sizes, inputs)
         return ops.linear(weight, weights.joined([f"{name}.bias" for name in parts], sizes) if bias else None)
 
-    hidden, width = config.hidden_size, shape.intermediate_size
+    read, width, gated = shape.latent_size or config.hidden_size, shape.intermediate_size, config.block.gated
     experts = []
     for index in range(shape.count):
         name = f"{names.experts}.{index}"
-        if names.up:
-            gate_up = linear([f"{name}.{names.gate}", f"{name}.{names.up}"], width, hidden)
+        if not gated:
+            inside = linear([f"{name}.{names.up}"], width, read)
+        elif names.up:
+            inside = linear([f"{name}.{names.gate}", f"{name}.{names.up}"], width, read)
         else:
-            gate_up = linear([f"{name}.{names.gate}"], 2 * width, hidden)
-        experts.append(Expert(gate_up, linear([f"{name}.{names.down}"], hidden, width)))
+            inside = linear([f"{name}.{names.gate}"], 2 * width, read)
+        experts.append(Expert(inside, linear([f"{name}.{names.down}"], read, width)))
     return SparseExperts(
-        _precise_router(weights, ops, names.router, shape.count, hidden)
+        _precise_router(weights, ops, names.router, shape.count, config.hidden_size)
         if shape.routing != PLAIN_ROUTING
-        else linear([names.router], shape.count, hidden),
+        else linear([names.router], shape.count, config.hidden_size),
         experts,
-        activation,
+        activation if gated else ACTIVATIONS[config.block.activation],
         per_token=shape.per_token,
         normalised=shape.normalised,
         routing=shape.routing,
         correction=weights.flat(names.correction, shape.count).float() if shape.routing.corrected else None,
         scales=weights.joined([names.scales], [shape.count]).float() if names.scales else None,
         weighted_inputs=shape.weighted_inputs,
+        gated=gated,
     )
 
 
@@ -128,18 +139,33 @@ def sparse_mlp(
     config: ModelConfig,
     shape: ExpertsConfig,
     *,
-    activation: Callable[[Tensor, Tensor], Tensor] = swiglu,
+    activation: Callable[..., Tensor] = swiglu,
     bias: bool = False,
 ) -> Linear:
     """`sparse_experts`, summed over the ranks, and the block beside them, where the shape has one."""
     layer = sparse_experts(weights, ops, names, config, shape, activation=activation, bias=bias)
     # What the ranks have of all experts is summed once.
     routed = weights.summed(layer, [f"{names.experts}.{index}.{names.down}" for index in range(shape.count)])
+    if shape.latent_size:
+        routed = _within_latents(config, shape, names, weights, ops, layer)
     if not shape.shared_size:
         return routed
-    shared = GatedMlp(config, names.shared, weights, ops, width=shape.shared_size, activation=F.silu)
+    block = GatedMlp if config.block.gated else PlainMlp
+    shared = block(
+        config, names.shared, weights, ops, width=shape.shared_size, activation=ACTIVATIONS[config.block.activation]
+    )
     gate = weights.row(f"{names.shared_gate}.weight", config.hidden_size) if shape.shared_gate else None
     return _BesideExperts(routed, shared, None if gate is None else ops.linear(gate, None))
+
+
+def _within_latents(
+    config: ModelConfig, shape: ExpertsConfig, names: ExpertNames, weights: Weights, ops: Ops, layer: SparseExperts
+) -> Linear:
+    """The experts over vectors that are made of hidden states, which the router sees, and made into such again."""
+    hidden, size, bias = config.hidden_size, shape.latent_size, config.mlp_bias
+    down = projection(weights, ops, {names.latent_down: size}, hidden, bias=bias)
+    up = projection(weights, ops, {names.latent_up: hidden}, size, bias=bias)
+    return lambda x: up(layer(down(x), x))
 
 
 def _precise_router(weights: Weights, ops: Ops, name: str, count: int, hidden: int) -> Linear:
@@ -242,6 +268,8 @@ def gguf_expert_names(config: ModelConfig, names: ExpertNames) -> dict[str, Gguf
         ours = names.of_layer(layer)
         found[ours.correction] = GgufName(f"blk.{layer}.exp_probs_b.bias")
         found[f"{ours.shared_gate}.weight"] = GgufName(f"blk.{layer}.ffn_gate_inp_shexp.weight")
+        found[f"{ours.latent_down}.weight"] = GgufName(f"blk.{layer}.ffn_latent_down.weight")
+        found[f"{ours.latent_up}.weight"] = GgufName(f"blk.{layer}.ffn_latent_up.weight")
         for kind in ("weight", "bias"):
             if config.experts.shared_size:
                 for part, theirs in (("gate_proj", "gate"), ("up_proj", "up"), ("down_proj", "down")):

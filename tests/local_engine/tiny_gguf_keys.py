@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tests.local_engine.tiny_gemma4 import GEMMA4, add_gemma4
+from tests.local_engine.tiny_nemotron_h import NEMOTRON_H, add_nemotron_h, nemotron_h_architecture
 from tests.local_engine.tiny_recurrent import add_recurrent, is_granite_hybrid
 
 __all__ = [
@@ -65,7 +66,7 @@ _ARCHITECTURES = {
     "exaone_moe": "exaone-moe",
     "llama4_text": "llama4",
 }
-INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid")
+INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "nemotron_h")
 """Whose rows of Q and K the converter moves."""
 NORMS_FROM_ONE = ("gemma2", "gemma3")
 LATENT = ("deepseek_v2", "deepseek_v3")
@@ -74,6 +75,8 @@ _PATTERNED = ("qwen2", "qwen3", "qwen3_moe", "olmo3", "exaone4", "dots1", "exaon
 
 def gguf_architecture(config: Any) -> str:
     """What a GGUF calls the architecture of a model."""
+    if config.model_type == NEMOTRON_H:
+        return nemotron_h_architecture(config)
     return "granitehybrid" if is_granite_hybrid(config) else _ARCHITECTURES[config.model_type]
 
 
@@ -81,6 +84,9 @@ def add_layer_keys(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray
     """Head sizes, norms, rope, windows, caps and scales. Returns what of them is a tensor."""
     if config.model_type == GEMMA4:
         return add_gemma4(writer, config)
+    if config.model_type == NEMOTRON_H:
+        add_nemotron_h(writer, config)
+        return {}
     head_dim = getattr(config, "head_dim", None)
     if config.model_type in LATENT:
         _add_latent(writer, config)

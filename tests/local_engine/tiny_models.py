@@ -19,6 +19,7 @@ from tests.local_engine.tiny_gguf_keys import (
     gguf_architecture,
     with_split_latent,
 )
+from tests.local_engine.tiny_nemotron_h import NEMOTRON_H, nemotron_h_widths, with_gguf_nemotron_h
 from tests.local_engine.tiny_recurrent import kv_heads, with_gguf_states
 
 VOCAB_SIZE = 128
@@ -149,7 +150,8 @@ def write_gguf(
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
     width = getattr(config, "intermediate_size_mlp", config.intermediate_size)
-    writer.add_feed_forward_length(gemma4_widths(config) if config.model_type == GEMMA4 else width)
+    widths = {GEMMA4: gemma4_widths, NEMOTRON_H: nemotron_h_widths}.get(config.model_type)
+    writer.add_feed_forward_length(width if widths is None else widths(config))
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(gemma4_kv_heads(config) if config.model_type == GEMMA4 else kv_heads(config))
     tensors = add_layer_keys(writer, config)
@@ -157,11 +159,13 @@ def write_gguf(
         writers = {bool: writer.add_bool, int: writer.add_int32, float: writer.add_float32}
         writers[type(value)](key, value)
     (add_vocabulary or add_named_tokens)(writer)
-    if config.model_type != GEMMA4:
+    if config.model_type not in (GEMMA4, NEMOTRON_H):
         add_experts(writer, config)
     weights = _text_tensors(oracle)
     if config.model_type == GEMMA4:
         weights = with_gguf_gemma4(weights)
+    elif config.model_type == NEMOTRON_H:
+        weights = with_gguf_nemotron_h(weights, config)
     else:
         weights = with_split_latent(with_split_experts(weights), config)
     for name, weight in with_gguf_states(weights, config).items():

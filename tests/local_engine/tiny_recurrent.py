@@ -14,7 +14,7 @@ DELTA = ("qwen3_next", "qwen3_5")
 
 def kv_heads(config: Any) -> int | list[int]:
     """One number, or one a layer where some have none."""
-    if not config.model_type.startswith("lfm2") and not is_granite_hybrid(config):
+    if not config.model_type.startswith(("lfm2", "nemotron_h")) and not is_granite_hybrid(config):
         count: int = config.num_key_value_heads
         return count
     return [config.num_key_value_heads if kind == "full_attention" else 0 for kind in config.layer_types]

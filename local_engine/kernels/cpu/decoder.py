@@ -56,6 +56,8 @@ def unsupported(config: ModelConfig) -> str | None:
         return "feed-forward blocks without a gate"
     if config.latent is not None:
         return "latent attention"
+    if config.mlp_layers or config.attention_beside:
+        return "layers of one half each, or with attention beside a recurrence"
     if config.recurrent is not None and (reason := unsupported_recurrence(config.recurrent)) is not None:
         return reason
     if config.attention_gate:

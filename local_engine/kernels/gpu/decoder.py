@@ -97,6 +97,8 @@ def unsupported(config: ModelConfig) -> str | None:
         return "feed-forward blocks without a gate"
     if config.latent is not None:
         return "latent attention"
+    if config.mlp_layers or config.attention_beside:
+        return "layers of one half each, or with attention beside a recurrence"
     if config.recurrent is not None:
         return "recurrent layers"
     if config.uneven or config.value_norm:

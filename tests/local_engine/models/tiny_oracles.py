@@ -310,6 +310,25 @@ TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "qwen3_5_moe",
         {**_DELTA, **_DELTA_EXPERTS, "num_experts_per_tok": 4},
     ),
+    "NemotronHForCausalLM": (
+        "nemotron_h",
+        {
+            "head_dim": 16,
+            "layers_block_type": ["linear_attention", "moe", "full_attention", "moe", "linear_attention"],
+            "mamba_num_heads": 4,
+            "mamba_head_dim": 6,
+            "ssm_state_size": 4,
+            "n_groups": 2,
+            "conv_kernel": 3,
+            "chunk_size": 8,
+            "time_step_min": 1e-9,
+            "n_routed_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "moe_shared_expert_intermediate_size": 40,
+            "routed_scaling_factor": 1.5,
+        },
+    ),
     "SmolLM3ForCausalLM": ("smollm3", {"num_hidden_layers": 5, "pad_token_id": 0}),
 }
 

@@ -32,6 +32,7 @@ LEFT_TO_TORCH: Mapping[str, str] = {
     "Glm4MoeForCausalLM": "the experts of glm4_moe",
     "GraniteMoeForCausalLM": "the experts of granitemoe",
     "OlmoeForCausalLM": "the experts of olmoe",
+    "NemotronHForCausalLM": "feed-forward blocks without a gate",
     "Llama4ForCausalLM": "windows that follow one another",
     "Llama4ForConditionalGeneration": "windows that follow one another",
     "Dots1ForCausalLM": "the experts of dots1",
