@@ -25,6 +25,7 @@ from local_engine.loading.gguf import GgufFile, MetadataValue
 from local_engine.loading.gguf_parts import open_gguf
 from local_engine.loading.gguf_source import GgufSource
 from local_engine.loading.lora import load_adapter
+from local_engine.loading.module_names import ModuleNames
 from local_engine.loading.packed.quantization import packing_of
 from local_engine.loading.plain_source import PlainSource
 from local_engine.loading.safetensors import SafetensorsSource, read_json
@@ -201,19 +202,20 @@ def _build(
     ranks: Ranks,
 ) -> LoadedModel:
     shares = Shares(info.config, ranks)
+    names = ModuleNames(architecture.hf_prefixes, architecture.hf_places(info.config))
     if ranks.rank:
         read_tower = None  # rank 0 alone reads images, and hands out what becomes of them
     if config.on_gpu:
         torch.backends.cuda.matmul.allow_tf32 = config.tf32
         on_gpu = load_for_gpu(source, info.config, config, progress=progress, recording=recording, ranks=ranks)
         if on_gpu is not None:
-            return LoadedModel(open_executor=on_gpu.open_executor, read_adapter=on_gpu.read_adapter, info=info)
+            return LoadedModel(on_gpu.open_executor, partial(on_gpu.read_adapter, names=names), info)
     if config.device == "cpu" and config.wants_kernels and ranks.size == 1:
         fused = load_fused(source, info.config, config, progress, read_tower=read_tower)
         if fused is not None:
             return LoadedModel(
                 open_executor=partial(CpuExecutor, fused.model),
-                read_adapter=fused.read_adapter,
+                read_adapter=partial(fused.read_adapter, names=names),
                 info=info,
                 encode_image=fused.encode_image,
             )
@@ -226,7 +228,7 @@ def _build(
     sites = weights.lora_sites
     return LoadedModel(
         open_executor=partial(TorchExecutor, model, lora_sites=sites),
-        read_adapter=partial(load_adapter, sites=sites, shape=info.config, device=device, dtype=dtype),
+        read_adapter=partial(load_adapter, sites=sites, names=names, device=device, dtype=dtype),
         info=info,
         encode_image=encode_image,
     )

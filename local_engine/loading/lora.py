@@ -15,12 +15,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from local_engine.config import ModelConfig
 from local_engine.errors import ModelLoadError
 from local_engine.layers.lora import LoraSite, LoraSites, LowRank
 from local_engine.layers.share import Share
 from local_engine.loading.fields import FieldReader
-from local_engine.loading.interleaved import in_our_order, interleaved_heads, turning_rows
+from local_engine.loading.interleaved import in_our_order
+from local_engine.loading.module_names import ModuleNames
 from local_engine.loading.safetensors import read_json
 
 __all__ = ["load_adapter"]
@@ -63,27 +63,28 @@ class _File(Protocol):
 
 
 class _Pair(NamedTuple):
-    """The tensors of one adapted matrix, by their names in the file."""
+    """The two tensors of one adapted matrix, by their names in the file, and what their product is multiplied with."""
 
     down: str
     up: str
+    scale: float
 
 
 def load_adapter(
-    folder: Path, sites: LoraSites, shape: ModelConfig, *, device: torch.device, dtype: torch.dtype
+    folder: Path, sites: LoraSites, *, names: ModuleNames, device: torch.device, dtype: torch.dtype
 ) -> dict[str, LowRank]:
-    """What the adapter adds to each linear layer, by the layer's name, on `device` in `dtype`. shape: of the base.
+    """What the adapter adds to each linear layer, by the layer's name, on `device` in `dtype`. names: of the base's.
 
     Blocks. Raises ModelLoadError: one line that names the folder, the file, and the key or the tensor.
     """
     try:
-        return _read(folder, sites, shape, device=device, dtype=dtype)
+        return _read(folder, sites, names, device=device, dtype=dtype)
     except ModelLoadError as error:
         raise ModelLoadError(folder, str(error)) from error
 
 
 def _read(
-    folder: Path, sites: LoraSites, shape: ModelConfig, *, device: torch.device, dtype: torch.dtype
+    folder: Path, sites: LoraSites, names: ModuleNames, *, device: torch.device, dtype: torch.dtype
 ) -> dict[str, LowRank]:
     config = _LoraConfig.read(folder / _CONFIG)
     file = folder / _WEIGHTS
@@ -92,10 +93,10 @@ def _read(
         raise ModelLoadError(file, "is missing" + (f"; {_PICKLE} is a pickle and is not read" if pickled else ""))
     try:
         with safe_open(file, framework="pt") as opened:
-            tensors = _Tensors(file, opened, shape)
+            tensors = _Tensors(file, opened, names)
             pairs = _pairs(tensors, config, sites)
             return {
-                site.name: _low_rank(tensors, config, site, pairs, sites.share_of).to(device, dtype)
+                site.name: _low_rank(tensors, site, pairs, sites.share_of).to(device, dtype)
                 for site in {sites.by_part[part].name: sites.by_part[part] for part in pairs}.values()
             }
     except (OSError, SafetensorError) as error:
@@ -224,10 +225,10 @@ def _first(patterns: tuple[tuple[re.Pattern[str], float], ...], module: str, def
 class _Tensors:
     """The open file; what is wrong with a tensor is told by its name."""
 
-    def __init__(self, file: Path, opened: _File, shape: ModelConfig) -> None:
+    def __init__(self, file: Path, opened: _File, names: ModuleNames) -> None:
         self.file = file
+        self.names = names
         self._opened = opened
-        self._shape = shape
 
     def refuse(self, name: str, reason: str) -> NoReturn:
         raise ModelLoadError(self.file, f"tensor {name!r} {reason}")
@@ -257,34 +258,34 @@ class _Tensors:
         return tensor
 
     def read_up(self, name: str, module: str) -> Tensor:
-        """The side of the outputs, in the order that the module's rows have here."""
-        up = self.read(name)
-        heads = interleaved_heads(self._shape, module)
-        return in_our_order(up, heads, turning_rows(self._shape)) if heads else up
+        """The side of the outputs, in the order that the module's rows have here. module: our name of it."""
+        up, rows = self.read(name), self.names.rows(module)
+        return in_our_order(up, rows.heads, rows.turning) if rows is not None and rows.heads else up
 
 
 def _pairs(tensors: _Tensors, config: _LoraConfig, sites: LoraSites) -> dict[str, _Pair]:
-    """The two tensors of each adapted matrix, all of them there and of the base's shape."""
+    """The two tensors of each adapted matrix, by our names, all of them there and of the base's shape."""
     found = tensors.by_module()
     for module, names in found.items():
-        if module not in sites.by_part:
+        if tensors.names.ours(module) not in sites.by_part:
             tensors.refuse(
                 min(names.values()), "adapts a layer that takes none: attention and dense feed-forward projections do"
             )
         if not config.adapts(module):
             tensors.refuse(min(names.values()), "is of a layer that target_modules does not name")
     pairs = {}
-    for module, site in sites.by_part.items():
+    for ours, site in sites.by_part.items():
+        module = tensors.names.theirs(ours, found)
         if not config.adapts(module):
             continue
         names = found.get(module, {})
         for side in ("lora_A", "lora_B"):
             if side not in names:
                 tensors.refuse(f"base_model.model.{module}.{side}.weight", "is missing")
-        pair = pairs[module] = _Pair(names["lora_A"], names["lora_B"])
-        rank, share = config.rank_of(module), sites.share_of(f"{module}.weight")
+        pair = pairs[ours] = _Pair(names["lora_A"], names["lora_B"], config.scale_of(module))
+        rank, share = config.rank_of(module), sites.share_of(f"{ours}.weight")
         tensors.check(pair.down, (rank, share.of_columns or site.inputs))
-        tensors.check(pair.up, (share.of_rows or site.parts[module], rank))
+        tensors.check(pair.up, (share.of_rows or site.parts[ours], rank))
     if not pairs:
         raise ModelLoadError(tensors.file, "adapts nothing: target_modules names no layer of the base model")
     return pairs
@@ -292,7 +293,6 @@ def _pairs(tensors: _Tensors, config: _LoraConfig, sites: LoraSites) -> dict[str
 
 def _low_rank(
     tensors: _Tensors,
-    config: _LoraConfig,
     site: LoraSite,
     pairs: Mapping[str, _Pair],
     share_of: Callable[[str], Share],
@@ -307,7 +307,7 @@ def _low_rank(
     row = column = 0
     for part, rows in site.parts.items():
         if part in pairs:
-            whole = tensors.read_up(pairs[part].up, part) * config.scale_of(part)
+            whole = tensors.read_up(pairs[part].up, part) * pairs[part].scale
             side = share_of(f"{part}.weight").cut(whole, rows=(0, 1))
             up[row : row + rows, column : column + side.shape[1]] = side
             column += side.shape[1]

@@ -184,7 +184,7 @@ def _half(config: ModelConfig, index: int) -> tuple[str, str, list[str]]:
 def gguf_config(
     fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]], *, architecture: str = "nemotron_h"
 ) -> ModelConfig:
-    """Metadata of a GGUF: layers without kv heads have Mamba's recurrence, or a feed-forward block where it has a width.
+    """Metadata of a GGUF: layers without kv heads have a recurrence, or a feed-forward block where it has a width.
 
     Raises ModelLoadError.
     """

@@ -208,6 +208,7 @@ ARCHITECTURES = (
         gguf_config=granite.gguf_config_of_4,
         gguf_names=granite.gguf_names_of_4,
         build=build_sparse(granite.NAMES),
+        hf_places=granite.hf_places_of_4,
     ),
     Architecture(
         gguf_name="granitemoe",
@@ -237,6 +238,8 @@ ARCHITECTURES = (
         gguf_config=nemotron_h.gguf_config_of_moe,
         gguf_names=nemotron_h.gguf_names,
         build=build_sparse(nemotron_h.NAMES),
+        hf_places=nemotron_h.hf_places,
+        hf_prefixes=nemotron_h.PREFIXES,
         gguf_experts=True,
     ),
     Architecture(

@@ -45,7 +45,7 @@ class ExpertNames:
 
     up is empty where gate has both, one above the other; of experts without a gate, gate is not read.
     shared, shared_gate: the block beside them that computes all tokens, and its gate. scales: what the weight of each
-    expert is multiplied with. latent_down, latent_up: what makes experts' vectors of hidden states, and those of theirs.
+    expert is multiplied with. latent_down, latent_up: what makes experts' vectors of hidden states, and those again.
     """
 
     router: str

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 
@@ -29,10 +28,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FusedModel:
-    """A packed model; the rest as `LoadedModel` has it."""
+    """A packed model; the rest as `LoadedModel` has it. read_adapter: `load_adapter` of a folder and `names`."""
 
     model: PackedDecoder
-    read_adapter: Callable[[Path], Mapping[str, LowRank]]
+    read_adapter: Callable[..., Mapping[str, LowRank]]
     encode_image: EncodeImage | None
 
 
@@ -74,7 +73,7 @@ def load_fused(
             weights.finish()
             _logger.info("%s runs on the CPU kernels for %s", source.path.name, library.instruction_set)
             read_adapter = partial(
-                load_adapter, sites=weights.lora_sites, shape=shape, device=torch.device("cpu"), dtype=torch.float32
+                load_adapter, sites=weights.lora_sites, device=torch.device("cpu"), dtype=torch.float32
             )
             return FusedModel(model, read_adapter, encode_image)
     if config.weights in ("int8", "int4"):

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 
@@ -33,10 +32,10 @@ Recording = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class FusedModel:
-    """See `LoadedModel`, of which these are the fields."""
+    """See `LoadedModel`, of which these are the fields. read_adapter: `load_adapter` of a folder and `names`."""
 
     open_executor: Callable[[EngineConfig], Executor]
-    read_adapter: Callable[[Path], Mapping[str, LowRank]]
+    read_adapter: Callable[..., Mapping[str, LowRank]]
 
 
 def load_fused(
@@ -88,5 +87,5 @@ def load_fused(
     return FusedModel(
         open_executor=partial(GpuExecutor, model, lora_sites=sites, facts=facts, recording=recording),
         # Executors put them on the device, in slots of their own.
-        read_adapter=partial(load_adapter, sites=sites, shape=shape, device=torch.device("cpu"), dtype=dtype),
+        read_adapter=partial(load_adapter, sites=sites, device=torch.device("cpu"), dtype=dtype),
     )

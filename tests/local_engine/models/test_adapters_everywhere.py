@@ -1,8 +1,6 @@
-"""Every row of the registry that reads text alone takes LoRA adapters on its dense layers, and answers as peft does.
+"""Every row of the registry that reads text alone takes LoRA adapters on its dense layers, and answers as peft does."""
 
-Adapters of models that have a tower in the file name layers otherwise, and are refused.
-"""
-
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +19,18 @@ from tests.local_engine.tiny_models import write_safetensors
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
 ATTENTION = ALL_LINEAR[:4]
-TARGETS = {
+# Of models that have a tower in the file, whose layers have the same names.
+BESIDE_TOWER = r".*language_model\..*\.(q_proj|k_proj|v_proj|o_proj)"
+TARGETS: Mapping[str, list[str] | str] = {
+    "Mistral3ForConditionalGeneration": BESIDE_TOWER,
+    "Gemma4ForConditionalGeneration": BESIDE_TOWER,
+    "Llama4ForConditionalGeneration": BESIDE_TOWER,
+    "Qwen3_5ForConditionalGeneration": BESIDE_TOWER,
+    "Qwen3_5MoeForConditionalGeneration": BESIDE_TOWER,
+    "NemotronHForCausalLM": ATTENTION,
     "Phi3ForCausalLM": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"],
-    "Lfm2ForCausalLM": [*ATTENTION[:3], "in_proj"],
-    "Lfm2MoeForCausalLM": [*ATTENTION[:3], "in_proj"],
+    "Lfm2ForCausalLM": [*ATTENTION[:3], "out_proj", "in_proj", "w1", "w2"],
+    "Lfm2MoeForCausalLM": [*ATTENTION[:3], "out_proj", "in_proj"],
     "Glm4ForCausalLM": [*ATTENTION, "gate_up_proj", "down_proj"],
     "MixtralForCausalLM": ATTENTION,
     "Qwen3MoeForCausalLM": ATTENTION,
@@ -51,7 +57,7 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in TEXT_ARCHITECTURES if not name.endswith("ConditionalGeneration")])
+@pytest.mark.parametrize("name", TEXT_ARCHITECTURES)
 def test_an_adapted_model_beside_its_base_answers_as_peft_does(name: str, tmp_path: Path) -> None:
     oracle = oracle_of(name)
     folder = write_adapter(oracle, tmp_path / "a", target_modules=TARGETS.get(name, ALL_LINEAR), lora_alpha=4)

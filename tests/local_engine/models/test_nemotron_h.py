@@ -1,6 +1,7 @@
-"""Nemotron-H's other shapes: dense, experts over latent vectors, both kinds of blocks, and files of its first version."""
+"""Nemotron-H's other shapes: dense, experts over latent vectors, both kinds of blocks, files of the first version."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from tests.local_engine.models.tiny_oracles import oracle_of
 from tests.local_engine.tiny_models import write_safetensors
 
 NAME = "NemotronHForCausalLM"
-DENSE = {"layers_block_type": ["linear_attention", "mlp", "linear_attention", "full_attention", "mlp"]}
+DENSE: Mapping[str, Any] = {
+    "layers_block_type": ["linear_attention", "mlp", "linear_attention", "full_attention", "mlp"]
+}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from local_engine.loading.fields import FieldReader
 from local_engine.loading.gguf_parts import open_gguf
 from local_engine.loading.gguf_source import GgufSource
 from local_engine.loading.load import LoadedModel, load_model
+from local_engine.loading.module_names import ModuleNames
 from local_engine.loading.packed.quantization import packing_of
 from local_engine.loading.plain_source import PlainSource
 from local_engine.loading.safetensors import SafetensorsSource
 from local_engine.loading.weights import TensorSource
+from local_engine.models.architecture import Architecture
 from local_engine.models.registry import by_gguf_name, by_hf_name
 from tests.local_engine.models.tiny_oracles import TEXT_ARCHITECTURES
 
@@ -73,21 +76,30 @@ def load_on_cpu(path: Path, config: EngineConfig | None = None, *, ranks: Ranks 
     with _source(path, reference) as source:
         fused = load_fused(source, reference.info.config, config, ranks=ranks)
     assert fused is not None
-    return replace(reference, open_executor=fused.open_executor, read_adapter=fused.read_adapter)
+    architecture = _architecture(path, reference)
+    names = ModuleNames(architecture.hf_prefixes, architecture.hf_places(reference.info.config))
+    read_adapter = partial(fused.read_adapter, names=names)
+    return replace(reference, open_executor=fused.open_executor, read_adapter=read_adapter)
+
+
+def _architecture(path: Path, loaded: LoadedModel) -> Architecture:
+    if path.is_dir():
+        found = by_hf_name(json.loads((path / "config.json").read_text(encoding="utf-8"))["architectures"][0])
+    else:
+        found = by_gguf_name(loaded.info.config.architecture, experts=False)
+    assert found is not None
+    return found
 
 
 @contextmanager
 def _source(path: Path, loaded: LoadedModel) -> Iterator[TensorSource]:
+    architecture = _architecture(path, loaded)
     if path.is_dir():
         values = json.loads((path / "config.json").read_text(encoding="utf-8"))
         packing = packing_of(FieldReader(path / "config.json", values))
-        architecture = by_hf_name(values["architectures"][0])
-        assert architecture is not None
         prefixes, left_out = architecture.hf_prefixes, architecture.hf_left_out
         with closing(SafetensorsSource(path, prefixes=prefixes, left_out=left_out)) as stored:
             yield PlainSource(stored, packing=packing, names=architecture.hf_places(loaded.info.config))
     else:
-        architecture = by_gguf_name(loaded.info.config.architecture, experts=False)
-        assert architecture is not None
         with open_gguf(path) as parts:
             yield GgufSource(parts, architecture.gguf_names(loaded.info.config))
