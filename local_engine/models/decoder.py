@@ -74,22 +74,23 @@ class _Layer:
     def __init__(self, config: ModelConfig, index: int, weights: Weights, ops: Ops, build_mlp: BuildMlp) -> None:
         self._parallel = config.block.norms == "parallel"
 
-        def norm(name: str | None, half: object) -> Norm:
-            if name is None or not half:
+        def norm(name: str | None, used: bool) -> Norm:
+            if name is None or not used:
                 return unchanged
             return read_norm(config, f"model.layers.{index}.{name}", config.hidden_size, weights, ops)
 
         names = config.block.layer_norms
+        mixes, feeds = config.is_recurrent(index) or config.attends(index), config.feeds_forward(index)
+        self._attention_input = norm(names.attention_input, mixes)
+        self._attention_output = norm(names.attention_output, mixes)
         # What looks at other rows than one's own: attention, a recurrence, or both side by side.
         self._mixers: list[Mixer] = []
         if config.is_recurrent(index):
             self._mixers.append(_recurrence(config, index, weights, ops))
         if config.attends(index):
             self._mixers.append(_attention(config, index, weights, ops))
-        self._mlp = build_mlp(config, index, weights, ops) if config.feeds_forward(index) else None
-        self._attention_input = norm(names.attention_input, self._mixers)
-        self._attention_output = norm(names.attention_output, self._mixers)
-        self._mlp_input, self._mlp_output = norm(names.mlp_input, self._mlp), norm(names.mlp_output, self._mlp)
+        self._mlp_input, self._mlp_output = norm(names.mlp_input, feeds), norm(names.mlp_output, feeds)
+        self._mlp = build_mlp(config, index, weights, ops) if feeds else None
         self._index = index
         self._per_layer = PerLayerBlock(config, index, weights, ops) if config.block.per_layer_size else None
         scale = f"model.layers.{index}.layer_scalar"
