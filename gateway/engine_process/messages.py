@@ -1,19 +1,30 @@
 """The messages between the processes: canonical values as MessagePack, by the names of their types, after a length.
 
-Only the types that are listed here can be made from a message; nothing in one is ever run.
+Only the types of the modules that are listed here can be made from a message; nothing in one is ever run.
 """
 
 import asyncio
 import struct
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from inspect import getmembers, isclass
 from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from adapters.canonical import embedding, errors, events, messages, request, rerank, stop_reason, tokens, usage
+from adapters.canonical import (
+    citation,
+    embedding,
+    errors,
+    events,
+    messages,
+    request,
+    rerank,
+    stop_reason,
+    tokens,
+    usage,
+)
 from adapters.canonical.errors import GatewayError, UpstreamError
 from providers import abilities, base
 
@@ -21,11 +32,26 @@ __all__ = ["Frame", "pack", "read_frame", "unpack", "write_frame"]
 
 Frame: TypeAlias = tuple[str, int, object]
 """What it is, which call it belongs to, and what it holds."""
-_MODULES = (embedding, errors, events, messages, request, rerank, stop_reason, tokens, usage, abilities, base)
-_TYPES: dict[str, type] = {name: kind for module in _MODULES for name, kind in getmembers(module, isclass)}
-_OBJECT, _ENUM, _TYPE, _SET, _MAP, _ERROR, _LIST = range(1, 8)
+_MODULES = (citation, embedding, errors, events, messages, request, rerank, stop_reason, tokens, usage, abilities, base)
+_TYPES: dict[str, type] = {
+    name: kind
+    for module in _MODULES
+    for name, kind in getmembers(module, isclass)
+    if kind.__module__ == module.__name__
+}
 _LENGTH = struct.Struct(">I")
 _MAX_BYTES = 512 * 2**20
+
+
+class _Code(IntEnum):
+    """What MessagePack has no word for."""
+
+    OBJECT = 1
+    ENUM = 2
+    TYPE = 3
+    SET = 4
+    MAP = 5
+    LIST = 6
 
 
 def pack(value: object) -> bytes:
@@ -54,30 +80,30 @@ def _plain(value: object) -> object:
     match value:
         case msgspec.Struct():
             held = {name: getattr(value, name) for name in value.__struct_fields__}
-            return _ext(_OBJECT, [type(value).__name__, {name: _plain(one) for name, one in held.items()}])
+            return _ext(_Code.OBJECT, [type(value).__name__, {name: _plain(one) for name, one in held.items()}])
         case Enum():
-            return _ext(_ENUM, [type(value).__name__, value.value])
+            return _ext(_Code.ENUM, [type(value).__name__, value.value])
         case GatewayError():
-            return _ext(_ERROR, [type(value).__name__, _told(value)])
+            return _ext(_Code.OBJECT, [type(value).__name__, _told(value)])
         case type():
-            return _ext(_TYPE, value.__name__)
+            return _ext(_Code.TYPE, value.__name__)
         case frozenset():
-            return _ext(_SET, [_plain(one) for one in value])
+            return _ext(_Code.SET, [_plain(one) for one in value])
         case list():
-            return _ext(_LIST, [_plain(one) for one in value])
+            return _ext(_Code.LIST, [_plain(one) for one in value])
         case tuple():
             return [_plain(one) for one in value]
         case Mapping():
-            return _ext(_MAP, [[_plain(key), _plain(one)] for key, one in value.items()])
+            return _ext(_Code.MAP, [[_plain(key), _plain(one)] for key, one in value.items()])
         case _ if is_dataclass(value):
             held = {one.name: getattr(value, one.name) for one in fields(value)}
-            return _ext(_OBJECT, [type(value).__name__, {name: _plain(one) for name, one in held.items()}])
+            return _ext(_Code.OBJECT, [type(value).__name__, {name: _plain(one) for name, one in held.items()}])
         case _:
             return value
 
 
-def _ext(code: int, value: object) -> msgspec.msgpack.Ext:
-    return msgspec.msgpack.Ext(code, msgspec.msgpack.encode(value))
+def _ext(code: _Code, value: object) -> msgspec.msgpack.Ext:
+    return msgspec.msgpack.Ext(code.value, msgspec.msgpack.encode(value))
 
 
 def _told(error: GatewayError) -> dict[str, object]:
@@ -92,18 +118,18 @@ def _told(error: GatewayError) -> dict[str, object]:
 def _made(code: int, data: memoryview) -> object:
     value: Any = msgspec.msgpack.decode(data, ext_hook=_made)
     match code:
-        case 1 | 6:
+        case _Code.OBJECT:
             name, held = value
             return _TYPES[name](**{key: _tuples(one) for key, one in held.items()})
-        case 2:
+        case _Code.ENUM:
             return _TYPES[value[0]](value[1])
-        case 3:
+        case _Code.TYPE:
             return _TYPES[value]
-        case 4:
+        case _Code.SET:
             return frozenset([_tuples(one) for one in value])
-        case 5:
+        case _Code.MAP:
             return {_tuples(key): _tuples(one) for key, one in value}
-        case 7:
+        case _Code.LIST:
             return _List([_tuples(one) for one in value])
         case _:
             raise TypeError(f"no value has the code {code}")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from adapters.canonical.citation import Citation, Place
 from adapters.canonical.errors import ContextOverflow, UpstreamRateLimited, UpstreamUnreachable
 from adapters.canonical.messages import Image, MediaSource, Message, Text, ToolCall
 from adapters.canonical.request import Request, Sampling, Tool
@@ -35,8 +36,11 @@ REQUEST = Request(
 )
 
 
+CITED = Text(text="hi", citations=(Citation(url="https://a", place=Place("page", 1, 2)),))
+
+
 @pytest.mark.parametrize(
-    "value", [REQUEST, HELLO, {1: (2, (3,)), "a": [1]}, frozenset((Text, Image)), None, ("x", b"\x00", 1.5)]
+    "value", [REQUEST, HELLO, CITED, {1: (2, (3,)), "a": [1]}, frozenset((Text, Image)), None, ("x", b"\x00", 1.5)]
 )
 def test_a_value_comes_back_as_it_was(value: object) -> None:
     assert unpack(pack(value)) == value
