@@ -1,4 +1,4 @@
-"""`defaults:` of an alias: fields of a request that apply where the client left them out."""
+"""`defaults:` of an alias: fields of a request, and a system prompt, that apply where the client left them out."""
 
 from collections.abc import Mapping
 from typing import Any, get_type_hints
@@ -6,6 +6,7 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec.structs import replace
 
+from adapters.canonical.messages import DEVELOPER, SYSTEM, Message, Text
 from adapters.canonical.request import ReasoningOptions, Request, Sampling
 from adapters.json_fields import Decodes, told
 from adapters.nearest_name import did_you_mean
@@ -19,6 +20,7 @@ _TOP = (
     "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "store",
     "truncate_prompt_tokens", "user", "verbosity",
 )  # fmt: skip
+_SYSTEM_PROMPT = "system"
 _TYPES = {name: get_type_hints(Request)[name] for name in _TOP}
 _SAMPLING_TYPES = get_type_hints(Sampling)
 _REASONING_TYPES = {f"reasoning.{name}": hint for name, hint in get_type_hints(ReasoningOptions).items()}
@@ -40,21 +42,24 @@ class DefaultsError(ValueError):
 class Defaults:
     """Checked when built; raises DefaultsError. Names are those of `adapters.canonical.request.set_fields`."""
 
-    __slots__ = ("_reasoning", "_sampling", "_top")
+    __slots__ = ("_reasoning", "_sampling", "_system", "_top")
 
     def __init__(self, values: Mapping[str, object]) -> None:
+        self._system: Message | None = None
         self._top: dict[str, object] = {}
         self._sampling: dict[str, object] = {}
         self._reasoning: dict[str, object] = {}
         for name, value in values.items():
-            if name in _TYPES:
+            if name == _SYSTEM_PROMPT:
+                self._system = Message(role=SYSTEM, parts=(Text(text=_prompt(value)),))
+            elif name in _TYPES:
                 self._top[name] = _typed(name, value, _TYPES[name])
             elif name in _SAMPLING_TYPES:
                 self._sampling[name] = _typed(name, value, _SAMPLING_TYPES[name])
             elif name in _REASONING_TYPES:
                 self._reasoning[name.removeprefix("reasoning.")] = _typed(name, value, _REASONING_TYPES[name])
             else:
-                known = (*_TYPES, *_SAMPLING_TYPES, *_REASONING_TYPES)
+                known = (_SYSTEM_PROMPT, *_TYPES, *_SAMPLING_TYPES, *_REASONING_TYPES)
                 raise DefaultsError(f"defaults.{name}: no such field of a request{did_you_mean(name, known)}")
 
     def apply(self, request: Request) -> Request:
@@ -65,7 +70,23 @@ class Defaults:
         reasoning = request.reasoning or ReasoningOptions()
         if missing := _missing(reasoning, self._reasoning):
             changed["reasoning"] = replace(reasoning, **missing)
-        return replace(request, **changed) if changed else request
+        request = replace(request, **changed) if changed else request
+        return request if self._system is None else _begun(request, self._system)
+
+
+def _prompt(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise DefaultsError(f"defaults.{_SYSTEM_PROMPT}: expected text that is not empty")
+    return value
+
+
+def _begun(request: Request, system: Message) -> Request:
+    """The request with this before its messages, where they begin with none of the kind."""
+    messages = request.messages
+    if not messages or messages[0].role in (SYSTEM, DEVELOPER) or request.prompt_token_ids is not None:
+        return request
+    paths = request.message_paths or tuple([f"messages[{index}]" for index in range(len(messages))])
+    return replace(request, messages=(system, *messages), message_paths=("model", *paths))
 
 
 def _typed(name: str, value: object, hint: object) -> object:

@@ -1,5 +1,6 @@
 import pytest
 
+from adapters.canonical.messages import Message, Text
 from gateway.routing.defaults import Defaults, DefaultsError
 from tests.gateway.routing.test_router import request
 
@@ -19,6 +20,8 @@ from tests.gateway.routing.test_router import request
         ("logit_bias", {"5": 101}, "expected number <= 100.0"),
         ("stop_token_ids", [-1], "expected integer >= 0"),
         ("reasoning.budget_tokens", -1, "expected integer >= 0"),
+        ("system", "  ", "expected text that is not empty"),
+        ("system", ["x"], "expected text that is not empty"),
     ],
 )
 def test_a_default_that_a_client_could_not_send_is_refused(name: str, value: object, why: str) -> None:
@@ -32,3 +35,30 @@ def test_a_default_at_the_end_of_its_range_is_taken() -> None:
     filled = Defaults(values).apply(request())
     assert (filled.sampling.temperature, filled.max_tokens, filled.logprobs) == (2.0, 1, 20)
     assert filled.sampling.logit_bias == {5: -100}
+
+
+PROMPT = Message(role="system", parts=(Text(text="Be brief."),))
+HI = Message(role="user", parts=(Text(text="hi"),))
+
+
+def test_a_system_prompt_stands_before_messages_that_begin_with_none() -> None:
+    defaults = Defaults({"system": "Be brief.", "temperature": 0.5})
+    filled = defaults.apply(request(messages=(HI,)))
+    assert (filled.messages, filled.message_paths) == ((PROMPT, HI), ("model", "messages[0]"))
+    assert filled.sampling.temperature == 0.5
+    placed = defaults.apply(request(messages=(HI,), message_paths=("input[0]",)))
+    assert placed.message_paths == ("model", "input[0]")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": (Message(role="system", parts=(Text(text="Be long."),)), HI)},
+        {"messages": (Message(role="developer", parts=(Text(text="Be long."),)), HI)},
+        {"messages": (HI,), "prompt_token_ids": (1, 2)},
+        {"messages": None, "prompts": ("hi",)},
+    ],
+)
+def test_a_client_that_says_its_own_or_has_no_messages_gets_none(fields: dict[str, object]) -> None:
+    asked = request(**fields)
+    assert Defaults({"system": "Be brief."}).apply(asked) is asked
