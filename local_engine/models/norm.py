@@ -18,7 +18,9 @@ Norm = Callable[[Tensor], Tensor]
 
 def read_norm(config: ModelConfig, name: str, width: int, weights: Weights, ops: Ops) -> Norm:
     """Over vectors of `width` numbers. Raises ModelLoadError."""
-    weight = weights.joined([f"{name}.weight"], [width]) + config.block.norm_offset
+    weight = weights.joined([f"{name}.weight"], [width])
+    if config.block.norm_offset:  # bfloat16 keeps little of a small weight beside 1
+        weight = weight.float() + config.block.norm_offset
     if config.block.norm == "layer_bias":
         bias = weights.joined([f"{name}.bias"], [width])
         return partial(ops.layer_norm, weight=weight, eps=config.rms_norm_eps, bias=bias)
