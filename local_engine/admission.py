@@ -57,9 +57,13 @@ def _check_images(request: GenerationRequest, vision: VisionConfig | None) -> No
         raise InvalidInput("images", "the model reads none")
     side, end = vision.image_size, 0
     for number, image in enumerate(request.images):
-        if image.pixels.shape != (3, side, side):
-            raise InvalidInput("images", f"item {number} has shape {image.pixels.shape}, expected (3, {side}, {side})")
-        stop = image.start + vision.tokens
-        if image.start < end or request.prompt[image.start : stop] != (vision.token_id,) * vision.tokens:
-            raise InvalidInput("images", f"item {number} has no {vision.tokens} tokens of its own at {image.start}")
+        shape = image.pixels.shape
+        grid = vision.grid(*shape[1:]) if len(shape) == 3 and shape[0] == 3 else None
+        if grid is None:
+            expected = f"({side}, {side})" if side is not None else f"multiples of {vision.unit}"
+            raise InvalidInput("images", f"item {number} has shape {shape}, expected 3 channels of {expected}")
+        count = grid[0] * grid[1]
+        stop = image.start + count
+        if image.start < end or request.prompt[image.start : stop] != (vision.token_id,) * count:
+            raise InvalidInput("images", f"item {number} has no {count} tokens of its own at {image.start}")
         end = stop

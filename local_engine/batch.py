@@ -32,7 +32,8 @@ class Batch:
 
     states: of which sequence's state each row makes which next, for models with recurrent layers.
 
-    token_ids, positions: [T] int64. Decoding chunks come first, those of similar length side by side.
+    token_ids: [T] int64. positions: [T] int64, or [T, 3] where `images.axis_positions` has some.
+    Decoding chunks come first, those of similar length side by side.
     """
 
     chunks: tuple[Chunk, ...]
@@ -64,7 +65,6 @@ def build_batch(
     for chunk in ordered:
         first_row.append(len(tokens))
         tokens += chunk.tokens
-    positions = np.concatenate([np.arange(chunk.start, chunk.stop) for chunk in ordered])
     write_slots = np.concatenate([_slots(chunk, block_size)[chunk.start :] for chunk in ordered])
 
     longest = max(chunk.stop for chunk in ordered)
@@ -79,7 +79,7 @@ def build_batch(
         chunks=ordered,
         first_row=tuple(first_row),
         token_ids=torch.tensor(tokens, device=device),
-        positions=torch.from_numpy(positions).to(device),
+        positions=torch.from_numpy(_positions(ordered)).to(device),
         plans={window: planned[limit] for window, limit in limits.items()},
         states=_state_rows(decodes, prefills, device),
     )
@@ -100,7 +100,7 @@ def adapter_rows(
 
 
 def place_images(chunks: SequenceOf[Chunk], first_row: SequenceOf[int], hidden: Tensor) -> list[slice]:
-    """Writes what images are made of over the embeddings [T, hidden_size] of the tokens that stand for them.
+    """Writes what images are made of over the embeddings [T, width] of the tokens that stand for them.
 
     Returns the rows that it wrote.
     """
@@ -113,6 +113,19 @@ def place_images(chunks: SequenceOf[Chunk], first_row: SequenceOf[int], hidden: 
                 hidden[rows] = image.rows[start - image.start : stop - image.start]
                 placed.append(rows)
     return placed
+
+
+def _positions(chunks: SequenceOf[Chunk]) -> Indices:
+    plain = [np.arange(chunk.start, chunk.stop) for chunk in chunks]
+    along_axes = [chunk.axis_positions for chunk in chunks]
+    if all(positions is None for positions in along_axes):
+        return np.concatenate(plain)
+    return np.concatenate(
+        [
+            np.repeat(numbers[:, None], 3, axis=1) if positions is None else positions
+            for numbers, positions in zip(plain, along_axes, strict=True)
+        ]
+    )
 
 
 def _state_rows(decodes: list[Chunk], prefills: list[Chunk], device: torch.device) -> StateRows:

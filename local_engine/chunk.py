@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
+from local_engine.images import axis_positions
 from local_engine.sequence import Sequence
 
 __all__ = ["PENDING", "Chunk"]
@@ -30,6 +34,11 @@ class Chunk:
         if self.draft:
             return [*known, *self.draft]
         return known if len(known) == self.stop - self.start else [*known, PENDING]
+
+    @property
+    def axis_positions(self) -> npt.NDArray[np.int64] | None:
+        """See `images.axis_positions`."""
+        return axis_positions(self.sequence.images, self.start, self.stop)
 
     @property
     def reaches_end(self) -> bool:

@@ -163,6 +163,8 @@ class RopeConfig:
     turning_share: of the frequencies, proportional alone: the fastest ones; the others turn nothing.
     short_factors, long_factors: what longrope divides each frequency by, in windows up to the trained one and in longer
         ones; empty where the file has them as tensors.
+    mrope_sections: how many frequencies turn by time, height and width, where positions have these axes; empty else.
+        mrope_interleaved: frequencies of the three take turns; else those of one axis stand side by side.
     """
 
     theta: float = 10000.0
@@ -179,6 +181,8 @@ class RopeConfig:
     turning_share: float = 1.0
     short_factors: tuple[float, ...] = ()
     long_factors: tuple[float, ...] = ()
+    mrope_sections: tuple[int, ...] = ()
+    mrope_interleaved: bool = False
 
     def problem(self, head_dim: int) -> str | None:
         """One line naming the first impossible value, or None."""
@@ -207,6 +211,9 @@ class RopeConfig:
             return f"rope beta_fast {self.beta_fast} must exceed beta_slow {self.beta_slow}"
         if self.scaling == "yarn" and self.theta <= 1:
             return f"rope theta is {self.theta}, yarn needs more than 1"
+        sections = self.mrope_sections
+        if sections and (len(sections) != 3 or min(sections) < 0 or sum(sections) != turning // 2):
+            return f"mrope's sections are {list(sections)}, expected three that make {turning // 2} frequencies"
         for factors in (self.short_factors, self.long_factors):
             if factors and len(factors) != turning // 2:
                 return f"rope has {len(factors)} factors for the {turning // 2} frequencies of {turning} dimensions"
@@ -433,8 +440,14 @@ class ModelConfig:
                 return f"{self.experts.count} experts in {self.num_layers} layers, expected at most {MAX_EXPERTS}"
         if problem := self._layers_problem():
             return problem
-        if self.vision is not None and (problem := self.vision.problem(self.vocab_size)):
-            return problem
+        if self.vision is not None:
+            if problem := self.vision.problem(self.vocab_size):
+                return problem
+            ropes = [kind.rope for kind in self.attention_kinds if kind.rope is not None]
+            if self.vision.qwen is not None and not all(rope.mrope_sections for rope in ropes):
+                return "the model reads images of any size, and its rope has no mrope_section"
+            if self.vision.num_stacked > self.num_layers:
+                return f"{self.vision.num_stacked} deepstack layers for {self.num_layers} layers of the decoder"
         return None
 
     def _layers_problem(self) -> str | None:

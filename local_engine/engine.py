@@ -87,7 +87,7 @@ class Engine:
         self._drafter: Drafter | None = None
         if config.draft_tokens:
             self._drafter = NgramDrafter() if draft is None else DraftModel(draft, config, vocab_size=self.vocab_size)
-        self._images = ImageReader(loaded.encode_image)
+        self._images = ImageReader(loaded.encode_image, loaded.info.config.vision)
         self._mask_workers = ThreadPoolExecutor(_MASK_WORKERS, thread_name_prefix="local-engine-mask")
         self._clock = clock
         self._totals = Totals(clock)

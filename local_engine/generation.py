@@ -55,8 +55,8 @@ class TokenMask(Protocol):
 class ImageInput:
     """One image of a prompt. Its tokens stand there from `start` on, as many as the model makes of an image.
 
-    pixels: [3, S, S] float32, S the model's image size, normalised as it was trained. key: 32 bytes that no other
-    content has.
+    pixels: [3, height, width] float32, of a size that the model takes, normalised as it was trained. key: 32 bytes that
+    no other content has.
     """
 
     start: int

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from local_engine.config import RopeConfig
 
-__all__ = ["apply_rope", "inverse_frequencies", "rope_tables"]
+__all__ = ["apply_rope", "frequency_axes", "inverse_frequencies", "rope_tables"]
 
 
 def inverse_frequencies(rope: RopeConfig, head_dim: int, *, max_context: int) -> Tensor:
@@ -52,6 +52,16 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int, *, max_context: int) ->
             return divided * frequencies / rope.factor + (1 - divided) * frequencies
 
 
+def frequency_axes(rope: RopeConfig) -> Tensor:
+    """By which of the three axes of a position each frequency turns: [R/2] int64 (Wang et al. 2024, section 2.1)."""
+    if not rope.mrope_interleaved:
+        return torch.repeat_interleave(torch.arange(3), torch.tensor(rope.mrope_sections))
+    index = torch.arange(sum(rope.mrope_sections))
+    axis = index % 3
+    # One of each axis in turn; an axis that is used up leaves its places to time.
+    return torch.where(index < 3 * torch.tensor(rope.mrope_sections)[axis], axis, 0)
+
+
 def _yarn_dimension(rope: RopeConfig, turns: float, head_dim: int) -> float:
     """The pair of dimensions, as a real number, that turns so often within the trained window."""
     return head_dim * math.log(rope.original_max_context / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
@@ -62,9 +72,10 @@ def rope_tables(
 ) -> tuple[Tensor, Tensor]:
     """Cosines and signed sines for `apply_rope`: two [T, 1, R], shared by all heads and layers of a step.
 
-    attention_factor: what the length of a turned vector is multiplied with.
+    positions: [T], or [T, R/2] where each frequency has its own. attention_factor: what the length of a turned vector
+    is multiplied with.
     """
-    angles = torch.outer(positions.to(torch.float32), frequencies)
+    angles = (positions if positions.ndim == 2 else positions[:, None]).to(torch.float32) * frequencies
     cos, sin = angles.cos() * attention_factor, angles.sin() * attention_factor
     return (
         torch.cat((cos, cos), -1).to(dtype).unsqueeze(1),

@@ -39,7 +39,7 @@ class HfName(NamedTuple):
     """A matrix [out, in] of a stack in a file: that of `expert`, its rows from `start` to `stop`, every `step`-th.
 
     A stack of plain numbers is [experts, in, out], or [experts, out] for biases, as transformers keeps fused experts;
-    rows_first: [experts, out, in].
+    rows_first: [experts, out, in]. inputs: of a matrix that files have either way: rows are first where these are last.
     """
 
     name: str
@@ -48,6 +48,7 @@ class HfName(NamedTuple):
     step: int = 1
     stop: int | None = None
     rows_first: bool = False
+    inputs: int | None = None
 
 
 class HfRows(NamedTuple):
@@ -146,17 +147,21 @@ class _Stacked:
         return slice(self.at.start, self.at.stop, self.at.step)
 
     @property
+    def _rows_first(self) -> bool:
+        return self.at.rows_first or self.file.shapes[self.at.name][-1] == self.at.inputs
+
+    @property
     def _all_rows(self) -> int:
-        return self.file.shapes[self.at.name][1 if self.at.rows_first else -1]
+        return self.file.shapes[self.at.name][1 if self._rows_first else -1]
 
     @property
     def _inputs(self) -> tuple[int, ...]:
         _, *rest = self.file.shapes[self.at.name]
-        return tuple(rest[1:] if self.at.rows_first else rest[:-1])
+        return tuple(rest[1:] if self._rows_first else rest[:-1])
 
     def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
         stack = self.file.stored(self.at.name)[self.at.expert]
-        matrix = (stack if self.at.rows_first else stack.movedim(-1, 0))[self._rows]
+        matrix = (stack if self._rows_first else stack.movedim(-1, 0))[self._rows]
         out.copy_(share.cut(matrix, rows=(0, 1), columns=(1, 1)))
 
     def quantized(self, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:

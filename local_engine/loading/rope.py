@@ -41,10 +41,11 @@ def hf_rope_of(fields: FieldReader, scaling: FieldReader | None, max_context: in
     if scaling is None:
         return RopeConfig(theta=theta)
     theta = scaling.number("rope_theta", theta)
+    if sections := scaling.integers("mrope_section"):
+        rope = hf_rope_of(fields, scaling.without("mrope_section"), max_context, theta=theta)
+        return replace(rope, mrope_sections=sections)
     kind = scaling.text("rope_type", scaling.text("type", "default"))
-    if kind == "mrope" or scaling.given("mrope_section"):
-        fields.refuse("rope scaling 'mrope' is not supported: positions here have one dimension")
-    if kind == "default":
+    if kind in ("default", "mrope"):
         return RopeConfig(theta=theta)
     if kind == "linear":
         return RopeConfig(theta=theta, scaling="linear", factor=scaling.number("factor"))
@@ -115,8 +116,11 @@ def _hf_yarn(scaling: FieldReader, theta: float, max_context: int) -> RopeConfig
 def gguf_rope(fields: FieldReader, architecture: str, max_context: int) -> RopeConfig:
     """From a GGUF's keys under `architecture`. max_context: its context_length. Raises ModelLoadError."""
     prefix = f"{architecture}.rope"
-    if fields.given(f"{prefix}.dimension_sections"):
-        fields.refuse(f"{prefix}.dimension_sections: mrope is not supported, positions here have one dimension")
+    if sections := fields.integers(f"{prefix}.dimension_sections"):
+        if len(sections) == 4 and sections[3] == 0:  # llama.cpp knows a fourth axis, which no file has
+            sections = sections[:3]
+        rope = gguf_rope(fields.without(f"{prefix}.dimension_sections"), architecture, max_context)
+        return replace(rope, mrope_sections=sections)
     theta = fields.number(f"{prefix}.freq_base", 10000.0)
     kind = fields.text(f"{prefix}.scaling.type", "none")
     factor = fields.number(f"{prefix}.scaling.factor", 1.0)

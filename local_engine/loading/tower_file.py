@@ -11,7 +11,7 @@ from local_engine.loading.gguf import GgufFile
 from local_engine.loading.gguf_source import GgufSource
 from local_engine.loading.weights import Weights
 from local_engine.models.architecture import Architecture
-from local_engine.models.mmproj import gguf_names, gguf_tower, projector_type
+from local_engine.models.mmproj import projector_type
 from local_engine.models.registry import ARCHITECTURES
 
 __all__ = ["TowerFile"]
@@ -25,10 +25,10 @@ class TowerFile:
         try:
             self._fields = FieldReader(path, self._file.metadata)
             named = projector_type(self._fields)
-            towers = {row.projector.type: row for row in ARCHITECTURES if row.projector is not None}
-            if named not in towers:
-                self._fields.refuse(f"projector type {named!r} is not supported; supported are {', '.join(towers)}")
-            self._architecture = towers[named]
+            known = {row.projector.type: row.projector for row in ARCHITECTURES if row.projector is not None}
+            if named not in known:
+                self._fields.refuse(f"projector type {named!r} is not supported; supported are {', '.join(known)}")
+            self._projector = known[named]
         except BaseException:
             self._file.close()
             raise
@@ -43,24 +43,24 @@ class TowerFile:
 
     def with_vision(self, shape: ModelConfig, architecture: Architecture, decoder: FieldReader) -> ModelConfig:
         """The decoder's shape with the tower's. decoder: the fields of its file. Raises ModelLoadError."""
-        own = self._architecture
-        assert own.projector is not None
-        if (own.gguf_name, own.gguf_experts) != (architecture.gguf_name, architecture.gguf_experts):
-            wanted, found = (row.hf_names[0] for row in (own, architecture))
-            self._fields.refuse(f"projector type {own.projector.type!r} goes with {wanted}, the model is {found}")
-        vision = gguf_tower(self._fields, own.projector, decoder)
-        if problem := vision.problem(shape.vocab_size):
+        rows = [row for row in ARCHITECTURES if row.projector == self._projector]
+        decoders = [(row.gguf_name, row.gguf_experts) for row in rows]
+        if (architecture.gguf_name, architecture.gguf_experts) not in decoders:
+            wanted = ", ".join(name for row in rows for name in row.hf_names)
+            found = ", ".join(architecture.hf_names) or architecture.gguf_name
+            self._fields.refuse(f"projector type {self._projector.type!r} goes with {wanted}, the model is {found}")
+        shape = replace(shape, vision=self._projector.tower(self._fields, decoder))
+        if problem := shape.problem():
             self._fields.refuse(problem)
-        return replace(shape, vision=vision)
+        return shape
 
     def read(self, shape: ModelConfig, decoder: Weights) -> EncodeImage:
         """The tower, where the decoder's weights are and in their type. Raises ModelLoadError."""
-        own = self._architecture
         assert shape.vision is not None
-        assert own.projector is not None
-        assert own.build_tower is not None
+        (build, *_) = [row.build_tower for row in ARCHITECTURES if row.projector == self._projector]
+        assert build is not None
         tensor_shapes = {name: tensor.shape for name, tensor in self._file.tensors.items()}
-        weights = decoder.of_file(GgufSource([self._file], gguf_names(shape.vision, own.projector, tensor_shapes)))
-        encode_image = own.build_tower(shape, weights)
+        weights = decoder.of_file(GgufSource([self._file], self._projector.names(shape.vision, tensor_shapes)))
+        encode_image = build(shape, weights)
         weights.finish()
         return encode_image

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from local_engine.config import ModelConfig
+from local_engine.images import EncodeImage
 from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfName, HfRows
@@ -12,7 +13,6 @@ from local_engine.models import llama
 from local_engine.models.decoder import build_decoder
 from local_engine.models.mmproj import Projector
 from local_engine.models.model import Model
-from local_engine.models.siglip import ImageTower
 
 __all__ = ["Architecture"]
 
@@ -37,5 +37,5 @@ class Architecture:
     gguf_experts: bool = False
     hf_prefixes: Mapping[str, str] = field(default_factory=dict)
     hf_left_out: tuple[str, ...] = ()
-    build_tower: Callable[[ModelConfig, Weights], ImageTower] | None = None
+    build_tower: Callable[[ModelConfig, Weights], EncodeImage] | None = None
     projector: Projector | None = None

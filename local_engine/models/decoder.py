@@ -5,8 +5,10 @@ Files beside this one say how an architecture's own files describe it, and what 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from local_engine.config import ModelConfig
@@ -132,6 +134,7 @@ class Decoder:
         else:
             self._head = ops.linear(weights.stacked(["lm_head.weight"], [self._vocabulary.rows], hidden), None)
         self._rotary = Rotary(config, weights, self._embedding.device)
+        self._num_stacked = 0 if config.vision is None else config.vision.num_stacked
 
     @property
     def config(self) -> ModelConfig:
@@ -142,6 +145,8 @@ class Decoder:
         embedded = self._vocabulary.embed(token_ids, self._embedding)
         if self._embedding_scale != 1:
             embedded = embedded * self._embedding_scale
+        if self._num_stacked:
+            return F.pad(embedded, (0, self._num_stacked * self._config.hidden_size))
         return embedded if self._per_layer is None else torch.cat((embedded, self._per_layer.embed(token_ids)), -1)
 
     def forward(
@@ -154,13 +159,16 @@ class Decoder:
     ) -> Tensor:
         """See `Model.forward`."""
         per_layer = None
+        width = self._config.hidden_size
+        hidden, behind = hidden[:, :width].contiguous(), hidden[:, width:]
         if self._per_layer is not None:
-            width = self._config.hidden_size
-            hidden, of_tokens = hidden[:, :width].contiguous(), hidden[:, width:]
-            per_layer = self._per_layer(hidden, of_tokens)
+            per_layer = self._per_layer(hidden, behind)
+        stacked = behind.chunk(self._num_stacked, -1) if self._num_stacked else ()
         step = DecoderStep(self._rotary.steps(positions, hidden.dtype, plans), caches, states, per_layer)
-        for layer in self._layers:
+        for layer, added in zip_longest(self._layers, stacked):
             layer(hidden, step)
+            if added is not None:
+                hidden += added
         return hidden
 
     def normed(self, hidden: Tensor) -> Tensor:

@@ -3,13 +3,14 @@
 The tokens of one image see each other; everything else is causal.
 """
 
+import math
 from dataclasses import replace
 
 from local_engine.config import ModelConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.weights import GgufName, Weights
 from local_engine.models import gemma3, siglip
-from local_engine.models.mmproj import Projector
+from local_engine.models.mmproj import SiglipProjector
 
 __all__ = ["PREFIXES", "PROJECTOR", "build_tower", "hf_config"]
 
@@ -26,7 +27,7 @@ PREFIXES = {
 }
 """What tensors' names begin with in files of this and of older versions of transformers, and here."""
 
-PROJECTOR = Projector(
+PROJECTOR = SiglipProjector(
     type="gemma3",
     square=4,
     tensors={
@@ -67,7 +68,7 @@ def hf_config(fields: FieldReader) -> ModelConfig:
     tower = siglip.hf_tower(
         vision,
         defaults=_VISION,
-        tokens=lambda side: fields.integer("mm_tokens_per_image", 256),
+        square=lambda side: _square(fields, side),
         token_id=fields.integer("image_token_index", 262_144),
         bidirectional=True,
     )
@@ -81,6 +82,14 @@ def hf_config(fields: FieldReader) -> ModelConfig:
             end_id=fields.integer("eoi_token_index", 256_000),
         ),
     )
+
+
+def _square(fields: FieldReader, patches: int) -> int:
+    tokens = fields.integer("mm_tokens_per_image", 256)
+    side = math.isqrt(max(tokens, 0))
+    if side < 1 or side * side != tokens or patches % side:
+        fields.refuse(f"mm_tokens_per_image is {tokens}, which {patches} x {patches} patches cannot become")
+    return patches // side
 
 
 def build_tower(config: ModelConfig, weights: Weights) -> siglip.ImageTower:

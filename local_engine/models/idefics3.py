@@ -9,7 +9,7 @@ from local_engine.config import ModelConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.weights import GgufName, Weights
 from local_engine.models import llama, siglip
-from local_engine.models.mmproj import Projector
+from local_engine.models.mmproj import SiglipProjector
 
 __all__ = ["PREFIXES", "PROJECTOR", "build_tower", "hf_config"]
 
@@ -20,7 +20,7 @@ PREFIXES = {
 }
 """What tensors' names begin with in files, and here."""
 
-PROJECTOR = Projector(
+PROJECTOR = SiglipProjector(
     type="idefics3",
     square=2,
     tensors={"projector.proj.weight": GgufName("mm.model.fc.weight")},
@@ -51,12 +51,10 @@ def hf_config(fields: FieldReader) -> ModelConfig:
     tower = siglip.hf_tower(
         vision,
         defaults=_VISION,
-        tokens=lambda side: (side // square) ** 2,
+        square=lambda side: square,
         token_id=fields.integer("image_token_id", 128_257),
         bidirectional=False,
     )
-    if tower.patches % square:
-        fields.refuse(f"scale_factor is {square}, which does not divide {tower.patches} patches")
     tied = fields.boolean("tie_word_embeddings", False)
     return replace(llama.hf_config(text), tie_embeddings=tied, vision=tower)
 

@@ -25,7 +25,7 @@ class Model(Protocol):
     def embed(self, token_ids: Tensor) -> Tensor:
         """token_ids [T] int64 -> [T, hidden_size]: what the first layer gets, the caller's to overwrite.
 
-        Behind it, where layers have inputs of their own: what these have of the tokens.
+        Behind it, where layers have inputs of their own: what these have of the tokens, or of images.
         """
 
     def forward(
@@ -36,7 +36,7 @@ class Model(Protocol):
         plans: AttentionPlans,
         states: StepStates,
     ) -> Tensor:
-        """Of `embed`'s rows, which it may overwrite, at positions [T] int64: [T, hidden_size], before the last norm.
+        """Of `embed`'s rows, which it may overwrite: [T, hidden_size], before the last norm. positions: as in `Batch`.
 
         caches: of the layers with attention. states: of the recurrent ones.
         """

@@ -48,9 +48,11 @@ def gguf_windows(fields: FieldReader, config: ModelConfig) -> ModelConfig:
     return config.with_layers(lambda index: windowed if sliding(index) else full)
 
 
-def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
-    """Metadata of a GGUF whose general.architecture is qwen2."""
-    config = llama.gguf_shape(fields, tensor_shapes, architecture="qwen2")
+def gguf_config(
+    fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]], *, architecture: str = "qwen2"
+) -> ModelConfig:
+    """Metadata of a GGUF, its keys under the architecture's name."""
+    config = llama.gguf_shape(fields, tensor_shapes, architecture=architecture)
     return replace(gguf_windows(fields, config), qkv_bias=True)
 
 

@@ -18,7 +18,9 @@ def hf_config(fields: FieldReader) -> ModelConfig:
     return hf_windows(fields, config)
 
 
-def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
-    """Metadata of a GGUF whose general.architecture is qwen3."""
-    config = llama.gguf_shape(fields, tensor_shapes, architecture="qwen3")
+def gguf_config(
+    fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]], *, architecture: str = "qwen3"
+) -> ModelConfig:
+    """Metadata of a GGUF, its keys under the architecture's name."""
+    config = llama.gguf_shape(fields, tensor_shapes, architecture=architecture)
     return replace(gguf_windows(fields, config), qk_norm="heads")

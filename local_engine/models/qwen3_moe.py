@@ -41,10 +41,12 @@ def hf_dense_layers(fields: FieldReader, num_layers: int) -> frozenset[int]:
     return frozenset(index for index in layers if index in dense or (index + 1) % every != 0)
 
 
-def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
-    """Metadata of a GGUF whose general.architecture is qwen3moe: experts in all layers."""
-    config = gguf_windows(fields, llama.gguf_shape(fields, tensor_shapes, architecture="qwen3moe"))
-    return replace(config, qk_norm="heads", experts=gguf_experts(fields, "qwen3moe", config.intermediate_size))
+def gguf_config(
+    fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]], *, architecture: str = "qwen3moe"
+) -> ModelConfig:
+    """Metadata of a GGUF, its keys under the architecture's name: experts in all layers."""
+    config = gguf_windows(fields, llama.gguf_shape(fields, tensor_shapes, architecture=architecture))
+    return replace(config, qk_norm="heads", experts=gguf_experts(fields, architecture, config.intermediate_size))
 
 
 def gguf_names(config: ModelConfig) -> dict[str, GgufName]:

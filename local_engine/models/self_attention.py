@@ -13,7 +13,7 @@ from torch import Tensor
 from local_engine.config import ModelConfig, QueryGrowth, RopeConfig
 from local_engine.layers.attention import AttentionPlan, AttentionPlans, LayerCache
 from local_engine.layers.ops import Ops
-from local_engine.layers.rope import inverse_frequencies, rope_tables
+from local_engine.layers.rope import frequency_axes, inverse_frequencies, rope_tables
 from local_engine.loading.weights import Weights
 from local_engine.models.norm import Norm, read_norm, unchanged, unweighted_norm
 from local_engine.models.projection import projection
@@ -53,6 +53,7 @@ class Rotary:
                     if name == ROPE_FACTORS or (name == LONG_FACTORS) == is_long:
                         frequencies = frequencies / factors
             self._frequencies[rope] = frequencies.to(device)
+        self._axes = {rope: frequency_axes(rope).to(device) for rope in self._frequencies if rope.mrope_sections}
 
     @property
     def frequencies(self) -> Mapping[RopeConfig, Tensor]:
@@ -60,9 +61,14 @@ class Rotary:
         return self._frequencies
 
     def steps(self, positions: Tensor, dtype: torch.dtype, plans: AttentionPlans) -> list[LayerStep]:
-        """One item for each of the configuration's attention kinds. positions: [T] int64."""
+        """One item for each of the configuration's attention kinds. positions: as in `Batch`."""
         angles = {
-            rope: rope_tables(positions, frequencies, dtype, attention_factor=rope.attention_factor)
+            rope: rope_tables(
+                positions if positions.ndim == 1 else positions[:, self._axes[rope]],
+                frequencies,
+                dtype,
+                attention_factor=rope.attention_factor,
+            )
             for rope, frequencies in self._frequencies.items()
         }
         return [

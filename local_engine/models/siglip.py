@@ -3,7 +3,6 @@
 Attention is over all patches of one image. Weights stand under `vision.`, those of the projection under `projector.`.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -62,7 +61,7 @@ class ImageTower:
         self._patch = DenseLinear(
             patch.flatten(1), weights.joined(["vision.embeddings.patch_embedding.bias"], [hidden])
         )
-        positions = [vision.patches**2]
+        positions = [_patches(vision) ** 2]
         self._positions = weights.stacked(["vision.embeddings.position_embedding.weight"], positions, hidden)
         self._layers = []
         for index in range(vision.num_layers):
@@ -84,7 +83,8 @@ class ImageTower:
     @torch.inference_mode()
     def __call__(self, pixels: Tensor) -> Tensor:
         """On any device and in any float type; the rows are of the tower's own. Blocks."""
-        side, size = self._vision.patches, self._vision.patch_size
+        size = self._vision.patch_size
+        side = _patches(self._vision)
         whole = pixels[:, : side * size, : side * size].to(self._positions)
         patches = whole.reshape(_CHANNELS, side, size, side, size).permute(1, 3, 0, 2, 4).reshape(side * side, -1)
         hidden = self._patch(patches) + self._positions
@@ -113,39 +113,43 @@ def _linear(weights: Weights, names: list[str], rows: int, columns: int) -> Dens
 
 def pooled_projection(config: ModelConfig, vision: VisionConfig, weights: Weights) -> Projection:
     """Gemma 3's: means over squares of patches, a norm that multiplies by 1 + weight, and a matrix."""
-    norm = weights.joined(["projector.mm_soft_emb_norm.weight"], [vision.hidden_size]) + 1.0
+    norm = weights.joined(["projector.mm_soft_emb_norm.weight"], [vision.hidden_size]).float() + 1.0
     matrix = weights.stacked(["projector.mm_input_projection_weight"], [vision.hidden_size], config.hidden_size)
     return partial(_pooled, vision=vision, norm=norm, matrix=matrix)
 
 
 def _pooled(patches: Tensor, *, vision: VisionConfig, norm: Tensor, matrix: Tensor) -> Tensor:
-    side = vision.patches
-    square = side // math.isqrt(vision.tokens)
+    side = _patches(vision)
     grid = patches.T.reshape(1, vision.hidden_size, side, side)
-    means = F.avg_pool2d(grid, square).flatten(2)[0].T
+    means = F.avg_pool2d(grid, vision.square).flatten(2)[0].T
     return rms_norm(means, norm, vision.norm_eps) @ matrix
 
 
 def shuffled_projection(config: ModelConfig, vision: VisionConfig, weights: Weights) -> Projection:
     """Idefics3's: the patches of a square side by side in one row, and a matrix."""
-    square = vision.patches // math.isqrt(vision.tokens)
-    width = vision.hidden_size * square**2
+    width = vision.hidden_size * vision.square**2
     matrix = weights.stacked(["projector.proj.weight"], [config.hidden_size], width)
     return partial(_shuffled, vision=vision, matrix=matrix)
 
 
 def _shuffled(patches: Tensor, *, vision: VisionConfig, matrix: Tensor) -> Tensor:
-    side = math.isqrt(vision.tokens)
-    square = vision.patches // side
+    square = vision.square
+    side = _patches(vision) // square
     grid = patches.view(side, square, side, square, vision.hidden_size)
-    return F.linear(grid.transpose(1, 2).reshape(vision.tokens, -1), matrix)
+    return F.linear(grid.transpose(1, 2).reshape(side * side, -1), matrix)
+
+
+def _patches(vision: VisionConfig) -> int:
+    """A side of an image, in patches."""
+    assert vision.image_size is not None
+    return vision.image_size // vision.patch_size
 
 
 def hf_tower(
-    fields: FieldReader, *, defaults: dict[str, int], tokens: Callable[[int], int], token_id: int, bidirectional: bool
+    fields: FieldReader, *, defaults: dict[str, int], square: Callable[[int], int], token_id: int, bidirectional: bool
 ) -> VisionConfig:
-    """`vision_config` of config.json. defaults: what an absent key means. tokens: from a side in patches to those of an
-    image. Raises ModelLoadError."""
+    """`vision_config` of config.json. defaults: what an absent key means. square: from a side of an image in patches to
+    that of those which become one row. Raises ModelLoadError."""
     activation = fields.text("hidden_act", "gelu_pytorch_tanh")
     if activation not in _ACTIVATIONS:
         fields.refuse(f"vision_config.hidden_act is {activation!r}, expected {_ACTIVATIONS[0]!r}")
@@ -161,7 +165,7 @@ def hf_tower(
         image_size=numbers["image_size"],
         patch_size=numbers["patch_size"],
         norm_eps=fields.number("layer_norm_eps", 1e-6),
-        tokens=tokens(side),
+        square=square(side),
         token_id=token_id,
         bidirectional=bidirectional,
     )

@@ -15,6 +15,9 @@ from local_engine.models import (
     olmoe,
     qwen2_moe,
     qwen3_moe,
+    qwen3_vl,
+    qwen_mmproj,
+    qwen_tower,
 )
 from local_engine.models.architecture import Architecture
 from local_engine.models.sparse_mlp import build_sparse
@@ -39,6 +42,19 @@ SPARSE = (
         gguf_names=qwen3_moe.gguf_names,
         build=build_sparse(qwen3_moe.NAMES),
         gguf_experts=True,
+    ),
+    Architecture(
+        gguf_name="qwen3vlmoe",
+        hf_names=("Qwen3VLMoeForConditionalGeneration",),
+        hf_config=qwen3_vl.hf_config_of_moe,
+        gguf_config=qwen3_vl.gguf_config_of_moe,
+        gguf_names=qwen3_moe.gguf_names,
+        build=build_sparse(qwen3_moe.NAMES),
+        hf_places=qwen3_vl.hf_places,
+        hf_prefixes=qwen3_vl.PREFIXES,
+        gguf_experts=True,
+        build_tower=qwen_tower.build_tower,
+        projector=qwen_mmproj.QWEN3_VL,
     ),
     Architecture(
         gguf_name="qwen2moe",

@@ -1,13 +1,15 @@
 """One step's chunks as bytes: what rank 0 sends to the others, and what they compute from it.
 
 32-bit integers: the number of chunks, whether their logits follow at once, adapters that nobody needs any more, and of
-each chunk its place, its tokens, blocks, images and spans that are not cut. Nothing is kept from one plan to the next.
+each chunk its place, its tokens, blocks, images, spans that are not cut, and positions where they have axes. Nothing is
+kept from one plan to the next.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from local_engine.adapters import Adapter
 from local_engine.chunk import Chunk
@@ -19,20 +21,29 @@ from local_engine.sequence import Sequence as EngineSequence
 __all__ = ["PlannedChunk", "StepPlan", "asked_rows", "image_spans", "parsed_pairs", "parsed_plan", "plan_bytes"]
 
 _NOBODY = GenerationRequest("", (0,), SamplingParams())
-_CHUNK_FIELDS = 8
+_CHUNK_FIELDS = 9
+_AXES = 3
 _NO_ADAPTER = -1
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedChunk(Chunk):
-    """A chunk of which only the tokens to compute are known. num_asked: its last rows, whose logits choose tokens."""
+    """A chunk of which only the tokens to compute are known, and their positions where these have axes.
+
+    num_asked: its last rows, whose logits choose tokens. along_axes: three numbers a token, or none.
+    """
 
     planned: tuple[int, ...] = ()
     num_asked: int = 0
+    along_axes: tuple[int, ...] = ()
 
     @property
     def tokens(self) -> list[int]:
         return list(self.planned)
+
+    @property
+    def axis_positions(self) -> npt.NDArray[np.int64] | None:
+        return np.array(self.along_axes, dtype=np.int64).reshape(-1, _AXES) if self.along_axes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +95,16 @@ def plan_bytes(
         uncut = [span for span in sequence.uncut if span[0] < chunk.stop and chunk.start < span[1]]
         spans = [(start, stop) for _, start, stop in image_spans(chunk)]
         numbers += (chunk.start, chunk.stop, len(chunk.draft), num_asked.get(chunk, 0))
-        numbers += (adapters.get(chunk, _NO_ADAPTER), len(blocks), len(uncut), len(spans))
+        positions = chunk.axis_positions
+        numbers += (
+            adapters.get(chunk, _NO_ADAPTER),
+            len(blocks),
+            len(uncut),
+            len(spans),
+            0 if positions is None else _AXES,
+        )
         numbers += chunk.tokens
+        numbers += [] if positions is None else positions.reshape(-1).tolist()
         numbers += blocks
         for span in (*uncut, *spans):
             numbers += span
@@ -107,10 +126,12 @@ def parsed_plan(payload: bytes, adapters: Mapping[int, Adapter]) -> StepPlan:
         return list(zip(flat[::2], flat[1::2], strict=True))
 
     for _ in range(count):
-        start, stop, drafted, asked, adapter, num_blocks, num_uncut, num_spans = numbers[at : at + _CHUNK_FIELDS]
+        start, stop, drafted, asked, adapter, num_blocks, num_uncut, num_spans, axes = numbers[at : at + _CHUNK_FIELDS]
         at += _CHUNK_FIELDS
         tokens = tuple(numbers[at : at + stop - start])
         at += stop - start
+        along_axes = tuple(numbers[at : at + axes * len(tokens)])
+        at += len(along_axes)
         sequence = EngineSequence(_NOBODY, 0, 0, frozenset(), 1)
         sequence.blocks = numbers[at : at + num_blocks]
         at += num_blocks
@@ -118,7 +139,8 @@ def parsed_plan(payload: bytes, adapters: Mapping[int, Adapter]) -> StepPlan:
         if adapter != _NO_ADAPTER:
             sequence.adapter = adapters[adapter]
         all_spans.append(pairs(num_spans))
-        chunks.append(PlannedChunk(sequence, start, stop, tokens[len(tokens) - drafted :], tokens, asked))
+        draft = tokens[len(tokens) - drafted :]
+        chunks.append(PlannedChunk(sequence, start, stop, draft, tokens, asked, along_axes))
     return StepPlan(chunks, bool(logits_follow), numbers[3 : 3 + num_forgotten], all_spans)
 
 

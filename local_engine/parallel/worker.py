@@ -122,15 +122,16 @@ class Worker:
             self._adapters.pop(number, None)
 
     def _image(self, start: int, stop: int) -> PlacedImage:
-        rows = self._rows(stop - start)
+        vision = self._model.info.config.vision
+        rows = self._rows(stop - start, parts=1 + (0 if vision is None else vision.num_stacked))
         return PlacedImage(start, stop, b"", rows)
 
     def _logits(self, num_rows: int) -> None:
         self._opened.logits(self._rows(num_rows))
 
-    def _rows(self, count: int) -> torch.Tensor:
-        """Rows of hidden states from rank 0."""
-        shape = (count, self._model.info.config.hidden_size)
+    def _rows(self, count: int, *, parts: int = 1) -> torch.Tensor:
+        """Rows of so many hidden states each from rank 0."""
+        shape = (count, parts * self._model.info.config.hidden_size)
         rows = torch.empty(shape, dtype=getattr(torch, self._config.float_dtype), device=self._device)
         self._ranks.broadcast(rows)
         return rows

@@ -248,7 +248,7 @@ def _usage(model: LocalModel, prompt: ModelPrompt, output: StepOutput, texts: Se
         completion_tokens=sum(text.completion_tokens for text in texts),
         reasoning_tokens=sum(reasoning) if reasoning else None,
         cached_tokens=output.cached_tokens,
-        prompt_image_tokens=len(prompt.images) * model.images.tokens if model.images and prompt.images else None,
+        prompt_image_tokens=prompt.ids.count(model.images.token_id) if model.images and prompt.images else None,
         accepted_prediction_tokens=output.accepted_draft_tokens if guessed else None,
         rejected_prediction_tokens=output.rejected_draft_tokens if guessed else None,
     )

@@ -13,22 +13,21 @@ Pixels = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class ReadyImage:
-    """`text` stands in the prompt where the template wrote its mark; in it, the tokens of each of `tiles` in turn."""
+    """`text` stands in the prompt where the template wrote its mark; in it, the tokens of each of `tiles` in turn, as
+    many as `tokens`."""
 
     text: str
     tiles: tuple[Pixels, ...]
+    tokens: int
 
 
 class ImageProcessor(Protocol):
-    """`mark`: what a chat template writes for an image. `token_id`: the token of images, `tokens` of which each tile
-    has."""
+    """`mark`: what a chat template writes for an image. `token_id`: the token of images."""
 
     @property
     def mark(self) -> str: ...
     @property
     def token_id(self) -> int: ...
-    @property
-    def tokens(self) -> int: ...
 
     def ready(self, raw: bytes, path: str) -> ReadyImage:
         """Of a file's bytes. Raises InvalidRequest, naming `path`. Blocks: 0.2 s for 10 million pixels."""

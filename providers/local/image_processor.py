@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
+from adapters.canonical.errors import InvalidRequest
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.gguf import GgufFile
 from local_engine.loading.safetensors import read_json
@@ -31,6 +32,16 @@ _IMAGE, _AROUND, _GLOBAL = "<image>", "<fake_token_around_image>", "<global-img>
 """What Idefics3 writes around tiles."""
 _MIDDLE = (0.5, 0.5, 0.5)
 """Mean and deviation where the files name none."""
+_CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+"""The same for Qwen's."""
+_LONGEST_SHAPE: Final = 200
+"""How much longer than wide an image may be for Qwen's."""
+_QWEN_PIXELS: Final[Mapping[str, tuple[int, int]]] = {
+    "qwen2vl_merger": (56 * 56, 12_845_056),
+    "qwen2.5vl_merger": (56 * 56, 12_845_056),
+    "qwen3vl_merger": (256 * 256, 4096 * 4096),
+}
+"""How few and how many pixels the published models have an image in, where a tower's GGUF does not say."""
 _MAX_SIDE: Final = 4096
 """To which Idefics3 shrinks an image before it is cut, whatever its files say."""
 
@@ -64,7 +75,7 @@ class _Whole:
 
     def ready(self, raw: bytes, path: str) -> ReadyImage:
         square = decode_image(raw, path).resize((self.side, self.side), self.filter)
-        return ReadyImage(self.text, (self.numbers.pixels(square),))
+        return ReadyImage(self.text, (self.numbers.pixels(square),), self.tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +103,11 @@ class _Tiled:
         corners = [(x * self.side, y * self.side) for y in range(rows) for x in range(columns)]
         tiles = [image.crop((x, y, x + self.side, y + self.side)) for x, y in corners]
         tiles.append(image.resize((self.side, self.side), self.filter))
-        return ReadyImage(self._grid_text(rows, columns), tuple(map(self.numbers.pixels, tiles)))
+        return ReadyImage(self._grid_text(rows, columns), tuple(map(self.numbers.pixels, tiles)), self.tokens)
 
     def _single(self, image: Image.Image) -> ReadyImage:
         text = f"{_AROUND}{_GLOBAL}{self.mark * self.tokens}{_AROUND}"
-        return ReadyImage(text, (self.numbers.pixels(image),))
+        return ReadyImage(text, (self.numbers.pixels(image),), self.tokens)
 
     def _grid_text(self, rows: int, columns: int) -> str:
         tile = self.mark * self.tokens
@@ -105,6 +116,43 @@ class _Tiled:
             for row in range(rows)
         ]
         return f"{''.join(lines)}\n{_AROUND}{_GLOBAL}{tile}{_AROUND}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AnySize:
+    """Qwen's: about as large as the image is, in whole squares."""
+
+    mark: str
+    token_id: int
+    vision: VisionConfig
+    least_pixels: int
+    most_pixels: int
+    filter: Image.Resampling
+    numbers: _Numbers
+
+    def ready(self, raw: bytes, path: str) -> ReadyImage:
+        image = decode_image(raw, path)
+        if max(image.size) > _LONGEST_SHAPE * min(image.size):
+            width, height = image.size
+            reason = f"the image has {width} x {height} pixels, at most {_LONGEST_SHAPE} times as long as wide are read"
+            raise InvalidRequest.at(path, reason)
+        pixels = self.numbers.pixels(image.resize(self._fitted(image.size), self.filter))
+        grid = self.vision.grid(*pixels.shape[1:])
+        assert grid is not None
+        tokens = grid[0] * grid[1]
+        return ReadyImage(self.mark * tokens, (pixels,), tokens)
+
+    def _fitted(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Width and height: to the nearest squares, shrunk or enlarged where these have too many pixels or too few."""
+        unit = self.vision.unit
+        width, height = (round(length / unit) * unit for length in size)
+        if width * height > self.most_pixels:
+            ratio = math.sqrt(size[0] * size[1] / self.most_pixels)
+            width, height = (max(unit, math.floor(length / ratio / unit) * unit) for length in size)
+        elif width * height < self.least_pixels:
+            ratio = math.sqrt(self.least_pixels / (size[0] * size[1]))
+            width, height = (math.ceil(length * ratio / unit) * unit for length in size)
+        return width, height
 
 
 def _fitted(size: tuple[int, int], longest: int) -> tuple[int, int]:
@@ -180,25 +228,37 @@ def _gguf_settings(path: Path) -> FieldReader:
         longest = fields.optional_integer("clip.vision.preproc_image_size")
         settings["max_image_size"] = {"longest_edge": fields.integer("clip.vision.image_size")}
         settings["size"] = None if longest is None else {"longest_edge": longest}
+    if (sizes := _QWEN_PIXELS.get(str(settings["image_processor_type"]))) is not None:
+        names = ("clip.vision.image_min_pixels", "clip.vision.image_max_pixels")
+        least, most = (fields.integer(name, default) for name, default in zip(names, sizes, strict=True))
+        settings["size"] = {"shortest_edge": least, "longest_edge": most}
     return FieldReader(path, settings)
+
+
+def _square(fields: FieldReader, vision: VisionConfig) -> tuple[int, int]:
+    """Pixels a side, and tokens, of every image."""
+    side = vision.image_size
+    if side is None or (grid := vision.grid(side, side)) is None:
+        fields.refuse("image_processor_type makes squares of one size, which are not what the vision tower takes")
+    return side, grid[0] * grid[1]
 
 
 def _gemma3(fields: FieldReader, vision: VisionConfig, text_of: TokenText) -> ImageProcessor:
     if fields.boolean("do_pan_and_scan", False):
         fields.refuse("do_pan_and_scan is true; images here are seen as a whole")
-    size = fields.table("size")
-    sides = {vision.image_size} if size is None else {size.integer("height"), size.integer("width")}
-    if sides != {vision.image_size}:
-        fields.refuse(f"size is {sorted(sides)}, the vision tower's is {vision.image_size}")
+    size, (side, tokens) = fields.table("size"), _square(fields, vision)
+    sides = {side} if size is None else {size.integer("height"), size.integer("width")}
+    if sides != {side}:
+        fields.refuse(f"size is {sorted(sides)}, the vision tower's is {side}")
     if vision.start_id is None or vision.end_id is None:
         fields.refuse("the model has no tokens around images")
     start, end = text_of(vision.start_id), text_of(vision.end_id)
     return _Whole(
         mark=start,
         token_id=vision.token_id,
-        tokens=vision.tokens,
-        text=f"\n\n{start}{text_of(vision.token_id) * vision.tokens}{end}\n\n",
-        side=vision.image_size,
+        tokens=tokens,
+        text=f"\n\n{start}{text_of(vision.token_id) * tokens}{end}\n\n",
+        side=side,
         filter=_filter(fields, Image.Resampling.BILINEAR),
         numbers=_numbers(fields),
     )
@@ -206,9 +266,10 @@ def _gemma3(fields: FieldReader, vision: VisionConfig, text_of: TokenText) -> Im
 
 def _idefics3(fields: FieldReader, vision: VisionConfig, text_of: TokenText) -> ImageProcessor:
     tile, whole = fields.table("max_image_size"), fields.table("size")
+    own, tokens = _square(fields, vision)
     side = 364 if tile is None else tile.integer("longest_edge")
-    if side != vision.image_size:
-        fields.refuse(f"max_image_size is {side}, the vision tower's is {vision.image_size}")
+    if side != own:
+        fields.refuse(f"max_image_size is {side}, the vision tower's is {own}")
     longest = 4 * side if whole is None else whole.integer("longest_edge")
     if not 1 <= longest <= 1 << 15:
         fields.refuse(f"size is {longest}, expected 1 to {1 << 15}")
@@ -217,12 +278,32 @@ def _idefics3(fields: FieldReader, vision: VisionConfig, text_of: TokenText) -> 
     return _Tiled(
         mark=_IMAGE,
         token_id=vision.token_id,
-        tokens=vision.tokens,
+        tokens=tokens,
         side=side,
         longest=longest,
         splits=fields.boolean("do_image_splitting", True),
         filter=_filter(fields, Image.Resampling.LANCZOS),
         numbers=_numbers(fields),
+    )
+
+
+def _qwen(fields: FieldReader, vision: VisionConfig, text_of: TokenText) -> ImageProcessor:
+    for name, own in (("patch_size", vision.patch_size), ("merge_size", vision.square)):
+        if (value := fields.integer(name, own)) != own:
+            fields.refuse(f"{name} is {value}, the vision tower's is {own}")
+    size = fields.table("size") or fields
+    least = fields.integer("min_pixels", size.integer("shortest_edge", 56 * 56))
+    most = fields.integer("max_pixels", size.integer("longest_edge", 28 * 28 * 1280))
+    if not vision.unit**2 <= least <= most <= 1 << 28:
+        fields.refuse(f"images of {least} to {most} pixels, expected {vision.unit**2} to {1 << 28}")
+    return _AnySize(
+        mark=text_of(vision.token_id),
+        token_id=vision.token_id,
+        vision=vision,
+        least_pixels=least,
+        most_pixels=most,
+        filter=_filter(fields, Image.Resampling.BICUBIC),
+        numbers=_numbers(fields, mean=_CLIP_MEAN, std=_CLIP_STD),
     )
 
 
@@ -234,8 +315,9 @@ def _filter(fields: FieldReader, default: Image.Resampling) -> Image.Resampling:
     return known[number]
 
 
-def _numbers(fields: FieldReader) -> _Numbers:
-    mean, std = fields.numbers("image_mean") or _MIDDLE, fields.numbers("image_std") or _MIDDLE
+def _numbers(fields: FieldReader, mean: tuple[float, ...] = _MIDDLE, std: tuple[float, ...] = _MIDDLE) -> _Numbers:
+    """mean, std: where the file says none."""
+    mean, std = fields.numbers("image_mean") or mean, fields.numbers("image_std") or std
     if len(mean) != 3 or len(std) != 3 or 0.0 in std:
         fields.refuse("image_mean and image_std: expected three numbers each, of the latter none that is 0")
     return _Numbers(fields.number("rescale_factor", 1 / 255), mean, std)
@@ -245,7 +327,10 @@ _KINDS: Mapping[str, Callable[[FieldReader, VisionConfig, TokenText], ImageProce
     "Gemma3": _gemma3,
     "Idefics3": _idefics3,
     "SmolVLM": _idefics3,
+    "Qwen2VL": _qwen,
+    "Qwen2_5_VL": _qwen,
     "gemma3": _gemma3,
     "idefics3": _idefics3,
+    **dict.fromkeys(_QWEN_PIXELS, _qwen),
 }
 """By `image_processor_type`, without what its name ends in, and by llama.cpp's types of projectors."""

@@ -17,7 +17,7 @@ from adapters.text.reasoning import ReasoningFormat
 from local_engine.generation import ImageInput
 from providers.local.call_grammar import begun_call
 from providers.local.chat_template import ChatTemplate, request_template
-from providers.local.image_input import ReadyImage
+from providers.local.image_input import Pixels, ReadyImage
 from providers.local.local_model import LocalModel
 from providers.local.template_messages import render_prompt
 from providers.local.thinking import thinking_variables
@@ -152,15 +152,23 @@ def _placed(model: LocalModel, images: Sequence[ReadyImage], ids: Sequence[int])
     """Each tile where its tokens stand in the prompt."""
     processor = model.images
     assert processor is not None
-    tiles = [tile for image in images for tile in image.tiles]
     places = [place for place, token_id in enumerate(ids) if token_id == processor.token_id]
-    needed = len(tiles) * processor.tokens
+    needed = sum(len(image.tiles) * image.tokens for image in images)
     if len(places) != needed:
         raise InvalidRequest.at("messages", f"the prompt has {len(places)} tokens for images, its images need {needed}")
-    starts = places[:: processor.tokens]
-    return tuple(
-        [ImageInput(start, tile, sha256(tile.tobytes()).digest()) for start, tile in zip(starts, tiles, strict=True)]
-    )
+    placed, used = [], 0
+    for image in images:
+        for tile in image.tiles:
+            placed.append(ImageInput(places[used], tile, _content_key(tile)))
+            used += image.tokens
+    return tuple(placed)
+
+
+def _content_key(tile: Pixels) -> bytes:
+    """Of numbers and shape: those of one colour are alike in any shape."""
+    key = sha256(ascii(tile.shape).encode())
+    key.update(tile.data)
+    return key.digest()
 
 
 def _with_images(text: str, mark: str, images: Sequence[ReadyImage]) -> str:

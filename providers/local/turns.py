@@ -156,12 +156,12 @@ class _MessageReader:
             return (Picture(),)
         if isinstance(part, Opaque) and part.type in self._template.part_kinds:
             return (Foreign(json.loads(part.raw)),)
-        text = _text(part, where)
+        text = _text(part, where, "text and images" if self._reads_images else "text")
         return (text,) if text else ()
 
 
-def _text(part: Part, where: str) -> str:
-    """What the part says as text; a part that is none is refused by its place."""
+def _text(part: Part, where: str, taken: str) -> str:
+    """What the part says as text; a part that is none is refused by its place. taken: what is."""
     match part:
         case Text() | Refusal():
             return part.text
@@ -177,7 +177,7 @@ def _text(part: Part, where: str) -> str:
             kind = part.type
         case _:
             assert_never(part)
-    raise UnsupportedParameter.at(where, f"this model takes text only, not {kind}")
+    raise UnsupportedParameter.at(where, f"this model takes {taken} only, not {kind}")
 
 
 def _call(call: ToolCall, index: int) -> Mapping[str, Any]:

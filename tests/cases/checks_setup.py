@@ -186,10 +186,10 @@ async def _sec_03(case: Case) -> None:
 class _AnyImage:
     """Reads any file as an image."""
 
-    mark, token_id, tokens = "<image>", 0, 1
+    mark, token_id = "<image>", 0
 
     def ready(self, raw: bytes, path: str) -> ReadyImage:
-        return ReadyImage("\0", (np.zeros((3, 2, 2), np.float32),))
+        return ReadyImage("\0", (np.zeros((3, 2, 2), np.float32),), 1)
 
 
 async def _sec_03_off(case: Case) -> None:

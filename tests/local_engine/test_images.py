@@ -52,7 +52,7 @@ class Tower:
 
 def test_an_image_that_is_asked_about_again_is_not_read_again() -> None:
     tower = Tower()
-    reader = ImageReader(tower)
+    reader = ImageReader(tower, None)
     first, again = reader.placed([image(1, 3), image(2, 9)]), reader.placed([image(1, 5)])
     assert len(tower.shown) == 2
     assert [(one.start, one.stop) for one in (*first, *again)] == [(3, 7), (9, 13), (5, 9)]
@@ -61,7 +61,7 @@ def test_an_image_that_is_asked_about_again_is_not_read_again() -> None:
 
 def test_kept_images_are_bounded_in_bytes_and_the_longest_unused_goes_first() -> None:
     tower = Tower()
-    reader = ImageReader(tower, kept_bytes=2 * TOKENS * 32 * 4)
+    reader = ImageReader(tower, None, kept_bytes=2 * TOKENS * 32 * 4)
     for seed in (1, 2, 1, 3, 1, 2):
         reader.placed([image(seed)])
     assert tower.shown == [float(pixels_of(seed)[0, 0, 0]) for seed in (1, 2, 3, 2)]
@@ -71,6 +71,7 @@ def test_kept_images_are_bounded_in_bytes_and_the_longest_unused_goes_first() ->
     ("images", "reason"),
     [
         ((replace(ASKED.images[0], pixels=np.zeros((3, SIZE, SIZE + 1), np.float32)),), "has shape"),
+        ((replace(ASKED.images[0], pixels=np.zeros((4, SIZE, SIZE), np.float32)),), "has shape"),
         ((replace(ASKED.images[0], start=1),), "has no 4 tokens of its own at 1"),
         ((replace(ASKED.images[0], start=5),), "has no 4 tokens of its own at 5"),
         ((replace(ASKED.images[0], start=-3),), "has no 4 tokens of its own at -3"),

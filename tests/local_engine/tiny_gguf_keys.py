@@ -65,6 +65,10 @@ _ARCHITECTURES = {
     "hunyuan_v1_moe": "hunyuan-moe",
     "exaone_moe": "exaone-moe",
     "llama4_text": "llama4",
+    "qwen2_vl_text": "qwen2vl",
+    "qwen2_5_vl_text": "qwen2vl",
+    "qwen3_vl_text": "qwen3vl",
+    "qwen3_vl_moe_text": "qwen3vlmoe",
 }
 INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "nemotron_h")
 """Whose rows of Q and K the converter moves."""
@@ -168,6 +172,8 @@ def _add_rope(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray]:
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     stretched = rope.get("alpha", 1.0) ** (head_dim / (head_dim - 2))
     writer.add_rope_freq_base(rope["rope_theta"] * stretched)
+    if "mrope_section" in rope:
+        writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
     if "partial_rotary_factor" in rope:
         writer.add_rope_dimension_count(int(rope["partial_rotary_factor"] * head_dim))
     if rope["rope_type"] in ("linear", "yarn"):

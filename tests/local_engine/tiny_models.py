@@ -189,12 +189,12 @@ def write_gguf(
 def _text_tensors(oracle: Oracle) -> dict[str, torch.Tensor]:
     """Those of the text model, by the names that it has without a tower beside it."""
     tensors: dict[str, torch.Tensor] = oracle.model.state_dict()
-    if oracle.model.config.model_type not in _TOWERS:
-        return tensors
     prefix = "model.language_model."
     if oracle.model.config.model_type == "llama4":
         prefix = "language_model."
         return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    if not any(name.startswith(prefix) for name in tensors):
+        return tensors
     found = {f"model.{name.removeprefix(prefix)}": tensor for name, tensor in tensors.items() if prefix in name}
     return found | {"lm_head.weight": tensors["lm_head.weight"]}
 

@@ -74,6 +74,8 @@ def unsupported(config: ModelConfig) -> str | None:
         return "mixtures of experts"
     if config.attention_sinks:
         return "attention sinks"
+    if config.vision is not None and config.vision.qwen is not None:
+        return "positions of three axes"
     for name, value in (
         ("head_dim", config.head_dim),
         ("hidden_size", config.hidden_size),

@@ -54,8 +54,9 @@ def test_a_file_without_layer_types_has_windows_from_max_window_layers_on(
         (SLIDING | {"layer_types": ["full_attention"]}, "layer_types has 1 items for 2 layers"),
         (SLIDING | {"sliding_window": 0}, "sliding_window is 0, expected 1"),
         ({"layer_types": "full_attention"}, "layer_types is str, expected a list of strings"),
-        ({"rope_parameters": {"type": "mrope", "mrope_section": [1, 1, 2]}}, "mrope"),
-        ({"rope_parameters": {"type": "default", "mrope_section": [1, 1, 2]}}, "mrope"),
+        ({"rope_parameters": {"type": "mrope", "mrope_section": [1, 1, 3]}}, "mrope's sections are [1, 1, 3]"),
+        ({"rope_parameters": {"type": "mrope", "mrope_section": [4]}}, "mrope's sections are [4], expected three"),
+        ({"rope_parameters": {"type": "mrope", "mrope_section": [5, -2, 1]}}, "mrope's sections are [5, -2, 1]"),
     ],
 )
 def test_what_it_does_not_compute_is_refused_by_name(values: dict[str, Any], reason: str, tmp_path: Path) -> None:
@@ -69,10 +70,16 @@ def test_a_gguf_without_the_biases_is_refused(tmp_path: Path) -> None:
     assert "tensor 'model.layers.0.self_attn.q_proj.bias' is missing" in refusal(path)
 
 
-@pytest.mark.parametrize("key", ["qwen2.rope.dimension_sections", "qwen2.attention.sliding_window"])
-def test_a_gguf_with_mrope_or_a_window_of_unknown_layers_is_refused_by_the_key(key: str, tmp_path: Path) -> None:
+def test_a_gguf_with_a_window_of_unknown_layers_is_refused_by_the_key(tmp_path: Path) -> None:
+    key = "qwen2.attention.sliding_window"
     path = write_gguf(tiny_oracle(kind="qwen2"), tmp_path / "m.gguf", numbers={key: 4})
     assert refusal(path).startswith(f"{key}: ")
+
+
+def test_a_gguf_whose_sections_of_mrope_cannot_be_is_refused(tmp_path: Path) -> None:
+    numbers = {"qwen2.rope.dimension_sections": 4}
+    path = write_gguf(tiny_oracle(kind="qwen2"), tmp_path / "m.gguf", numbers=numbers)
+    assert "mrope's sections are [4], expected three that make 4" in refusal(path)
 
 
 @pytest.mark.parametrize(

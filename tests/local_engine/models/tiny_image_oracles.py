@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 import transformers
 from gguf import GGMLQuantizationType as FileType
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from local_engine.generation import GenerationRequest, ImageInput
 from local_engine.sampling import SamplingParams
@@ -35,6 +36,7 @@ NAMES = {
     "gemma3": {IMAGE: "<image_soft_token>", START: "<start_of_image>", END: "<end_of_image>"},
     "idefics3": {IMAGE: "<image>"},
     "smolvlm": {IMAGE: "<image>"},
+    **{kind: {IMAGE: "<|image_pad|>"} for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")},
 }
 """What vocabularies call the tokens, by transformers' model_type."""
 
@@ -57,6 +59,21 @@ _TOWER = {
     "num_attention_heads": 2,
     "image_size": SIZE,
     "patch_size": 4,
+}
+
+_QWEN_TOWER = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "depth": 2,
+    "num_heads": 2,
+    "patch_size": 4,
+    "spatial_merge_size": 2,
+}
+_QWEN_TOKENS = {
+    "image_token_id": IMAGE,
+    "video_token_id": 103,
+    "vision_start_token_id": START,
+    "vision_end_token_id": END,
 }
 
 
@@ -91,16 +108,57 @@ def _idefics3(config: Any) -> Callable[..., Any]:
     return build
 
 
+def _qwen3_vl(config: Any, **experts: Any) -> Callable[..., Any]:
+    def build(**overrides: Any) -> Any:
+        rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [6, 5, 5], "mrope_interleaved": True}
+        text = {**_TEXT, "num_hidden_layers": 3, "rope_parameters": rope, **experts}
+        tower = {
+            **_QWEN_TOWER,
+            "depth": 4,
+            "out_hidden_size": 32,
+            "num_position_embeddings": 25,
+            "deepstack_visual_indexes": [0, 2],
+        }
+        return config(text_config=text, vision_config=tower, **{**_QWEN_TOKENS, **overrides})
+
+    return build
+
+
+def _qwen2_vl(config: Any, **tower: Any) -> Callable[..., Any]:
+    def build(**overrides: Any) -> Any:
+        rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
+        text = {**_TEXT, "rope_parameters": rope}
+        del text["head_dim"]
+        return config(text_config=text, vision_config={**_QWEN_TOWER, **tower}, **{**_QWEN_TOKENS, **overrides})
+
+    return build
+
+
 TINY_IMAGE_ORACLES: Mapping[str, Callable[..., Any]] = {
     "Gemma3ForConditionalGeneration": _gemma3,
     "Idefics3ForConditionalGeneration": _idefics3(transformers.Idefics3Config),
     "SmolVLMForConditionalGeneration": _idefics3(transformers.SmolVLMConfig),
+    "Qwen2VLForConditionalGeneration": _qwen2_vl(transformers.Qwen2VLConfig, embed_dim=32, hidden_size=32, mlp_ratio=2),
+    "Qwen2_5_VLForConditionalGeneration": _qwen2_vl(
+        transformers.Qwen2_5_VLConfig, out_hidden_size=32, window_size=16, fullatt_block_indexes=[1]
+    ),
+    "Qwen3VLForConditionalGeneration": _qwen3_vl(transformers.Qwen3VLConfig),
+    "Qwen3VLMoeForConditionalGeneration": _qwen3_vl(
+        transformers.Qwen3VLMoeConfig, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24
+    ),
 }
 
 
-def pixels_of(seed: int) -> npt.NDArray[np.float32]:
-    """An image [3, S, S] of noise."""
-    return np.random.default_rng(seed).standard_normal((3, SIZE, SIZE), dtype=np.float32)
+def pixels_of(seed: int, height: int = SIZE, width: int = SIZE) -> npt.NDArray[np.float32]:
+    """An image [3, height, width] of noise."""
+    return np.random.default_rng(seed).standard_normal((3, height, width), dtype=np.float32)
+
+
+def _num_tokens(image: npt.NDArray[np.float32]) -> int:
+    """Each stands for so many pixels, whatever the model."""
+    _, height, width = image.shape
+    count: int = height * width * TOKENS // SIZE**2
+    return count
 
 
 @dataclass(frozen=True)
@@ -115,7 +173,9 @@ class ImagePrompt:
 
     @property
     def tokens(self) -> list[int]:
-        return [token for item in self.items for token in ([item] if isinstance(item, int) else [IMAGE] * TOKENS)]
+        return [
+            token for item in self.items for token in ([item] if isinstance(item, int) else [IMAGE] * _num_tokens(item))
+        ]
 
     def request(self, sampling: SamplingParams) -> GenerationRequest:
         images, place = [], 0
@@ -124,7 +184,7 @@ class ImagePrompt:
                 place += 1
             else:
                 images.append(ImageInput(place, item, sha256(item.tobytes()).digest()))
-                place += TOKENS
+                place += _num_tokens(item)
         return GenerationRequest("r", tuple(self.tokens), sampling, images=tuple(images))
 
 
@@ -138,7 +198,12 @@ class ImageOracle:
         """[T, V] for every position of the prompt and what follows it."""
         tokens = torch.tensor([[*prompt.tokens, *more]])
         inputs: dict[str, Any] = {}
-        if prompt.images:
+        if prompt.images and self.takes_any_size:
+            patches = [Qwen2VLImageProcessorPil().patchify(image, 4, 2, 2) for image in prompt.images]
+            inputs["pixel_values"] = torch.from_numpy(np.concatenate([rows for rows, _, _ in patches]))
+            inputs["image_grid_thw"] = torch.tensor([[1, height, width] for _, height, width in patches])
+            inputs["mm_token_type_ids"] = (tokens == IMAGE).int()
+        elif prompt.images:
             pixels = torch.from_numpy(np.stack(prompt.images))
             inputs["pixel_values"] = pixels if self._is_gemma else pixels[None]
         if self._is_gemma:
@@ -165,6 +230,10 @@ class ImageOracle:
         return write_pair(self.model, folder, add_vocabulary, matrix_type=matrix_type)
 
     @property
+    def takes_any_size(self) -> bool:
+        return str(self.model.config.model_type).startswith("qwen")
+
+    @property
     def _is_gemma(self) -> bool:
         return str(self.model.config.model_type) == "gemma3"
 
@@ -176,7 +245,7 @@ def image_oracle(name: str, seed: int = 3, **overrides: Any) -> ImageOracle:
     model = getattr(transformers, name)._from_config(config, attn_implementation="eager")
     least = -0.5 if name.startswith("Gemma") else 0.5
     for parameter, weight in model.named_parameters():
-        if "norm" in parameter and weight.ndim == 1 and not parameter.endswith("bias"):
+        if ("norm" in parameter or "ln_q" in parameter) and weight.ndim == 1 and not parameter.endswith("bias"):
             low = least if "layer_norm" not in parameter and "post_layernorm" not in parameter else 0.5
             torch.nn.init.uniform_(weight, low, low + 1)
         else:

@@ -10,6 +10,7 @@ import torch
 import transformers
 from gguf import GGMLQuantizationType as FileType
 
+from tests.local_engine.models.tiny_qwen_mmproj import write_qwen_mmproj
 from tests.local_engine.tiny_models import Oracle, write_gguf
 
 __all__ = ["decoder_of", "write_mmproj", "write_pair"]
@@ -21,6 +22,8 @@ def decoder_of(model: Any) -> Any:
     """The language model alone, with the same weights, as transformers has it."""
     config = model.config.text_config
     config.tie_word_embeddings = model.config.tie_word_embeddings
+    if model.config.model_type.startswith("qwen"):  # transformers has no class for it alone
+        return model
     decoder = transformers.AutoModelForCausalLM.from_config(config)
     inner = model.model.language_model if model.config.model_type == "gemma3" else model.model.text_model
     decoder.model.load_state_dict(inner.state_dict())
@@ -34,13 +37,14 @@ def write_pair(
     add_vocabulary: Callable[[gguf.GGUFWriter], None],
     *,
     matrix_type: FileType = FileType.F32,
+    **changes: Any,
 ) -> tuple[Path, Path]:
-    """The decoder's file and the tower's."""
+    """The decoder's file and the tower's. changes: as in `write_mmproj`."""
     folder.mkdir(exist_ok=True)
     decoder = write_gguf(
         Oracle(decoder_of(model)), folder / "model.gguf", matrix_type=matrix_type, add_vocabulary=add_vocabulary
     )
-    return decoder, write_mmproj(model, folder / "mmproj.gguf")
+    return decoder, write_mmproj(model, folder / "mmproj.gguf", **changes)
 
 
 def write_mmproj(
@@ -55,6 +59,8 @@ def write_mmproj(
 ) -> Path:
     """swapped: the names of what widens and what narrows, as older converters had them. changes: to keys, by what is
     behind their last dot."""
+    if model.config.model_type.startswith("qwen"):
+        return write_qwen_mmproj(model, path, matrix_type=matrix_type, swapped=swapped, **changes)
     vision, projector = model.config.vision_config, _PROJECTORS[model.config.model_type]
     patches = vision.image_size // vision.patch_size
     if model.config.model_type == "gemma3":

@@ -25,6 +25,7 @@ from adapters.canonical.messages import (
     Text,
     ToolCall,
     ToolResult,
+    Video,
 )
 from adapters.canonical.request import Request, Sampling, TemplateOptions
 from adapters.canonical.result import fold
@@ -39,6 +40,7 @@ from providers.local.settings import LocalModelSettings, LocalSettings
 from tests.providers.local.tiny_vision import (
     KINDS,
     picture,
+    pixels_of,
     plain,
     png,
     processor_of,
@@ -140,7 +142,8 @@ async def test_prompt_and_pixels_are_those_of_the_models_own_processor(folder: P
         }
         for role, parts in turns
     ]
-    processor = processor_of(next(kind for kind in KINDS if folder.name.startswith(kind)))
+    kind = next(kind for kind in KINDS if folder.name.startswith(kind))
+    processor = processor_of(kind)
     text = processor.apply_chat_template(theirs, add_generation_prompt=True)
     expected = processor(text=text, images=images or None, add_special_tokens=False, return_tensors="np")
     messages = [
@@ -153,9 +156,8 @@ async def test_prompt_and_pixels_are_those_of_the_models_own_processor(folder: P
         await model.engine.aclose()
     assert list(prompt.ids) == expected["input_ids"][0].tolist()
     if images:
-        pixels = expected["pixel_values"].reshape(-1, *expected["pixel_values"].shape[-3:])
-        kept = [tile for tile in pixels if tile.any()]  # shorter lists of tiles are filled up with zeros
-        np.testing.assert_array_equal(np.stack([image.pixels for image in prompt.images]), np.stack(kept))
+        for image, pixels in zip(prompt.images, pixels_of(kind, expected), strict=True):
+            np.testing.assert_array_equal(image.pixels, pixels)
 
 
 async def test_an_image_changes_the_answer_and_its_tokens_are_counted(gemma: Path) -> None:
@@ -257,6 +259,27 @@ async def test_a_clients_words_are_never_taken_for_an_image_of_a_gguf(tmp_path: 
         assert spelled[0] - plain[0] == len(words)
         events = await answered(provider, asking(said(words, shown(picture()), words)))
         assert usage(events).prompt_image_tokens == 4
+
+
+async def test_a_video_is_refused_by_its_place_by_a_model_that_could_see_it(tmp_path: Path) -> None:
+    film = Video(source=MediaSource(data="AAAA", media_type="video/mp4"))
+    async with serving(write_vision_model(tmp_path, "qwen3_vl")) as provider:
+        assert Video not in provider.capabilities("vlm").parts
+        with pytest.raises(InvalidRequest, match="this model takes text and images only, not video") as caught:
+            await answered(provider, asking(said("Look"), said("at", film)))
+        assert caught.value.param == "messages[1].content[1]"
+
+
+async def test_images_of_one_colour_are_told_apart_by_their_shape(tmp_path: Path) -> None:
+    lying, standing = (Pictures.new("RGB", size, "red") for size in ((64, 32), (32, 64)))
+    async with serving(write_vision_model(tmp_path, "qwen3_vl")) as provider:
+        found = []
+        for image in (lying, standing, lying):
+            told = usage(await answered(provider, asking(said(shown(image), "What?"), sampling=GREEDY)))
+            assert told.prompt_image_tokens == 32
+            found.append(told.cached_tokens)
+        before_it, same = found[1:]
+        assert before_it < same - 16
 
 
 async def test_images_count_in_every_count_of_tokens(gemma: Path) -> None:

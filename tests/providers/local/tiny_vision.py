@@ -14,11 +14,22 @@ from PIL import Image
 from tokenizers import decoders, models, pre_tokenizers
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
 from tests.local_engine.models.tiny_mmproj import write_pair
 
-__all__ = ["KINDS", "SIDE", "picture", "plain", "png", "processor_of", "write_vision_model", "write_vision_pair"]
+__all__ = [
+    "KINDS",
+    "SIDE",
+    "picture",
+    "pixels_of",
+    "plain",
+    "png",
+    "processor_of",
+    "write_vision_model",
+    "write_vision_pair",
+]
 
 SIDE = 16
 _TOWER = {
@@ -50,7 +61,18 @@ _SMOLVLM_TEMPLATE = (
     "{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}<end_of_utterance>\n{% endfor %}"
     "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
 )
-KINDS = ("gemma3", "smolvlm", "idefics3")
+_QWEN = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+_QWEN_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
+    "{% if part.type == 'image' or 'image' in part or 'image_url' in part %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif part.type == 'video' or 'video' in part %}<|vision_start|><|video_pad|><|vision_end|>"
+    "{% elif 'text' in part %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+_QWEN_TOWER = {"depth": 2, "hidden_size": 16, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2}
+_QWEN_SIZE = {"shortest_edge": 16 * SIDE, "longest_edge": 256 * SIDE}
+KINDS = ("gemma3", "smolvlm", "idefics3", "qwen2_5_vl", "qwen3_vl")
 
 
 def picture(width: int = 40, height: int = 24, *, seed: int = 0, mode: str = "RGB") -> Image.Image:
@@ -73,7 +95,7 @@ def png(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
 
 
 def _tokens(kind: str) -> list[str]:
-    return [*_ENDS, *(_GEMMA if kind == "gemma3" else _IDEFICS)]
+    return [*_ENDS, *(_GEMMA if kind == "gemma3" else _QWEN if kind.startswith("qwen") else _IDEFICS)]
 
 
 def _id(kind: str, token: str) -> int:
@@ -83,7 +105,7 @@ def _id(kind: str, token: str) -> int:
 def _template(kind: str) -> str:
     if kind == "gemma3":
         return (Path(__file__).parent / "families" / "gemma_3.jinja").read_text(encoding="utf-8")
-    return _SMOLVLM_TEMPLATE
+    return _QWEN_TEMPLATE if kind.startswith("qwen") else _SMOLVLM_TEMPLATE
 
 
 def _tokenizer(kind: str) -> tokenizers.Tokenizer:
@@ -93,6 +115,17 @@ def _tokenizer(kind: str) -> tokenizers.Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(_tokens(kind))
     return tokenizer
+
+
+class _QwenImages(transformers.Qwen3VLProcessor):  # type: ignore[misc]
+    """Without videos, whose part of the processor needs torchvision."""
+
+    def __init__(self, image_processor: Any = None, tokenizer: Any = None, chat_template: str | None = None) -> None:
+        transformers.ProcessorMixin.__init__(self, image_processor, tokenizer, chat_template=chat_template)
+        self.image_token, self.video_token = "<|image_pad|>", "<|video_pad|>"
+        self.image_token_id, self.video_token_id = map(
+            tokenizer.convert_tokens_to_ids, (self.image_token, self.video_token)
+        )
 
 
 def processor_of(kind: str) -> Any:
@@ -110,6 +143,9 @@ def processor_of(kind: str) -> Any:
             image_seq_length=4,
         )
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=_tokenizer(kind), **named)
+    if kind.startswith("qwen"):
+        images = Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, size=_QWEN_SIZE)
+        return _QwenImages(images, tokenizer, chat_template=_template(kind))
     processor = SmolVLMImageProcessorPil if kind == "smolvlm" else Idefics3ImageProcessorPil
     images = processor(size={"longest_edge": 3 * SIDE}, max_image_size={"longest_edge": SIDE})
     # SmolVLM's own wants one for videos too, which needs torchvision; for images they are the same.
@@ -128,6 +164,8 @@ def _config(kind: str) -> Any:
             eoi_token_index=_id(kind, "<end_of_image>"),
             tie_word_embeddings=False,  # a random model with tied ones says its last token again and again
         )
+    if kind.startswith("qwen"):
+        return _qwen_config(kind, text)
     config = transformers.SmolVLMConfig if kind == "smolvlm" else transformers.Idefics3Config
     return config(
         text_config={**text, "model_type": "llama", "pad_token_id": 0},
@@ -138,10 +176,40 @@ def _config(kind: str) -> Any:
     )
 
 
+def _qwen_config(kind: str, text: dict[str, Any]) -> Any:
+    ids = {
+        "image_token_id": _id(kind, "<|image_pad|>"),
+        "video_token_id": _id(kind, "<|video_pad|>"),
+        "vision_start_token_id": _id(kind, "<|vision_start|>"),
+        "vision_end_token_id": _id(kind, "<|vision_end|>"),
+    }
+    rope = {"rope_type": "default", "rope_theta": 1e4}
+    if kind == "qwen3_vl":
+        tower = {"intermediate_size": 24, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
+        return transformers.Qwen3VLConfig(
+            text_config={**text, "rope_parameters": {**rope, "mrope_section": [6, 5, 5]}},
+            vision_config={**_QWEN_TOWER, **tower, "out_hidden_size": 32},
+            **ids,
+        )
+    tower = {"intermediate_size": 24, "window_size": 16, "fullatt_block_indexes": [1]}
+    text = {name: value for name, value in text.items() if name != "head_dim"}
+    return transformers.Qwen2_5_VLConfig(
+        text_config={**text, "rope_parameters": {**rope, "mrope_section": [2, 1, 1]}},
+        vision_config={**_QWEN_TOWER, **tower, "out_hidden_size": 32},
+        **ids,
+    )
+
+
 def _model(kind: str) -> Any:
     """The same weights every time."""
     torch.manual_seed(4)
-    names = {"gemma3": "Gemma3", "smolvlm": "SmolVLM", "idefics3": "Idefics3"}
+    names = {
+        "gemma3": "Gemma3",
+        "smolvlm": "SmolVLM",
+        "idefics3": "Idefics3",
+        "qwen2_5_vl": "Qwen2_5_VL",
+        "qwen3_vl": "Qwen3VL",
+    }
     model = getattr(transformers, f"{names[kind]}ForConditionalGeneration")(_config(kind))
     for name, weight in model.named_parameters():
         if "norm" not in name:
@@ -149,8 +217,25 @@ def _model(kind: str) -> Any:
     return model
 
 
-def write_vision_pair(folder: Path, kind: str = "gemma3") -> tuple[Path, Path]:
-    """The same model as two files of llama.cpp's: the decoder with tokenizer and template, and the tower."""
+def pixels_of(kind: str, processed: Any) -> list[Any]:
+    """What the processor made of each tile, as [3, height, width]."""
+    pixels = processed["pixel_values"]
+    if not kind.startswith("qwen"):
+        tiles = pixels.reshape(-1, *pixels.shape[-3:])
+        return [tile for tile in tiles if tile.any()]  # shorter lists of tiles are filled up with zeros
+    found = []
+    for _, height, width in processed["image_grid_thw"].tolist():
+        patches, pixels = pixels[: height * width], pixels[height * width :]
+        cut = patches.reshape(height // 2, width // 2, 2, 2, 3, 2, 4, 4)[:, :, :, :, :, 0]
+        found.append(cut.transpose(4, 0, 2, 5, 1, 3, 6).reshape(3, height * 4, width * 4))
+    return found
+
+
+def write_vision_pair(folder: Path, kind: str = "gemma3", *, told: bool = True) -> tuple[Path, Path]:
+    """The same model as two files of llama.cpp's: the decoder with tokenizer and template, and the tower.
+
+    told: how many pixels the tower takes, where it takes any size.
+    """
 
     def add_vocabulary(writer: gguf.GGUFWriter) -> None:
         letters = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -168,7 +253,18 @@ def write_vision_pair(folder: Path, kind: str = "gemma3") -> tuple[Path, Path]:
         writer.add_add_bos_token(False)
         writer.add_chat_template(_template(kind))
 
-    return write_pair(_model(kind), folder, add_vocabulary)
+    if not kind.startswith("qwen"):
+        return write_pair(_model(kind), folder, add_vocabulary)
+    images = processor_of(kind).image_processor
+    sizes = {"image_min_pixels": images.size["shortest_edge"], "image_max_pixels": images.size["longest_edge"]}
+    return write_pair(
+        _model(kind),
+        folder,
+        add_vocabulary,
+        pixels=sizes if told else {},
+        image_mean=list(images.image_mean),
+        image_std=list(images.image_std),
+    )
 
 
 def write_vision_model(folder: Path, kind: str = "gemma3") -> Path:
