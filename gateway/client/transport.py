@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import httpcore2 as core
     import httpx2 as http
 else:
-    _ON_HTTPX2 = any(base.__module__.startswith("httpx2") for base in openai.DefaultHttpxClient.__mro__)
-    http = import_module("httpx2" if _ON_HTTPX2 else "httpx")
-    core = import_module("httpcore2" if _ON_HTTPX2 else "httpcore")
+    _NUMBER = "2" if int(openai.__version__.partition(".")[0]) >= 3 else ""
+    http = import_module(f"httpx{_NUMBER}")
+    core = import_module(f"httpcore{_NUMBER}")
 
 __all__ = ["AsyncPipeTransport", "PipeTransport", "http"]
 
