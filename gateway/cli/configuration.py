@@ -71,10 +71,14 @@ def endpoint(config: "Config") -> Endpoint:
 
 
 def endpoint_at(given: str) -> Endpoint:
-    """That of an address: one that names a host alone means its /v1, `unix:FILE` a socket file."""
+    """That of an address: one that names a host alone means its /v1, `unix:FILE` or `unix:FILE:/PATH` a socket file."""
+    file = None
     if given.startswith(_FILE):
-        return Endpoint(f"{_BY_FILE}/v1", socket_file=given[len(_FILE) :])
-    return Endpoint(given.rstrip("/") if urlsplit(given).path.strip("/") else f"{given.rstrip('/')}/v1")
+        file, _, path = given[len(_FILE) :].partition(":/")
+        given = f"{_BY_FILE}/{path}"
+    return Endpoint(
+        given.rstrip("/") if urlsplit(given).path.strip("/") else f"{given.rstrip('/')}/v1", socket_file=file
+    )
 
 
 def _trust(config: "Config") -> ssl.SSLContext | None:

@@ -31,11 +31,14 @@ _TIMEOUT_S = 600.0
 
 
 def _place(given: object) -> tuple[str, str | None]:
-    """The address of the API, where that of the gateway alone was given too, and the socket file of `unix:FILE`."""
+    """The address of the API, where that of the gateway alone was given too, and the socket file of `unix:FILE`, or of
+    `unix:FILE:/PREFIX`, where the paths of the gateway begin with a prefix."""
     url = str(given or os.environ.get("LLM_GATEWAY_URL") or _DEFAULT_URL).rstrip("/")
+    file = None
     if url.startswith(_FILE):
-        return _LOCAL_URL + _VERSION, url[len(_FILE) :]
-    return url if url.endswith(_VERSION) else url + _VERSION, None
+        file, _, path = url[len(_FILE) :].partition(":/")
+        url = f"{_LOCAL_URL}/{path}".rstrip("/")
+    return url if url.endswith(_VERSION) else url + _VERSION, file
 
 
 def _by_file(client: Any, options: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from openai import OpenAI
 
 from gateway.cli import main
 from gateway.cli.chat import Conversation, talk
-from gateway.cli.configuration import endpoint_at
+from gateway.cli.configuration import Endpoint, endpoint_at
 from providers.testing.scripted import ScriptedProvider
 from tests.gateway.cli.conftest import FakeGateway, WriteConfig
 from tests.gateway.server.running import HELLO, running
@@ -174,7 +174,8 @@ def test_an_address_without_a_path_means_its_v1(
     for given in ("http://h:1/", "http://h:1", "http://h:1/v1/"):
         assert endpoint_at(given).url == "http://h:1/v1"
     assert endpoint_at("http://h:1/other").url == "http://h:1/other"
-    assert endpoint_at("unix:/run/gateway.sock").socket_file == "/run/gateway.sock"
+    assert endpoint_at("unix:/a:b.sock") == Endpoint("http://localhost/v1", socket_file="/a:b.sock")
+    assert endpoint_at("unix:/a.sock:/pre/v1") == Endpoint("http://localhost/pre/v1", socket_file="/a.sock")
     monkeypatch.setattr(sys, "stdin", io.StringIO("Why?"))
     assert main(["chat", "m", "--url", fake_gateway.url.removesuffix("/v1")]) == 0
     assert fake_gateway.paths == ["/v1/chat/completions"]

@@ -93,6 +93,11 @@ def test_the_address_may_be_that_of_the_gateway_or_of_its_api(url: str) -> None:
     assert str(AsyncGateway(base_url=http.URL(url)).base_url) == "http://given/v1/"
 
 
+@pytest.mark.parametrize("path", ["/pre", "/pre/", "/pre/v1"])
+def test_the_address_of_a_socket_file_may_have_a_path_behind_it(path: str) -> None:
+    assert str(Gateway(base_url=f"unix:/run/a.sock:{path}").base_url) == "http://localhost/pre/v1/"
+
+
 def test_options_can_be_changed_on_a_copy() -> None:
     copy = Gateway(base_url="http://given/v1", api_key="k").with_options(timeout=3)
     assert isinstance(copy, Gateway)
