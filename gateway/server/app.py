@@ -22,7 +22,8 @@ from gateway.routing.router import Router
 from gateway.server.accounting import build_accounts
 from gateway.server.admin.adapters import AdminAdapters
 from gateway.server.admin.keys import AdminKeys
-from gateway.server.admin.routes import AdminTable, admin_routes, reload_table
+from gateway.server.admin.page import AdminPage
+from gateway.server.admin.routes import AdminTable, admin_routes, page_routes, reload_table
 from gateway.server.admin.targets import AdminTargets
 from gateway.server.admin.usage import AdminUsage
 from gateway.server.answer_cache import build_cache
@@ -210,7 +211,8 @@ class _Parts:
             **AdminAdapters(self.providers, self.local, self.bodies).table,
             **AdminTargets(self.router.health, clock=self.around.clock, redact=self.redact).table,
         }
-        return admin_routes(table)
+        page = AdminPage(self.stores, ledger, now=self.around.now)
+        return {**admin_routes(table), **page_routes(page.table)}
 
     def service(self, served: Mapping[str, Served], admin: Mapping[str, Route]) -> Service:
         """The main one: what is served, what passes through, what has state, and `admin`."""

@@ -6,6 +6,7 @@ that resolves to loopback (so a foreign Host is refused) or straight from a brow
 
 import hmac
 import ipaddress
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import blake2b, sha256
@@ -20,7 +21,7 @@ from gateway.keys.stored import may_be_stored
 if TYPE_CHECKING:
     from gateway.keys.signed_tokens import SignedTokens
 
-__all__ = ["Door", "KeyDoor", "LoopbackDoor"]
+__all__ = ["Door", "KeyDoor", "LoopbackDoor", "with_password_as_key"]
 
 _NO_PAGES = "requests from web pages are not served, but for those of 'server.cors'"
 _OWN_ID = 24
@@ -109,6 +110,18 @@ def _shown_key(headers: Mapping[str, str]) -> str | None:
         if value and (scheme == "Bearer" or scheme.lower() == "bearer"):
             return value
     return headers.get("x-api-key") or headers.get("api-key") or headers.get("x-goog-api-key")
+
+
+def with_password_as_key(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """The headers with the password of HTTP Basic authentication as the key; as they are where there is none."""
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return headers
+    try:
+        _, _, password = b64decode(value, validate=True).decode().partition(":")
+    except ValueError:  # no base64, or no UTF-8
+        return headers
+    return {**headers, "authorization": f"Bearer {password}"}
 
 
 def _key_in(query: str) -> str | None:

@@ -28,11 +28,14 @@ _VERTEX = re.compile(r"^/v1(?:beta1)?/(?:projects/[^/]+/locations/[^/]+/)?publis
 class Route:
     """What serves the methods of one path. `front` is the dialect of its errors; None is OpenAI's.
 
+    `takes_password`: it is a page for browsers, which show their key as a password.
+
     `label` is the path in the table, without a query, by which telemetry counts; `Routes` sets it.
     """
 
     methods: Mapping[str, Handler]
     front: Front | None = None
+    takes_password: bool = False
     label: str = field(default="", compare=False)
 
 

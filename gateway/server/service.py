@@ -34,7 +34,7 @@ from gateway.server.body import HeldBytes
 from gateway.server.catalogue import Catalogue
 from gateway.server.client_addresses import ClientAddresses
 from gateway.server.cors import Cors
-from gateway.server.door import Door
+from gateway.server.door import Door, with_password_as_key
 from gateway.server.exchange import Exchange
 from gateway.server.log import Log
 from gateway.server.routes import Handler, Route, Routes
@@ -246,7 +246,10 @@ class Service:
         """What serves this request. Raises what the door, or a wrong path or method, calls for."""
         request = exchange.request
         if path not in self._open:
-            exchange.key = await self._door.admit(request.headers, query)
+            headers: Mapping[str, str] = request.headers
+            if route is not None and route.takes_password:
+                headers = with_password_as_key(headers)
+            exchange.key = await self._door.admit(headers, query)
             if exchange.key is not None:  # the next request of a connection runs in the same context
                 secret = exchange.key.upstream_key
                 CLIENT_KEY.set(None if secret is None else OwnKey(secret))
@@ -281,9 +284,12 @@ class Service:
         exchange.status = error.status
         body = exchange.front.render_error(error) if exchange.front is not None else render_error(error)
         headers = error_headers(exchange.headers(), error)
-        if isinstance(error, MethodNotAllowed):
+        if isinstance(error, MethodNotAllowed | AuthenticationFailed):
             route, _ = self._routes.find(exchange.request.path, exchange.request.query_string)
-            headers["Allow"] = ", ".join(route.methods if route is not None else ())
+            if isinstance(error, MethodNotAllowed):
+                headers["Allow"] = ", ".join(route.methods if route is not None else ())
+            elif route is not None and route.takes_password:
+                headers["WWW-Authenticate"] = 'Basic realm="gateway", charset="UTF-8"'
         response = Answer(status=error.status, body=body, headers=headers)
         if isinstance(error, BodyTooLarge):
             response.closes = True

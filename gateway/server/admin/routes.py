@@ -5,6 +5,7 @@ gateway with keys asks for one with `admin: true`; one without keys serves this 
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from adapters.canonical.errors import PermissionDenied
@@ -12,7 +13,7 @@ from gateway.http.answer import Answer, Reply
 from gateway.server.exchange import Exchange
 from gateway.server.routes import Handler, Route
 
-__all__ = ["AdminTable", "admin_routes", "reload_table"]
+__all__ = ["AdminTable", "admin_routes", "page_routes", "reload_table"]
 
 AdminTable = Mapping[str, Mapping[str, Handler]]
 """Path -> method -> what serves it."""
@@ -24,6 +25,11 @@ def admin_routes(table: AdminTable) -> dict[str, Route]:
         path: Route({method: partial(_for_admins, handler) for method, handler in methods.items()})
         for path, methods in table.items()
     }
+
+
+def page_routes(table: AdminTable) -> dict[str, Route]:
+    """The same for pages."""
+    return {path: replace(route, takes_password=True) for path, route in admin_routes(table).items()}
 
 
 def reload_table(reload: Callable[[], Awaitable[None]] | None) -> AdminTable:
