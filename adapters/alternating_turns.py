@@ -29,7 +29,7 @@ from adapters.canonical.messages import (
     text_of,
 )
 
-__all__ = ["Block", "PartWriter", "Turn", "alternating_turns", "is_instruction", "parted", "texts_in"]
+__all__ = ["Block", "PartWriter", "Turn", "alternating_turns", "first_of_loop", "is_instruction", "parted", "texts_in"]
 
 _INSTRUCTIONS = (SYSTEM, DEVELOPER)
 _ROLES = {USER: USER, TOOL: USER, ASSISTANT: ASSISTANT}
@@ -115,6 +115,17 @@ def alternating_turns(
         raise InvalidRequest.at(_PARAM, "expected a message beside the system's")
     _check_results([turn for turn in turns if turn.role != SYSTEM])
     return turns
+
+
+def first_of_loop(turns: Sequence[Turn]) -> Turn | None:
+    """The model's turn with which the calls began that the last turn's results go on with; None: it has no results."""
+    said = [turn for turn in turns if turn.role != SYSTEM]
+    if len(said) < 2 or not said[-1].results:
+        return None
+    place = len(said) - 2
+    while place >= 2 and said[place - 1].results:
+        place -= 2
+    return said[place]
 
 
 def _add(message: Message, role: str, turns: list[Turn], writer: PartWriter) -> None:

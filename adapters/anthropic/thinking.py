@@ -69,6 +69,11 @@ class Thinking:
         return self.config is not None and self.config["type"] in (_SELF, "enabled")
 
     @property
+    def is_due(self) -> bool:
+        """A turn has to begin with a thought: those of a model that decides itself whether to think need not."""
+        return self.config is not None and self.config["type"] == "enabled"
+
+    @property
     def least_tokens(self) -> int:
         """A limit below or at this leaves no room for an answer."""
         budget: int = 0 if self.config is None else self.config.get("budget_tokens", 0)

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 import orjson
 from msgspec.structs import replace
 
-from adapters.alternating_turns import Block, Turn, alternating_turns, parted, texts_in
+from adapters.alternating_turns import Block, Turn, alternating_turns, first_of_loop, parted, texts_in
 from adapters.anthropic.media import document_block, file_block, image_block
 from adapters.anthropic.tools import cache_object
 from adapters.anthropic.vocabulary import MESSAGES
@@ -56,11 +56,12 @@ class Conversation:
 
     @property
     def lost_its_thoughts(self) -> bool:
-        """Whether the turn that goes on (its calls were just answered) does not begin with what the model thought."""
-        if len(self._turns) < 2 or not self._turns[-1].results:
+        """Whether the calls that were just answered did not begin with what the model thought."""
+        first = first_of_loop(self._turns)
+        if first is None:
             return False
-        called = self._turns[-2].blocks
-        return not isinstance(called[0], dict) or called[0]["type"] not in _THOUGHTS
+        block = first.blocks[0]
+        return not isinstance(block, dict) or block["type"] not in _THOUGHTS
 
 
 def conversation_of(request: Request, provider: str) -> Conversation:

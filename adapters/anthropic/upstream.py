@@ -85,7 +85,7 @@ class MessagesUpstream:
         _check_forced(request, traits)
         conversation = conversation_of(request, self._provider)
         thinking = thinking_of(request, traits)
-        if thinking.is_on and conversation.lost_its_thoughts and not _decides_itself(request):
+        if thinking.is_due and conversation.lost_its_thoughts:
             thinking.config = {"type": "disabled"}
         tools = tool_objects(request)
         _limit_breakpoints(request, tools or (), conversation)
@@ -164,11 +164,6 @@ def _check_forced(request: Request, traits: ModelTraits) -> None:
     choice = request.tool_choice
     if choice is not None and choice.mode == REQUIRED and not traits.forced_choice:
         raise UnsupportedParameter.at("tool_choice", "this model can't be made to call a tool")
-
-
-def _decides_itself(request: Request) -> bool:
-    """A client of this dialect that asked for adaptive thinking may have had turns without a thought."""
-    return request.dialect == MESSAGES and request.reasoning is not None and request.reasoning.mode == "adaptive"
 
 
 def _system(blocks: list[Any]) -> Any:

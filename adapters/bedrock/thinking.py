@@ -20,14 +20,29 @@ class Thinking(Struct, frozen=True):
     fields: dict[str, Any] = {}
     effort: str | None = None
 
+    @property
+    def is_due(self) -> bool:
+        """A turn has to begin with a thought: those of a model that decides itself whether to think need not."""
+        config: dict[str, Any] = self.fields.get("thinking", {})
+        return config.get("type") == "enabled"
 
-def thinking_of(request: Request) -> Thinking:
+
+_OFF = Thinking({"thinking": {"type": "disabled"}})
+
+
+def thinking_of(request: Request, *, lost_its_thoughts: bool) -> Thinking:
+    """Off where calls go on that began with a thought which did not come back."""
+    found = _asked(request)
+    return _OFF if found.is_due and lost_its_thoughts else found
+
+
+def _asked(request: Request) -> Thinking:
     options = request.reasoning
     if options is None or (options.effort is None and options.budget_tokens is None):
         return Thinking()
     claude = _CLAUDE.search(request.model)
     if options.effort == "none" or options.budget_tokens == 0:
-        return Thinking({"thinking": {"type": "disabled"}} if claude else {})
+        return _OFF if claude else Thinking()
     if "gpt-oss" in request.model and options.effort is not None:
         return Thinking({"reasoning_effort": options.effort})
     if claude is None:

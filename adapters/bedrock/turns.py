@@ -7,7 +7,7 @@ as well, as the API demands: its name, where the client says none.
 from collections.abc import Iterator
 from typing import Any, assert_never
 
-from adapters.alternating_turns import Block, Turn, alternating_turns, parted, texts_in
+from adapters.alternating_turns import Block, Turn, alternating_turns, first_of_loop, parted, texts_in
 from adapters.bedrock.media import (
     DocumentNames,
     audio_block,
@@ -52,6 +52,12 @@ class Conversation:
 
     def messages(self) -> list[dict[str, Any]]:
         return [{"role": turn.role, "content": _with_text(turn.content)} for turn in self.turns]
+
+    @property
+    def lost_its_thoughts(self) -> bool:
+        """Whether the calls that were just answered did not begin with what the model thought."""
+        first = first_of_loop(self.turns)
+        return first is not None and "reasoningContent" not in first.blocks[0]
 
     def limit_cache_points(self, left: int) -> None:
         """Keeps at most so many: those of the system first, then the newest."""

@@ -65,7 +65,7 @@ class ConverseUpstream:
             body["inferenceConfig"] = inference
         if tools is not None:
             body["toolConfig"] = tools
-        thinking = thinking_of(request)
+        thinking = thinking_of(request, lost_its_thoughts=conversation.lost_its_thoughts)
         extra = dict(thinking.fields)
         if request.sampling.top_k is not None:
             extra["top_k"] = request.sampling.top_k

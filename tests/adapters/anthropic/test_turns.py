@@ -234,11 +234,22 @@ def test_signed_thoughts_go_back_whole_and_where_they_stood() -> None:
     assert body["thinking"] == {"type": "adaptive"}
 
 
-def test_thoughts_of_another_provider_stay_here_and_thinking_is_off_for_that_turn() -> None:
+def test_thoughts_of_another_provider_stay_here_and_thinking_is_off_where_a_turn_must_begin_with_one() -> None:
     replayed = calls("a", reasoning_content="hm", reasoning_details=[THOUGHT | {"origin": "another"}])
-    body, turn = assistant_of(user("x"), replayed, result("a"), tools=[TOOL], reasoning_effort="low")
-    assert [block["type"] for block in turn["content"]] == ["tool_use"]
-    assert body["thinking"] == {"type": "disabled"}
+    for model, expected in (("claude-sonnet-4-5", "disabled"), ("claude-opus-5", "adaptive")):
+        body, turn = assistant_of(user("x"), replayed, result("a"), tools=[TOOL], reasoning_effort="low", model=model)
+        assert [block["type"] for block in turn["content"]] == ["tool_use"]
+        assert body["thinking"] == {"type": expected}
+
+
+@pytest.mark.parametrize(("thoughts", "expected"), [(["a"], "enabled"), (["b"], "disabled")])
+def test_calls_in_a_row_are_one_turn_whose_first_message_alone_has_to_begin_with_a_thought(
+    thoughts: list[str], expected: str
+) -> None:
+    said = [calls(name, **({"reasoning_details": [THOUGHT]} if name in thoughts else {})) for name in ("a", "b")]
+    rest = [said[0], result("a"), said[1], result("b")]
+    body, _ = assistant_of(user("x"), *rest, tools=[TOOL], reasoning_effort="low", model="claude-sonnet-4-5")
+    assert body["thinking"]["type"] == expected
 
 
 def test_thoughts_without_a_signature_stay_here() -> None:

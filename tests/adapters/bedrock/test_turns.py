@@ -234,3 +234,16 @@ def test_the_path_holds_the_model_encoded() -> None:
     assert upstream.path_of(exchange.request) == (
         "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ainference-profile%2Fx/converse"
     )
+
+
+def test_thinking_is_off_where_a_turn_must_begin_with_a_thought_that_did_not_come_back() -> None:
+    called = {"role": "assistant", "content": None, "tool_calls": [call("a")]}
+    thought = {"type": "reasoning.text", "text": "hm", "signature": "S", "index": 0, "origin": PROVIDER}
+    for model, details, expected in (
+        ("anthropic.claude-sonnet-4-5", [], "disabled"),
+        ("anthropic.claude-sonnet-4-5", [thought], "enabled"),
+        ("anthropic.claude-sonnet-4-6", [], "adaptive"),
+    ):
+        messages = [{"role": "user", "content": "x"}, {**called, "reasoning_details": details}, result("a")]
+        body = sent(messages=messages, tools=TOOLS, model=model, reasoning_effort="low", max_tokens=4096)
+        assert body["additionalModelRequestFields"]["thinking"]["type"] == expected
