@@ -27,7 +27,7 @@ Rows = Sequence[Mapping[str, object]]
 
 _SPANS: Final = (7, 30, 90, 365)
 _BY: Final[Mapping[str, GroupedBy]] = {name: name for name in GROUPS if name != "day"}
-_MAX_ROWS: Final = 1000
+_MAX_READ, _MAX_SHOWN = 10_000, 1000
 _DAY_S: Final = 86_400
 _WIDTH, _HEIGHT = 720, 160
 _HEADERS: Final = {
@@ -39,7 +39,8 @@ _HEADERS: Final = {
 _STYLE: Final = (
     ":root{color-scheme:light dark}body{font:15px system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem}"
     "table{border-collapse:collapse;width:100%}th,td{text-align:right;padding:.3rem;border-bottom:1px solid #8884}"
-    "th:first-child,td:first-child{text-align:left;overflow-wrap:anywhere}svg{width:100%;height:auto}rect{fill:#3987e5}"
+    "th:first-child,td:first-child{text-align:left;overflow-wrap:anywhere}"
+    "figure{margin:0 0 1rem}svg{width:100%;height:auto}rect{fill:#3987e5}"
     "p.sum{font-size:1.4rem}"
 )
 
@@ -77,15 +78,15 @@ class AdminPage:
             return []
         await self._ledger.flush()
         usage = (await self._stores()).usage
-        rows, _ = await usage.totals([group], since=since, until=until, limit=_MAX_ROWS, where={})
+        rows, _ = await usage.totals([group], since=since, until=until, limit=_MAX_READ, where={})
         return rows
 
 
 def _page(by: str, days: int, by_day: Rows, rows: Rows, *, first: int, is_kept: bool) -> str:
-    costs = sum(_number(row, "cost_nano_usd") for row in rows)
+    costs = sum(_number(row, "cost_nano_usd") for row in by_day)
     told = (
-        f'<p class="sum">{_usd(costs)}, {sum(_tokens(row) for row in rows):,} tokens, '
-        f"{sum(_number(row, 'attempts') for row in rows):,} calls</p>{_plot(by_day, days, first)}{_table(by, rows)}"
+        f'<p class="sum">{_usd(costs)}, {sum(_tokens(row) for row in by_day):,} tokens, '
+        f"{sum(_number(row, 'attempts') for row in by_day):,} calls</p>{_plot(by_day, days, first)}{_table(by, rows)}"
     )
     none = "<p>Usage is kept once run.yaml has <code>auth</code>, <code>prices</code> or a budget.</p>"
     return (
@@ -107,21 +108,26 @@ def _plot(by_day: Rows, days: int, first: int) -> str:
     found = {_number(row, "day"): row for row in by_day}
     is_priced = any(_number(row, "cost_nano_usd") for row in by_day)
     amounts = {at: _number(row, "cost_nano_usd") if is_priced else _tokens(row) for at, row in found.items()}
-    most = max(amounts.values(), default=0) or 1
+    told = _usd if is_priced else _count
+    most = max(amounts.values(), default=0)
     width = _WIDTH / days
-    start = datetime.fromtimestamp(first, UTC)
+    dates = [(datetime.fromtimestamp(first, UTC) + timedelta(days=index)).date().isoformat() for index in range(days)]
     bars: list[str] = []
-    for index in range(days):
+    for index, day in enumerate(dates):
         amount = amounts.get(first + index * _DAY_S, 0)
-        height = amount / most * _HEIGHT
-        day = (start + timedelta(days=index)).date().isoformat()
-        told = _usd(amount) if is_priced else f"{amount:,} tokens"
+        height = amount / (most or 1) * _HEIGHT
         bars.append(
             f'<rect x="{index * width:.2f}" y="{_HEIGHT - height:.2f}" width="{width * 0.8:.2f}" height="{height:.2f}">'
-            f"<title>{day}: {told}</title></rect>"
+            f"<title>{day}: {told(amount)}</title></rect>"
         )
     what = "Dollars" if is_priced else "Tokens"
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{what} a day">{"".join(bars)}</svg>'
+    span = f"{what} a day (UTC), from {dates[0]} to {dates[-1]}; at most {told(most)}"
+    drawing = f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{what} a day">{"".join(bars)}</svg>'
+    return f"<figure>{drawing}<figcaption>{span}</figcaption></figure>"
+
+
+def _count(tokens: int) -> str:
+    return f"{tokens:,} tokens"
 
 
 def _table(by: str, rows: Rows) -> str:
@@ -129,7 +135,8 @@ def _table(by: str, rows: Rows) -> str:
     lines = sorted(rows, key=lambda row: (_number(row, "cost_nano_usd"), _tokens(row)), reverse=True)
     names = (by, "calls", "failed", "prompt tokens", "answer tokens", "cost")
     head = "".join([f"<th>{escape(name.replace('_', ' '))}</th>" for name in names])
-    body = "".join([f"<tr>{''.join([f'<td>{cell}</td>' for cell in _cells(by, row)])}</tr>" for row in lines])
+    shown = [_cells(by, row) for row in lines[:_MAX_SHOWN]]
+    body = "".join([f"<tr>{''.join([f'<td>{cell}</td>' for cell in cells])}</tr>" for cells in shown])
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

@@ -30,6 +30,7 @@ class Page(HTMLParser):
         self.cells: list[str] = []
         self.bars: list[float] = []
         self.titles: list[str] = []
+        self.caption = ""
         self.open: list[str] = []
         self.feed(text)
         self.close()
@@ -52,6 +53,8 @@ class Page(HTMLParser):
             self.cells[-1] += data
         elif self.open and self.open[-1] == "title":
             self.titles.append(data)
+        elif self.open and self.open[-1] == "figcaption":
+            self.caption += data
 
 
 async def page(gateway: Running, query: str = "") -> Page:
@@ -75,6 +78,8 @@ async def test_usage_is_shown_by_day_and_by_key_what_cost_most_first(tmp_path: P
         assert len(shown.bars) == 30
         assert (shown.bars[:-1], shown.bars[-1]) == ([0.0] * 29, 160.0)
         assert shown.titles[-1].endswith(f": ${COST * 3:.6f}")
+        assert shown.caption.startswith("Dollars a day (UTC), from ")
+        assert shown.caption.endswith(f"; at most ${COST * 3:.6f}")
         by_model = await page(gateway, "?days=7&by=model")
         assert (by_model.cells[0], len(by_model.bars)) == ("fake/m", 7)
 
