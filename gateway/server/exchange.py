@@ -164,6 +164,8 @@ class Exchange(Struct, eq=False):
             fields["client"] = self.client
         if self.key is not None:
             fields["key"] = self.key.id
+            if self.key.team is not None:
+                fields["team"] = self.key.team.id
         if self.model is not None:
             fields["model"], fields["stream"] = log.outside(self.model), self.streams
         if self.progress is not None:

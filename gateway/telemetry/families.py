@@ -83,7 +83,8 @@ _OF_ATTEMPTS: tuple[_Counter[AttemptSeries] | _Spread[AttemptSeries], ...] = (
 
 def families(snapshot: Snapshot) -> Iterator[Family]:
     """All of them; those of requests and attempts also where nothing was counted."""
-    yield from _counted(_OF_REQUESTS, (names.ROUTE, names.MODEL, names.PROVIDER, names.KEY), snapshot.requests.items())
+    of_requests = (names.ROUTE, names.MODEL, names.PROVIDER, names.KEY, names.TEAM)
+    yield from _counted(_OF_REQUESTS, of_requests, snapshot.requests.items())
     yield from _counted(_OF_ATTEMPTS, (names.PROVIDER, names.UPSTREAM_MODEL), snapshot.attempts.items())
     yield from _gauges(snapshot.gauges)
 

@@ -1,7 +1,8 @@
-"""Counts what ends: requests by route, model, provider and key, and calls of targets. Gauges are asked for when read.
+"""Counts what ends: requests by route, model, provider, key and team, and calls of targets. Gauges are asked for when
+read.
 
-Labels are bounded: routes, providers and keys are the gateway's own names; a model is counted under the name that the
-client asked for only if a target of it was found; and past MAX_SERIES sets of labels everything is OTHER.
+Labels are bounded: routes, providers, keys and teams are the gateway's own names; a model is counted under the name
+that the client asked for only if a target of it was found; and past MAX_SERIES sets of labels everything is OTHER.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +23,7 @@ class Metrics:
 
     def __init__(self, gauges: Sequence[Gauges] = ()) -> None:
         self.gauges = list(gauges)
-        self._requests: dict[tuple[str, str, str, str], RequestSeries] = {}
+        self._requests: dict[tuple[str, str, str, str, str], RequestSeries] = {}
         self._attempts: dict[tuple[str, str], AttemptSeries] = {}
         self._left_out = 0
 
@@ -37,11 +38,13 @@ class Metrics:
     def request_ended(self, exchange: Exchange, route: str) -> None:
         progress = exchange.progress
         target = progress.target if progress is not None else None
+        key = exchange.key
         labels = (
             route,
             (exchange.model or "") if target is not None or (progress and progress.cache == "hit") else "",
             target.provider.name if target is not None else "",
-            exchange.key.id if exchange.key is not None else "",
+            key.id if key is not None else "",
+            key.team.id if key is not None and key.team is not None else "",
         )
         series = self._requests.get(labels) or self._new_series(labels)
         error = exchange.error
@@ -89,10 +92,10 @@ class Metrics:
         if attempt.ended is not None:
             series.duration.observe(attempt.ended - attempt.began)
 
-    def _new_series(self, labels: tuple[str, str, str, str]) -> RequestSeries:
+    def _new_series(self, labels: tuple[str, str, str, str, str]) -> RequestSeries:
         if len(self._requests) >= MAX_SERIES:
             self._left_out += 1
-            labels = (labels[0], OTHER, OTHER, OTHER)
+            labels = (labels[0], OTHER, OTHER, OTHER, OTHER)
         return self._requests.setdefault(labels, RequestSeries())
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "STATUS",
     "STREAM",
     "TARGET_IN_FLIGHT",
+    "TEAM",
     "TIME_PER_OUTPUT_TOKEN",
     "TIME_TO_FIRST_TOKEN",
     "TOKENS",
@@ -103,6 +104,7 @@ SESSION = "gen_ai.conversation.id"
 INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
 KEY = "gateway.key"
+TEAM = "gateway.team"
 KIND = "gateway.attempt.kind"
 OUTCOME = "gateway.attempt.outcome"
 RESULT = "gateway.cache.result"

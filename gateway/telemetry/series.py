@@ -124,8 +124,8 @@ class Gauge(Struct, frozen=True):
 class Snapshot(Struct):
     """Everything that one process counted."""
 
-    requests: dict[tuple[str, str, str, str], RequestSeries] = field(default_factory=dict)
-    """By route, model, provider and key."""
+    requests: dict[tuple[str, str, str, str, str], RequestSeries] = field(default_factory=dict)
+    """By route, model, provider, key and team."""
     attempts: dict[tuple[str, str], AttemptSeries] = field(default_factory=dict)
     """By provider and its model."""
     gauges: list[Gauge] = field(default_factory=list)

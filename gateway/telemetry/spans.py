@@ -174,6 +174,8 @@ def _attributes(exchange: Exchange, route: str) -> dict[str, Value]:
         attributes[names.CLIENT] = exchange.client
     if exchange.key is not None:
         attributes[names.KEY] = exchange.key.id
+        if exchange.key.team is not None:
+            attributes[names.TEAM] = exchange.key.team.id
     if exchange.streams is not None:
         attributes[names.STREAM] = exchange.streams
     progress = exchange.progress

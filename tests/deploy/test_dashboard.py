@@ -38,7 +38,7 @@ def everything_counted() -> Snapshot:
     health = Health(BreakerRules(), lambda: 0.0)
     health.of(Target(provider, "m"))
     gauges = [gauge(names.ACTIVE_REQUESTS, 1), *target_gauges(health, lambda: 0.0), *engine_gauges([provider])]
-    return Snapshot({("r", "m", "p", "k"): series}, {("p", "m"): attempts}, gauges)
+    return Snapshot({("r", "m", "p", "k", "t"): series}, {("p", "m"): attempts}, gauges)
 
 
 def labels_by_metric() -> dict[str, set[str]]:

@@ -172,11 +172,18 @@ async def test_a_target_may_be_for_the_keys_of_a_team_or_for_those_with_a_mark()
     extra = teamed(team, ["one", "two", "three"], more=models).replace(
         "{id: three,", "{id: three, metadata: {tier: tin},"
     )
-    async with running(*providers, extra=extra) as gateway:
+    async with running(*providers, extra=extra + "telemetry: {prometheus: true}\n") as gateway:
         for key in ("one", "two", "three", "alone"):
             assert (await ask(gateway, key, "smart"))[0] == 200
         lines = {line["key"]: line["provider"] for line in gateway.lines() if line["event"] == "request"}
         assert lines == {"one": "gold", "two": "own", "three": "rest", "alone": "rest"}
+        teams = {line["key"]: line.get("team") for line in gateway.lines() if line["event"] == "request"}
+        assert teams == {"one": "search", "two": "search", "three": "search", "alone": None}
+        headers = {"Authorization": "Bearer secret-alone"}
+        async with gateway.session.get(f"{gateway.url}/metrics", headers=headers) as answer:
+            metrics = await answer.text()
+        assert 'gateway_key="one",gateway_team="search"' in metrics
+        assert 'gateway_key="alone",gateway_team=""' in metrics
 
 
 async def test_a_blocked_key_is_refused_until_it_is_let_in_again() -> None:

@@ -26,7 +26,7 @@ def everything() -> Snapshot:
         Gauge("gateway.requests.active", "{request}", "Run.", 2),
         Gauge("gateway.engine.tokens", "1", "Made.", 9, (("gen_ai.provider.name", "p"),), True),
     ]
-    return Snapshot({("/v1/x", "m", "p", "k"): requests}, {("p", "u"): attempts}, gauges)
+    return Snapshot({("/v1/x", "m", "p", "k", "t"): requests}, {("p", "u"): attempts}, gauges)
 
 
 def of_prometheus(snapshot: Snapshot) -> set[Point]:
@@ -74,7 +74,7 @@ def test_each_metric_of_requests_and_attempts_has_a_point_where_all_was_counted(
 
 
 def test_what_was_never_counted_has_its_name_and_no_point() -> None:
-    empty = list(families(Snapshot({("/v1/x", "m", "p", "k"): RequestSeries()})))
+    empty = list(families(Snapshot({("/v1/x", "m", "p", "k", "t"): RequestSeries()})))
     assert empty
     assert [family for family in empty if family.numbers or family.histograms] == []
 
@@ -83,9 +83,9 @@ def test_the_bounds_of_a_histogram_are_whole() -> None:
     histogram = Histogram((1.0, 2.0))
     histogram.observe(1.0)
     histogram.observe(9.0)
-    snapshot = Snapshot({("r", "m", "p", "k"): RequestSeries(duration=histogram)})
+    snapshot = Snapshot({("r", "m", "p", "k", "t"): RequestSeries(duration=histogram)})
     (family,) = [each for each in families(snapshot) if each.histograms]
-    assert family.histograms == [(("r", "m", "p", "k"), histogram)]
+    assert family.histograms == [(("r", "m", "p", "k", "t"), histogram)]
     (metric,) = [
         each
         for each in metrics_data(snapshot, began=1, now=2).resource_metrics[0].scope_metrics[0].metrics

@@ -26,12 +26,14 @@ def counted(*durations: float) -> Snapshot:
     series = RequestSeries(ended={(200, ""): len(durations)})
     for duration in durations:
         series.duration.observe(duration)
-    return Snapshot({("/v1/x", "m", "p", "k"): series}, {}, [Gauge("gateway.requests.active", "{request}", "Run.", 2)])
+    return Snapshot(
+        {("/v1/x", "m", "p", "k", "t"): series}, {}, [Gauge("gateway.requests.active", "{request}", "Run.", 2)]
+    )
 
 
 def test_the_sum_over_processes_is_that_of_each() -> None:
     whole = merged([counted(0.1, 0.2), counted(3.0)])
-    series = whole.requests["/v1/x", "m", "p", "k"]
+    series = whole.requests["/v1/x", "m", "p", "k", "t"]
     assert series.ended == {(200, ""): 3}
     assert series.duration.count == 3
     assert whole.gauges[0].value == 4
@@ -51,7 +53,7 @@ def test_what_all_processes_see_is_not_added_up() -> None:
 def test_a_sum_leaves_what_it_adds_as_it_was() -> None:
     one = counted(0.1)
     merged([one, counted(0.2)])
-    assert one.requests["/v1/x", "m", "p", "k"].duration.count == 1
+    assert one.requests["/v1/x", "m", "p", "k", "t"].duration.count == 1
 
 
 def test_a_snapshot_travels_as_a_message() -> None:
@@ -68,4 +70,4 @@ def test_the_exposition_reads_back_as_what_was_counted() -> None:
     assert (of["0.08"], of["0.16"], of["40.96"], of["81.92"], of["+Inf"]) == (0, 1, 1, 2, 2)
     requests = families["gateway_requests"].samples[0]
     assert requests.value == 2
-    assert requests.labels["gateway_key"] == "k"
+    assert (requests.labels["gateway_key"], requests.labels["gateway_team"]) == ("k", "t")
