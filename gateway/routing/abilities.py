@@ -19,7 +19,8 @@ from adapters.canonical.usage import Usage
 from adapters.field_names import FIELD_NAMES
 from adapters.hints import HINTS, is_hint
 from adapters.nearest_name import did_you_mean
-from gateway.routing.requirements import Spelling, fit
+from gateway.routing.fitting import Spelling
+from gateway.routing.requirements import fit
 from gateway.routing.route import Target
 from gateway.routing.router import Progress, Router
 from providers.abilities import (

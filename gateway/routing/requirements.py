@@ -1,30 +1,18 @@
-"""Whether a target can express a request (law 8). The only place that decides what is refused, dropped or converted.
+"""Whether a target can express a request (law 8). The only place that decides what is refused, dropped or converted
+(of messages in `message_parts`).
 
 Nothing is dropped in silence: a field that the target does not declare is refused by the client's own name for it, or,
 where run.yaml says `unsupported_params: drop`, dropped and listed. A hint is always dropped and listed. What a
 message says (its parts) is never dropped; what a model thought before it spoke goes only to targets that take thoughts.
 """
 
-from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from adapters.anthropic.readable_blocks import as_text
 from adapters.canonical.errors import GatewayError, InvalidRequest, UnsupportedParameter
-from adapters.canonical.messages import (
-    USER,
-    Document,
-    File,
-    Message,
-    Opaque,
-    Part,
-    ProviderData,
-    Reasoning,
-    Text,
-    ToolResult,
-)
+from adapters.canonical.messages import USER, Message, Text
 from adapters.canonical.request import (
     EXPRESSIBLE_FIELDS,
     LoraAdapter,
@@ -35,12 +23,10 @@ from adapters.canonical.request import (
     without_fields,
 )
 from adapters.field_names import FIELD_NAMES
-from adapters.hints import HINTS, is_hint
+from adapters.hints import HINTS
 from adapters.nearest_name import nearest
 from adapters.openai.aliases import resolved
-from adapters.openai.cache_fields import BREAKPOINT, CACHE_CONTROL
 from adapters.openai.response_format import FORMAT_TYPES
-from adapters.text_files import as_plain_text
 from gateway.routing.asked_fields import (
     THINKING,
     asks_nothing,
@@ -48,6 +34,8 @@ from gateway.routing.asked_fields import (
     wants_no_thoughts,
     wants_thoughts,
 )
+from gateway.routing.fitting import Fitting, Spelling
+from gateway.routing.message_parts import fit_message_extras, fit_parts
 from gateway.routing.route import Target
 from gateway.routing.schema_limits import unenforced, without_unenforced
 from providers.base import Capabilities
@@ -61,14 +49,10 @@ from providers.custom_tools import (
     with_function_calls,
 )
 
-__all__ = ["Fitted", "Spelling", "fit", "fit_target", "in_client_words"]
+__all__ = ["Fitted", "fit", "fit_target", "in_client_words"]
 
 E = TypeVar("E", bound=GatewayError)
-Spelling = Callable[[str], str]
-"""From a canonical field name to the client's."""
-
 _FORMAT_KINDS = frozenset((*FORMAT_TYPES, "choice"))
-_CACHE_FIELDS = (BREAKPOINT, CACHE_CONTROL)
 _SHOWN = 40
 """Characters of a client's word in a message."""
 
@@ -85,53 +69,63 @@ def fit(
 ) -> Fitted:
     """The request without what the target cannot express. Raises UnsupportedParameter, naming the client's field."""
     asked = request
-    if request.extras and request.dialect not in capabilities.forwards:
+    fitting = Fitting(request, capabilities, spell)
+    if request.extras and not fitting.is_native:
         request = resolved(request)
-    request = _in_form(request, capabilities, spell, completions_as_chat)
-    dropped: list[str] = []
-    hints: list[str] = []
+    request = formed = _in_form(request, capabilities, spell, completions_as_chat)
     if request.messages is not None:
-        request = _fit_parts(request, request.messages, capabilities, dropped, spell, hints=hints)
+        request = fit_parts(request, request.messages, fitting)
+    request = _fit_fields(request, fitting)
+    if not fitting.is_native:
+        if request.extras:
+            for name, raw in request.extras.items():
+                fitting.leave_out(name, raw, name)
+            request = replace(request, extras={})
+        if request.max_tokens is not None:
+            request = _fit_length(request, request.max_tokens, capabilities)
+    if request.tools is not None:
+        request = _fit_tools(request, request.tools, fitting)
+    if request.output_format is not None and not fitting.is_native:
+        request = _fit_format(request, request.output_format, fitting)
+    if request.messages is not None:
+        request = fit_message_extras(request, request.messages, fitting)
+    dropped = fitting.dropped
+    if dropped and not drop:
+        beside = {spell(name) for name in _not_beside_thoughts(formed, fitting)}
+        why = " while it thinks" if beside.issuperset(dropped) else ""
+        told = f"{', '.join(dropped)}: not supported by the model '{asked.model}'{why}"
+        raise UnsupportedParameter(told + _advice(asked, fitting), param=dropped[0])
+    return Fitted(request, (*dropped, *fitting.hints))
+
+
+def _fit_fields(request: Request, fitting: Fitting) -> Request:
+    """The request without the fields that the target lacks, or takes no thoughts beside."""
+    capabilities = fitting.capabilities
     unsupported = unsupported_fields(request, capabilities.fields)
-    if capabilities.always_thinks and request.dialect not in capabilities.forwards:
+    if capabilities.always_thinks and not fitting.is_native:
         asked_not_to = [name for name in THINKING if wants_no_thoughts(request, name)]
         unsupported = [*unsupported, *(name for name in asked_not_to if name in capabilities.fields)]
-    beside = _not_beside_thoughts(request, capabilities)
-    unsupported = [*unsupported, *beside]
-    if unsupported:
-        for name in unsupported:
-            if not (asks_nothing(request, name) or (not capabilities.thinks and wants_no_thoughts(request, name))):
-                (hints if name in HINTS else dropped).append(_spelled(request, name, spell))
-        request = without_fields(request, unsupported)
-    if request.extras and request.dialect not in capabilities.forwards:
-        for name, raw in request.extras.items():
-            (hints if is_hint(request.dialect, name, raw) else dropped).append(name)
-        request = replace(request, extras={})
-    if request.max_tokens is not None and request.dialect not in capabilities.forwards:
-        request = _fit_length(request, request.max_tokens, capabilities)
-    if request.tools is not None:
-        request = _fit_tools(request, request.tools, capabilities, dropped, spell, hints=hints)
-    if request.output_format is not None and request.dialect not in capabilities.forwards:
-        request = _fit_format(request, request.output_format, capabilities, dropped, spell)
-    if request.messages is not None:
-        request = _fit_message_extras(request, request.messages, capabilities, dropped, spell, hints=hints)
-    if dropped and not drop:
-        why = " while it thinks" if {spell(name) for name in beside}.issuperset(dropped) else ""
-        told = f"{', '.join(dropped)}: not supported by the model '{asked.model}'{why}"
-        raise UnsupportedParameter(told + _advice(asked, dropped, capabilities), param=dropped[0])
-    return Fitted(request, (*dropped, *hints))
+    if capabilities.not_while_thinking:
+        unsupported = [*unsupported, *_not_beside_thoughts(request, fitting)]
+    if not unsupported:
+        return request
+    for name in unsupported:
+        if not (asks_nothing(request, name) or (not capabilities.thinks and wants_no_thoughts(request, name))):
+            (fitting.hints if name in HINTS else fitting.dropped).append(_spelled(request, name, fitting.spell))
+    return without_fields(request, unsupported)
 
 
-def _not_beside_thoughts(request: Request, capabilities: Capabilities) -> list[str]:
+def _not_beside_thoughts(request: Request, fitting: Fitting) -> list[str]:
     """What was set beside the wish for thoughts and excludes them. A client of the target's own dialect knows that."""
-    excluded = capabilities.not_while_thinking
-    if not excluded or not wants_thoughts(request) or request.dialect in capabilities.forwards:
+    if fitting.is_native or not wants_thoughts(request):
         return []
-    return [name for name in set_fields(request) if name in excluded & capabilities.fields]
+    excluded = fitting.capabilities.not_while_thinking & fitting.capabilities.fields
+    return [name for name in set_fields(request) if name in excluded]
 
 
-def _advice(request: Request, dropped: list[str], capabilities: Capabilities) -> str:
+def _advice(request: Request, fitting: Fitting) -> str:
     """What the client may have meant: a field that is spelled otherwise, or one of the forms that the target has."""
+    dropped = fitting.dropped
     known = FIELD_NAMES.get(request.dialect, ())
     near = {name: nearest(name, known) for name in dropped if name in request.extras and name not in known}
     meant = [f"'{found}' for '{name}'" for name, found in near.items() if found is not None]
@@ -140,7 +134,7 @@ def _advice(request: Request, dropped: list[str], capabilities: Capabilities) ->
     if meant:
         return f", did you mean {', '.join(meant)}?"
     wanted = request.output_format
-    if wanted is not None and wanted.kind not in _FORMAT_KINDS and request.dialect not in capabilities.forwards:
+    if wanted is not None and wanted.kind not in _FORMAT_KINDS and not fitting.is_native:
         return f": expected one of the types {', '.join(FORMAT_TYPES)}, got {wanted.kind[:_SHOWN]}"
     return ""
 
@@ -211,124 +205,27 @@ def _fit_length(request: Request, asked: int, capabilities: Capabilities) -> Req
     return request if longest is None or asked <= longest else replace(request, max_tokens=longest)
 
 
-def _fit_parts(
-    request: Request,
-    messages: tuple[Message, ...],
-    capabilities: Capabilities,
-    dropped: list[str],
-    spell: Spelling,
-    *,
-    hints: list[str],
-) -> Request:
-    """Raises UnsupportedParameter for a part that the target does not take. Thoughts are no part of what was said, nor
-    is what only another dialect can read; what can be read elsewhere is told as text."""
-    without: dict[int, Message] = {}
-    for index, message in enumerate(messages):
-        parts = message.parts
-        refused = _refused(parts, capabilities)
-        if type(refused) is Reasoning:
-            parts = tuple([part for part in parts if type(part) is not Reasoning])
-            without[index] = replace(message, parts=parts)
-            refused = _refused(parts, capabilities)
-        if refused is None:
-            continue
-        path = _path_of(request, index, spell)
-        while refused is not None:
-            text = _told(refused)
-            if text is None:
-                if not isinstance(refused, Opaque):
-                    kind = type(refused).__name__.lower()
-                    raise UnsupportedParameter.at(path, f"the model does not take {kind} parts")
-                if is_hint(request.dialect, refused.type, refused.raw):
-                    hints.append(f"{path}.{refused.type}")
-                elif not refused.is_told:
-                    dropped.append(path)
-            parts = _replaced(parts, refused, text)
-            without[index] = replace(message, parts=parts)
-            refused = _refused(parts, capabilities)
-    if not without:
-        return request
-    kept = [(index, without.get(index, message)) for index, message in enumerate(messages)]
-    left = [(index, message) for index, message in kept if message.parts or not messages[index].parts]
-    paths = request.message_paths
-    return replace(
-        request,
-        messages=tuple([message for _, message in left]),
-        message_paths=None if paths is None else tuple([paths[index] for index, _ in left]),
-    )
-
-
-def _told(part: Part) -> Text | None:
-    """What any model can read of a part."""
-    match part:
-        case Opaque():
-            return as_text(part)
-        case File() | Document():
-            return as_plain_text(part)
-        case _:
-            return None
-
-
-def _replaced(parts: tuple[Part, ...], old: Part, new: Part | None) -> tuple[Part, ...]:
-    """The parts with another one, or none, in place of one of them or of what stands in a tool's result."""
-    found: list[Part] = []
-    for part in parts:
-        if part is not old:
-            found.append(replace(part, parts=_replaced(part.parts, old, new)) if type(part) is ToolResult else part)
-        elif new is not None:
-            found.append(new)
-    return tuple(found)
-
-
-def _path_of(request: Request, index: int, spell: Spelling) -> str:
-    """Where a message stands in the client's body."""
-    return f"{spell('messages')}[{index}]" if request.message_paths is None else request.message_paths[index]
-
-
-def _refused(parts: tuple[Part, ...], capabilities: Capabilities) -> Part | None:
-    """The first part, also inside of a tool's result, of a kind that is not taken."""
-    for part in parts:
-        if type(part) is Opaque and part.type in capabilities.foreign_parts:
-            continue
-        if type(part) not in capabilities.parts:
-            return part
-        if type(part) is Opaque and part.origin not in capabilities.forwards:
-            return part
-        if type(part) is Document and part.source is not None and File not in capabilities.parts:
-            return part
-        if type(part) is ToolResult and (inner := _refused(part.parts, capabilities)) is not None:
-            return inner
-    return None
-
-
-def _fit_tools(
-    request: Request,
-    tools: tuple[Tool, ...],
-    capabilities: Capabilities,
-    dropped: list[str],
-    spell: Spelling,
-    *,
-    hints: list[str],
-) -> Request:
+def _fit_tools(request: Request, tools: tuple[Tool, ...], fitting: Fitting) -> Request:
     kept: list[Tool] = []
+    capabilities, dropped = fitting.capabilities, fitting.dropped
     kinds = capabilities.tool_kinds
     for index, tool in enumerate(tools):
-        path = f"{spell('tools')}[{index}]" if request.tool_paths is None else request.tool_paths[index]
+        path = f"{fitting.spell('tools')}[{index}]" if request.tool_paths is None else request.tool_paths[index]
         if tool.kind == CUSTOM and CUSTOM not in kinds and FUNCTION in kinds:
             if grammar_of(tool) is not None:  # told to the model, but not held to
                 dropped.append(f"{path}.{grammar_place(request.dialect)}")
             tool = replace(as_function(tool), grammar=None)
-        if tool.kind not in kinds or (tool.raw is not None and request.dialect not in capabilities.forwards):
+        if tool.kind not in kinds or (tool.raw is not None and not fitting.is_native):
             dropped.append(path)
             continue
-        foreign = _foreign(tool.extras, capabilities)
+        foreign = fitting.foreign(tool.extras)
         for name, raw in foreign.items():
-            (hints if is_hint(request.dialect, f"tools[].{name}", raw) else dropped).append(f"{path}.{name}")
+            fitting.leave_out(f"tools[].{name}", raw, f"{path}.{name}")
         fitted = replace(tool, extras=None) if foreign else tool
         if tool.strict and not capabilities.strict_tools:
             dropped.append(f"{path}.strict")
             fitted = replace(fitted, strict=None)
-        elif tool.strict and tool.parameters is not None and request.dialect not in capabilities.forwards:
+        elif tool.strict and tool.parameters is not None and not fitting.is_native:
             loose = unenforced(tool.parameters, capabilities.schema_lacks)
             if loose:
                 dropped += [f"{path}.parameters.{name}" for name in loose]
@@ -357,11 +254,10 @@ def _without_custom(request: Request) -> Request:
     return replace(request, messages=messages, tool_choice=choice)
 
 
-def _fit_format(
-    request: Request, wanted: OutputFormat, capabilities: Capabilities, dropped: list[str], spell: Spelling
-) -> Request:
+def _fit_format(request: Request, wanted: OutputFormat, fitting: Fitting) -> Request:
     """The form of the answer, as far as the target holds its answers to it."""
-    path = wanted.field or spell("output_format")
+    capabilities, dropped = fitting.capabilities, fitting.dropped
+    path = wanted.field or fitting.spell("output_format")
     formats = capabilities.output_formats
     if wanted.kind not in (_FORMAT_KINDS if formats is None else formats):
         dropped.append(path)
@@ -379,30 +275,3 @@ def _fit_format(
             schema = without_unenforced(wanted.schema, capabilities.schema_lacks)
             wanted = replace(wanted, schema=schema)
     return request if wanted is request.output_format else replace(request, output_format=wanted)
-
-
-def _fit_message_extras(
-    request: Request,
-    messages: tuple[Message, ...],
-    capabilities: Capabilities,
-    dropped: list[str],
-    spell: Spelling,
-    *,
-    hints: list[str],
-) -> Request:
-    fitted: list[Message] | None = None
-    for index, message in enumerate(messages):
-        if message.extras is not None and (foreign := _foreign(message.extras, capabilities)):
-            path = _path_of(request, index, spell)
-            for name, raw in foreign.items():
-                (hints if is_hint(request.dialect, f"messages[].{name}", raw) else dropped).append(f"{path}.{name}")
-            fitted = fitted or list(messages)
-            fitted[index] = replace(message, extras=None)
-    return request if fitted is None else replace(request, messages=tuple(fitted))
-
-
-def _foreign(data: ProviderData | None, capabilities: Capabilities) -> Mapping[str, bytes]:
-    """The unmapped fields of a dialect that the target does not speak, without hints for caches, which were read."""
-    if data is None or data.origin in capabilities.forwards:
-        return {}
-    return {name: raw for name, raw in data.fields.items() if name.rpartition(".")[2] not in _CACHE_FIELDS}

@@ -21,12 +21,13 @@ from gateway.routing.attempts import Attempts, RoutingRules, Walking
 from gateway.routing.call import Call, fastest, is_filtered
 from gateway.routing.deadline import Deadlines
 from gateway.routing.eligibility import eligible, wanted_tags, with_conditions_met, without_tags
+from gateway.routing.fitting import Spelling
 from gateway.routing.guard import FinishGuard
 from gateway.routing.health import Health
 from gateway.routing.names import Names
 from gateway.routing.probes import Probes
 from gateway.routing.progress import Progress
-from gateway.routing.requirements import Spelling, fit_target, in_client_words
+from gateway.routing.requirements import fit_target, in_client_words
 from gateway.routing.route import Asked, Route, Target
 from gateway.routing.shadows import Shadows
 from gateway.routing.thoughts import KeptThoughts

@@ -12,9 +12,10 @@ from adapters.canonical.events import is_output
 from adapters.canonical.request import Request
 from gateway.routing.attempt import AttemptKind, Outcome
 from gateway.routing.attempts import Walking
+from gateway.routing.fitting import Spelling
 from gateway.routing.guard import FinishGuard
 from gateway.routing.progress import Progress
-from gateway.routing.requirements import Spelling, fit_target
+from gateway.routing.requirements import fit_target
 from gateway.routing.route import Shadow, Target
 
 __all__ = ["MAX_SHADOWS", "Shadows"]

@@ -15,8 +15,8 @@ from adapters.canonical.request import Request
 from adapters.canonical.result import Folder, Result
 from adapters.front import AnswerHead, Front
 from gateway.http.answer import Answer, Reply
+from gateway.routing.fitting import Spelling
 from gateway.routing.names import Names
-from gateway.routing.requirements import Spelling
 from gateway.routing.router import Progress
 from gateway.server.answer_headers import forwarded_headers
 from gateway.server.event_stream import EventStream

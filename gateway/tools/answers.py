@@ -21,7 +21,7 @@ from adapters.openai.responses.tool_items import PROTOCOL, CallItem, ToolFault, 
 from adapters.openai.tools import HOSTED, MCP
 from adapters.openai.vocabulary import RESPONSES
 from gateway.guardrails.guardrail import Subject
-from gateway.routing.requirements import Spelling
+from gateway.routing.fitting import Spelling
 from gateway.routing.router import Progress, Router
 from gateway.tools.bound_tools import BoundTool
 from gateway.tools.server import ToolOutcome, ToolServerError

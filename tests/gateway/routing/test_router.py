@@ -37,8 +37,8 @@ from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from gateway.routing.breaker import BreakerState
 from gateway.routing.defaults import Defaults
+from gateway.routing.fitting import Spelling
 from gateway.routing.names import ModelLists, Names, ProviderRules
-from gateway.routing.requirements import Spelling
 from gateway.routing.route import Route, Target
 from gateway.routing.router import Progress, Router, RoutingRules
 from providers.base import Batch, Capabilities
