@@ -288,6 +288,7 @@ class ModelConfig:
     recurrent: of the layers that have a state of a fixed size in place of attention; attention_beside: beside it.
     mlp_layers: those that are a feed-forward block alone; where there are some, the others have none.
     fused_qkv, fused_gate_up: files have Q, K and V as one tensor; gate and up as one.
+    row_factors: names of parts of layers, and by what the rows of their tensors in transformers' files are multiplied.
     interleaved_heads: transformers' files have rows of Q and K pair by pair, see `loading.interleaved`.
     vision: of a model that reads images.
     """
@@ -320,6 +321,7 @@ class ModelConfig:
     borrowing_width: int | None = None
     fused_qkv: bool = False
     fused_gate_up: bool = False
+    row_factors: tuple[tuple[str, tuple[tuple[int, float], ...]], ...] = ()
     interleaved_heads: bool = False
     attention_sinks: bool = False
     attention_gate: bool = False

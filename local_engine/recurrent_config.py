@@ -80,7 +80,7 @@ class Mamba2Config:
     """Mamba-2's state spaces behind a short convolution (Dao and Gu 2024; Granite 4, IBM 2025).
 
     heads: of head_dim numbers each. groups: of heads that share their directions, of state_size numbers each.
-    bias, conv_bias: of the projections, and of the convolution. norm_eps: of the norm behind the gate.
+    bias, conv_bias: of the projections, and of the convolution. norm_eps: of the norm behind the gate; None: no norm.
     """
 
     layers: frozenset[int]
@@ -89,7 +89,7 @@ class Mamba2Config:
     head_dim: int
     groups: int
     state_size: int
-    norm_eps: float
+    norm_eps: float | None
     bias: bool = False
     conv_bias: bool = True
 

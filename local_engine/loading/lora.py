@@ -19,7 +19,6 @@ from local_engine.errors import ModelLoadError
 from local_engine.layers.lora import LoraSite, LoraSites, LowRank
 from local_engine.layers.share import Share
 from local_engine.loading.fields import FieldReader
-from local_engine.loading.interleaved import in_our_order
 from local_engine.loading.module_names import ModuleNames
 from local_engine.loading.safetensors import read_json
 
@@ -259,8 +258,8 @@ class _Tensors:
 
     def read_up(self, name: str, module: str) -> Tensor:
         """The side of the outputs, in the order that the module's rows have here. module: our name of it."""
-        up, rows = self.read(name), self.names.rows(module)
-        return in_our_order(up, rows.heads, rows.turning) if rows is not None and rows.heads else up
+        rows = self.names.rows(module)
+        return self.read(name) if rows is None else rows.ordered(self.read(name))
 
 
 def _pairs(tensors: _Tensors, config: _LoraConfig, sites: LoraSites) -> dict[str, _Pair]:

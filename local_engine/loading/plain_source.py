@@ -52,11 +52,25 @@ class HfName(NamedTuple):
 
 
 class HfRows(NamedTuple):
-    """A whole tensor that a file has by another name, or in another order: heads and turning are as in `GgufName`."""
+    """A whole tensor that a file has by another name, or in another order: heads and turning are as in `GgufName`.
+
+    factors: so many rows one after the other, and what they are multiplied with; they are all rows.
+    """
 
     name: str
     heads: int = 0
     turning: int = 0
+    factors: tuple[tuple[int, float], ...] = ()
+
+    def ordered(self, rows: Tensor) -> Tensor:
+        """All rows of the file's tensor as ours: each in its place, in the same type."""
+        if self.heads:
+            rows = in_our_order(rows, self.heads, self.turning)
+        if not self.factors:
+            return rows
+        counts, factors = zip(*self.factors, strict=True)
+        each = torch.repeat_interleave(torch.tensor(factors), torch.tensor(counts)).to(rows.device)
+        return (rows * each.view(-1, *[1] * (rows.ndim - 1))).to(rows.dtype)
 
 
 class StoredTensor(Protocol):
@@ -169,12 +183,11 @@ class _Stacked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Interleaved:
-    """A tensor whose heads' rows lie pair by pair."""
+class _Ordered:
+    """A tensor whose rows lie otherwise in the file, or are multiplied with something there."""
 
     stored: StoredTensor
-    heads: int
-    turning: int
+    at: HfRows
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -190,7 +203,7 @@ class _Interleaved:
 
     def ordered(self, rows: Tensor) -> Tensor:
         """All rows, each in its place."""
-        return in_our_order(rows, self.heads, self.turning)
+        return self.at.ordered(rows)
 
     def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
         whole = out.new_empty(self.shape)
@@ -259,7 +272,7 @@ class PlainSource:
 
     def stored_rows(self, name: str) -> StoredRows | None:
         tensor = self._tensors[name]
-        plain = tensor.stored if isinstance(tensor, _Interleaved) else tensor
+        plain = tensor.stored if isinstance(tensor, _Ordered) else tensor
         kind = _STORED_TYPES.get(self._file.types[plain.name]) if isinstance(plain, _Plain) else None
         if kind is None or len(tensor.shape) != 2:
             return None
@@ -268,7 +281,7 @@ class PlainSource:
     def _rows(self, tensor: StoredTensor) -> Iterator[npt.NDArray[np.uint8]]:
         """All rows at once: they are a view of the mapped file, or a copy where they change places."""
         rows = self._file.stored(tensor.parts[0])
-        rows = tensor.ordered(rows) if isinstance(tensor, _Interleaved) else rows
+        rows = tensor.ordered(rows) if isinstance(tensor, _Ordered) else rows
         yield rows.contiguous().view(torch.uint8).numpy()
 
     def _renamed(self, tensors: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
@@ -279,7 +292,9 @@ class PlainSource:
                 if at.heads and (tensor.shape[0] % (2 * at.heads) or at.turning > tensor.shape[0] // at.heads):
                     reason = f"tensor {at.name!r} has {tensor.shape[0]} rows for {at.heads} heads"
                     raise ModelLoadError(self.path, reason)
-                moved[ours] = _Interleaved(tensor, at.heads, at.turning) if at.heads else tensor
+                if at.factors and tensor.shape[0] != (rows := sum(count for count, _ in at.factors)):
+                    raise ModelLoadError(self.path, f"tensor {at.name!r} has {tensor.shape[0]} rows, expected {rows}")
+                moved[ours] = _Ordered(tensor, at) if at.heads or at.factors else tensor
         left = {at.name for at in self._names.values() if isinstance(at, HfRows)}
         return {name: tensor for name, tensor in tensors.items() if name not in left} | moved
 

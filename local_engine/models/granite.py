@@ -7,7 +7,6 @@ The factor m on what layers add is no one's business but this file's: with h / m
 adds its outputs as they are, and norms give the same when their epsilon is divided by m squared.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ from local_engine.config import AttentionKind, ModelConfig
 from local_engine.layer_config import BlockConfig, ExpertsConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfName, HfRows
-from local_engine.loading.recurrent_layers import gguf_recurrent_layers
+from local_engine.loading.recurrent_layers import gguf_recurrent_layers, hf_without_step_limits
 from local_engine.loading.weights import GgufName
 from local_engine.models import llama
 from local_engine.models.mamba2_in_gguf import gguf_mamba2, gguf_mamba2_names
@@ -80,8 +79,7 @@ def _hf_mamba(fields: FieldReader, config: ModelConfig) -> Mamba2Config | None:
     layers = frozenset(index for index, kind in enumerate(kinds) if kind in ("mamba", "linear_attention"))
     if not layers:
         return None
-    if (limits := fields.numbers("time_step_limit")) and limits != (0.0, math.inf):
-        fields.refuse(f"time_step_limit is {list(limits)}, supported is no limit")
+    hf_without_step_limits(fields)
     heads = fields.integer("mamba_n_heads", 128)
     width = fields.integer("mamba_expand", 2) * config.hidden_size
     return Mamba2Config(

@@ -1,4 +1,4 @@
-"""Mamba-2's layer as Granite 4 has it: a short convolution, a state space, a norm of what a gate leaves."""
+"""Mamba-2's layer as Granite 4 has it: a short convolution, a state space, maybe a norm of what a gate leaves."""
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -35,7 +35,7 @@ class Mamba2:
         else:
             self._rate = -weights.flat(f"{name}.A_log", heads).float().exp()
         self._direct = weights.flat(f"{name}.D", heads).float().unsqueeze(-1)
-        self._norm = weights.flat(f"{name}.norm.weight", mamba.width)
+        self._norm = None if mamba.norm_eps is None else weights.flat(f"{name}.norm.weight", mamba.width)
         self._output = projection(weights, ops, {f"{name}.out_proj": config.hidden_size}, mamba.width, bias=mamba.bias)
 
     def __call__(self, x: Tensor, state: LayerState, rows: StateRows) -> Tensor:
@@ -45,6 +45,8 @@ class Mamba2:
         step = F.softplus(step.float() + self._step_bias)
         output = recur((mixed, step), state, rows, self._recurrence).flatten(1)
         gated = output * F.silu(gate.float())
+        if self._norm is None:
+            return self._output(gated.to(x.dtype))
         # Each group of heads has a norm of its own.
         groups = gated.view(len(gated), mamba.groups, -1)
         normed = F.rms_norm(groups, groups.shape[-1:], eps=mamba.norm_eps).view_as(gated)

@@ -28,7 +28,7 @@ def gguf_mamba2(
     *,
     norm_eps: float,
 ) -> Mamba2Config:
-    """The shape of these layers. Raises ModelLoadError."""
+    """The shape of these layers; norm_eps is of the norm that they may have. Raises ModelLoadError."""
     heads = fields.integer(f"{architecture}.ssm.time_step_rank")
     return Mamba2Config(
         layers=layers,
@@ -37,7 +37,7 @@ def gguf_mamba2(
         head_dim=fields.integer(f"{architecture}.ssm.inner_size") // max(heads, 1),
         groups=fields.integer(f"{architecture}.ssm.group_count"),
         state_size=fields.integer(f"{architecture}.ssm.state_size"),
-        norm_eps=norm_eps,
+        norm_eps=norm_eps if any(name.endswith("ssm_norm.weight") for name in tensor_shapes) else None,
         bias=any(name.endswith("ssm_in.bias") for name in tensor_shapes),
         conv_bias=any(name.endswith("ssm_conv1d.bias") for name in tensor_shapes),
     )

@@ -5,7 +5,6 @@ chosen by sigmoids beside a block for all tokens. Steps of time have no least si
 transformers gives them one.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from local_engine.config import AttentionKind, ModelConfig
 from local_engine.layer_config import BlockConfig, ExpertsConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfRows
-from local_engine.loading.recurrent_layers import gguf_recurrent_layers
+from local_engine.loading.recurrent_layers import gguf_recurrent_layers, hf_without_step_limits
 from local_engine.loading.weights import GgufName
 from local_engine.models import llama
 from local_engine.models.mamba2_in_gguf import gguf_mamba2, gguf_mamba2_names
@@ -134,8 +133,7 @@ def _hf_experts(fields: FieldReader, *, dense_layers: frozenset[int]) -> Experts
 
 
 def _hf_mamba(fields: FieldReader, layers: frozenset[int], eps: float) -> Mamba2Config:
-    if (limits := fields.numbers("time_step_limit")) and limits != (0.0, math.inf):
-        fields.refuse(f"time_step_limit is {list(limits)}, supported is no limit")
+    hf_without_step_limits(fields)
     return Mamba2Config(
         layers=layers,
         taps=fields.integer("conv_kernel", 4),

@@ -5,6 +5,7 @@ from local_engine.models import (
     cohere,
     ernie4_5,
     exaone4,
+    falcon_h1,
     gemma2,
     gemma3,
     gemma3_vision,
@@ -253,6 +254,14 @@ ARCHITECTURES = (
         build=build_sparse(granite.NAMES),
         hf_places=granite.hf_places_of_moe,
         gguf_experts=True,
+    ),
+    Architecture(
+        gguf_name="falcon-h1",
+        hf_names=("FalconH1ForCausalLM",),
+        hf_config=falcon_h1.hf_config,
+        gguf_config=falcon_h1.gguf_config,
+        gguf_names=falcon_h1.gguf_names,
+        hf_places=falcon_h1.hf_places,
     ),
     Architecture(
         gguf_name="nemotron_h",

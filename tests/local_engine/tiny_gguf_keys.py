@@ -69,6 +69,7 @@ _ARCHITECTURES = {
     "qwen2_5_vl_text": "qwen2vl",
     "qwen3_vl_text": "qwen3vl",
     "qwen3_vl_moe_text": "qwen3vlmoe",
+    "falcon_h1": "falcon-h1",
 }
 INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "nemotron_h")
 """Whose rows of Q and K the converter moves."""

@@ -8,6 +8,7 @@ import torch
 
 __all__ = ["add_recurrent", "is_granite_hybrid", "kv_heads", "with_gguf_states"]
 
+FALCON_H1 = "falcon_h1"
 DELTA = ("qwen3_next", "qwen3_5")
 """What model types begin with whose layers without attention have gated delta rules."""
 
@@ -36,12 +37,13 @@ def add_recurrent(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_ssm_time_step_rank(config.linear_num_value_heads)
         writer.add_ssm_inner_size(config.linear_value_head_dim * config.linear_num_value_heads)
         writer.add_full_attention_interval(config.layer_types.index("full_attention") + 1)
-    if is_granite_hybrid(config):
+    if is_granite_hybrid(config) or config.model_type == FALCON_H1:
         writer.add_ssm_conv_kernel(config.mamba_d_conv)
         writer.add_ssm_state_size(config.mamba_d_state)
         writer.add_ssm_group_count(config.mamba_n_groups)
         writer.add_ssm_time_step_rank(config.mamba_n_heads)
         writer.add_ssm_inner_size(config.mamba_n_heads * config.mamba_d_head)
+    if is_granite_hybrid(config):
         writer.add_rope_scaling_finetuned(config.position_embedding_type == "rope")
 
 
@@ -57,6 +59,8 @@ def with_gguf_states(tensors: Mapping[str, torch.Tensor], config: Any) -> dict[s
             if name.endswith(".norm.weight"):
                 tensor = tensor.view(config.mamba_n_groups, -1)
             name = name.replace(".dt_bias", ".dt_proj.bias").replace(".mamba.D", ".D")
+        if config.model_type == FALCON_H1:
+            tensor = _multiplied(name, tensor, config)
         if not config.model_type.startswith(DELTA):
             found[name] = tensor
             continue
@@ -71,6 +75,27 @@ def with_gguf_states(tensors: Mapping[str, torch.Tensor], config: Any) -> dict[s
         else:
             found[name.replace(".dt_bias", ".dt_proj.bias")] = tensor
     return found
+
+
+def _multiplied(name: str, tensor: torch.Tensor, config: Any) -> torch.Tensor:
+    """Of Falcon-H1, the weights with all factors in them."""
+    if name.endswith("in_proj.weight"):
+        width, directions = config.mamba_d_ssm, config.mamba_n_groups * config.mamba_d_state
+        sizes = [width, width, directions, directions, config.mamba_n_heads]
+        parts = zip(torch.split(tensor, sizes), config.ssm_multipliers, strict=True)
+        return torch.cat([part * factor * config.ssm_in_multiplier for part, factor in parts])
+    factors: dict[str, float] = {
+        "gate_proj": config.mlp_multipliers[0],
+        "down_proj": config.mlp_multipliers[1],
+        "q_proj": config.attention_in_multiplier,
+        "k_proj": config.attention_in_multiplier * config.key_multiplier,
+        "v_proj": config.attention_in_multiplier,
+        "o_proj": config.attention_out_multiplier,
+        "out_proj": config.ssm_out_multiplier,
+        "lm_head": config.lm_head_multiplier,
+        "embed_tokens": config.embedding_multiplier,
+    }
+    return tensor * factors.get(name.split(".")[-2], 1.0)
 
 
 def _ungrouped(name: str, tensor: torch.Tensor, config: Any) -> dict[str, torch.Tensor]:

@@ -310,6 +310,28 @@ TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "qwen3_5_moe",
         {**_DELTA, **_DELTA_EXPERTS, "num_experts_per_tok": 4},
     ),
+    "FalconH1ForCausalLM": (
+        "falcon_h1",
+        {
+            "head_dim": 16,
+            "num_hidden_layers": 3,
+            "mamba_d_ssm": 24,
+            "mamba_n_heads": 4,
+            "mamba_n_groups": 2,
+            "mamba_d_state": 4,
+            "mamba_d_conv": 3,
+            "mamba_chunk_size": 8,
+            "embedding_multiplier": 1.5,
+            "lm_head_multiplier": 0.6,
+            "key_multiplier": 0.7,
+            "attention_in_multiplier": 1.2,
+            "attention_out_multiplier": 0.9,
+            "ssm_in_multiplier": 1.3,
+            "ssm_out_multiplier": 0.8,
+            "mlp_multipliers": [0.9, 1.1],
+            "ssm_multipliers": [0.9, 1.1, 0.8, 1.2, 0.7],
+        },
+    ),
     "NemotronHForCausalLM": (
         "nemotron_h",
         {

@@ -35,6 +35,7 @@ LEFT_TO_TORCH: Mapping[str, str] = {
     "Glm4MoeForCausalLM": "the experts of glm4_moe",
     "GraniteMoeForCausalLM": "the experts of granitemoe",
     "OlmoeForCausalLM": "the experts of olmoe",
+    "FalconH1ForCausalLM": "layers of one half each, or with attention beside a recurrence",
     "NemotronHForCausalLM": "feed-forward blocks without a gate",
     "Llama4ForCausalLM": "windows that follow one another",
     "Llama4ForConditionalGeneration": "windows that follow one another",
