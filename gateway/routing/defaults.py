@@ -1,4 +1,6 @@
-"""`defaults:` of an alias: fields of a request, and a system prompt, that apply where the client left them out."""
+"""`defaults:` of an alias: fields of a request, and a system prompt, that apply where the client left them out; and the
+bound of its answers, whatever the client says.
+"""
 
 from collections.abc import Mapping
 from typing import Any, get_type_hints
@@ -13,7 +15,7 @@ from adapters.nearest_name import did_you_mean
 from adapters.openai.request_fields import LOGIT_BIAS
 from adapters.openai.vocabulary import CHAT_FIELDS, POSITIVE, TOP_LOGPROBS
 
-__all__ = ["Defaults", "DefaultsError"]
+__all__ = ["Defaults", "DefaultsError", "bounded"]
 
 _TOP = (
     "best_of", "logprobs", "max_tokens", "max_tool_calls", "modalities", "n", "parallel_tool_calls", "priority",
@@ -72,6 +74,14 @@ class Defaults:
             changed["reasoning"] = replace(reasoning, **missing)
         request = replace(request, **changed) if changed else request
         return request if self._system is None else _begun(request, self._system)
+
+
+def bounded(request: Request, max_tokens: int) -> Request:
+    """The request for an answer of at most so many tokens. A prompt without a limit has the small one of its API."""
+    asked = request.max_tokens
+    if asked is None and request.prompts is not None and not request.open_ended:
+        return request
+    return request if asked is not None and asked <= max_tokens else replace(request, max_tokens=max_tokens)
 
 
 def _prompt(value: object) -> str:

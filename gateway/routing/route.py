@@ -62,7 +62,8 @@ class Shadow:
 class Route:
     """`targets` in the order of run.yaml; `strategy` None: that is the order in which they are asked.
 
-    `hedge_s` seconds without output let the next target be asked as well; 0: never.
+    `hedge_s` seconds without output let the next target be asked as well; 0: never. `max_tokens` bounds each answer,
+    whatever is asked for; None: nothing does.
     """
 
     targets: tuple[Target, ...]
@@ -72,6 +73,7 @@ class Route:
     detours: Detours | None = None
     shadow: Shadow | None = None
     hedge_s: float = 0.0
+    max_tokens: int | None = None
     has_tags: bool = field(init=False)
     has_conditions: bool = field(init=False)
 

@@ -20,6 +20,7 @@ from gateway.routing.attempt import AttemptKind, AttemptObserver
 from gateway.routing.attempts import Attempts, RoutingRules, Walking
 from gateway.routing.call import Call, fastest, is_filtered
 from gateway.routing.deadline import Deadlines
+from gateway.routing.defaults import bounded
 from gateway.routing.eligibility import eligible, wanted_tags, with_conditions_met, without_tags
 from gateway.routing.fitting import Spelling
 from gateway.routing.guard import FinishGuard
@@ -123,6 +124,8 @@ class Router:
         give_own_key_to(route.targets[0].provider.name)
         if route.defaults is not None:
             request = route.defaults.apply(request)
+        if route.max_tokens is not None:
+            request = bounded(request, route.max_tokens)
         request = self._thoughts.restored(request, progress.key or "")
         watch = self._thoughts.watch(request, progress.key or "")
         targets = self._plan(route, request, progress)

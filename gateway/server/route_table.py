@@ -94,6 +94,7 @@ class _Table:
                 detours=detours if any(detours.values()) else None,
                 shadow=Shadow(shadow, alias.shadow.percent / 100) if alias.shadow and shadow else None,
                 hedge_s=alias.hedge_s,
+                max_tokens=alias.max_tokens,
             )
         except DefaultsError as error:
             raise ValueError(f"models.{name}.{error}") from error

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from gateway.config.sections.auth import Budget, Limits
-from gateway.config.sections.section import Amount, FrozenMap, Section, Text, Unsupported, empty_map
+from gateway.config.sections.section import Amount, FrozenMap, Positive, Section, Text, Unsupported, empty_map
 
 __all__ = ["TARGET_NAME", "Alias", "Conditions", "Models", "Shadow", "Target", "TargetName"]
 
@@ -110,6 +110,9 @@ class Alias(Section):
     hedge_s: Amount = Field(default=0, description="Seconds before a second target is asked as well; 0: off.")
     defaults: FrozenMap[object] = Field(
         default_factory=empty_map, description="Fields of a request that apply when the client leaves them out."
+    )
+    max_tokens: Positive | None = Field(
+        default=None, description="Tokens of the longest answer; a larger limit of a request, and none, become this."
     )
     unsupported_params: Unsupported | None = Field(
         default=None, description="What happens to a parameter that the target does not know; default: the provider's."

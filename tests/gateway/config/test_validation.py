@@ -10,7 +10,7 @@ def test_the_whole_format_is_known_and_nothing_of_it_is_refused() -> None:
     why = "cannot be read: No such file or directory"
     assert lines == [
         f"run.yaml:19: providers.claude.api_key: the file '/nowhere/anthropic' {why}",
-        f"run.yaml:75: prices.file: prices.yaml: {why}",
+        f"run.yaml:76: prices.file: prices.yaml: {why}",
     ]
 
 

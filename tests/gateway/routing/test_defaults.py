@@ -1,7 +1,7 @@
 import pytest
 
 from adapters.canonical.messages import Message, Text
-from gateway.routing.defaults import Defaults, DefaultsError
+from gateway.routing.defaults import Defaults, DefaultsError, bounded
 from tests.gateway.routing.test_router import request
 
 
@@ -62,3 +62,19 @@ def test_a_system_prompt_stands_before_messages_that_begin_with_none() -> None:
 def test_a_client_that_says_its_own_or_has_no_messages_gets_none(fields: dict[str, object]) -> None:
     asked = request(**fields)
     assert Defaults({"system": "Be brief."}).apply(asked) is asked
+
+
+@pytest.mark.parametrize(
+    ("fields", "sent"),
+    [
+        ({"max_tokens": 32_000}, 4096),
+        ({"max_tokens": 4096}, 4096),
+        ({"max_tokens": 1}, 1),
+        ({}, 4096),
+        ({"messages": None, "prompts": ("hi",)}, None),
+        ({"messages": None, "prompts": ("hi",), "open_ended": True}, 4096),
+        ({"messages": None, "prompts": ("hi",), "max_tokens": 5000}, 4096),
+    ],
+)
+def test_an_answer_is_bounded_whatever_is_asked_for(fields: dict[str, object], sent: int | None) -> None:
+    assert bounded(request(**fields), 4096).max_tokens == sent

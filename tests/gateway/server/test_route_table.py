@@ -66,6 +66,16 @@ def test_a_strategy_is_built_by_its_name(name: str, kind: type) -> None:
     assert (route.shadow.target.label, route.shadow.share, route.hedge_s) == ("b/s", 0.05, 1.5)
 
 
+async def test_answers_of_a_name_are_bounded_whatever_its_clients_ask_for() -> None:
+    target = provider("a")
+    rules = alias("targets: [a/m], max_tokens: 100, defaults: {max_tokens: 50}")
+    async with running(target, extra=rules) as gateway:
+        for limit in (32_000, 20, None):
+            async with gateway.post(chat("smart", max_tokens=limit)) as answer:
+                assert answer.status == 200
+    assert [request.max_tokens for request in target.requests] == [100, 20, 50]
+
+
 def test_the_breakers_rules_come_from_reliability() -> None:
     breaker = routing_rules(configure("reliability: {breaker: {failures: 2, window_s: 3, open_s: 4}}\n")).breaker
     assert (breaker.failures, breaker.window_s, breaker.open_s) == (2, 3, 4)
