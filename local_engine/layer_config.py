@@ -17,10 +17,20 @@ __all__ = [
     "LayerNorms",
     "NormPlacement",
     "RoutingConfig",
+    "Xielu",
 ]
 
-Activation = Literal["silu", "gelu_tanh", "relu_squared"]
+Activation = Literal["silu", "gelu_tanh", "relu_squared", "xielu"]
 NormPlacement = Literal["before", "after", "around", "around_attention", "parallel"]
+
+
+class Xielu(NamedTuple):
+    """The numbers of one layer's xIELU, see models/apertus.py. alpha_p, alpha_n: before their softplus."""
+
+    alpha_p: float
+    alpha_n: float
+    beta: float
+    eps: float
 
 
 class LayerNorms(NamedTuple):
@@ -50,7 +60,8 @@ class BlockConfig:
     norms: of what attention and feed-forward read, of what they add to the residual, or of both. parallel: one of what
         both of them read, side by side. around_attention: what the feed-forward block reads is normalised within it.
     norm: layer subtracts the mean, layer_bias adds one too. norm_offset: added to the weights of norms.
-    activation: of the gate; not gated, of what the feed-forward block has inside.
+    activation: of the gate; not gated, of what the feed-forward block has inside. xielus: of each layer, where the file
+        has them beside its tensors.
     embedding_scale, logits_scale: what embeddings and logits are multiplied with.
     layer_scales: what a layer leaves is multiplied with a number of its own.
     per_layer_size: numbers that each layer gets of a token, beside the residual (`models/per_layer.py`); 0 is none.
@@ -60,6 +71,7 @@ class BlockConfig:
     norm: Literal["rms", "layer", "layer_bias"] = "rms"
     norm_offset: float = 0.0
     activation: Activation = "silu"
+    xielus: tuple[Xielu, ...] = ()
     gated: bool = True
     embedding_scale: float = 1.0
     logits_scale: float = 1.0

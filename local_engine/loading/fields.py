@@ -101,8 +101,10 @@ class FieldReader:
         return tuple(items)
 
     def numbers(self, name: str) -> tuple[float, ...]:
-        """A list of numbers; empty where absent or null."""
+        """A list or GGUF's array of numbers; empty where absent or null."""
         value = self._values.get(name)
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
         items = [] if value is None else value
         if not isinstance(items, list):
             self.refuse(f"{name} is {_kind(value)}, expected a list of numbers")

@@ -144,6 +144,15 @@ class Weights:
         shape = self._source.shapes.get(name, ())
         return self._read([name], [shape if math.prod(shape) == size and shape else (size,)]).view(size)
 
+    def scalar(self, name: str) -> float:
+        """A tensor of one number, with one dimension or none."""
+        shape = () if self._source.shapes.get(name) == () else (1,)
+        self._check_shape(name, shape)
+        out = torch.empty(shape, dtype=torch.float32)
+        self._source.read_into(name, out)
+        self.mark_read(name)
+        return float(out)
+
     def taps(self, name: str, channels: int, count: int) -> Tensor:
         """A convolution that each channel has by itself: [count, channels]. Files have it as [channels, 1, count]."""
         shape = (channels, count) if self._source.shapes.get(name) == (channels, count) else (channels, 1, count)

@@ -133,7 +133,9 @@ def gguf_names(config: ModelConfig, *, interleaved: bool = True, mlp_norm: str =
     for index in range(config.num_layers):
         for ours, theirs in parts.items():
             for kind in ("weight", "bias"):
-                names[f"model.layers.{index}.{ours}.{kind}"] = theirs._replace(name=f"blk.{index}.{theirs.name}.{kind}")
+                added = theirs.added if kind == "weight" else 0.0
+                at = theirs._replace(name=f"blk.{index}.{theirs.name}.{kind}", added=added)
+                names[f"model.layers.{index}.{ours}.{kind}"] = at
     return names
 
 

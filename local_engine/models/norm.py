@@ -22,7 +22,7 @@ def read_norm(config: ModelConfig, name: str, width: int, weights: Weights, ops:
     if config.block.norm_offset:  # bfloat16 keeps little of a small weight beside 1
         weight = weight.float() + config.block.norm_offset
     if config.block.norm == "layer_bias":
-        bias = weights.joined([f"{name}.bias"], [width])
+        bias = weights.joined([f"{name}.bias"], [width]).to(weight.dtype)
         return partial(ops.layer_norm, weight=weight, eps=config.rms_norm_eps, bias=bias)
     if config.block.norm == "layer":
         return partial(ops.layer_norm, weight=weight, eps=config.rms_norm_eps)

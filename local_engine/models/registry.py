@@ -1,6 +1,7 @@
 """The supported architectures, as rows: adding one is a file beside this one and a row here, or in `sparse_rows`."""
 
 from local_engine.models import (
+    apertus,
     arcee,
     cohere,
     ernie4_5,
@@ -18,6 +19,7 @@ from local_engine.models import (
     llama,
     ministral3,
     mistral,
+    nemotron,
     nemotron_h,
     olmo,
     phi3,
@@ -30,6 +32,7 @@ from local_engine.models import (
     qwen_tower,
     seed_oss,
     smollm3,
+    stablelm,
     starcoder2,
 )
 from local_engine.models.architecture import Architecture
@@ -221,6 +224,29 @@ ARCHITECTURES = (
         hf_names=("ArceeForCausalLM",),
         hf_config=arcee.hf_config,
         gguf_config=arcee.gguf_config,
+    ),
+    Architecture(
+        gguf_name="apertus",
+        hf_names=("ApertusForCausalLM",),
+        hf_config=apertus.hf_config,
+        gguf_config=apertus.gguf_config,
+        gguf_names=qwen2.gguf_names,
+        build=apertus.build,
+        hf_places=apertus.hf_places,
+    ),
+    Architecture(
+        gguf_name="nemotron",
+        hf_names=("NemotronForCausalLM",),
+        hf_config=nemotron.hf_config,
+        gguf_config=nemotron.gguf_config,
+        gguf_names=qwen2.gguf_names,
+    ),
+    Architecture(
+        gguf_name="stablelm",
+        hf_names=("StableLmForCausalLM",),
+        hf_config=stablelm.hf_config,
+        gguf_config=stablelm.gguf_config,
+        gguf_names=qwen2.gguf_names,
     ),
     Architecture(
         gguf_name="granite",

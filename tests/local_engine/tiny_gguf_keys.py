@@ -70,10 +70,13 @@ _ARCHITECTURES = {
     "qwen3_vl_text": "qwen3vl",
     "qwen3_vl_moe_text": "qwen3vlmoe",
     "falcon_h1": "falcon-h1",
+    "apertus": "apertus",
+    "nemotron": "nemotron",
+    "stablelm": "stablelm",
 }
 INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "nemotron_h")
 """Whose rows of Q and K the converter moves."""
-NORMS_FROM_ONE = ("gemma2", "gemma3")
+NORMS_FROM_ONE = ("gemma2", "gemma3", "nemotron")
 LATENT = ("deepseek_v2", "deepseek_v3")
 _PATTERNED = ("qwen2", "qwen3", "qwen3_moe", "olmo3", "exaone4", "dots1", "exaone_moe")
 
@@ -103,6 +106,11 @@ def add_layer_keys(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray
         writer.add_logit_scale(config.logit_scale)
     elif config.model_type == "starcoder2":
         writer.add_layer_norm_eps(config.norm_epsilon)
+    elif config.model_type == "stablelm":
+        writer.add_layer_norm_eps(config.layer_norm_eps)
+        writer.add_parallel_residual(config.use_parallel_residual)
+    elif config.model_type == "nemotron":
+        writer.add_layer_norm_eps(config.norm_eps)
     elif config.model_type.startswith("lfm2"):
         writer.add_layer_norm_rms_eps(config.norm_eps)
     else:

@@ -168,6 +168,8 @@ def write_gguf(
         weights = with_gguf_nemotron_h(weights, config)
     else:
         weights = with_split_latent(with_split_experts(weights), config)
+    if config.model_type == "apertus":
+        weights = add_apertus(writer, weights)
     for name, weight in with_gguf_states(weights, config).items():
         if name != "lm_head.weight" or not config.tie_word_embeddings:
             tensors[_gguf_name(name, config)] = _stored(name, weight, config)
@@ -199,6 +201,18 @@ def _text_tensors(oracle: Oracle) -> dict[str, torch.Tensor]:
     return found | {"lm_head.weight": tensors["lm_head.weight"]}
 
 
+def add_apertus(writer: gguf.GGUFWriter, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Writes the numbers of the activations as metadata, and returns the other tensors."""
+    for part, add in (
+        ("alpha_p", writer.add_xielu_alpha_p),
+        ("alpha_n", writer.add_xielu_alpha_n),
+        ("beta", writer.add_xielu_beta),
+        ("eps", writer.add_xielu_eps),
+    ):
+        add([float(tensor) for name, tensor in tensors.items() if name.endswith(f".act_fn.{part}")])
+    return {name: tensor for name, tensor in tensors.items() if ".act_fn." not in name}
+
+
 def add_named_tokens(writer: gguf.GGUFWriter, names: Mapping[int, str] | None = None) -> None:
     """A vocabulary that no tokenizer is made of. names: of tokens that have one."""
     writer.add_eos_token_id(STOP_ID)
@@ -222,7 +236,7 @@ def _gguf_name(name: str, config: Any) -> str:
 def _stored(name: str, weight: torch.Tensor, config: Any) -> np.ndarray:
     values = weight.detach().numpy().astype(np.float32)
     architecture = gguf_architecture(config)
-    if architecture in NORMS_FROM_ONE and "norm" in name:
+    if architecture in NORMS_FROM_ONE and name.endswith("norm.weight"):
         return values + 1
     if architecture not in INTERLEAVED:
         return values

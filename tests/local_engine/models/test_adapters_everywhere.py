@@ -28,6 +28,8 @@ TARGETS: Mapping[str, list[str] | str] = {
     "Qwen3_5ForConditionalGeneration": BESIDE_TOWER,
     "Qwen3_5MoeForConditionalGeneration": BESIDE_TOWER,
     "NemotronHForCausalLM": ATTENTION,
+    "NemotronForCausalLM": [*ATTENTION, "up_proj", "down_proj"],
+    "ApertusForCausalLM": [*ATTENTION, "up_proj", "down_proj"],
     "Phi3ForCausalLM": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"],
     "Lfm2ForCausalLM": [*ATTENTION[:3], "out_proj", "in_proj", "w1", "w2"],
     "Lfm2MoeForCausalLM": [*ATTENTION[:3], "out_proj", "in_proj"],

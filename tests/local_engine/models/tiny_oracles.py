@@ -310,6 +310,9 @@ TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "qwen3_5_moe",
         {**_DELTA, **_DELTA_EXPERTS, "num_experts_per_tok": 4},
     ),
+    "ApertusForCausalLM": ("apertus", {"head_dim": 16, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}),
+    "NemotronForCausalLM": ("nemotron", {"head_dim": 16}),
+    "StableLmForCausalLM": ("stablelm", {"use_qkv_bias": True, "partial_rotary_factor": 0.5}),
     "FalconH1ForCausalLM": (
         "falcon_h1",
         {
