@@ -60,8 +60,8 @@ def unsupported(config: ModelConfig) -> str | None:
         return "layers of one half each, or with attention beside a recurrence"
     if config.recurrent is not None and (reason := unsupported_recurrence(config.recurrent)) is not None:
         return reason
-    if config.attention_gate:
-        return "gates of attention"
+    if config.attention_gate and (config.fused_qkv or config.qk_norm == "row"):
+        return "gates of attention with norms of rows, or in one matrix with keys and values"
     if config.uneven or config.value_norm:
         return "layers that differ in their heads, or read each other's keys and values"
     if config.block.per_layer_size or config.block.layer_scales:
@@ -116,6 +116,9 @@ class _Builder:
         config = self._config
         embedding = self._packer.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size, finer=True)
         layers = (LayerStruct * config.num_layers)(*(self._layer(index) for index in range(config.num_layers)))
+        for index in range(config.num_layers, config.num_layers + config.predicting_layers):
+            for prefix in ("model.layers", "blk"):
+                self._weights.skip_under(f"{prefix}.{index}.")
         if config.tie_embeddings:
             self._weights.skip("lm_head.weight")
             head = embedding
@@ -145,6 +148,7 @@ class _Builder:
             centred=config.block.norm == "layer",
             parallel=config.block.norms == "parallel",
             qk_norm=_QK_NORMS[config.qk_norm],
+            attention_gate=config.attention_gate,
         )
         self._kept += [layers, ropes]
         return PackedDecoder(config=config, library=self._library, struct=struct, sites=self._sites, kept=self._kept)
@@ -191,7 +195,7 @@ class _Builder:
         parts = (
             {"qkv_proj": queries + 2 * keys}
             if config.fused_qkv
-            else {"q_proj": queries, "k_proj": keys, "v_proj": keys}
+            else {"q_proj": queries * (1 + config.attention_gate), "k_proj": keys, "v_proj": keys}
         )
         inputs = {f"{name}.{part}": rows for part, rows in parts.items()}
         return self._mixer(

@@ -37,7 +37,7 @@ INSTRUCTION_SETS: Final = ("avx512bf16", "avx512", "avx2vnni", "avx2", "neon", "
 """Of all builds, the best one first."""
 
 # Of the functions and structures below and of the packed layout; the same as kernels_version in api.cpp.
-_VERSION = 8
+_VERSION = 9
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -63,15 +63,24 @@ class RecurrentStruct(Structure):
     _fields_ = (
         ("tap_weights", c_void_p),
         ("tap_bias", c_void_p),
+        ("rates", c_void_p),
+        ("rate_bias", c_void_p),
+        ("norm", c_void_p),
         ("kind", c_int32),
         ("taps", c_int32),
         ("channels", c_int32),
+        ("key_heads", c_int32),
+        ("value_heads", c_int32),
+        ("key_dim", c_int32),
+        ("value_dim", c_int32),
+        ("tiled", c_int32),
+        ("eps", c_float),
         ("unused", c_int32),
     )
 
 
 class LayerStatesStruct(Structure):
-    _fields_ = (("tails", c_void_p),)
+    _fields_ = (("tails", c_void_p), ("matrices", c_void_p))
 
 
 class LayerStruct(Structure):
@@ -123,7 +132,7 @@ class DecoderStruct(Structure):
         ("centred", c_int32),
         ("parallel", c_int32),
         ("qk_norm", c_int32),
-        ("unused", c_int32),
+        ("attention_gate", c_int32),
     )
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from local_engine.config import ModelConfig
 from local_engine.kernels.cpu.library import LayerStatesStruct, RecurrentStruct
+from local_engine.kernels.cpu.packing import NotPackable
 from local_engine.loading.weights import Weights
 from local_engine.recurrent_config import GatedDeltaConfig, Mamba2Config, RecurrentConfig, ShortConvConfig
 from local_engine.state_pool import StatePool
@@ -16,22 +17,28 @@ from local_engine.state_pool import StatePool
 __all__ = ["RecurrentParts", "layer_states", "recurrent_parts", "unsupported_recurrence"]
 
 # By their numbers in recurrent.h.
-_SHORT_CONVOLUTION = 0
-_LANES = 32
+_SHORT_CONVOLUTION, _GATED_DELTA = 0, 1
+_LANES, _TILE = 32, 16
 
 
 def unsupported_recurrence(recurrent: RecurrentConfig) -> str | None:
     """Why the kernels cannot run layers of this shape, or None."""
     match recurrent:
         case ShortConvConfig():
-            sizes = {"channels": recurrent.channels}
-        case GatedDeltaConfig() | Mamba2Config():
-            return "recurrent layers"
+            sizes = {"channels": (recurrent.channels, _LANES)}
+        case GatedDeltaConfig():
+            sizes = {
+                "numbers of a key head": (recurrent.key_dim, _LANES),
+                "numbers of a value head": (recurrent.value_dim, _LANES),
+                "value heads": (recurrent.value_heads, _TILE),
+            }
+        case Mamba2Config():
+            return "Mamba-2"
         case unreachable:
             assert_never(unreachable)
-    for name, value in sizes.items():
-        if value % _LANES:
-            return f"{value} {name} of recurrent layers, which is no multiple of {_LANES}"
+    for name, (value, multiple) in sizes.items():
+        if value % multiple:
+            return f"{value} {name} in recurrent layers, which is no multiple of {multiple}"
     return None
 
 
@@ -53,20 +60,59 @@ def recurrent_parts(
     config: ModelConfig, index: int, weights: Weights, address: Callable[[Tensor], int]
 ) -> RecurrentParts:
     """That of layer `index`. address: of a copy that is kept. Raises ModelLoadError."""
+    prefix = f"model.layers.{index}"
     match config.recurrent:
         case ShortConvConfig() as conv:
-            name, channels = f"model.layers.{index}.conv", conv.channels
-            struct = RecurrentStruct(
-                kind=_SHORT_CONVOLUTION,
-                taps=conv.taps,
-                channels=channels,
-                tap_weights=address(weights.taps(f"{name}.conv.weight", channels, conv.taps)),
-                tap_bias=address(weights.joined([f"{name}.conv.bias"], [channels])) if conv.bias else None,
-            )
-            inputs = {f"{name}.in_proj": 3 * channels}
-            return RecurrentParts(inputs, f"{name}.out_proj", channels, conv.bias, struct)
+            return _short_convolution(conv, f"{prefix}.conv", weights, address)
+        case GatedDeltaConfig() as delta:
+            return _gated_delta(delta, f"{prefix}.linear_attn", weights, address, eps=config.rms_norm_eps)
         case _:
-            raise ValueError(f"layer {index} of {config.architecture} has no state")
+            raise ValueError(f"layer {index} of {config.architecture} has no state here")
+
+
+def _short_convolution(
+    conv: ShortConvConfig, name: str, weights: Weights, address: Callable[[Tensor], int]
+) -> RecurrentParts:
+    channels = conv.channels
+    struct = RecurrentStruct(
+        kind=_SHORT_CONVOLUTION,
+        taps=conv.taps,
+        channels=channels,
+        tap_weights=address(weights.taps(f"{name}.conv.weight", channels, conv.taps)),
+        tap_bias=address(weights.joined([f"{name}.conv.bias"], [channels])) if conv.bias else None,
+    )
+    return RecurrentParts({f"{name}.in_proj": 3 * channels}, f"{name}.out_proj", channels, conv.bias, struct)
+
+
+def _gated_delta(
+    delta: GatedDeltaConfig, name: str, weights: Weights, address: Callable[[Tensor], int], *, eps: float
+) -> RecurrentParts:
+    for prefix in ("visual.", "mtp."):  # of what Qwen3.5 does beside reading text
+        weights.skip_under(prefix)
+    if weights.has(f"{name}.in_proj_qkvz.weight") or weights.has(f"{name}.in_proj_ba.weight"):
+        raise NotPackable("the inputs of recurrent layers are grouped by heads")
+    heads = delta.value_heads
+    # A GGUF has what becomes of the number that safetensors have.
+    stored = weights.has(f"{name}.A")
+    rates = weights.joined([f"{name}.A"], [heads]) if stored else -weights.joined([f"{name}.A_log"], [heads]).exp()
+    struct = RecurrentStruct(
+        kind=_GATED_DELTA,
+        taps=delta.taps,
+        channels=delta.channels,
+        tap_weights=address(weights.taps(f"{name}.conv1d.weight", delta.channels, delta.taps)),
+        rates=address(rates),
+        rate_bias=address(weights.joined([f"{name}.dt_bias"], [heads])),
+        norm=address(weights.joined([f"{name}.norm.weight"], [delta.value_dim])),
+        key_heads=delta.key_heads,
+        value_heads=heads,
+        key_dim=delta.key_dim,
+        value_dim=delta.value_dim,
+        tiled=delta.tiled,
+        eps=eps,
+    )
+    sizes = {"in_proj_qkv": delta.channels, "in_proj_z": delta.values, "in_proj_b": heads, "in_proj_a": heads}
+    inputs = {f"{name}.{part}": rows for part, rows in sizes.items()}
+    return RecurrentParts(inputs, f"{name}.out_proj", delta.values, False, struct)
 
 
 def layer_states(config: ModelConfig, states: StatePool) -> "ctypes.Array[LayerStatesStruct] | None":

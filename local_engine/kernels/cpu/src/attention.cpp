@@ -169,7 +169,7 @@ class Span {
   void round_queries() {
     for (int query = 0; query < queries_; query++) {
       const float* from = task_.queries + static_cast<size_t>(query / task_.heads) * task_.query_stride +
-                          query % task_.heads * head_dim_;
+                          query % task_.heads * task_.head_stride;
       Item* to = rounded_queries_ + query * head_dim_;
       for (int i = 0; i < head_dim_; i += 16) Cache::store(to + i, simd::load(from + i));
     }

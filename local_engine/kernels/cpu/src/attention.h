@@ -10,6 +10,7 @@ struct AttentionTask {
   const float* queries;  // of the first row and the first head that shares the kv head; scaled already
   float* out;            // likewise
   int query_stride;      // floats from a row to the next
+  int head_stride;       // and from a head to the next
   int out_stride;
   int rows;
   int heads;  // that share the kv head

@@ -199,7 +199,7 @@ Step Session::only_wanted(const Step& step, float* hidden) {
   const int width = decoder_.hidden;
   const Layer& layer = decoder_.layers[decoder_.num_layers - 1];
   const int stride = layer.input_width();
-  const int queries = decoder_.heads * decoder_.head_dim;
+  const int queries = decoder_.heads * decoder_.query_stride();
   wanted_positions_.clear();
   wanted_sequences_.clear();
   wanted_adapters_.clear();

@@ -63,8 +63,9 @@ struct Decoder {
   int32_t centred;   // norms subtract the mean first
   int32_t parallel;  // the feed-forward block reads what attention reads
   int32_t qk_norm;
-  int32_t unused;
+  int32_t attention_gate;  // each query head has the gate of what it reads behind it
 
+  int query_stride() const { return attention_gate != 0 ? 2 * head_dim : head_dim; }  // from a head to the next
   int caching_layers() const {  // those with keys and values
     return static_cast<int>(
         std::count_if(layers, layers + num_layers, [](const Layer& layer) { return layer.recurrent == nullptr; }));
@@ -157,6 +158,7 @@ class Session {
   int most_queries() const;
   void choose_spans(const Step& step);
   AttentionTask attention_task(const Layer& layer, const Step& step, int item, const AttentionTask* next);
+  void gate_attended(const AttentionTask& task);
   void quantise_attended(const AttentionTask& task);
   template <class Cache>
   void attend_whole(const Layer& layer, const KvLayer& cache, const Step& step, int item, const AttentionTask* next,

@@ -53,7 +53,7 @@ void Session::write_row(const Layer& layer, const KvLayer& cache, const Step& st
   const int head_dim = decoder_.head_dim;
   const int share = decoder_.heads / decoder_.kv_heads;
   float* queries = projected_.data() + static_cast<size_t>(row) * layer.input_width();
-  float* keys = queries + decoder_.heads * head_dim;
+  float* keys = queries + decoder_.heads * decoder_.query_stride();
   const float* values = keys + decoder_.kv_heads * head_dim;
   const size_t angles = (static_cast<size_t>(layer.rope) * step.num_rows + row) * (head_dim / 2);
   const auto turn = [&](float* x, const float* norm) {
@@ -64,7 +64,7 @@ void Session::write_row(const Layer& layer, const KvLayer& cache, const Step& st
   };
   const simd::Floats scale = simd::splat(decoder_.score_scale);
   for (int head = first_head * share; head < last_head * share; head++) {
-    float* query = queries + head * head_dim;
+    float* query = queries + head * decoder_.query_stride();
     turn(query, layer.query_norm);
     for (int i = 0; i < head_dim; i += 16) simd::store(query + i, simd::mul(simd::load(query + i), scale));
   }
@@ -83,11 +83,11 @@ AttentionTask Session::attention_task(const Layer& layer, const Step& step, int 
   const int share = decoder_.heads / decoder_.kv_heads;
   const int stride = layer.input_width();
   const int kv_head = item % decoder_.kv_heads;
-  const int column = kv_head * share * head_dim;
   AttentionTask task;
-  task.queries = projected_.data() + static_cast<size_t>(run.row) * stride + column;
-  task.out = attended_.row(run.row) + column;
+  task.queries = projected_.data() + static_cast<size_t>(run.row) * stride + kv_head * share * decoder_.query_stride();
+  task.out = attended_.row(run.row) + kv_head * share * head_dim;
   task.query_stride = stride;
+  task.head_stride = decoder_.query_stride();
   task.out_stride = attended_.columns;
   task.rows = run.rows;
   task.heads = share;
@@ -101,7 +101,19 @@ AttentionTask Session::attention_task(const Layer& layer, const Step& step, int 
   return task;
 }
 
+void Session::gate_attended(const AttentionTask& task) {
+  const int head_dim = decoder_.head_dim;
+  for (int row = 0; row < task.rows; row++)
+    for (int head = 0; head < task.heads; head++) {
+      const float* gate = task.queries + static_cast<size_t>(row) * task.query_stride + head * task.head_stride + head_dim;
+      float* out = task.out + static_cast<size_t>(row) * task.out_stride + head * head_dim;
+      for (int i = 0; i < head_dim; i += 16)
+        simd::store(out + i, simd::mul(simd::load(out + i), sigmoid(simd::load(gate + i))));
+    }
+}
+
 void Session::quantise_attended(const AttentionTask& task) {
+  if (decoder_.attention_gate != 0) gate_attended(task);
   const int row = static_cast<int>((task.out - attended_.row(0)) / attended_.columns);
   const int column = task.kv_head * task.heads * decoder_.head_dim;
   for (int i = row; i < row + task.rows; i++)

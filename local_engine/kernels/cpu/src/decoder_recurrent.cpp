@@ -30,6 +30,7 @@ void Session::recur(Team& team, const Step& step, int index) {
                            mixed_};
   switch (layer.recurrent->kind) {
     case kShortConvolution: return short_convolution(team, part);
+    case kGatedDelta: return gated_delta(team, part);
   }
 }
 

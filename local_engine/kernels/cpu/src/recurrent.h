@@ -3,6 +3,7 @@
 // All of them go row by row: what a row gives depends on the rows before it alone, however these were cut.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -13,21 +14,28 @@
 namespace kernels {
 
 // The numbers are part of the interface to Python.
-enum RecurrentKind : int32_t { kShortConvolution = 0 };
+enum RecurrentKind : int32_t { kShortConvolution = 0, kGatedDelta = 1 };
 
 // What such a layer has beside its norms and matrices. The interface to Python, as in decoder.h.
 struct Recurrent {
   const float* tap_weights;  // of a convolution that each channel has by itself: [taps][channels]
   const float* tap_bias;     // [channels], or null
+  const float* rates;        // of each value head's decay, below 0
+  const float* rate_bias;    // [value_heads]
+  const float* norm;         // of what a value head gives: [value_dim]
   int32_t kind;
   int32_t taps;
   int32_t channels;
+  int32_t key_heads, value_heads, key_dim, value_dim;
+  int32_t tiled;  // value head i reads key head i modulo their number, else i divided by its share
+  float eps;
   int32_t unused;
 };
 
 // Of one layer, a slot behind the other.
 struct LayerStates {
-  float* tails;  // [slots][taps - 1][channels]: the last inputs of the convolution
+  float* tails;     // [slots][taps - 1][channels]: the last inputs of the convolution
+  float* matrices;  // [slots][value_heads][key_dim][value_dim], or null
 };
 
 // Neighbouring rows of a sequence: from the state in one slot to that in another, which may be the same.
@@ -48,6 +56,10 @@ struct RecurrentStep {
   Activations& out;  // floats, and quantised
 
   float* row(int index) const { return projected + index * stride; }
+  float* matrix(int32_t slot, int head) const {
+    const size_t size = static_cast<size_t>(layer.key_dim) * layer.value_dim;
+    return states.matrices + (static_cast<size_t>(slot) * layer.value_heads + head) * size;
+  }
 };
 
 // Runs function(run, piece, pieces) over all runs, each cut into pieces where there are too few of them for the threads.
@@ -84,7 +96,12 @@ inline simd::Floats convolve(const Recurrent& layer, float* tail, int channel, s
   return layer.tap_bias == nullptr ? sum : simd::add(sum, simd::load(layer.tap_bias + channel));
 }
 
+inline float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
+
 // LFM2: three parts as wide as the convolution, a gate of its input, a gate of its output, and what it reads.
 void short_convolution(Team& team, const RecurrentStep& step);
+
+// Qwen3.5: queries, keys and values, which the convolution reads, then gates of values, strengths, and rates of decays.
+void gated_delta(Team& team, const RecurrentStep& step);
 
 }  // namespace kernels

@@ -39,6 +39,11 @@ inline simd::Floats soft_cap(simd::Floats x, float cap) {
   return simd::mul(simd::splat(cap), hyperbolic_tangent(simd::div(x, simd::splat(cap))));
 }
 
+inline simd::Floats sigmoid(simd::Floats x) {
+  const simd::Floats one = simd::splat(1.0f);
+  return simd::div(one, simd::add(one, exponential(simd::sub(simd::zero(), x))));
+}
+
 // Of gated units. The numbers are part of the interface to Python.
 enum Activation : int32_t { kSilu = 0, kGeluTanh = 1 };
 

@@ -146,7 +146,7 @@ void test_attention() {
   const std::vector<float> queries = floats(static_cast<size_t>(rows) * heads * head_dim);
   std::vector<float> out(queries.size());
   const float cap = below(2) == 0 ? 0.0f : 5.0f;
-  const AttentionTask task{queries.data(), out.data(), heads * head_dim, heads * head_dim, rows, heads, kv_head,
+  const AttentionTask task{queries.data(), out.data(), heads * head_dim, head_dim, heads * head_dim, rows, heads, kv_head,
                            blocks.data(), length - rows - behind, seen, window, cap, nullptr};
   AttentionScratch scratch;
   attend<Cache>(layer, task, scratch);
@@ -221,14 +221,25 @@ void test_wanted(Session& session, Step step, std::vector<float> states, const s
 }
 
 constexpr int kSlots = 3;  // of states: the one of zeros, and two
+constexpr float kDecays[16] = {-0.1f, -2.0f, -0.01f, -1.0f, -0.5f};
 
 Recurrent random_recurrence(const float* weights) {
   Recurrent recurrent{};
-  recurrent.kind = kShortConvolution;
+  recurrent.kind = below(2);
   recurrent.taps = 2 + below(3);
-  recurrent.channels = 32 * (1 + below(3));
-  recurrent.tap_weights = weights;
+  recurrent.tap_weights = recurrent.rate_bias = recurrent.norm = weights;
   recurrent.tap_bias = below(2) == 0 ? weights : nullptr;
+  recurrent.rates = kDecays;
+  recurrent.channels = 32 * (1 + below(3));
+  recurrent.eps = 1e-5f;
+  if (recurrent.kind == kGatedDelta) {
+    recurrent.key_heads = 1 << below(3);
+    recurrent.value_heads = 16;
+    recurrent.key_dim = 32 * (1 + below(2));
+    recurrent.value_dim = 32 * (1 + below(4));
+    recurrent.tiled = below(2);
+    recurrent.channels = 2 * recurrent.key_heads * recurrent.key_dim + recurrent.value_heads * recurrent.value_dim;
+  }
   return recurrent;
 }
 
@@ -249,17 +260,18 @@ void test_decoder() {
     kept.push_back(weight(rows, columns));
     return kept.back()->matrix;
   };
-  const std::vector<float> norm = floats(std::max(512, heads * head_dim));
+  const std::vector<float> norm = floats(16384);
   const std::vector<float> frequencies = floats(head_dim / 2);
   const bool parallel = !post_norms && below(2) == 0;
   const bool before = !post_norms || below(2) == 0;
+  const bool gated = below(3) == 0;
   Layer layers[2] = {};
   for (Layer& layer : layers) {
     layer.attention_norm = before ? norm.data() : nullptr;
     layer.mlp_norm = before && !parallel ? norm.data() : nullptr;
     layer.query_norm = layer.key_norm = below(2) == 0 ? norm.data() : nullptr;
     layer.post_attention_norm = layer.post_mlp_norm = post_norms ? norm.data() : nullptr;
-    layer.inputs[0] = matrix(heads * head_dim, hidden);
+    layer.inputs[0] = matrix((gated ? 2 : 1) * heads * head_dim, hidden);
     layer.inputs[1] = matrix(kv_heads * head_dim, hidden);
     layer.inputs[2] = matrix(kv_heads * head_dim, hidden);
     layer.output = matrix(hidden, heads * head_dim);
@@ -274,14 +286,22 @@ void test_decoder() {
     Layer& layer = layers[below(2)];
     layer.recurrent = &recurrent;
     for (Matrix& input : layer.inputs) input = {};
-    layer.inputs[0] = matrix(3 * recurrent.channels, hidden);
-    layer.output = matrix(hidden, recurrent.channels);
+    if (recurrent.kind == kShortConvolution) {
+      layer.inputs[0] = matrix(3 * recurrent.channels, hidden);
+      layer.output = matrix(hidden, recurrent.channels);
+    } else {
+      const int values = recurrent.value_heads * recurrent.value_dim;
+      layer.inputs[0] = matrix(recurrent.channels, hidden);
+      layer.inputs[1] = matrix(values, hidden);
+      layer.inputs[2] = layer.inputs[3] = matrix(recurrent.value_heads, hidden);
+      layer.output = matrix(hidden, values);
+    }
   }
   const Rope rope{frequencies.data(), 1.0f, head_dim};
   const Matrix embedding = matrix(vocabulary, hidden);
   const Decoder decoder{2,    hidden, intermediate, heads, kv_heads, head_dim, vocabulary, below(2), 1e-5f, 1.0f, 0.125f,
                         0.0f, 0.0f,   1,            &rope, layers,   embedding, embedding, norm.data(),
-                        below(2), parallel, below(3), 0};
+                        below(2), parallel, gated ? below(2) : below(3), gated};
   const int length = 2 + (below(4) == 0 ? below(600) : below(40));
   std::vector<int32_t> tokens(length);
   std::vector<int32_t> positions(length);
@@ -304,7 +324,9 @@ void test_decoder() {
   for (int threads = 1; threads <= 3; threads++) {
     std::vector<float> tails(kSlots * recurrent.channels * (recurrent.taps - 1));
     std::fill(tails.begin() + tails.size() / kSlots, tails.end(), NAN);
-    const LayerStates memory[] = {{tails.data()}, {tails.data()}};
+    std::vector<float> matrices(kSlots * recurrent.value_heads * recurrent.key_dim * recurrent.value_dim);
+    std::fill(matrices.begin() + matrices.size() / kSlots, matrices.end(), NAN);
+    const LayerStates memory[] = {{tails.data(), matrices.data()}, {tails.data(), matrices.data()}};
     int32_t source = 0;
     int32_t target = 1;
     Session session(decoder, block_size, static_cast<int>(blocks.size()) + 1, threads == 2 ? 4 : 4, threads);

@@ -32,6 +32,13 @@ SHAPE = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 2, "
 PROMPT = [3, 17, 99, 42, 5, 64, 23, 8, 111, 2, 77, 31, 90, 12, 55, 6, 71, 28, 39, 40, 41, 13]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 
+DELTA = {
+    "linear_num_key_heads": 8,
+    "linear_num_value_heads": 16,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 96,
+    "partial_rotary_factor": 0.5,
+}
 ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
     "LlamaForCausalLM": {"attention_bias": True, "mlp_bias": True},
     "MistralForCausalLM": {"sliding_window": 5, "head_dim": 64},
@@ -61,6 +68,7 @@ ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
     "Cohere2ForCausalLM": {},
     "HunYuanDenseV1ForCausalLM": {"head_dim": 32},
     "Exaone4ForCausalLM": {},
+    "Qwen3_5ForCausalLM": {"head_dim": 64, **DELTA},
     "Lfm2ForCausalLM": {
         "num_hidden_layers": 5,
         "layer_types": ["conv", "full_attention", "conv", "full_attention", "conv"],

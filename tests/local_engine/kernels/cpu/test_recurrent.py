@@ -20,17 +20,19 @@ from local_engine.sequence import Sequence as EngineSequence
 from tests.local_engine.engine_driver import generate, last, request, tokens_of
 from tests.local_engine.kernels.cpu.libraries import runnable_libraries
 from tests.local_engine.kernels.cpu.test_engine_features import requests, told
-from tests.local_engine.kernels.cpu.test_executor import EXACT, SHAPE, hidden_of, logits_of, sequence_of
+from tests.local_engine.kernels.cpu.test_executor import DELTA, EXACT, SHAPE, hidden_of, logits_of, sequence_of
 from tests.local_engine.models.tiny_oracles import oracle_of
 from tests.local_engine.tiny_models import write_gguf
 
 # The last layer has a state in some, attention in others.
 MODELS: Mapping[str, Mapping[str, Any]] = {
     "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention", "conv", "full_attention", "conv"], "conv_L_cache": 4},
+    "Qwen3_5ForCausalLM": {"head_dim": 64, **DELTA},
 }
 FORMATS = [FileType.Q4_0, FileType.Q4_1, FileType.Q5_0, FileType.Q5_1, FileType.Q8_0, FileType.BF16]
 TOKENS = [(7 * index + 3) % 128 for index in range(600)]
-SMALL = EngineConfig(block_size=4, kv_bytes=1 << 22, max_batch_tokens=64, threads=2)
+ROOMY = replace(EXACT, kv_bytes=1 << 27)
+SMALL = EngineConfig(block_size=4, kv_bytes=1 << 26, max_batch_tokens=64, threads=2)
 GREEDY = SamplingParams(temperature=0.0, max_tokens=14, ignore_eos=True)
 
 
@@ -60,7 +62,7 @@ def chunk_of(sequence: EngineSequence, start: int, stop: int) -> Chunk:
 
 
 def test_a_row_is_the_same_bits_however_its_prompt_is_cut_and_whoever_is_beside_it(loaded: LoadedModel) -> None:
-    executor = loaded.open_executor(replace(EXACT, kv_bytes=1 << 25))
+    executor = loaded.open_executor(ROOMY)
     whole = hidden_of(executor, [Chunk(following(TOKENS, 0), 0, 600)])  # in parts of 256 rows
     alone = following(TOKENS, 1)
     rows = [hidden_of(executor, [chunk_of(alone, index, index + 1)]) for index in range(60)]
@@ -76,7 +78,7 @@ def test_a_row_is_the_same_bits_however_its_prompt_is_cut_and_whoever_is_beside_
 
 def test_a_state_that_was_read_can_be_read_again(loaded: LoadedModel) -> None:
     """A step that is computed anew, a fork, a snapshot: all begin with a slot that others have read."""
-    executor = loaded.open_executor(EXACT)
+    executor = loaded.open_executor(ROOMY)
     first = following(TOKENS, 0)
     hidden_of(executor, [Chunk(first, 0, 20)])
     chunk = chunk_of(first, 20, 33)
@@ -87,7 +89,7 @@ def test_a_state_that_was_read_can_be_read_again(loaded: LoadedModel) -> None:
 
 
 def test_a_prompts_last_rows_are_the_same_where_no_other_is_asked_for(loaded: LoadedModel) -> None:
-    executor = loaded.open_executor(replace(EXACT, kv_bytes=1 << 25))
+    executor = loaded.open_executor(ROOMY)
     whole = hidden_of(executor, [Chunk(following(TOKENS, 0), 0, 300)])
     first, second = (following(TOKENS, number, scored=False) for number in (1, 2))
     mixed = hidden_of(executor, [Chunk(second, 0, 1), Chunk(first, 0, 300), Chunk(following(TOKENS[:9], 3), 0, 9)])
