@@ -17,6 +17,10 @@ from gateway.config.sections.run_file import RunFile
 
 __all__ = ["in_file", "validate"]
 
+_MAPPINGS = frozenset(("model_type", "model_attributes_type", "dict_type", "mapping_type"))
+_HOLDS_SECRETS = _MAPPINGS | {"tuple_type"}
+"""Where one of these is due, a bare text may be the secret that belongs inside."""
+
 
 def validate(
     resolved: Resolved, *, provider_types: Collection[str], folder: Path
@@ -101,7 +105,15 @@ def _message(
             message = name_as_target(first["input"])
             return hide_quoted(message) if place in resolved.substituted else message
     expected = list(dict.fromkeys(expectation(details) for details in all_details))
-    return f"expected {' or '.join(expected)}, got {_got(place, all_details, resolved)}"
+    got = _got(place, all_details, resolved)
+    return f"expected {' or '.join(expected)}, got {got}{_indentation(place, first)}"
+
+
+def _indentation(place: Location, details: ErrorDetails) -> str:
+    """What may have happened where a key of an entry stands beside the entries."""
+    if details["type"] not in _MAPPINGS or place[-1] not in known_keys(RunFile, details["loc"]):
+        return ""
+    return f"; is '{place[-1]}' a key of the entry above it? Then it stands further right"
 
 
 def _no_type(place: Location, known: Collection[str]) -> str:
@@ -128,7 +140,8 @@ def _got(place: Location, all_details: list[ErrorDetails], resolved: Resolved) -
         return "a mapping"
     if isinstance(value, tuple):
         return "a list" if value else "an empty list"
-    may_be_secret = any(details["type"] == "string_type" for details in all_details)
+    due = {details["type"] for details in all_details}
+    may_be_secret = "string_type" in due or (isinstance(value, str) and not due.isdisjoint(_HOLDS_SECRETS))
     if value is None or value == "" or may_be_secret or len(str(value)) > 60:
         return "nothing" if value is None or value == "" else kinds.get(type(value), "something else")
     return repr(value).lower() if isinstance(value, bool) else repr(value)

@@ -21,6 +21,8 @@ PathPrefix = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")]
 def _host(value: str) -> str:
     if not value or not value.isascii() or any(char.isspace() or char in "/@[]" for char in value):
         raise ValueError("expected an IP address or a host name, without brackets")
+    if value.count(":") == 1:
+        raise ValueError("expected an address alone; its port stands in 'port'")
     return value
 
 
