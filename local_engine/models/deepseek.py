@@ -1,4 +1,4 @@
-"""DeepSeek V2 and V3, R1 and others of their shape (DeepSeek-AI 2024).
+"""DeepSeek V2 and V3, R1 (DeepSeek-AI 2024) and others of their shape: Kimi K2, GLM-4.7 Flash.
 
 Latent attention, experts in groups beside a shared block, and a stretched rope that makes scores larger too.
 """
@@ -19,10 +19,11 @@ from local_engine.models.sparse_mlp import (
     gguf_expert_names,
     gguf_experts,
     hf_grouped_experts,
+    hf_named_dense_layers,
     leading_layers,
 )
 
-__all__ = ["NAMES", "gguf_config", "gguf_names", "hf_config_of_2", "hf_config_of_3"]
+__all__ = ["NAMES", "gguf_config", "gguf_names", "hf_config_of_2", "hf_config_of_3", "hf_config_of_glm"]
 
 NAMES = ExpertNames("mlp.gate", "mlp.experts", shared="mlp.shared_experts")
 # What absent keys of version 3 mean to transformers.
@@ -35,6 +36,20 @@ _EXPERTS_OF_3 = {
     "n_group": 8,
     "topk_group": 4,
     "routed_scaling_factor": 2.5,
+}
+# What they mean in GLM-4.7 Flash.
+_OF_GLM = {
+    "n_routed_experts": 64,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 1536,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    "routed_scaling_factor": 1.8,
+    "qk_nope_head_dim": 192,
+    "v_head_dim": 256,
+    "max_position_embeddings": 202752,
+    "rms_norm_eps": 1e-5,
 }
 # What a GGUF multiplies the exponent of yarn's correction with.
 _LOG_SHARE = 0.1
@@ -71,6 +86,16 @@ def hf_config_of_3(fields: FieldReader) -> ModelConfig:
     experts = hf_grouped_experts(fields.with_defaults(_EXPERTS_OF_3))
     config = _hf_config(fields, "deepseek_v3", experts)
     return replace(config, predicting_layers=fields.integer("num_nextn_predict_layers", 1))
+
+
+def hf_config_of_glm(fields: FieldReader) -> ModelConfig:
+    """config.json of Glm4MoeLiteForCausalLM. Raises ModelLoadError."""
+    rank = {} if fields.given("q_lora_rank") else {"q_lora_rank": 768}
+    config = replace(hf_config_of_3(fields.with_defaults({**_OF_GLM, **rank})), architecture="glm4_moe_lite")
+    dense = hf_named_dense_layers(fields, config.num_layers)
+    if dense is None or config.experts is None:
+        return config
+    return replace(config, experts=replace(config.experts, dense_layers=dense))
 
 
 def _hf_config(fields: FieldReader, architecture: str, experts: ExpertsConfig) -> ModelConfig:

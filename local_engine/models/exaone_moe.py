@@ -9,7 +9,13 @@ from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfRows
 from local_engine.loading.weights import GgufName
 from local_engine.models import exaone4, glm4_moe, qwen2
-from local_engine.models.sparse_mlp import SIGMOID, gguf_expert_names, gguf_experts, hf_grouped_experts
+from local_engine.models.sparse_mlp import (
+    SIGMOID,
+    gguf_expert_names,
+    gguf_experts,
+    hf_grouped_experts,
+    hf_named_dense_layers,
+)
 
 __all__ = ["GUESSING", "NAMES", "gguf_config", "gguf_names", "hf_config", "hf_places"]
 
@@ -33,10 +39,7 @@ def hf_config(fields: FieldReader) -> ModelConfig:
     counts = {"n_routed_experts": fields.integer("num_experts", 64)}
     counts["n_shared_experts"] = fields.integer("num_shared_experts", 1)
     experts = hf_grouped_experts(fields.with_defaults({**_EXPERTS, **counts}))
-    if words := fields.texts("mlp_layer_types"):
-        if len(words) != config.num_layers or (set(words) - {"dense", "sparse"}):
-            fields.refuse(f"mlp_layer_types: expected dense or sparse for each of {config.num_layers} layers")
-        dense = frozenset(index for index, word in enumerate(words) if word == "dense")
+    if (dense := hf_named_dense_layers(fields, config.num_layers)) is not None:
         experts = replace(experts, dense_layers=dense)
     return replace(config, architecture="exaone_moe", block=LLAMA_BLOCK, experts=experts)
 

@@ -28,6 +28,7 @@ __all__ = [
     "gguf_expert_names",
     "gguf_experts",
     "hf_grouped_experts",
+    "hf_named_dense_layers",
     "leading_layers",
     "sparse_experts",
     "sparse_mlp",
@@ -219,6 +220,19 @@ def hf_grouped_experts(fields: FieldReader) -> ExpertsConfig:
         ),
         shared_size=fields.integer("n_shared_experts") * width,
     )
+
+
+def hf_named_dense_layers(fields: FieldReader, num_layers: int) -> frozenset[int] | None:
+    """The layers without experts by mlp_layer_types of config.json, a word a layer; None where it is absent.
+
+    Raises ModelLoadError.
+    """
+    words = fields.texts("mlp_layer_types")
+    if not words:
+        return None
+    if len(words) != num_layers or set(words) - {"dense", "sparse"}:
+        fields.refuse(f"mlp_layer_types: expected dense or sparse for each of {num_layers} layers")
+    return frozenset(index for index, word in enumerate(words) if word == "dense")
 
 
 def gguf_experts(

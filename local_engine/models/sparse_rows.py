@@ -93,6 +93,15 @@ SPARSE = (
         gguf_experts=True,
     ),
     Architecture(
+        gguf_name="deepseek2",
+        hf_names=("Glm4MoeLiteForCausalLM",),
+        hf_config=deepseek.hf_config_of_glm,
+        gguf_config=deepseek.gguf_config,
+        gguf_names=deepseek.gguf_names,
+        build=build_sparse(deepseek.NAMES),
+        gguf_experts=True,
+    ),
+    Architecture(
         gguf_name="olmoe",
         hf_names=("OlmoeForCausalLM",),
         hf_config=olmoe.hf_config,

@@ -49,9 +49,9 @@ def add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_expert_weights_scale(config.routed_scaling_factor)
         writer.add_expert_weights_norm(config.norm_topk_prob)
         writer.add_leading_dense_block_count(config.first_k_dense_replace)
-    if config.model_type in ("glm4_moe", "deepseek_v2", "deepseek_v3", "dots1"):
+    if config.model_type in ("glm4_moe", "glm4_moe_lite", "deepseek_v2", "deepseek_v3", "dots1"):
         writer.add_expert_shared_count(config.n_shared_experts)
-        writer.add_leading_dense_block_count(config.first_k_dense_replace)
+        writer.add_leading_dense_block_count(getattr(config, "first_k_dense_replace", 1))
         if config.model_type != "deepseek_v2":  # as converters wrote it at first
             writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
         writer.add_expert_weights_scale(config.routed_scaling_factor)

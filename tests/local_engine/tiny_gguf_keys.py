@@ -41,6 +41,7 @@ _ARCHITECTURES = {
     "glm4_moe": "glm4moe",
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
+    "glm4_moe_lite": "deepseek2",
     "granite": "granite",
     "granitemoehybrid": "granite",
     "granitemoe": "granitemoe",
@@ -77,7 +78,8 @@ _ARCHITECTURES = {
 INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "nemotron_h")
 """Whose rows of Q and K the converter moves."""
 NORMS_FROM_ONE = ("gemma2", "gemma3", "nemotron")
-LATENT = ("deepseek_v2", "deepseek_v3")
+SPLIT_LATENT = ("deepseek_v3", "glm4_moe_lite")
+LATENT = ("deepseek_v2", *SPLIT_LATENT)
 _PATTERNED = ("qwen2", "qwen3", "qwen3_moe", "olmo3", "exaone4", "dots1", "exaone_moe")
 
 
@@ -139,7 +141,7 @@ def add_layer_keys(writer: gguf.GGUFWriter, config: Any) -> dict[str, np.ndarray
 def _add_latent(writer: gguf.GGUFWriter, config: Any) -> None:
     """Version 3 as converters write it now, version 2 as they did at first."""
     key_length = config.qk_nope_head_dim + config.qk_rope_head_dim
-    if config.model_type == "deepseek_v3":
+    if config.model_type in SPLIT_LATENT:
         writer.add_q_lora_rank(config.q_lora_rank)
         writer.add_key_length(config.kv_lora_rank + config.qk_rope_head_dim)
         writer.add_value_length(config.kv_lora_rank)
@@ -158,7 +160,7 @@ def _add_latent(writer: gguf.GGUFWriter, config: Any) -> None:
 def with_split_latent(tensors: Mapping[str, torch.Tensor], config: Any) -> dict[str, torch.Tensor]:
     """With what makes keys and values apart, head by head, where the converter has it so."""
     found = dict(tensors)
-    for name in tensors if config.model_type == "deepseek_v3" else ():
+    for name in tensors if config.model_type in SPLIT_LATENT else ():
         if name.endswith(".kv_b_proj.weight"):
             both = found.pop(name).view(config.num_attention_heads, -1, config.kv_lora_rank)
             keys, values = both[:, : config.qk_nope_head_dim], both[:, config.qk_nope_head_dim :]

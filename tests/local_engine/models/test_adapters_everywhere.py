@@ -41,6 +41,7 @@ TARGETS: Mapping[str, list[str] | str] = {
     "GraniteMoeForCausalLM": ATTENTION,
     "GraniteMoeHybridForCausalLM": ATTENTION,
     "DeepseekV2ForCausalLM": ["q_proj", "kv_a_proj_with_mqa", "o_proj"],
+    "Glm4MoeLiteForCausalLM": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"],
     "DeepseekV3ForCausalLM": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"],
     "Qwen2MoeForCausalLM": ALL_LINEAR,
     "Qwen3NextForCausalLM": [*ATTENTION, "in_proj_qkvz", "in_proj_ba", "out_proj"],

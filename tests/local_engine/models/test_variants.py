@@ -91,6 +91,14 @@ def rewritten(folder: Path, name: str, values: dict[str, Any], **overrides: Any)
         ("Cohere2ForCausalLM", {"layer_types": None, "sliding_window_pattern": 4}, {}),
         ("Llama4ForCausalLM", {"no_rope_layers": [], "layer_types": None, "moe_layers": None}, {}),
         ("Llama4ForCausalLM", {"attn_temperature_tuning": 4}, {}),
+        ("Glm4MoeLiteForCausalLM", {"mlp_layer_types": None, "first_k_dense_replace": 1}, {}),
+        ("Glm4MoeLiteForCausalLM", {}, {"mlp_layer_types": ["sparse", "dense", "sparse"]}),
+        # As Kimi K2's files are.
+        (
+            "DeepseekV3ForCausalLM",
+            {"model_type": "kimi_k2", "n_group": 1, "topk_group": 1},
+            {"n_group": 1, "topk_group": 1},
+        ),
         ("ApertusForCausalLM", {"rope_parameters": None}, {"rope_parameters": None}),
         ("StableLmForCausalLM", {"rope_parameters": None, "partial_rotary_factor": 0.5}, {}),
         ("Llama4ForCausalLM", {"attn_temperature_tuning": 0}, {"attn_temperature_tuning": False}),

@@ -216,6 +216,10 @@ TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "deepseek_v2",
         {**_LATENT, "q_lora_rank": None, "topk_method": "group_limited_greedy", "v_head_dim": 16},
     ),
+    "Glm4MoeLiteForCausalLM": (
+        "glm4_moe_lite",
+        {**_LATENT, "q_lora_rank": 24, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+    ),
     "DeepseekV3ForCausalLM": ("deepseek_v3", {**_LATENT, "q_lora_rank": 24}),
     "GptOssForCausalLM": (
         "gpt_oss",

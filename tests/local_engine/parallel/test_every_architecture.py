@@ -16,9 +16,20 @@ from tests.local_engine.tiny_models import write_gguf, write_safetensors
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
 REQUESTS = [request(prompt, GREEDY) for prompt in PROMPTS]
-# OLMo and MiniMax norm all heads of a row as one vector, DeepSeek has one kv head, Gemma 4 layers of unlike heads, and
-# recurrent layers have one process.
-ALONE = ("Olmo", "MiniMax", "Deepseek", "Lfm2", "Gemma4", "Qwen3Next", "Qwen3_5", "NemotronH", "FalconH1")
+# OLMo and MiniMax norm all heads of a row as one vector, DeepSeek and its like have one kv head, Gemma 4 layers of unlike
+# heads, and recurrent layers have one process.
+ALONE = (
+    "Olmo",
+    "MiniMax",
+    "Glm4MoeLite",
+    "Deepseek",
+    "Lfm2",
+    "Gemma4",
+    "Qwen3Next",
+    "Qwen3_5",
+    "NemotronH",
+    "FalconH1",
+)
 NAMES = [name for name in TEXT_ARCHITECTURES if not name.startswith(ALONE)]
 # One format each: `test_shares` reads the shares of both.
 KINDS = [(name, ("safetensors", "gguf")[index % 2]) for index, name in enumerate(NAMES)]

@@ -52,6 +52,7 @@ LEFT_TO_TORCH: Mapping[str, str] = {
     "ArceeForCausalLM": "feed-forward blocks without a gate",
     "DeepseekV2ForCausalLM": "latent attention",
     "DeepseekV3ForCausalLM": "latent attention",
+    "Glm4MoeLiteForCausalLM": "latent attention",
     "Gemma4ForCausalLM": "layers that differ in their heads, or read each other's keys and values",
     "Gemma4ForConditionalGeneration": "layers that differ in their heads, or read each other's keys and values",
     "Qwen3NextForCausalLM": "recurrent layers",
