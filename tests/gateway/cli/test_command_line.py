@@ -94,3 +94,11 @@ def test_a_reader_that_leaves_ends_the_command_without_a_traceback() -> None:
     done = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "x"])
+def test_numbers_of_a_benchmark_are_refused_by_what_is_expected(
+    number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "--model", "m", f"--clients={number}"]) == 2
+    assert f"--clients: expected a whole number above 0, got '{number}'" in capsys.readouterr().err
