@@ -2,7 +2,7 @@
 
     {"event": "budget_used", "id": "...", "text": "...", "at": 1793700000, ...}
 
-Chats read `text` (Slack, Mattermost, Teams). Each alert is a line in the log as well, whether or not it was taken.
+Chats read `text` (Slack, Mattermost). Each alert is a line in the log as well, whether or not it was taken.
 """
 
 import asyncio

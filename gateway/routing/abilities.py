@@ -157,13 +157,15 @@ async def count_tokens(router: Router, request: Request, progress: Progress, spe
 
     Raises UnsupportedParameter where no target of the model can count.
     """
+    route = await router.names.resolve(request.model)
+    asked = request if route.defaults is None else route.defaults.apply(request)
 
     async def call(target: Target) -> Sequence[int]:
         provider = target.provider
         if not isinstance(provider, TokenCounter):
             raise UnsupportedParameter.at("model", f"no provider of the model '{request.model}' can count tokens")
         capabilities = provider.capabilities(target.model)
-        fitted = fit(request, capabilities, spell, drop=target.drops_unsupported, completions_as_chat=False)
+        fitted = fit(asked, capabilities, spell, drop=target.drops_unsupported, completions_as_chat=False)
         progress.dropped = fitted.dropped
         return await provider.count_tokens(replace(fitted.request, model=target.model))
 

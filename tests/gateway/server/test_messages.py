@@ -231,6 +231,23 @@ async def test_a_key_counts_tokens_only_for_its_own_models() -> None:
             await sdk.messages.count_tokens(model="fake/m", messages=[USER])
 
 
+async def test_the_system_prompt_of_a_name_is_counted() -> None:
+    seen: list[Request] = []
+
+    class Seeing(Counting):
+        async def count_tokens(self, request: Request) -> Sequence[int]:
+            seen.append(request)
+            return (7,)
+
+    extra = "models: {brief: {targets: [fake/m], defaults: {system: Be brief.}}}\n"
+    async with running(Seeing("fake", HELLO), extra=extra) as gateway:
+        asked = {"model": "brief", "messages": [USER]}
+        async with gateway.post(asked, "/v1/messages/count_tokens") as answer:
+            assert answer.status == 200
+    (request,) = seen
+    assert [message.role for message in request.messages or ()] == ["system", "user"]
+
+
 async def test_the_sdk_lists_the_models_and_openais_clients_see_their_own_form() -> None:
     provider = ScriptedProvider("fake", HELLO, models=[ModelEntry(id="m", created=1790000000, context=8192)])
     async with running(provider, extra="models: {fast: fake/m}\n") as gateway:
