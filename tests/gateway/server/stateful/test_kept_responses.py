@@ -315,10 +315,12 @@ async def test_a_file_that_cannot_be_made_is_named_in_the_log_and_ends_a_stream_
         assert all(reason.startswith(f"{path}: ") for reason in reasons)
 
 
-async def test_a_stream_whose_answer_cannot_be_kept_for_a_fault_of_ours_ends_with_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.db"
-    async with running(ScriptedProvider("fake", HELLO), extra=f"storage: {{url: 'sqlite:///{path}'}}\n") as gateway:
-        with closing(sqlite3.connect(path)) as database:  # by another version, after the start
+async def test_a_stream_whose_answer_cannot_be_kept_for_a_fault_of_ours_ends_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLM_GATEWAY_DATA", str(tmp_path))
+    async with running(ScriptedProvider("fake", HELLO), extra="# no storage: that of the data folder\n") as gateway:
+        with closing(sqlite3.connect(tmp_path / "gateway.db")) as database:  # by another version, after the start
             database.execute("create table alembic_version (version_num text)")
             database.execute("insert into alembic_version values ('9999')")
             database.commit()
