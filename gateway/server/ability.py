@@ -14,7 +14,7 @@ from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest
 from adapters.front import AnswerHead, Front
 from gateway.guardrails.ability_texts import HasTexts
 from gateway.guardrails.guardrail import Subject
-from gateway.http.answer import Answer, Reply
+from gateway.http.answer import Reply
 from gateway.routing.router import Progress
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
@@ -77,5 +77,4 @@ class Ability(Generic[Q, A]):
         head = AnswerHead(f"{self._words.id_prefix}{exchange.token}", int(means.now()), request.model)
         result = await self._ask(request, progress)
         exchange.upstream_request_id = progress.upstream_request_id
-        exchange.status = 200
-        return Answer(body=self._words.render(request, result, head), headers=exchange.headers())
+        return exchange.answer(self._words.render(request, result, head))

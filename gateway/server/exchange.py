@@ -10,6 +10,7 @@ from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import Started
 from adapters.canonical.request import Request
 from adapters.front import Front, StreamRenderer
+from gateway.http.answer import Answer
 from gateway.http.request import Request as HttpRequest
 from gateway.keys.client_key import ClientKey
 from gateway.limits.limiter import Standing
@@ -100,6 +101,11 @@ class Exchange(Struct, eq=False):
         """What was reserved, for someone else to settle."""
         charge, self.charge = self.charge, None
         return charge
+
+    def answer(self, body: bytes, headers: Mapping[str, str] = _NO_HEADERS, *, status: int = 200) -> Answer:
+        """All of it. `headers` go beside those that any answer has, or in place of them."""
+        self.status = status
+        return Answer(status=status, body=body, headers={**self.headers(), **headers} if headers else self.headers())
 
     def headers(self) -> dict[str, str]:
         headers = answer_headers(self.request_id, self.progress, self.upstream_request_id)

@@ -95,8 +95,7 @@ class Generation:
 
     async def _answer(self, exchange: Exchange, front: Front, request: Request, head: AnswerHead) -> Answer:
         result = await whole_result(exchange, self._router, front, request)
-        exchange.status = 200
-        return Answer(body=front.render_result(request, result, head), headers=exchange.headers())
+        return exchange.answer(front.render_result(request, result, head))
 
     async def _stream(self, exchange: Exchange, front: Front, request: Request, head: AnswerHead) -> Reply:
         exchange.renderer = front.renderer(request, head)

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from adapters.front import Front, ModelListForm
-from gateway.http.answer import Answer, Reply
+from gateway.http.answer import Reply
 from gateway.keys.client_key import ClientKey
 from gateway.server.body import BodyReader
 from gateway.server.catalogue import Catalogue
@@ -26,7 +26,7 @@ class Listing:
         self._lists = lists
 
     async def serve(self, exchange: Exchange) -> Reply:
-        return _answered(exchange, await self._lists(exchange.key, self._form))
+        return exchange.answer(await self._lists(exchange.key, self._form))
 
 
 class NamedInBody:
@@ -50,7 +50,7 @@ class NamedInBody:
         body = await self._bodies.read(exchange.request)
         exchange.held_bytes = len(body)
         name = self._parse(body)
-        return _answered(exchange, await self._catalogue.show_model(name, exchange.key, self._form))
+        return exchange.answer(await self._catalogue.show_model(name, exchange.key, self._form))
 
 
 class Constant:
@@ -59,15 +59,7 @@ class Constant:
     def __init__(self, front: Front, body: bytes, *, content_type: str | None = None) -> None:
         self.front = front
         self._body = body
-        self._content_type = content_type
+        self._headers = {} if content_type is None else {"Content-Type": content_type}
 
     async def serve(self, exchange: Exchange) -> Reply:
-        return _answered(exchange, self._body, self._content_type)
-
-
-def _answered(exchange: Exchange, body: bytes, content_type: str | None = None) -> Reply:
-    exchange.status = 200
-    headers = exchange.headers()
-    if content_type is not None:
-        headers["Content-Type"] = content_type
-    return Answer(body=body, headers=headers)
+        return exchange.answer(self._body, self._headers)

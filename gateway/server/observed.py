@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from gateway.config.sections.telemetry import Telemetry as Section
-from gateway.http.answer import Answer, Reply
+from gateway.http.answer import Reply
 from gateway.server.admin.routes import AdminTable
 from gateway.server.exchange import Exchange
 from gateway.server.log import Log
@@ -86,6 +86,5 @@ class Observed:
         snapshot = self.metrics.snapshot()
         if self.snapshots is not None:
             snapshot = merged(await self.snapshots(snapshot))
-        exchange.status = 200
         body = await asyncio.to_thread(exposition, merged([snapshot]))
-        return Answer(body=body, headers={**exchange.headers(), "Content-Type": CONTENT_TYPE})
+        return exchange.answer(body, {"Content-Type": CONTENT_TYPE})

@@ -7,7 +7,7 @@ from adapters.ollama.embeddings import EmbeddingsFront, EmbedFront
 from adapters.ollama.front import VERSION_BODY, OllamaChatFront, parse_show
 from adapters.ollama.model_list import ModelCards, RunningModels, Tags
 from adapters.ollama.preload import parse_preload, render_preload
-from gateway.http.answer import Answer, Reply
+from gateway.http.answer import Reply
 from gateway.server.ability_routes import embedding
 from gateway.server.catalogue import Catalogue
 from gateway.server.exchange import Exchange
@@ -46,12 +46,9 @@ class OllamaPreloads:
         exchange.model, exchange.streams = preload.model, preload.stream
         await admit(exchange, preload, means.router.names)
         await means.router.names.resolve(preload.model)
-        exchange.status = 200
-        headers = exchange.headers()
-        if preload.stream and exchange.front is not None:
-            headers["Content-Type"] = exchange.front.stream_content_type
         found = render_preload(preload, int(means.now()), chat=self._chat)
-        return Answer(body=found, headers=headers)
+        front = exchange.front if preload.stream else None
+        return exchange.answer(found, {} if front is None else {"Content-Type": front.stream_content_type})
 
 
 def ollama_posts(front: OllamaChatFront, catalogue: Catalogue, means: Means) -> Mapping[str, Served]:

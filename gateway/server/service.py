@@ -141,7 +141,7 @@ class Service:
         self._active: set[Exchange] = set()
         self._idle = asyncio.Event()
         self.started = False
-        """Whether the providers were told to start."""
+        """Whether the providers were told to start, and what is needed is open."""
         self.draining = False
 
     async def handle(self, request: Request) -> Reply:
@@ -306,11 +306,11 @@ class Service:
                 self._log.fault(error, request_id=exchange.request_id)
 
     async def _list_models(self, form: ListingFront | None, exchange: Exchange) -> Reply:
-        return _json(exchange, await self._catalogue.list_models(exchange.key, form or self._form(exchange)))
+        return exchange.answer(await self._catalogue.list_models(exchange.key, form or self._form(exchange)))
 
     async def _show_model(self, form: ListingFront | None, exchange: Exchange) -> Reply:
         name = exchange.path_model or ""
-        return _json(exchange, await self._catalogue.show_model(name, exchange.key, form or self._form(exchange)))
+        return exchange.answer(await self._catalogue.show_model(name, exchange.key, form or self._form(exchange)))
 
     def _form(self, exchange: Exchange) -> ModelListForm:
         other = _OPENAI_LIST if exchange.request.query.get("client_version") is None else _CODEX_LIST
@@ -326,21 +326,16 @@ class Service:
         return next((front for header, front in self._by_header.items() if header in request.headers), None)
 
     async def _health(self, exchange: Exchange) -> Reply:
-        return _json(exchange, b'{"status":"ok"}')
+        return exchange.answer(b'{"status":"ok"}')
 
     async def _ready(self, exchange: Exchange) -> Reply:
-        reasons = [] if self.started else ["the providers are starting"]
+        reasons = [] if self.started else ["the gateway is starting"]
         reasons += ["the gateway is shutting down"] if self.draining else []
         reasons = reasons or self._catalogue.obstacles()
         if not reasons:
-            return _json(exchange, b'{"status":"ready"}')
+            return exchange.answer(b'{"status":"ready"}')
         told = [self._redact(reason) for reason in reasons]
-        return _json(exchange, orjson.dumps({"status": "not ready", "reasons": told}), status=503)
-
-
-def _json(exchange: Exchange, body: bytes, *, status: int = 200) -> Answer:
-    exchange.status = status
-    return Answer(status=status, body=body, headers=exchange.headers())
+        return exchange.answer(orjson.dumps({"status": "not ready", "reasons": told}), status=503)
 
 
 def _internal_error(request_id: str) -> InternalError:

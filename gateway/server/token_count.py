@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from adapters.canonical.request import Request
 from adapters.front import Front
-from gateway.http.answer import Answer, Reply
+from gateway.http.answer import Reply
 from gateway.routing.abilities import count_tokens
 from gateway.server.answer_headers import forwarded_headers
 from gateway.server.exchange import Exchange
@@ -46,5 +46,4 @@ class TokenCount:
         headers = forwarded_headers(exchange.request, self.front.forwarded_headers)
         asked = replace(request, request_id=exchange.request_id, headers=headers)
         tokens = await count_tokens(router, asked, progress, self.front.client_field)
-        exchange.status = 200
-        return Answer(body=self.front.render_count(tokens), headers=exchange.headers())
+        return exchange.answer(self.front.render_count(tokens))

@@ -79,6 +79,5 @@ class AdminAdapters:
 
 
 def _done(exchange: Exchange, adapter: AdapterName, what: str) -> Answer:
-    exchange.status = 200
     text = f"Success: LoRA adapter '{adapter.model}:{adapter.name}' {what} successfully."
-    return Answer(body=text.encode(), headers={**exchange.headers(), "Content-Type": "text/plain; charset=utf-8"})
+    return exchange.answer(text.encode(), {"Content-Type": "text/plain; charset=utf-8"})

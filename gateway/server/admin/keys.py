@@ -64,8 +64,7 @@ class AdminKeys:
 
 def answered(exchange: Exchange, value: object, *, status: int = 200) -> Answer:
     """A JSON answer of an admin route."""
-    exchange.status = status
-    return Answer(status=status, body=orjson.dumps(value), headers=exchange.headers())
+    return exchange.answer(orjson.dumps(value), status=status)
 
 
 def query_limit(exchange: Exchange, most: int) -> int:

@@ -10,7 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from adapters.canonical.errors import InvalidRequest
-from gateway.http.answer import Answer, Reply
+from gateway.http.answer import Reply
 from gateway.limits.scope import NANO
 from gateway.server.admin.routes import AdminTable
 from gateway.server.exchange import Exchange
@@ -69,9 +69,8 @@ class AdminPage:
         first = until - until % _DAY_S - (days - 1) * _DAY_S
         by_day = await self._totals("day", first, until)
         rows = await self._totals(by, first, until)
-        exchange.status = 200
         page = _page(by, days, by_day, rows, first=first, is_kept=self._ledger is not None)
-        return Answer(body=page.encode(), headers={**exchange.headers(), **_HEADERS})
+        return exchange.answer(page.encode(), _HEADERS)
 
     async def _totals(self, group: GroupedBy, since: int, until: int) -> Rows:
         if self._ledger is None:

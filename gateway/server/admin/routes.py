@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from adapters.canonical.errors import PermissionDenied
-from gateway.http.answer import Answer, Reply
+from gateway.http.answer import Reply
 from gateway.server.exchange import Exchange
 from gateway.server.routes import Handler, Route
 
@@ -39,8 +39,7 @@ def reload_table(reload: Callable[[], Awaitable[None]] | None) -> AdminTable:
 
     async def serve(exchange: Exchange) -> Reply:
         await reload()
-        exchange.status = 200
-        return Answer(body=b'{"status":"reloaded"}', headers=exchange.headers())
+        return exchange.answer(b'{"status":"reloaded"}')
 
     return {"/admin/reload": {"POST": serve}}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from adapters.canonical.errors import InvalidRequest
-from gateway.http.answer import Answer, Reply
+from gateway.http.answer import Reply
 from gateway.server.admin.keys import answered, query_limit
 from gateway.server.admin.routes import AdminTable
 from gateway.server.exchange import Exchange
@@ -64,8 +64,7 @@ class AdminUsage:
             raise InvalidRequest.at(
                 "format", f"more than {limit} rows, which a table cannot tell; ask for fewer groups"
             )
-        exchange.status = 200
-        return Answer(body=told_as_csv(found, (*groups, *USAGE_SUMS)).encode(), headers={**exchange.headers(), **_CSV})
+        return exchange.answer(told_as_csv(found, (*groups, *USAGE_SUMS)).encode(), _CSV)
 
     async def _attempts(self, exchange: Exchange) -> Reply:
         since, until = self._span(exchange)

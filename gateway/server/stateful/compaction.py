@@ -19,7 +19,6 @@ from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit, whole_result
 from gateway.server.reservation import reserve
-from gateway.server.stateful.lists import answered
 from gateway.server.stateful.response_create import owner_of
 from gateway.tools.answers import ToolAnswers
 from gateway.usage.estimate import prompt_tokens
@@ -52,7 +51,7 @@ class Compaction:
         progress = exchange.begin_routing()
         request = await self._answers.first_request(prepared.request)
         tokens = await count_tokens(self._router, request, progress, prepared.front.client_field)
-        return answered(exchange, token_count_object(tokens))
+        return exchange.answer(token_count_object(tokens))
 
     async def compact(self, exchange: Exchange) -> Reply:
         """The input made short: by the upstream's own compaction where every target of the model has one, else by the
@@ -62,14 +61,14 @@ class Compaction:
         if await self._answers.is_native(request.model):
             try:
                 found = await compact(self._router, request, exchange.begin_routing(), prepared.front.client_field)
-                return answered(exchange, native_compaction_object(prepared.head, found.items, found.usage))
+                return exchange.answer(native_compaction_object(prepared.head, found.items, found.usage))
             except UnsupportedParameter:
                 pass  # it turned out to have none
         exchange.begin_routing()
         request = summary_request(request, input_tokens=prompt_tokens(request))
         result = await whole_result(exchange, self._router, prepared.front, request)
         items = [item.raw for item in (*prepared.before, *prepared.given)]
-        return answered(exchange, compaction_object(prepared.head, items, result, prepared.front.seal))
+        return exchange.answer(compaction_object(prepared.head, items, result, prepared.front.seal))
 
     async def _prepare(self, exchange: Exchange, *, spends: bool) -> Prepared:
         """`spends`: the model will be asked."""

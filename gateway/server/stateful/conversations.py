@@ -20,7 +20,7 @@ from gateway.responses.prepared import kept_items
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
 from gateway.server.routes import Route
-from gateway.server.stateful.lists import answered, included_in, list_of_items, page_in
+from gateway.server.stateful.lists import included_in, list_of_items, page_in
 from gateway.server.stateful.response_create import owner_of
 from gateway.storage.records import KeptConversation, KeptItem, PageOf
 from gateway.storage.storage import Storage
@@ -69,7 +69,7 @@ class Conversations:
             metadata=orjson.dumps(metadata),
         )
         await (await self._storage.stores()).conversations.add(conversation, items)
-        return answered(exchange, _object(conversation))
+        return exchange.answer(_object(conversation))
 
     async def _below(self, exchange: Exchange) -> Reply:
         """Finds what the rest of the path names."""
@@ -77,7 +77,7 @@ class Conversations:
         conversation = await self._find(exchange, conversation_id)
         match rest, exchange.request.method:
             case [], "GET" | "HEAD":
-                return answered(exchange, _object(conversation))
+                return exchange.answer(_object(conversation))
             case [], "POST":
                 return await self._update(exchange, conversation)
             case [], "DELETE":
@@ -86,7 +86,7 @@ class Conversations:
                 page, include = page_in(exchange.request), included_in(exchange.request)
                 stores = await self._storage.stores()
                 found = await stores.conversations.items(conversation.id, page)
-                return answered(exchange, list_of_items(found, include))
+                return exchange.answer(list_of_items(found, include))
             case ["items"], "POST":
                 return await self._append(exchange, conversation)
             case ["items", item_id], "GET" | "HEAD":
@@ -101,33 +101,33 @@ class Conversations:
         metadata = orjson.dumps(read_changes(await self._body(exchange), max_depth=self._max_depth))
         stores = await self._storage.stores()
         await stores.conversations.set_metadata(conversation.owner, conversation.id, metadata)
-        return answered(exchange, conversation_object(conversation.id, conversation.created, metadata))
+        return exchange.answer(conversation_object(conversation.id, conversation.created, metadata))
 
     async def _delete(self, exchange: Exchange, conversation: KeptConversation) -> Reply:
         stores = await self._storage.stores()
         if not await stores.conversations.delete(conversation.owner, conversation.id):
             raise _missing(conversation.id)
         gone = {"id": conversation.id, "object": "conversation.deleted", "deleted": True}
-        return answered(exchange, orjson.dumps(gone))
+        return exchange.answer(orjson.dumps(gone))
 
     async def _append(self, exchange: Exchange, conversation: KeptConversation) -> Reply:
         raws = read_items(await self._body(exchange), max_depth=self._max_depth)
         include = included_in(exchange.request)
         items = await self._items(exchange, raws)
         await (await self._storage.stores()).conversations.append(conversation.id, items)
-        return answered(exchange, list_of_items(PageOf(items, has_more=False), include))
+        return exchange.answer(list_of_items(PageOf(items, has_more=False), include))
 
     async def _show_item(self, exchange: Exchange, conversation: KeptConversation, item_id: str) -> Reply:
         include = included_in(exchange.request)
         found = await (await self._storage.stores()).conversations.find_item(conversation.id, item_id)
         if found is None:
             raise _missing_item(item_id)
-        return answered(exchange, shown_item(found, include))
+        return exchange.answer(shown_item(found, include))
 
     async def _delete_item(self, exchange: Exchange, conversation: KeptConversation, item_id: str) -> Reply:
         if not await (await self._storage.stores()).conversations.delete_item(conversation.id, item_id):
             raise _missing_item(item_id)
-        return answered(exchange, _object(conversation))
+        return exchange.answer(_object(conversation))
 
     async def _items(self, exchange: Exchange, raws: Sequence[bytes]) -> list[KeptItem]:
         """The items as they are kept. Raises InvalidRequest, naming the path."""

@@ -17,13 +17,13 @@ from adapters.canonical.result import Folder, Result
 from adapters.front import AnswerHead, Front, StreamRenderer
 from adapters.openai.chat.kept import chat_with_metadata, metadata_of, said_before
 from adapters.openai.responses.conversation import read_changes
-from gateway.http.answer import Answer, Reply
+from gateway.http.answer import Reply
 from gateway.routing.router import Router
 from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
 from gateway.server.generation import streamed, whole_result
 from gateway.server.routes import Handler, Route
-from gateway.server.stateful.lists import answered, list_body, page_in
+from gateway.server.stateful.lists import list_body, page_in
 from gateway.server.stateful.response_create import owner_of
 from gateway.storage.records import KeptChat, KeptItem
 from gateway.storage.storage import Storage
@@ -71,8 +71,7 @@ class KeptChats:
 
         if not request.stream:
             body = await keep(await whole_result(exchange, self._router, front, request))
-            exchange.status = 200
-            return Answer(body=body, headers=exchange.headers())
+            return exchange.answer(body)
         exchange.renderer = renderer = _Folding(front.renderer(request, head))
 
         async def settle() -> None:
@@ -92,16 +91,16 @@ class KeptChats:
         stores = await self._storage.stores()
         chats, has_more = await stores.chats.list(owner_of(exchange), page, model=model, metadata=metadata)
         shown = [chat_with_metadata(chat.body, chat.metadata) for chat in chats]
-        return answered(exchange, list_body(shown, [chat.id for chat in chats], has_more=has_more))
+        return exchange.answer(list_body(shown, [chat.id for chat in chats], has_more=has_more))
 
     async def _get(self, exchange: Exchange) -> Reply:
         chat, rest = await self._find(exchange, ("", "messages"))
         if not rest:
-            return answered(exchange, chat_with_metadata(chat.body, chat.metadata))
+            return exchange.answer(chat_with_metadata(chat.body, chat.metadata))
         page = page_in(exchange.request, order="asc")
         found = await (await self._storage.stores()).chats.messages(chat.id, page)
         raws, ids = [item.raw for item in found.items], [item.id for item in found.items]
-        return answered(exchange, list_body(raws, ids, has_more=found.has_more))
+        return exchange.answer(list_body(raws, ids, has_more=found.has_more))
 
     async def _update(self, exchange: Exchange) -> Reply:
         chat, _ = await self._find(exchange, ("",))
@@ -109,14 +108,14 @@ class KeptChats:
         exchange.held_bytes = len(body)
         metadata = read_changes(body, max_depth=self._max_depth)
         await (await self._storage.stores()).chats.set_metadata(chat.id, metadata)
-        return answered(exchange, chat_with_metadata(chat.body, metadata))
+        return exchange.answer(chat_with_metadata(chat.body, metadata))
 
     async def _delete(self, exchange: Exchange) -> Reply:
         chat, _ = await self._find(exchange, ("",))
         if not await (await self._storage.stores()).chats.delete(chat.owner, chat.id):
             raise _missing(chat.id)
         gone = {"id": chat.id, "object": "chat.completion.deleted", "deleted": True}
-        return answered(exchange, orjson.dumps(gone))
+        return exchange.answer(orjson.dumps(gone))
 
     async def _find(self, exchange: Exchange, allowed: Sequence[str]) -> tuple[KeptChat, str]:
         """The completion that the path names, and what stands behind it there."""

@@ -13,7 +13,7 @@ from gateway.http.request import Request
 from gateway.responses.background import Background
 from gateway.server.exchange import Exchange
 from gateway.server.routes import Route
-from gateway.server.stateful.lists import answered, included_in, list_of_items, page_in
+from gateway.server.stateful.lists import included_in, list_of_items, page_in
 from gateway.server.stateful.response_create import owner_of, send_events
 from gateway.storage.records import KeptResponse
 from gateway.storage.storage import Storage
@@ -49,7 +49,7 @@ class KeptResponses:
         if ENCRYPTED in include:
             made = await (await self._storage.stores()).responses.made_items(response_id)
             body = with_output(body, [item.raw for item in made]) if made else body
-        return answered(exchange, body)
+        return exchange.answer(body)
 
     async def _post(self, exchange: Exchange) -> Reply:
         response_id, _, rest = (exchange.path_model or "").partition("/")
@@ -61,7 +61,7 @@ class KeptResponses:
         if found.worker is not None:
             await self._stop(found)
             found = await self._find(exchange, response_id)
-        return answered(exchange, found.body)
+        return exchange.answer(found.body)
 
     async def _delete(self, exchange: Exchange) -> Reply:
         response_id, _, rest = (exchange.path_model or "").partition("/")
@@ -72,7 +72,7 @@ class KeptResponses:
             await self._stop(found)
         if not await (await self._storage.stores()).responses.delete(found.owner, response_id):
             raise _missing(response_id)
-        return answered(exchange, orjson.dumps({"id": response_id, "object": "response", "deleted": True}))
+        return exchange.answer(orjson.dumps({"id": response_id, "object": "response", "deleted": True}))
 
     async def _input_items(self, exchange: Exchange, response_id: str) -> Reply:
         page = page_in(exchange.request)
@@ -81,7 +81,7 @@ class KeptResponses:
         found = await stores.responses.given_items(owner_of(exchange), response_id, page)
         if found is None:
             raise _missing(response_id)
-        return answered(exchange, list_of_items(found, include))
+        return exchange.answer(list_of_items(found, include))
 
     async def _resume(self, exchange: Exchange, response_id: str) -> Reply:
         after = _number(exchange.request, "starting_after")

@@ -7,12 +7,10 @@ import orjson
 from adapters.canonical.errors import InvalidRequest
 from adapters.openai.responses.kept import shown_item
 from adapters.openai.responses.vocabulary import INCLUDE
-from gateway.http.answer import Answer, Reply
 from gateway.http.request import Request
-from gateway.server.exchange import Exchange
 from gateway.storage.records import Page, PageOf
 
-__all__ = ["answered", "included_in", "list_body", "list_of_items", "page_in"]
+__all__ = ["included_in", "list_body", "list_of_items", "page_in"]
 
 _MOST = 100
 _ORDERS = {"desc": True, "asc": False}
@@ -56,8 +54,3 @@ def included_in(request: Request) -> Collection[str]:
         if value not in INCLUDE:
             raise InvalidRequest.at("include", f"expected one of {', '.join(sorted(INCLUDE))}")
     return found
-
-
-def answered(exchange: Exchange, body: bytes) -> Reply:
-    exchange.status = 200
-    return Answer(body=body, headers=exchange.headers())

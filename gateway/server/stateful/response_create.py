@@ -10,7 +10,7 @@ from adapters.openai.responses.parse import Asked, read_body
 from adapters.openai.responses.render import ResponseStreamRenderer, render_response_result
 from adapters.openai.responses.wire_events import ResponseEvent, error_event, frames
 from adapters.openai.vocabulary import DONE
-from gateway.http.answer import Answer, Reply
+from gateway.http.answer import Reply
 from gateway.responses.background import Background
 from gateway.responses.prepared import Preparation, Prepared
 from gateway.routing.router import Progress
@@ -70,8 +70,7 @@ class ResponseCreation:
             return await streamed(exchange, source, front, request, keepalive_s=self._keepalive_s)
         body = render_response_result(live, await whole_result(exchange, source, front, request))
         await keep()
-        exchange.status = 200
-        return Answer(body=body, headers=exchange.headers())
+        return exchange.answer(body)
 
     async def _read(self, exchange: Exchange) -> Asked:
         body = await self._bodies.read(exchange.request)
@@ -89,8 +88,7 @@ class ResponseCreation:
         exchange.hand_over()
         job = await self._background.submit(prepared, progress)
         if not prepared.request.stream:
-            exchange.status = 200
-            return Answer(body=job.first, headers=exchange.headers())
+            return exchange.answer(job.first)
         events = self._background.logs.follow(prepared.owner, prepared.head.id, -1)
         return await send_events(exchange, events, prepared.front, keepalive_s=self._keepalive_s)
 
