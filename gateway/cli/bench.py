@@ -1,6 +1,7 @@
 """`gateway bench`: how fast a running gateway, or any server of the same API, answers."""
 
 import argparse
+import math
 
 from gateway.cli.failure import CommandFailed
 
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", required=True, help="the model to ask")
     parser.add_argument("--clients", type=_positive, default=16, help="requests at the same time (default: 16)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="seconds to run (default: 10)")
+    parser.add_argument("--seconds", type=_seconds, default=10.0, help="seconds to run (default: 10)")
     parser.add_argument("--requests", type=_positive, help="requests to send at most")
     parser.add_argument("--stream", action="store_true", help="ask for streams")
     parser.add_argument("--prompt", default="Write a sentence about the sea.", help="prompt to send")
@@ -65,3 +66,10 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {text!r}")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return number

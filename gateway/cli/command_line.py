@@ -35,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse has said what is wrong, or printed the help
         return end.code if isinstance(end.code, int) else 2
     run: Callable[[argparse.Namespace], int] = arguments.run
+    if sys.stdout is None:  # it was closed before the start
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # it lives as long as the process
     try:
         status = run(arguments)
         sys.stdout.flush()
@@ -45,8 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ngateway: interrupted", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # whoever read the output has left, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what it still holds goes nowhere
+        if not isinstance(error, BrokenPipeError):  # whoever read the output has left, as `| head` does
+            print(f"gateway: {error.strerror}", file=sys.stderr)
         return 1
     return status
 

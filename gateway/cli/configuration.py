@@ -71,11 +71,16 @@ def endpoint(config: "Config") -> Endpoint:
 
 
 def endpoint_at(given: str) -> Endpoint:
-    """That of an address: one that names a host alone means its /v1, `unix:FILE` or `unix:FILE:/PATH` a socket file."""
+    """That of an address: one that names a host alone means its /v1, `unix:FILE` or `unix:FILE:/PATH` a socket file.
+
+    Raises CommandFailed for what is no address.
+    """
     file = None
     if given.startswith(_FILE):
         file, _, path = given[len(_FILE) :].partition(":/")
         given = f"{_BY_FILE}/{path}"
+    elif urlsplit(given).scheme not in ("http", "https"):
+        raise CommandFailed(f"{given}: expected an http:// or https:// address, or unix:FILE")
     return Endpoint(
         given.rstrip("/") if urlsplit(given).path.strip("/") else f"{given.rstrip('/')}/v1", socket_file=file
     )

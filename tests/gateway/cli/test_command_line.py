@@ -96,6 +96,26 @@ def test_a_reader_that_leaves_ends_the_command_without_a_traceback() -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full device")
+@pytest.mark.parametrize(("where", "expected"), [(">/dev/full", "gateway: No space left on device\n"), (">&-", "")])
+def test_an_output_that_takes_nothing_ends_in_one_line(where: str, expected: str) -> None:
+    command = f"{sys.executable} -m gateway config --schema {where}"
+    done = subprocess.run(command, shell=True, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (int(bool(expected)), expected)
+
+
+def test_what_is_no_address_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--model", "m", "localhost:8080"]) == 1
+    told = "gateway: localhost:8080: expected an http:// or https:// address, or unix:FILE\n"
+    assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("number", ["-1", "nan", "inf"])
+def test_a_benchmark_takes_some_seconds(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--model", "m", f"--seconds={number}"]) == 2
+    assert f"--seconds: expected a number above 0, got '{number}'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", ["0", "-1", "x"])
 def test_numbers_of_a_benchmark_are_refused_by_what_is_expected(
     number: str, capsys: pytest.CaptureFixture[str]
