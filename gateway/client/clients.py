@@ -6,6 +6,7 @@ client = Gateway.embedded("run.yaml")        # the gateway in this process; clos
 client.chat.completions.create(model="fast", messages=[...])
 """
 
+import asyncio
 import os
 from typing import Any, BinaryIO, Self
 
@@ -104,6 +105,8 @@ class Gateway(openai.OpenAI):
 class AsyncGateway(openai.AsyncOpenAI):
     """The same for asyncio."""
 
+    _inside: EmbeddedGateway | None = None
+
     def __init__(self, *, base_url: object = None, api_key: object = None, **options: Any) -> None:
         url, file = _place(base_url)
         if file is not None and "http_client" not in options:
@@ -120,12 +123,26 @@ class AsyncGateway(openai.AsyncOpenAI):
         Raises ConfigError, or ValueError or ImportError where a provider can't be built.
         """
         read = read_config(config)
-        transport = AsyncPipeTransport(EmbeddedGateway.from_config(read, log))
-        inside = http.AsyncClient(transport=transport, timeout=_TIMEOUT_S)
-        return cls(
+        embedded = EmbeddedGateway.from_config(read, log)
+        inside = http.AsyncClient(transport=AsyncPipeTransport(embedded), timeout=_TIMEOUT_S)
+        client = cls(
             base_url=f"{_LOCAL_URL}{read.server.path_prefix}{_VERSION}",
             websocket_base_url=_NO_SOCKETS,
             api_key=api_key or _embedded_key(read),
             http_client=inside,
             **options,
         )
+        client._inside = embedded
+        return client
+
+    def copy(self, **options: Any) -> Self:
+        made = super().copy(**options)
+        made._inside = self._inside if made._client is self._client else None
+        return made
+
+    with_options = copy
+
+    async def wait_until_loaded(self, model: str) -> None:
+        """Waits while a gateway inside is loading this model. Of another gateway nothing is known: returns at once."""
+        if self._inside is not None:
+            await asyncio.to_thread(self._inside.wait_until_loaded, model)

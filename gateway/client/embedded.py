@@ -41,9 +41,11 @@ class EmbeddedGateway:
     """Runs the application that `build` makes, from construction to `close`. Methods may be called from any thread.
 
     `build` is called on the gateway's own loop; what it raises, the constructor raises. Provider starts go on behind.
+    A process that is forked from this one has no part in it: its threads stay here.
     """
 
     def __init__(self, build: Callable[[], App]) -> None:
+        self._process = os.getpid()
         self._loop = _new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="gateway", daemon=True)
         self._thread.start()
@@ -64,7 +66,9 @@ class EmbeddedGateway:
         return cls(lambda: build_app(config, around=Surroundings(log=out)))
 
     def connect(self) -> socket.socket:
-        """The client's end of a new connection; it blocks. Raises ConnectionError after `close`."""
+        """The client's end of a new connection; it blocks. Raises ConnectionError after `close`, and in a fork."""
+        if os.getpid() != self._process:
+            raise ConnectionError("the embedded gateway is in the process that this one was forked from")
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
         with self._lock:
@@ -83,7 +87,9 @@ class EmbeddedGateway:
         asyncio.run_coroutine_threadsafe(_loaded(self._app, model), self._loop).result()
 
     def close(self) -> None:
-        """Ends what runs, closes the providers and the thread. Blocks until that is done."""
+        """Ends what runs, closes the providers and the thread. Blocks until that is done. Does nothing in a fork."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             if self._closed:
                 return

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import select
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +26,7 @@ from tests.gateway.server.running import FINISH, HELLO, configure
 
 ASK = {"model": "fake/m", "messages": [{"role": "user", "content": "hi"}]}
 WITHIN_S = 5.0
+ROOT = Path(__file__).parents[3]
 
 
 class Inside:
@@ -244,3 +247,40 @@ def test_a_model_that_is_loading_is_waited_for() -> None:
         inside.gateway.wait_until_loaded("no/such")
     finally:
         inside.gateway.close()
+
+
+async def test_the_async_client_waits_for_models_too() -> None:
+    inside = Inside(HELLO)
+    async with inside.asynchronous() as client:
+        await client.wait_until_loaded("fake/m")  # of a gateway elsewhere nothing is known
+        client._inside = inside.gateway
+        inside.provider._readiness = Readiness(ReadinessState.LOADING)
+        waiting = asyncio.create_task(client.with_options(timeout=3).wait_until_loaded("fake/m"))
+        done, _ = await asyncio.wait([waiting], timeout=0.2)
+        assert not done
+        inside.provider._readiness = Readiness(ReadinessState.READY)
+        await asyncio.wait_for(waiting, WITHIN_S)
+        async with http.AsyncClient() as other:
+            assert client.copy(http_client=other)._inside is None
+
+
+FORKS = """
+import os, sys
+from gateway.client import Gateway
+client = Gateway.embedded(sys.argv[1])
+child = os.fork()
+if child == 0:
+    try:
+        client._inside.connect()
+    except ConnectionError:
+        sys.exit(3)  # and not os._exit: what the parent registered for its end runs here as well
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="forks")
+def test_a_forked_process_has_no_part_in_the_gateway_and_ends_at_once(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text("version: 1\nproviders: {up: {type: openai-compatible, base_url: 'http://127.0.0.1:9/v1'}}\n")
+    done = subprocess.run([sys.executable, "-c", FORKS, str(config)], cwd=ROOT, capture_output=True, timeout=25)
+    assert (done.returncode, done.stderr) == (3, b"")
