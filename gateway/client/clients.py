@@ -71,7 +71,7 @@ class Gateway(openai.OpenAI):
     @classmethod
     def embedded(
         cls, config: str | os.PathLike[str], *, api_key: object = None, log: BinaryIO | None = None, **options: Any
-    ) -> "Gateway":
+    ) -> Self:
         """A client with the gateway of this run.yaml inside; `close` ends both. Log lines go to `log`.
 
         Raises ConfigError, or ValueError or ImportError where a provider can't be built.
@@ -117,7 +117,7 @@ class AsyncGateway(openai.AsyncOpenAI):
     @classmethod
     def embedded(
         cls, config: str | os.PathLike[str], *, api_key: object = None, log: BinaryIO | None = None, **options: Any
-    ) -> "AsyncGateway":
+    ) -> Self:
         """A client with the gateway of this run.yaml inside; `await close()` ends both. Log lines go to `log`.
 
         Raises ConfigError, or ValueError or ImportError where a provider can't be built.
