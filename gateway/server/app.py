@@ -37,6 +37,7 @@ from gateway.server.forwarding.calls import Forwarding, forwarded_routes
 from gateway.server.inheritance import NOTHING, Inheritance
 from gateway.server.key_doors import build_door
 from gateway.server.lifetime import App
+from gateway.server.listing import model_routes
 from gateway.server.log import Log, Output
 from gateway.server.means import Means
 from gateway.server.observed import Observed, Snapshots
@@ -228,13 +229,13 @@ class _Parts:
             observer=self.observed.observer,
             asked=ollama_questions(OLLAMA, self.catalogue),
             other={
+                **model_routes(LISTS, BY_HEADER, self.catalogue),
                 **forwarded_routes(forwarding),
                 **self.stateful.routes,
                 **OwnKey(self.accounts, now=self.around.now).routes,
                 **self.stateful.chat_routes(CHAT, served),
                 **admin,
             },
-            lists=LISTS,
             by_header=BY_HEADER,
             by_start=BY_START,
             prefix=self.config.server.path_prefix,

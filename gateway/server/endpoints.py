@@ -18,9 +18,10 @@ from gateway.server.ability_routes import EmbeddingFront, ability_routes, embedd
 from gateway.server.body import BodyReader
 from gateway.server.catalogue import Catalogue
 from gateway.server.generation import AnswerKeeper, Generation
+from gateway.server.listing import ListingFront
 from gateway.server.means import Means
 from gateway.server.ollama_routes import OllamaPreloads, ollama_posts
-from gateway.server.service import ListingFront, Served
+from gateway.server.service import Served
 from gateway.server.token_count import CountingFront, TokenCount
 
 __all__ = ["BY_HEADER", "BY_START", "CHAT", "LISTS", "OLLAMA", "endpoints"]

@@ -5,7 +5,6 @@ One of the two places that catch everything. Every answer of the gateway, on eve
 
 import asyncio
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Never, Protocol
 from urllib.parse import unquote
@@ -24,9 +23,8 @@ from adapters.canonical.errors import (
     NotReady,
     UpstreamAuth,
 )
-from adapters.front import Front, ModelListForm
+from adapters.front import Front
 from adapters.openai.errors import render_error
-from adapters.openai.model_list import CodexModelList, OpenAIModelList
 from gateway.http.answer import Answer, Reply
 from gateway.http.request import Request
 from gateway.server.answer_headers import client_request_id, error_headers
@@ -36,15 +34,14 @@ from gateway.server.client_addresses import ClientAddresses
 from gateway.server.cors import Cors
 from gateway.server.door import Door, with_password_as_key
 from gateway.server.exchange import Exchange
+from gateway.server.listing import of_client
 from gateway.server.log import Log
 from gateway.server.routes import Handler, Route, Routes
 from gateway.usage.accounts import Accounts
 from providers.client_key import CLIENT_KEY, OwnKey
 
-__all__ = ["ListingFront", "RequestObserver", "Served", "Service"]
+__all__ = ["RequestObserver", "Served", "Service"]
 
-_OPENAI_LIST = OpenAIModelList()
-_CODEX_LIST = CodexModelList()
 _EVICTION_S = 5.0
 """What a cancelled request gets to free what it holds and tell its client."""
 _NONE: Mapping[str, Never] = MappingProxyType({})
@@ -73,14 +70,10 @@ class RequestObserver(Protocol):
         ...
 
 
-class ListingFront(Front, ModelListForm, Protocol):
-    """A dialect that lists models in its own form."""
-
-
 class Service:
-    """`served` answers the POSTs of each path, `asked` its GETs, `other` holds whole routes. `lists` are the
-    paths of models, in the form of this dialect; None: of the client's. `by_header`: clients that send this header
-    speak this dialect, also on the paths that all dialects share. `by_start`: the dialect of errors below such a path.
+    """`served` answers the POSTs of each path, `asked` its GETs, `other` holds whole routes. `by_header`: clients that
+    send this header speak this dialect, also on the paths that all dialects share. `by_start`: the dialect of errors
+    below such a path.
     All paths stand beneath `prefix`; those of health stand alone as well.
 
     `clock` gives seconds of any origin, `token` the random part of ids, `redact` hides secrets in a text.
@@ -96,8 +89,7 @@ class Service:
         clients: ClientAddresses,
         asked: Mapping[str, Served] = _NONE,
         other: Mapping[str, Route] = _NONE,
-        lists: Mapping[str, ListingFront | None] = _NONE,
-        by_header: Mapping[str, ListingFront] = _NONE,
+        by_header: Mapping[str, Front] = _NONE,
         by_start: Mapping[str, Front] = _NONE,
         held: HeldBytes,
         clock: Callable[[], float],
@@ -119,8 +111,6 @@ class Service:
             {
                 **{path: Route({"POST": one.serve}, one.front) for path, one in served.items()},
                 **{path: Route({"GET": one.serve}, one.front) for path, one in asked.items()},
-                **{path: Route({"GET": partial(self._list_models, form)}, form) for path, form in lists.items()},
-                **{f"{path}/*": Route({"GET": partial(self._show_model, form)}, form) for path, form in lists.items()},
                 **other,
                 **health,
             },
@@ -305,25 +295,11 @@ class Service:
             except Exception as error:  # the client still has to hear of the first
                 self._log.fault(error, request_id=exchange.request_id)
 
-    async def _list_models(self, form: ListingFront | None, exchange: Exchange) -> Reply:
-        return exchange.answer(await self._catalogue.list_models(exchange.key, form or self._form(exchange)))
-
-    async def _show_model(self, form: ListingFront | None, exchange: Exchange) -> Reply:
-        name = exchange.path_model or ""
-        return exchange.answer(await self._catalogue.show_model(name, exchange.key, form or self._form(exchange)))
-
-    def _form(self, exchange: Exchange) -> ModelListForm:
-        other = _OPENAI_LIST if exchange.request.query.get("client_version") is None else _CODEX_LIST
-        return self._front_by_header(exchange.request) or other
-
     def _front_of(self, request: Request, path: str) -> Front | None:
         """The dialect of a client on a path that has none of its own."""
-        return self._front_by_header(request) or next(
+        return of_client(request, self._by_header) or next(
             (front for start, front in self._by_start.items() if path.startswith(start)), None
         )
-
-    def _front_by_header(self, request: Request) -> ListingFront | None:
-        return next((front for header, front in self._by_header.items() if header in request.headers), None)
 
     async def _health(self, exchange: Exchange) -> Reply:
         return exchange.answer(b'{"status":"ok"}')
