@@ -2,7 +2,7 @@ import pytest
 
 from adapters.canonical.errors import InvalidRequest
 from gateway.config.posted import parse_posted
-from gateway.keys.stored import NewKey
+from gateway.keys.stored import NewKey, Rotation
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,8 @@ def test_what_is_wrong_with_a_body_is_told_in_the_words_of_run_yaml(body: str, w
         parse_posted(NewKey, body.encode())
     assert refused.value.message.startswith(why)
     assert refused.value.param == (why.partition(":")[0] if not why.startswith("body") else None)
+
+
+def test_a_limit_is_told_in_figures() -> None:
+    with pytest.raises(InvalidRequest, match="grace_s: expected at most 2592000$"):
+        parse_posted(Rotation, b'{"grace_s": 1e12}')
