@@ -28,5 +28,5 @@ def test_what_is_wrong_with_a_body_is_told_in_the_words_of_run_yaml(body: str, w
 
 
 def test_a_limit_is_told_in_figures() -> None:
-    with pytest.raises(InvalidRequest, match="grace_s: expected at most 2592000$"):
+    with pytest.raises(InvalidRequest, match=r"grace_s: expected at most 2592000$"):
         parse_posted(Rotation, b'{"grace_s": 1e12}')
