@@ -16,8 +16,8 @@ from tests.local_engine.tiny_models import write_gguf, write_safetensors
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
 REQUESTS = [request(prompt, GREEDY) for prompt in PROMPTS]
-# OLMo and MiniMax norm all heads of a row as one vector, DeepSeek and its like have one kv head, Gemma 4 unlike layers, and
-# recurrent layers have one process.
+# OLMo and MiniMax norm all heads of a row as one vector, DeepSeek and its like have one kv head, Gemma 4 has unlike
+# layers, and recurrent layers have one process.
 ALONE = (
     "Olmo",
     "MiniMax",
