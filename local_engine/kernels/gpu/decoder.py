@@ -275,7 +275,7 @@ def _mlp(config: ModelConfig, index: int, matrices: Matrices) -> Linear:
     if config.experts is not None and index not in config.experts.dense_layers:
         return matrices.experts(config.experts, index, config.hidden_size, _SPARSE[config.architecture])
     hidden, width, activation = config.hidden_size, config.intermediate_size, config.block.activation
-    if activation == "relu_squared":
+    if activation == "relu_squared" or activation == "xielu":
         raise ValueError("an activation of blocks without a gate, which `unsupported` refuses")
     name = f"model.layers.{index}.mlp"
     if config.fused_gate_up:
