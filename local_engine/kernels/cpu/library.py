@@ -37,7 +37,7 @@ INSTRUCTION_SETS: Final = ("avx512bf16", "avx512", "avx2vnni", "avx2", "neon", "
 """Of all builds, the best one first."""
 
 # Of the functions and structures below and of the packed layout; the same as kernels_version in api.cpp.
-_VERSION = 9
+_VERSION = 10
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -66,6 +66,7 @@ class RecurrentStruct(Structure):
         ("rates", c_void_p),
         ("rate_bias", c_void_p),
         ("norm", c_void_p),
+        ("direct", c_void_p),
         ("kind", c_int32),
         ("taps", c_int32),
         ("channels", c_int32),

@@ -17,7 +17,7 @@ from local_engine.state_pool import StatePool
 __all__ = ["RecurrentParts", "layer_states", "recurrent_parts", "unsupported_recurrence"]
 
 # By their numbers in recurrent.h.
-_SHORT_CONVOLUTION, _GATED_DELTA = 0, 1
+_SHORT_CONVOLUTION, _GATED_DELTA, _MAMBA2 = 0, 1, 2
 _LANES, _TILE = 32, 16
 
 
@@ -33,7 +33,13 @@ def unsupported_recurrence(recurrent: RecurrentConfig) -> str | None:
                 "value heads": (recurrent.value_heads, _TILE),
             }
         case Mamba2Config():
-            return "Mamba-2"
+            if recurrent.norm_eps is None:
+                return "recurrent layers without a norm"
+            sizes = {
+                "heads": (recurrent.heads, _TILE),
+                "numbers of a head": (recurrent.head_dim, _TILE),
+                "numbers of a direction": (recurrent.state_size, _TILE),
+            }
         case unreachable:
             assert_never(unreachable)
     for name, (value, multiple) in sizes.items():
@@ -66,8 +72,12 @@ def recurrent_parts(
             return _short_convolution(conv, f"{prefix}.conv", weights, address)
         case GatedDeltaConfig() as delta:
             return _gated_delta(delta, f"{prefix}.linear_attn", weights, address, eps=config.rms_norm_eps)
-        case _:
-            raise ValueError(f"layer {index} of {config.architecture} has no state here")
+        case Mamba2Config() as mamba:
+            return _mamba2(mamba, f"{prefix}.mamba", weights, address)
+        case None:
+            raise ValueError(f"layer {index} of {config.architecture} is not recurrent")
+        case unreachable:
+            assert_never(unreachable)
 
 
 def _short_convolution(
@@ -113,6 +123,31 @@ def _gated_delta(
     sizes = {"in_proj_qkv": delta.channels, "in_proj_z": delta.values, "in_proj_b": heads, "in_proj_a": heads}
     inputs = {f"{name}.{part}": rows for part, rows in sizes.items()}
     return RecurrentParts(inputs, f"{name}.out_proj", delta.values, False, struct)
+
+
+def _mamba2(mamba: Mamba2Config, name: str, weights: Weights, address: Callable[[Tensor], int]) -> RecurrentParts:
+    heads, channels = mamba.heads, mamba.channels
+    # A GGUF has what becomes of the number that safetensors have.
+    stored = weights.has(f"{name}.A")
+    rates = weights.flat(f"{name}.A", heads) if stored else -weights.flat(f"{name}.A_log", heads).exp()
+    struct = RecurrentStruct(
+        kind=_MAMBA2,
+        taps=mamba.taps,
+        channels=channels,
+        tap_weights=address(weights.taps(f"{name}.conv1d.weight", channels, mamba.taps)),
+        tap_bias=address(weights.joined([f"{name}.conv1d.bias"], [channels])) if mamba.conv_bias else None,
+        rates=address(rates),
+        rate_bias=address(weights.joined([f"{name}.dt_bias"], [heads])),
+        norm=address(weights.flat(f"{name}.norm.weight", mamba.width)),
+        direct=address(weights.flat(f"{name}.D", heads)),
+        key_heads=mamba.groups,
+        value_heads=heads,
+        key_dim=mamba.state_size,
+        value_dim=mamba.head_dim,
+        eps=mamba.norm_eps,
+    )
+    inputs = {f"{name}.in_proj": mamba.width + channels + heads}
+    return RecurrentParts(inputs, f"{name}.out_proj", mamba.width, mamba.bias, struct)
 
 
 def layer_states(config: ModelConfig, states: StatePool) -> "ctypes.Array[LayerStatesStruct] | None":

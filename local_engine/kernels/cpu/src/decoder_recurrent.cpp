@@ -31,6 +31,7 @@ void Session::recur(Team& team, const Step& step, int index) {
   switch (layer.recurrent->kind) {
     case kShortConvolution: return short_convolution(team, part);
     case kGatedDelta: return gated_delta(team, part);
+    case kMamba2: return mamba2(team, part);
   }
 }
 

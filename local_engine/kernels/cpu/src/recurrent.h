@@ -14,7 +14,7 @@
 namespace kernels {
 
 // The numbers are part of the interface to Python.
-enum RecurrentKind : int32_t { kShortConvolution = 0, kGatedDelta = 1 };
+enum RecurrentKind : int32_t { kShortConvolution = 0, kGatedDelta = 1, kMamba2 = 2 };
 
 // What such a layer has beside its norms and matrices. The interface to Python, as in decoder.h.
 struct Recurrent {
@@ -22,11 +22,12 @@ struct Recurrent {
   const float* tap_bias;     // [channels], or null
   const float* rates;        // of each value head's decay, below 0
   const float* rate_bias;    // [value_heads]
-  const float* norm;         // of what a value head gives: [value_dim]
+  const float* norm;         // of what a value head gives: [value_dim]; of Mamba-2, of what all give
+  const float* direct;       // of Mamba-2: how much of its input each head adds to its output
   int32_t kind;
   int32_t taps;
   int32_t channels;
-  int32_t key_heads, value_heads, key_dim, value_dim;
+  int32_t key_heads, value_heads, key_dim, value_dim;  // of Mamba-2: groups, heads, a state's size, a head's
   int32_t tiled;  // value head i reads key head i modulo their number, else i divided by its share
   float eps;
   int32_t unused;
@@ -103,5 +104,8 @@ void short_convolution(Team& team, const RecurrentStep& step);
 
 // Qwen3.5: queries, keys and values, which the convolution reads, then gates of values, strengths, and rates of decays.
 void gated_delta(Team& team, const RecurrentStep& step);
+
+// Granite 4: gates, then inputs and both directions of each group, which the convolution reads, then steps.
+void mamba2(Team& team, const RecurrentStep& step);
 
 }  // namespace kernels

@@ -225,14 +225,14 @@ constexpr float kDecays[16] = {-0.1f, -2.0f, -0.01f, -1.0f, -0.5f};
 
 Recurrent random_recurrence(const float* weights) {
   Recurrent recurrent{};
-  recurrent.kind = below(2);
+  recurrent.kind = below(3);
   recurrent.taps = 2 + below(3);
-  recurrent.tap_weights = recurrent.rate_bias = recurrent.norm = weights;
+  recurrent.tap_weights = recurrent.rate_bias = recurrent.norm = recurrent.direct = weights;
   recurrent.tap_bias = below(2) == 0 ? weights : nullptr;
   recurrent.rates = kDecays;
   recurrent.channels = 32 * (1 + below(3));
   recurrent.eps = 1e-5f;
-  if (recurrent.kind == kGatedDelta) {
+  if (recurrent.kind != kShortConvolution) {
     recurrent.key_heads = 1 << below(3);
     recurrent.value_heads = 16;
     recurrent.key_dim = 32 * (1 + below(2));
@@ -289,6 +289,10 @@ void test_decoder() {
     if (recurrent.kind == kShortConvolution) {
       layer.inputs[0] = matrix(3 * recurrent.channels, hidden);
       layer.output = matrix(hidden, recurrent.channels);
+    } else if (recurrent.kind == kMamba2) {
+      const int width = recurrent.value_heads * recurrent.value_dim;
+      layer.inputs[0] = matrix(width + recurrent.channels + recurrent.value_heads, hidden);
+      layer.output = matrix(hidden, width);
     } else {
       const int values = recurrent.value_heads * recurrent.value_dim;
       layer.inputs[0] = matrix(recurrent.channels, hidden);

@@ -39,6 +39,16 @@ DELTA = {
     "linear_value_head_dim": 96,
     "partial_rotary_factor": 0.5,
 }
+MAMBA = {
+    "num_hidden_layers": 4,
+    "layer_types": ["linear_attention", "full_attention", "full_attention", "linear_attention"],
+    "mamba_expand": 4,
+    "mamba_n_heads": 16,
+    "mamba_d_state": 16,
+    "mamba_n_groups": 2,
+    "mamba_d_conv": 4,
+    "mamba_chunk_size": 8,
+}
 ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
     "LlamaForCausalLM": {"attention_bias": True, "mlp_bias": True},
     "MistralForCausalLM": {"sliding_window": 5, "head_dim": 64},
@@ -58,7 +68,7 @@ ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
     "SmolLM3ForCausalLM": {},
     "Ministral3ForCausalLM": {"head_dim": 32},
     "GraniteForCausalLM": {},
-    "GraniteMoeHybridForCausalLM": {"shared_intermediate_size": 96},
+    "GraniteMoeHybridForCausalLM": {"shared_intermediate_size": 96, **MAMBA},
     "Glm4ForCausalLM": {"head_dim": 64},
     "SeedOssForCausalLM": {"head_dim": 32},
     "Ernie4_5ForCausalLM": {"head_dim": 32},

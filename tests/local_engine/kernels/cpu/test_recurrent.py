@@ -20,7 +20,7 @@ from local_engine.sequence import Sequence as EngineSequence
 from tests.local_engine.engine_driver import generate, last, request, tokens_of
 from tests.local_engine.kernels.cpu.libraries import runnable_libraries
 from tests.local_engine.kernels.cpu.test_engine_features import requests, told
-from tests.local_engine.kernels.cpu.test_executor import DELTA, EXACT, SHAPE, hidden_of, logits_of, sequence_of
+from tests.local_engine.kernels.cpu.test_executor import DELTA, EXACT, MAMBA, SHAPE, hidden_of, logits_of, sequence_of
 from tests.local_engine.models.tiny_oracles import oracle_of
 from tests.local_engine.tiny_models import write_gguf
 
@@ -28,6 +28,7 @@ from tests.local_engine.tiny_models import write_gguf
 MODELS: Mapping[str, Mapping[str, Any]] = {
     "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention", "conv", "full_attention", "conv"], "conv_L_cache": 4},
     "Qwen3_5ForCausalLM": {"head_dim": 64, **DELTA},
+    "GraniteMoeHybridForCausalLM": {"shared_intermediate_size": 96, **MAMBA},
 }
 FORMATS = [FileType.Q4_0, FileType.Q4_1, FileType.Q5_0, FileType.Q5_1, FileType.Q8_0, FileType.BF16]
 TOKENS = [(7 * index + 3) % 128 for index in range(600)]
