@@ -193,10 +193,6 @@ class _Watched:
         self._stream = stream
         self.ended = False
 
-    @property
-    def last_context(self) -> Any:
-        return getattr(self._stream, "last_context", None)
-
     async def receive(self) -> Any:
         return await self._stream.receive()
 
