@@ -1,7 +1,7 @@
 """Qwen3-Next and Qwen3.5, dense and with experts (Qwen Team 2025, 2026): gated delta rules, and gated attention.
 
-Every fourth layer has attention, whose heads turn in their first quarter. Norms multiply by 1 + weight. Of the models
-that read images the text part is read; a text's positions have one dimension, so sections of mrope make no difference.
+Every fourth layer has attention, whose heads turn in their first quarter. Norms multiply by 1 + weight. Qwen3.5 has the
+positions and the tower of Qwen3-VL, of which the last layer's patches alone are used.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,33 +9,35 @@ from dataclasses import replace
 
 from local_engine.config import MAX_LAYERS, AttentionKind, ModelConfig
 from local_engine.layer_config import BlockConfig, ExpertsConfig
-from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfName, HfRows
 from local_engine.loading.rope import hf_rope_of
-from local_engine.loading.weights import GgufName, Weights
+from local_engine.loading.weights import GgufName
 from local_engine.models import llama
-from local_engine.models.decoder import Decoder, build_decoder
 from local_engine.models.qwen2_moe import NAMES
+from local_engine.models.qwen2_vl import with_axes
 from local_engine.models.qwen3_moe import hf_dense_layers
-from local_engine.models.sparse_mlp import build_sparse, gguf_expert_names, gguf_experts
+from local_engine.models.qwen3_vl import hf_vision
+from local_engine.models.sparse_mlp import gguf_expert_names, gguf_experts
 from local_engine.recurrent_config import GatedDeltaConfig
 
 __all__ = [
+    "LEFT_OUT",
     "PREFIXES",
-    "build",
-    "build_moe",
     "gguf_config",
     "gguf_names",
     "hf_config",
     "hf_config_of_moe",
     "hf_places",
+    "with_tower",
 ]
 
-PREFIXES = {"model.language_model.": "model.", "model.visual.": "visual."}
-"""What tensors' names begin with in files of the models that read images, and here."""
+PREFIXES = {"model.language_model.": "model."}
+"""What tensors' names begin with in files of a text model that was cut from one with a tower, and here."""
+LEFT_OUT = ("mtp.", "model.visual.")
+"""Of such files, and what guesses further tokens."""
 
-_SHARE, _INTERVAL = 0.25, 4
+_SHARE, _INTERVAL, _SECTIONS = 0.25, 4, (11, 11, 10)
 # What becomes of a GGUF's names in a layer without attention.
 _GGUF_PARTS = {
     "in_proj_qkvz.weight": "ssm_in.weight",
@@ -61,7 +63,6 @@ def hf_config(fields: FieldReader) -> ModelConfig:
     scaling = text.table("rope_parameters") or text.table("rope_scaling")
     share = text.number("partial_rotary_factor", _SHARE)
     if scaling is not None:
-        scaling = scaling.without("mrope_section", "mrope_interleaved")
         share = scaling.number("partial_rotary_factor", share)
     if not 0 < share <= 1:
         fields.refuse(f"partial_rotary_factor is {share}, expected more than 0 and at most 1")
@@ -103,6 +104,16 @@ def hf_config_of_moe(fields: FieldReader) -> ModelConfig:
     return replace(config, experts=experts)
 
 
+def with_tower(read: Callable[[FieldReader], ModelConfig]) -> Callable[[FieldReader], ModelConfig]:
+    """Of config.json whose text is read so, with the tower that it has beside it."""
+
+    def read_both(fields: FieldReader) -> ModelConfig:
+        config = with_axes(read(fields), _SECTIONS, interleaved=True)
+        return replace(config, vision=hf_vision(fields, stacked=()))
+
+    return read_both
+
+
 def _hf_recurrent_layers(fields: FieldReader, num_layers: int) -> frozenset[int]:
     kinds = fields.texts("layer_types")
     if kinds and len(kinds) != num_layers:
@@ -141,8 +152,8 @@ def hf_places(config: ModelConfig) -> dict[str, HfName | HfRows]:
 def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
     """Metadata of a GGUF whose general.architecture is qwen3next, qwen35 or qwen35moe."""
     name = fields.text("general.architecture")
-    sizes = fields.without(f"{name}.rope.dimension_sections").with_defaults({f"{name}.feed_forward_length": 5632})
-    config = llama.gguf_shape(sizes, tensor_shapes, architecture=name)
+    sizes = fields.with_defaults({f"{name}.feed_forward_length": 5632})
+    config = with_axes(llama.gguf_shape(sizes, tensor_shapes, architecture=name), (), interleaved=True)
     predicting = fields.integer(f"{name}.nextn_predict_layers", 0)
     layers = config.num_layers - predicting
     heads = fields.integer(f"{name}.ssm.time_step_rank")
@@ -180,21 +191,3 @@ def gguf_names(config: ModelConfig) -> dict[str, GgufName]:
         for ours, theirs in _GGUF_PARTS.items():
             names[f"model.layers.{index}.linear_attn.{ours}"] = GgufName(f"blk.{index}.{theirs}")
     return names
-
-
-def build(config: ModelConfig, weights: Weights, ops: Ops) -> Decoder:
-    """The dense one, without what reads images or guesses further tokens. Raises ModelLoadError."""
-    return _build(config, weights, ops, build_decoder)
-
-
-def build_moe(config: ModelConfig, weights: Weights, ops: Ops) -> Decoder:
-    """The one with experts. Raises ModelLoadError."""
-    return _build(config, weights, ops, build_sparse(NAMES))
-
-
-def _build(
-    config: ModelConfig, weights: Weights, ops: Ops, build_text: Callable[[ModelConfig, Weights, Ops], Decoder]
-) -> Decoder:
-    for prefix in ("visual.", "mtp."):
-        weights.skip_under(prefix)
-    return build_text(config, weights, ops)

@@ -24,10 +24,7 @@ from tests.local_engine.tiny_recurrent import kv_heads, with_gguf_states
 
 VOCAB_SIZE = 128
 STOP_ID = 7
-_QWEN_TOWER = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32}
 _TOWERS: Mapping[str, Mapping[str, Any]] = {
-    "qwen3_5": {"vision_config": _QWEN_TOWER},
-    "qwen3_5_moe": {"vision_config": _QWEN_TOWER},
     "gemma4": {
         "vision_config": {
             "hidden_size": 16,

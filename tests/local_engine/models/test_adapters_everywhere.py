@@ -25,8 +25,6 @@ TARGETS: Mapping[str, list[str] | str] = {
     "Mistral3ForConditionalGeneration": BESIDE_TOWER,
     "Gemma4ForConditionalGeneration": BESIDE_TOWER,
     "Llama4ForConditionalGeneration": BESIDE_TOWER,
-    "Qwen3_5ForConditionalGeneration": BESIDE_TOWER,
-    "Qwen3_5MoeForConditionalGeneration": BESIDE_TOWER,
     "NemotronHForCausalLM": ATTENTION,
     "NemotronForCausalLM": [*ATTENTION, "up_proj", "down_proj"],
     "ApertusForCausalLM": [*ATTENTION, "up_proj", "down_proj"],

@@ -32,11 +32,12 @@ __all__ = [
 ]
 
 SIZE, TOKENS, IMAGE, START, END = 16, 4, 100, 101, 102
+_QWENS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 NAMES = {
     "gemma3": {IMAGE: "<image_soft_token>", START: "<start_of_image>", END: "<end_of_image>"},
     "idefics3": {IMAGE: "<image>"},
     "smolvlm": {IMAGE: "<image>"},
-    **{kind: {IMAGE: "<|image_pad|>"} for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")},
+    **{kind: {IMAGE: "<|image_pad|>"} for kind in _QWENS},
 }
 """What vocabularies call the tokens, by transformers' model_type."""
 
@@ -124,6 +125,31 @@ def _qwen3_vl(config: Any, **experts: Any) -> Callable[..., Any]:
     return build
 
 
+def _qwen3_5(config: Any, **experts: Any) -> Callable[..., Any]:
+    def build(**overrides: Any) -> Any:
+        text = {
+            **_TEXT,
+            "num_hidden_layers": 4,
+            "layer_types": ["linear_attention", "full_attention"] * 2,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 4,
+            "linear_value_head_dim": 6,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e4,
+                "partial_rotary_factor": 0.5,
+                "mrope_section": [3, 3, 2],
+                "mrope_interleaved": True,
+            },
+            **experts,
+        }
+        tower = {**_QWEN_TOWER, "out_hidden_size": 32, "num_position_embeddings": 25}
+        return config(text_config=text, vision_config=tower, **{**_QWEN_TOKENS, **overrides})
+
+    return build
+
+
 def _qwen2_vl(config: Any, **tower: Any) -> Callable[..., Any]:
     def build(**overrides: Any) -> Any:
         rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
@@ -143,6 +169,14 @@ TINY_IMAGE_ORACLES: Mapping[str, Callable[..., Any]] = {
         transformers.Qwen2_5_VLConfig, out_hidden_size=32, window_size=16, fullatt_block_indexes=[1]
     ),
     "Qwen3VLForConditionalGeneration": _qwen3_vl(transformers.Qwen3VLConfig),
+    "Qwen3_5ForConditionalGeneration": _qwen3_5(transformers.Qwen3_5Config),
+    "Qwen3_5MoeForConditionalGeneration": _qwen3_5(
+        transformers.Qwen3_5MoeConfig,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=24,
+        shared_expert_intermediate_size=40,
+    ),
     "Qwen3VLMoeForConditionalGeneration": _qwen3_vl(
         transformers.Qwen3VLMoeConfig, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24
     ),

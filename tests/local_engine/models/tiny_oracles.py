@@ -308,12 +308,7 @@ TINY_ORACLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "Qwen3NextForCausalLM": ("qwen3_next", {**_DELTA, **_DELTA_EXPERTS}),
     "Qwen3_5ForCausalLM": ("qwen3_5_text", {**_DELTA, "tie_word_embeddings": True}),
-    "Qwen3_5ForConditionalGeneration": ("qwen3_5", {**_DELTA}),
     "Qwen3_5MoeForCausalLM": ("qwen3_5_moe_text", {**_DELTA, **_DELTA_EXPERTS}),
-    "Qwen3_5MoeForConditionalGeneration": (
-        "qwen3_5_moe",
-        {**_DELTA, **_DELTA_EXPERTS, "num_experts_per_tok": 4},
-    ),
     "ApertusForCausalLM": ("apertus", {"head_dim": 16, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}),
     "NemotronForCausalLM": ("nemotron", {"head_dim": 16}),
     "StableLmForCausalLM": ("stablelm", {"use_qkv_bias": True, "partial_rotary_factor": 0.5}),
