@@ -211,7 +211,9 @@ def _build(
         if on_gpu is not None:
             return LoadedModel(on_gpu.open_executor, partial(on_gpu.read_adapter, names=names), info)
     if config.device == "cpu" and config.wants_kernels and ranks.size == 1:
-        fused = load_fused(source, info.config, config, progress, read_tower=read_tower)
+        fused = load_fused(
+            source, info.config, config, progress, expert_names=architecture.expert_names, read_tower=read_tower
+        )
         if fused is not None:
             return LoadedModel(
                 open_executor=partial(CpuExecutor, fused.model),

@@ -173,10 +173,13 @@ class _Stacked:
         _, *rest = self.file.shapes[self.at.name]
         return tuple(rest[1:] if self._rows_first else rest[:-1])
 
-    def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
+    @property
+    def matrix(self) -> Tensor:
         stack = self.file.stored(self.at.name)[self.at.expert]
-        matrix = (stack if self._rows_first else stack.movedim(-1, 0))[self._rows]
-        out.copy_(share.cut(matrix, rows=(0, 1), columns=(1, 1)))
+        return (stack if self._rows_first else stack.movedim(-1, 0))[self._rows]
+
+    def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
+        out.copy_(share.cut(self.matrix, rows=(0, 1), columns=(1, 1)))
 
     def quantized(self, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
         return None
@@ -273,14 +276,15 @@ class PlainSource:
     def stored_rows(self, name: str) -> StoredRows | None:
         tensor = self._tensors[name]
         plain = tensor.stored if isinstance(tensor, _Ordered) else tensor
-        kind = _STORED_TYPES.get(self._file.types[plain.name]) if isinstance(plain, _Plain) else None
+        stored = isinstance(plain, _Plain | _Stacked)
+        kind = _STORED_TYPES.get(self._file.types[plain.parts[0]]) if stored else None
         if kind is None or len(tensor.shape) != 2:
             return None
         return StoredRows(kind.value, kind.name, lambda: self._rows(tensor))
 
     def _rows(self, tensor: StoredTensor) -> Iterator[npt.NDArray[np.uint8]]:
         """All rows at once: they are a view of the mapped file, or a copy where they change places."""
-        rows = self._file.stored(tensor.parts[0])
+        rows = tensor.matrix if isinstance(tensor, _Stacked) else self._file.stored(tensor.parts[0])
         rows = tensor.ordered(rows) if isinstance(tensor, _Ordered) else rows
         yield rows.contiguous().view(torch.uint8).numpy()
 

@@ -13,6 +13,7 @@ from local_engine.models import llama
 from local_engine.models.decoder import build_decoder
 from local_engine.models.mmproj import Projector
 from local_engine.models.model import Model
+from local_engine.models.sparse_mlp import ExpertNames, build_sparse
 
 __all__ = ["Architecture"]
 
@@ -24,6 +25,7 @@ class Architecture:
     Rows that share a gguf_name and gguf_experts, whether such a file has experts, read it with the same functions.
     hf_places: of tensors that safetensors have by other names, in another order or in stacks. hf_prefixes: what names
     of tensors begin with there, and with us. hf_left_out: what they begin with of parts that nothing here reads.
+    expert_names: of a sparse model. build_own: of one that is more than blocks, and experts with gated SiLU.
     build_tower: of a model that reads images. projector: of the GGUF that such a tower has for itself.
     """
 
@@ -32,10 +34,18 @@ class Architecture:
     hf_config: Callable[[FieldReader], ModelConfig]
     gguf_config: Callable[[FieldReader, Mapping[str, tuple[int, ...]]], ModelConfig]
     gguf_names: Callable[[ModelConfig], dict[str, GgufName]] = llama.gguf_names
-    build: Callable[[ModelConfig, Weights, Ops], Model] = build_decoder
+    expert_names: ExpertNames | None = None
+    build_own: Callable[[ModelConfig, Weights, Ops], Model] | None = None
     hf_places: Callable[[ModelConfig], Mapping[str, HfName | HfRows]] = llama.hf_places
     gguf_experts: bool = False
     hf_prefixes: Mapping[str, str] = field(default_factory=dict)
     hf_left_out: tuple[str, ...] = ()
     build_tower: Callable[[ModelConfig, Weights], EncodeImage] | None = None
     projector: Projector | None = None
+
+    def build(self, config: ModelConfig, weights: Weights, ops: Ops) -> Model:
+        """A model with all its weights read. Raises ModelLoadError naming a missing or misshapen tensor."""
+        if self.build_own is not None:
+            return self.build_own(config, weights, ops)
+        build = build_decoder if self.expert_names is None else build_sparse(self.expert_names)
+        return build(config, weights, ops)

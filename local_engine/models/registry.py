@@ -37,7 +37,6 @@ from local_engine.models import (
     starcoder2,
 )
 from local_engine.models.architecture import Architecture
-from local_engine.models.sparse_mlp import build_sparse
 from local_engine.models.sparse_rows import SPARSE
 
 __all__ = ["ARCHITECTURES", "by_gguf_name", "by_hf_name"]
@@ -83,7 +82,7 @@ ARCHITECTURES = (
         hf_config=qwen3_next.hf_config_of_moe,
         gguf_config=qwen3_next.gguf_config,
         gguf_names=qwen3_next.gguf_names,
-        build=build_sparse(qwen2_moe.NAMES),
+        expert_names=qwen2_moe.NAMES,
         hf_places=qwen3_next.hf_places,
         gguf_experts=True,
         hf_prefixes=qwen3_next.PREFIXES,
@@ -115,7 +114,7 @@ ARCHITECTURES = (
         hf_config=qwen3_next.hf_config_of_moe,
         gguf_config=qwen3_next.gguf_config,
         gguf_names=qwen3_next.gguf_names,
-        build=build_sparse(qwen2_moe.NAMES),
+        expert_names=qwen2_moe.NAMES,
         hf_places=qwen3_next.hf_places,
         gguf_experts=True,
         hf_prefixes=qwen3_next.PREFIXES,
@@ -127,7 +126,7 @@ ARCHITECTURES = (
         hf_config=qwen3_next.with_tower(qwen3_next.hf_config_of_moe),
         gguf_config=qwen3_next.gguf_config,
         gguf_names=qwen3_next.gguf_names,
-        build=build_sparse(qwen2_moe.NAMES),
+        expert_names=qwen2_moe.NAMES,
         hf_places=qwen3_next.hf_places,
         hf_prefixes=qwen3_vl.PREFIXES,
         hf_left_out=("mtp.",),
@@ -165,7 +164,7 @@ ARCHITECTURES = (
         hf_config=gemma4.hf_config,
         gguf_config=gemma4.gguf_config,
         gguf_names=gemma4.gguf_names,
-        build=gemma4.build_gemma4,
+        build_own=gemma4.build_gemma4,
         hf_places=gemma4.hf_places,
         hf_prefixes=gemma4.PREFIXES,
         hf_left_out=gemma4.TOWERS,
@@ -223,7 +222,7 @@ ARCHITECTURES = (
         hf_config=lfm2.hf_config_of_moe,
         gguf_config=lfm2.gguf_config_of_moe,
         gguf_names=lfm2.gguf_names,
-        build=build_sparse(lfm2.NAMES),
+        expert_names=lfm2.NAMES,
         hf_places=lfm2.hf_places,
         gguf_experts=True,
     ),
@@ -260,7 +259,7 @@ ARCHITECTURES = (
         hf_config=apertus.hf_config,
         gguf_config=apertus.gguf_config,
         gguf_names=qwen2.gguf_names,
-        build=apertus.build,
+        build_own=apertus.build,
         hf_places=apertus.hf_places,
     ),
     Architecture(
@@ -288,7 +287,7 @@ ARCHITECTURES = (
         hf_names=("GraniteMoeHybridForCausalLM",),
         hf_config=granite.hf_config_of_4,
         gguf_config=granite.gguf_config,
-        build=build_sparse(granite.NAMES),
+        expert_names=granite.NAMES,
         hf_places=granite.hf_places_of_4,
     ),
     Architecture(
@@ -297,7 +296,7 @@ ARCHITECTURES = (
         hf_config=granite.hf_config_of_4,
         gguf_config=granite.gguf_config_of_4,
         gguf_names=granite.gguf_names_of_4,
-        build=build_sparse(granite.NAMES),
+        expert_names=granite.NAMES,
         hf_places=granite.hf_places_of_4,
     ),
     Architecture(
@@ -306,7 +305,7 @@ ARCHITECTURES = (
         hf_config=granite.hf_config_of_moe,
         gguf_config=granite.gguf_config_of_moe,
         gguf_names=granite.gguf_names_of_moe,
-        build=build_sparse(granite.NAMES),
+        expert_names=granite.NAMES,
         hf_places=granite.hf_places_of_moe,
         gguf_experts=True,
     ),
@@ -324,7 +323,7 @@ ARCHITECTURES = (
         hf_config=nemotron_h.hf_config,
         gguf_config=nemotron_h.gguf_config,
         gguf_names=nemotron_h.gguf_names,
-        build=build_sparse(nemotron_h.NAMES),
+        expert_names=nemotron_h.NAMES,
         hf_places=nemotron_h.hf_places,
         hf_prefixes=nemotron_h.PREFIXES,
         hf_left_out=nemotron_h.GUESSING,
@@ -335,7 +334,7 @@ ARCHITECTURES = (
         hf_config=nemotron_h.hf_config,
         gguf_config=nemotron_h.gguf_config_of_moe,
         gguf_names=nemotron_h.gguf_names,
-        build=build_sparse(nemotron_h.NAMES),
+        expert_names=nemotron_h.NAMES,
         hf_places=nemotron_h.hf_places,
         hf_prefixes=nemotron_h.PREFIXES,
         gguf_experts=True,

@@ -20,7 +20,6 @@ from local_engine.models import (
     qwen_tower,
 )
 from local_engine.models.architecture import Architecture
-from local_engine.models.sparse_mlp import build_sparse
 
 __all__ = ["SPARSE"]
 
@@ -31,7 +30,7 @@ SPARSE = (
         hf_config=mixtral.hf_config,
         gguf_config=mixtral.gguf_config,
         gguf_names=mixtral.gguf_names,
-        build=build_sparse(mixtral.NAMES),
+        expert_names=mixtral.NAMES,
         gguf_experts=True,
     ),
     Architecture(
@@ -40,7 +39,7 @@ SPARSE = (
         hf_config=qwen3_moe.hf_config,
         gguf_config=qwen3_moe.gguf_config,
         gguf_names=qwen3_moe.gguf_names,
-        build=build_sparse(qwen3_moe.NAMES),
+        expert_names=qwen3_moe.NAMES,
         gguf_experts=True,
     ),
     Architecture(
@@ -49,7 +48,7 @@ SPARSE = (
         hf_config=qwen3_vl.hf_config_of_moe,
         gguf_config=qwen3_vl.gguf_config_of_moe,
         gguf_names=qwen3_moe.gguf_names,
-        build=build_sparse(qwen3_moe.NAMES),
+        expert_names=qwen3_moe.NAMES,
         hf_places=qwen3_vl.hf_places,
         hf_prefixes=qwen3_vl.PREFIXES,
         gguf_experts=True,
@@ -62,7 +61,7 @@ SPARSE = (
         hf_config=qwen2_moe.hf_config,
         gguf_config=qwen2_moe.gguf_config,
         gguf_names=qwen2_moe.gguf_names,
-        build=build_sparse(qwen2_moe.NAMES),
+        expert_names=qwen2_moe.NAMES,
         gguf_experts=True,
     ),
     Architecture(
@@ -71,7 +70,7 @@ SPARSE = (
         hf_config=glm4_moe.hf_config,
         gguf_config=glm4_moe.gguf_config,
         gguf_names=glm4_moe.gguf_names,
-        build=build_sparse(glm4_moe.NAMES),
+        expert_names=glm4_moe.NAMES,
         gguf_experts=True,
     ),
     Architecture(
@@ -80,7 +79,7 @@ SPARSE = (
         hf_config=deepseek.hf_config_of_2,
         gguf_config=deepseek.gguf_config,
         gguf_names=deepseek.gguf_names,
-        build=build_sparse(deepseek.NAMES),
+        expert_names=deepseek.NAMES,
         gguf_experts=True,
     ),
     Architecture(
@@ -89,7 +88,7 @@ SPARSE = (
         hf_config=deepseek.hf_config_of_3,
         gguf_config=deepseek.gguf_config,
         gguf_names=deepseek.gguf_names,
-        build=build_sparse(deepseek.NAMES),
+        expert_names=deepseek.NAMES,
         gguf_experts=True,
     ),
     Architecture(
@@ -98,7 +97,7 @@ SPARSE = (
         hf_config=deepseek.hf_config_of_glm,
         gguf_config=deepseek.gguf_config,
         gguf_names=deepseek.gguf_names,
-        build=build_sparse(deepseek.NAMES),
+        expert_names=deepseek.NAMES,
         gguf_experts=True,
     ),
     Architecture(
@@ -107,7 +106,7 @@ SPARSE = (
         hf_config=olmoe.hf_config,
         gguf_config=olmoe.gguf_config,
         gguf_names=qwen3_moe.gguf_names,
-        build=build_sparse(qwen3_moe.NAMES),
+        expert_names=qwen3_moe.NAMES,
         gguf_experts=True,
     ),
     Architecture(
@@ -116,7 +115,7 @@ SPARSE = (
         hf_config=dots1.hf_config,
         gguf_config=dots1.gguf_config,
         gguf_names=dots1.gguf_names,
-        build=build_sparse(dots1.NAMES),
+        expert_names=dots1.NAMES,
         gguf_experts=True,
     ),
     Architecture(
@@ -125,7 +124,7 @@ SPARSE = (
         hf_config=minimax_m2.hf_config,
         gguf_config=minimax_m2.gguf_config,
         gguf_names=minimax_m2.gguf_names,
-        build=build_sparse(minimax_m2.NAMES),
+        expert_names=minimax_m2.NAMES,
         hf_places=minimax_m2.hf_places,
         gguf_experts=True,
     ),
@@ -135,7 +134,7 @@ SPARSE = (
         hf_config=ernie4_5_moe.hf_config,
         gguf_config=ernie4_5_moe.gguf_config,
         gguf_names=ernie4_5_moe.gguf_names,
-        build=build_sparse(ernie4_5_moe.NAMES),
+        expert_names=ernie4_5_moe.NAMES,
         hf_places=ernie4_5_moe.hf_places,
         hf_left_out=ernie4_5_moe.GUESSING,
         gguf_experts=True,
@@ -146,7 +145,7 @@ SPARSE = (
         hf_config=hunyuan_moe.hf_config,
         gguf_config=hunyuan_moe.gguf_config,
         gguf_names=hunyuan_moe.gguf_names,
-        build=build_sparse(hunyuan_moe.NAMES),
+        expert_names=hunyuan_moe.NAMES,
         hf_places=hunyuan.hf_places,
         gguf_experts=True,
     ),
@@ -156,7 +155,7 @@ SPARSE = (
         hf_config=exaone_moe.hf_config,
         gguf_config=exaone_moe.gguf_config,
         gguf_names=exaone_moe.gguf_names,
-        build=build_sparse(exaone_moe.NAMES),
+        expert_names=exaone_moe.NAMES,
         hf_places=exaone_moe.hf_places,
         hf_left_out=exaone_moe.GUESSING,
         gguf_experts=True,
@@ -167,7 +166,7 @@ SPARSE = (
         hf_config=llama4.hf_config,
         gguf_config=llama4.gguf_config,
         gguf_names=llama4.gguf_names,
-        build=build_sparse(llama4.NAMES),
+        expert_names=llama4.NAMES,
         hf_places=llama4.hf_places,
         gguf_experts=True,
         hf_prefixes=llama4.PREFIXES,
@@ -179,7 +178,8 @@ SPARSE = (
         hf_config=gpt_oss.hf_config,
         gguf_config=gpt_oss.gguf_config,
         gguf_names=gpt_oss.gguf_names,
-        build=gpt_oss.build_gpt_oss,
+        expert_names=gpt_oss.NAMES,
+        build_own=gpt_oss.build_gpt_oss,
         hf_places=gpt_oss.hf_places,
         gguf_experts=True,
     ),

@@ -139,8 +139,12 @@ def write_gguf(
     leave_out: str | None = None,
     numbers: Mapping[str, int | float] | None = None,
     add_vocabulary: Callable[[gguf.GGUFWriter], None] | None = None,
+    quantise: Callable[[np.ndarray, gguf.GGMLQuantizationType], np.ndarray] = gguf.quants.quantize,
 ) -> Path:
-    """The model as llama.cpp's converter writes it: Llama's Q and K rows interleaved, matrices in `matrix_type`."""
+    """The model as llama.cpp's converter writes it: Llama's Q and K rows interleaved, matrices in `matrix_type`.
+
+    quantise: makes rows of that type.
+    """
     config = oracle.model.config.get_text_config()
     writer = gguf.GGUFWriter(path, gguf_architecture(config))
     writer.add_context_length(config.max_position_embeddings)
@@ -175,7 +179,7 @@ def write_gguf(
             continue
         # As the converter leaves convolutions.
         if values.ndim > 1 and values.shape[-1] % 32 == 0 and matrix_type is not gguf.GGMLQuantizationType.F32:
-            writer.add_tensor(name, gguf.quants.quantize(values, matrix_type), raw_dtype=matrix_type)
+            writer.add_tensor(name, quantise(values, matrix_type), raw_dtype=matrix_type)
         else:
             writer.add_tensor(name, values)
     writer.write_header_to_file()

@@ -14,17 +14,21 @@ from torch import Tensor
 from local_engine.config import ModelConfig, RopeConfig
 from local_engine.kernels.cpu.library import (
     DecoderStruct,
+    ExpertsStruct,
     LayerStruct,
     Library,
     MatrixStruct,
     RopeStruct,
+    RoutingStruct,
 )
 from local_engine.kernels.cpu.packing import MatrixPacker, Rounding
 from local_engine.kernels.cpu.recurrent import recurrent_parts, unsupported_recurrence
+from local_engine.layer_config import ExpertsConfig
 from local_engine.loading.weights import Weights
 from local_engine.models.self_attention import Rotary
+from local_engine.models.sparse_mlp import ExpertNames
 
-__all__ = ["PackedDecoder", "build_decoder", "unsupported"]
+__all__ = ["PackedDecoder", "build_decoder", "routing_of", "unsupported"]
 
 _ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
 _QK_NORMS = {None: 0, "heads": 0, "turned_heads": 1, "row": 2}
@@ -70,16 +74,20 @@ def unsupported(config: ModelConfig) -> str | None:
         return "windows that follow one another"
     if config.grows or any(kind.unweighted_qk_norm for kind in config.attention_kinds):
         return "queries that grow with their position, or have norms without weights"
-    if config.experts is not None:
-        return "mixtures of experts"
     if config.attention_sinks:
         return "attention sinks"
     if config.vision is not None and config.vision.qwen is not None:
         return "positions of three axes"
+    if config.experts is not None and (config.experts.weighted_inputs or config.experts.latent_size):
+        return "experts that read weighted rows or vectors of their own"
+    if config.experts is not None and config.block.layer_norms.mlp_output is not None:
+        return "norms behind experts"
     for name, value in (
         ("head_dim", config.head_dim),
         ("hidden_size", config.hidden_size),
-        ("intermediate_size", config.intermediate_size),
+        ("intermediate_size", config.intermediate_size if _has_dense_layers(config) else 0),
+        ("experts' intermediate_size", config.experts.intermediate_size if config.experts else 0),
+        ("shared experts' size", config.experts.shared_size if config.experts else 0),
     ):
         if value % _LANES:
             return f"{name} {value}, which is no multiple of {_LANES}"
@@ -91,9 +99,20 @@ def unsupported(config: ModelConfig) -> str | None:
     return None
 
 
-def build_decoder(config: ModelConfig, library: Library, weights: Weights, *, rounding: Rounding) -> PackedDecoder:
-    """Reads all weights. `weights` gives float32 on the CPU. Raises ModelLoadError."""
-    builder = _Builder(config, library, weights, rounding)
+def _has_dense_layers(config: ModelConfig) -> bool:
+    return config.experts is None or len(config.experts.dense_layers) > 0
+
+
+def build_decoder(
+    config: ModelConfig,
+    library: Library,
+    weights: Weights,
+    *,
+    rounding: Rounding,
+    expert_names: ExpertNames | None = None,
+) -> PackedDecoder:
+    """Reads all weights. `weights` gives float32 on the CPU. expert_names: of a sparse model. Raises ModelLoadError."""
+    builder = _Builder(config, library, weights, rounding, expert_names)
     try:
         return builder.build()
     finally:
@@ -101,8 +120,16 @@ def build_decoder(config: ModelConfig, library: Library, weights: Weights, *, ro
 
 
 class _Builder:
-    def __init__(self, config: ModelConfig, library: Library, weights: Weights, rounding: Rounding) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        library: Library,
+        weights: Weights,
+        rounding: Rounding,
+        expert_names: ExpertNames | None,
+    ) -> None:
         self._config = config
+        self._expert_names = expert_names
         self._library = library
         self._weights = weights
         self._packer = MatrixPacker(library, weights, rounding=rounding)
@@ -128,7 +155,7 @@ class _Builder:
         struct = DecoderStruct(
             num_layers=config.num_layers,
             hidden=config.hidden_size,
-            intermediate=config.intermediate_size,
+            intermediate=config.intermediate_size if _has_dense_layers(config) else 0,
             heads=config.num_heads,
             kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
@@ -149,14 +176,15 @@ class _Builder:
             parallel=config.block.norms == "parallel",
             qk_norm=_QK_NORMS[config.qk_norm],
             attention_gate=config.attention_gate,
+            shared=0 if config.experts is None else config.experts.shared_size,
+            routing=RoutingStruct() if config.experts is None else routing_of(config.experts),
         )
         self._kept += [layers, ropes]
         return PackedDecoder(config=config, library=self._library, struct=struct, sites=self._sites, kept=self._kept)
 
     def _layer(self, index: int) -> LayerStruct:
         config = self._config
-        hidden, width = config.hidden_size, config.intermediate_size
-        layer, mlp = f"model.layers.{index}", f"model.layers.{index}.mlp"
+        hidden, layer = config.hidden_size, f"model.layers.{index}"
 
         def norm(name: str | None) -> int | None:
             return None if name is None else self._norm(f"{layer}.{name}", hidden)
@@ -167,16 +195,9 @@ class _Builder:
             post_attention_norm=norm(names.attention_output),
             mlp_norm=norm(names.mlp_input),
             post_mlp_norm=norm(names.mlp_output),
-            down=self._linear(f"{mlp}.down_proj", hidden, width, bias=config.mlp_bias),
         )
         mixer_sites = self._recurrence(struct, index) if config.is_recurrent(index) else self._attention(struct, index)
-        self._sites.append((*mixer_sites, *self._mlp_sites(mlp)))
-        if config.fused_gate_up:
-            gate_up = self._linear(f"{mlp}.gate_up_proj", 2 * width, hidden, bias=config.mlp_bias)
-            struct.gate, struct.up = self._halves(gate_up)
-        else:
-            struct.gate = self._linear(f"{mlp}.gate_proj", width, hidden, bias=config.mlp_bias)
-            struct.up = self._linear(f"{mlp}.up_proj", width, hidden, bias=config.mlp_bias)
+        self._sites.append((*mixer_sites, *self._feed_forward(struct, index)))
         return struct
 
     def _attention(self, struct: LayerStruct, index: int) -> tuple[str, str]:
@@ -230,14 +251,51 @@ class _Builder:
         struct.output = self._linear(name, hidden, columns, bias=output_bias)
         return sites.register(inputs, hidden).name, sites.register({name: hidden}, columns).name
 
-    def _mlp_sites(self, name: str) -> tuple[str, str]:
-        config, sites = self._config, self._weights.lora_sites
-        hidden, width = config.hidden_size, config.intermediate_size
+    def _feed_forward(self, struct: LayerStruct, index: int) -> tuple[str, str]:
+        """Fills in the layer's experts and its block for all tokens, whichever it has; gives the block's sites."""
+        shape = self._config.experts
+        if shape is None or index in shape.dense_layers:
+            return self._block(struct, f"model.layers.{index}.mlp", self._config.intermediate_size)
+        assert self._expert_names is not None
+        names = self._expert_names.of_layer(index)
+        struct.experts = ctypes.pointer(self._experts(names, shape))
+        return self._block(struct, names.shared, shape.shared_size) if shape.shared_size else ("", "")
+
+    def _experts(self, names: ExpertNames, shape: ExpertsConfig) -> ExpertsStruct:
+        hidden, width = self._config.hidden_size, shape.intermediate_size
+
+        def stack(part: str, rows: int, columns: int) -> "ctypes.Array[MatrixStruct]":
+            parts = [f"{names.experts}.{index}.{part}.weight" for index in range(shape.count)]
+            matrices = (MatrixStruct * shape.count)(*self._packer.matrices(parts, rows, columns))
+            self._kept.append(matrices)
+            return matrices
+
+        struct = ExpertsStruct(
+            router=self._packer.exact(f"{names.router}.weight", shape.count, hidden),
+            gate=stack(names.gate, width, hidden),
+            up=stack(names.up, width, hidden),
+            down=stack(names.down, hidden, width),
+        )
+        if shape.routing.corrected:
+            struct.correction = self._address(self._weights.flat(names.correction, shape.count))
+        if shape.shared_gate:
+            struct.shared_gate = self._address(self._weights.row(f"{names.shared_gate}.weight", hidden))
+        self._kept.append(struct)
+        return struct
+
+    def _block(self, struct: LayerStruct, name: str, width: int) -> tuple[str, str]:
+        """The feed-forward block `name`; gives its sites."""
+        config = self._config
+        hidden, bias = config.hidden_size, config.mlp_bias
         if config.fused_gate_up:
-            gate_up = {f"{name}.gate_up_proj": 2 * width}
+            parts = {f"{name}.gate_up_proj": 2 * width}
+            struct.gate, struct.up = self._halves(self._linear(f"{name}.gate_up_proj", 2 * width, hidden, bias=bias))
         else:
-            gate_up = {f"{name}.gate_proj": width, f"{name}.up_proj": width}
-        return sites.register(gate_up, hidden).name, sites.register({f"{name}.down_proj": hidden}, width).name
+            parts = {f"{name}.gate_proj": width, f"{name}.up_proj": width}
+            struct.gate, struct.up = (self._linear(part, width, hidden, bias=bias) for part in parts)
+        struct.down = self._linear(f"{name}.down_proj", hidden, width, bias=bias)
+        sites = self._weights.lora_sites
+        return sites.register(parts, hidden).name, sites.register({f"{name}.down_proj": hidden}, width).name
 
     def _linear(self, name: str, rows: int, columns: int, *, bias: bool) -> MatrixStruct:
         matrix = self._packer.matrix(f"{name}.weight", rows, columns)
@@ -274,3 +332,17 @@ class _Builder:
         values = np.array(tensor.numpy(), dtype=np.float32)
         self._kept.append(values)
         return values.ctypes.data
+
+
+def routing_of(shape: ExpertsConfig) -> RoutingStruct:
+    """The same for the kernels."""
+    return RoutingStruct(
+        count=shape.count,
+        per_token=shape.per_token,
+        width=shape.intermediate_size,
+        sigmoid=shape.routing.scores == "sigmoid",
+        normalised=shape.normalised,
+        groups=shape.routing.groups,
+        used_groups=shape.routing.used_groups,
+        scale=shape.routing.scale,
+    )

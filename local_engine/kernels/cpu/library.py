@@ -15,10 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "CHOICE",
     "DRAW_RULE",
     "INSTRUCTION_SETS",
     "AdaptedLayerStruct",
     "DecoderStruct",
+    "ExpertsStruct",
     "LayerStatesStruct",
     "LayerStruct",
     "Library",
@@ -26,6 +28,7 @@ __all__ = [
     "MatrixStruct",
     "RecurrentStruct",
     "RopeStruct",
+    "RoutingStruct",
     "StepStruct",
     "best_library",
     "open_library",
@@ -37,7 +40,7 @@ INSTRUCTION_SETS: Final = ("avx512bf16", "avx512", "avx2vnni", "avx2", "neon", "
 """Of all builds, the best one first."""
 
 # Of the functions and structures below and of the packed layout; the same as kernels_version in api.cpp.
-_VERSION = 10
+_VERSION = 11
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -84,9 +87,35 @@ class LayerStatesStruct(Structure):
     _fields_ = (("tails", c_void_p), ("matrices", c_void_p))
 
 
-class LayerStruct(Structure):
+class RoutingStruct(Structure):
+    """As routing.h has it."""
+
+    _fields_ = (
+        ("count", c_int32),
+        ("per_token", c_int32),
+        ("width", c_int32),
+        ("sigmoid", c_int32),
+        ("normalised", c_int32),
+        ("groups", c_int32),
+        ("used_groups", c_int32),
+        ("scale", c_float),
+    )
+
+
+class ExpertsStruct(Structure):
     """As decoder.h has it; so the rest."""
 
+    _fields_ = (
+        ("router", MatrixStruct),
+        ("correction", c_void_p),
+        ("gate", POINTER(MatrixStruct)),
+        ("up", POINTER(MatrixStruct)),
+        ("down", POINTER(MatrixStruct)),
+        ("shared_gate", c_void_p),
+    )
+
+
+class LayerStruct(Structure):
     _fields_ = (
         ("attention_norm", c_void_p),
         ("query_norm", c_void_p),
@@ -102,6 +131,7 @@ class LayerStruct(Structure):
         ("window", c_int32),
         ("rope", c_int32),
         ("recurrent", POINTER(RecurrentStruct)),
+        ("experts", POINTER(ExpertsStruct)),
     )
 
 
@@ -134,6 +164,8 @@ class DecoderStruct(Structure):
         ("parallel", c_int32),
         ("qk_norm", c_int32),
         ("attention_gate", c_int32),
+        ("shared", c_int32),
+        ("routing", RoutingStruct),
     )
 
 
@@ -179,6 +211,9 @@ DRAW_RULE = np.dtype(
 )
 """As draw.h has it."""
 
+CHOICE = np.dtype([("expert", np.int32), ("share", np.float32)])
+"""As routing.h has it."""
+
 # name: result, arguments
 _FUNCTIONS: Final = {
     "kernels_cpu_runs": (c_int32, (c_char_p,)),
@@ -189,6 +224,7 @@ _FUNCTIONS: Final = {
     "kernels_quantise_rows": (None, (c_int32, c_void_p, c_int32, c_int32, c_int32, c_void_p)),
     "kernels_unpack_row": (None, (POINTER(MatrixStruct), c_int32, c_void_p)),
     "kernels_multiply": (c_int32, (POINTER(MatrixStruct), c_void_p, c_int32, c_int32, c_void_p)),
+    "kernels_choose_experts": (c_int32, (POINTER(RoutingStruct), c_void_p, c_void_p, c_int32, c_void_p)),
     "kernels_open": (c_void_p, (POINTER(DecoderStruct), c_int32, c_int32, c_int32, c_int32)),
     "kernels_close": (None, (c_void_p,)),
     "kernels_block_bytes": (c_int64, (POINTER(DecoderStruct), c_int32, c_int32)),
@@ -259,6 +295,18 @@ class Library:
         if self._functions.kernels_multiply(matrix, x.ctypes.data, len(x), fine, out.ctypes.data):
             raise MemoryError
         return out[:, : matrix.rows]
+
+    def choose_experts(
+        self, routing: RoutingStruct, logits: Floats, correction: Floats | None = None
+    ) -> npt.NDArray[np.void]:
+        """logits [T, experts], contiguous -> of each row `CHOICE`s by expert, [T, per_token]: what a step does."""
+        chosen = np.empty((len(logits), routing.per_token), dtype=CHOICE)
+        address = None if correction is None else correction.ctypes.data
+        if self._functions.kernels_choose_experts(
+            routing, address, logits.ctypes.data, len(logits), chosen.ctypes.data
+        ):
+            raise MemoryError
+        return chosen
 
     def block_bytes(self, decoder: DecoderStruct, block_size: int, cache_bytes: int) -> int:
         """Bytes of one KV block over all layers. cache_bytes: of one number, 4 or 2."""

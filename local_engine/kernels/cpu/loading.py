@@ -20,6 +20,7 @@ from local_engine.kernels.cpu.packing import NotPackable, Rounding
 from local_engine.layers.lora import LowRank
 from local_engine.loading.lora import load_adapter
 from local_engine.loading.weights import Progress, TensorSource, Weights
+from local_engine.models.sparse_mlp import ExpertNames
 
 __all__ = ["FusedModel", "chosen_library", "load_fused"]
 
@@ -53,9 +54,11 @@ def load_fused(
     config: EngineConfig,
     progress: Progress | None,
     *,
+    expert_names: ExpertNames | None = None,
     read_tower: Callable[[Weights], EncodeImage] | None = None,
 ) -> FusedModel | None:
     """Reads the weights, or returns None with a log line that says why torch has to. A tower computes in torch.
+    expert_names: of a sparse model.
 
     Raises ModelLoadError for a file that is wrong, and where `config.weights` asks for what torch cannot do.
     """
@@ -65,7 +68,7 @@ def load_fused(
         rounding: Rounding = config.weights if config.weights in ("int8", "int4") else "none"
         weights = Weights(source, device=torch.device("cpu"), dtype=torch.float32, progress=progress)
         try:
-            model = build_decoder(shape, library, weights, rounding=rounding)
+            model = build_decoder(shape, library, weights, rounding=rounding, expert_names=expert_names)
         except NotPackable as error:
             reason = str(error)
         else:

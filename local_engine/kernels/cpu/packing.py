@@ -3,6 +3,7 @@
 import mmap
 import sys
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -60,21 +61,38 @@ class MatrixPacker:
 
         Raises ModelLoadError, and NotPackable for a tensor that the kernels cannot compute with.
         """
-        plan = self._plan(name, rows, columns, finer=finer)
-        memory = self._take(plan.num_bytes)
-        tile_bytes = self._library.matrix_bytes(plan.packed_format, _TILE, columns)
-        row = 0
+        (packed,) = self.matrices([name], rows, columns, finer=finer)
+        return packed
+
+    def matrices(self, names: Sequence[str], rows: int, columns: int, *, finer: bool = False) -> list[MatrixStruct]:
+        """`matrix` of many, of which small ones are packed at once."""
+        structs: list[MatrixStruct] = []
         packing: deque[Future[None]] = deque()
-        for piece in plan.stored.pieces():
-            # The next piece is read meanwhile; more than a few of them would take as much memory again as the matrix.
-            if len(packing) > _PIECES_AT_ONCE:
-                packing.popleft().result()
-            packing.append(self._threads.submit(self._pack, plan, piece, memory[row // _TILE * tile_bytes :]))
-            row += len(piece)
+        for name in names:
+            plan = self._plan(name, rows, columns, finer=finer)
+            memory = self._take(plan.num_bytes)
+            tile_bytes = self._library.matrix_bytes(plan.packed_format, _TILE, columns)
+            row = 0
+            for piece in plan.stored.pieces():
+                # The next piece is read meanwhile; more than a few of them would take as much memory as the matrices.
+                if len(packing) > _PIECES_AT_ONCE:
+                    packing.popleft().result()
+                packing.append(self._threads.submit(self._pack, plan, piece, memory[row // _TILE * tile_bytes :]))
+                row += len(piece)
+            self._weights.mark_read(name)
+            structs.append(MatrixStruct(memory.ctypes.data, None, plan.packed_format, rows, columns, 0))
         for piece_packed in packing:
             piece_packed.result()
-        self._weights.mark_read(name)
-        return MatrixStruct(memory.ctypes.data, None, plan.packed_format, rows, columns, 0)
+        return structs
+
+    def exact(self, name: str, rows: int, columns: int) -> MatrixStruct:
+        """The tensor `name` in float32, whatever it is stored as. Raises ModelLoadError."""
+        values = self._weights.stacked([name], [rows], columns).numpy().view(np.uint8)
+        packed = self._library.packed_format(_F32)
+        assert packed is not None
+        memory = self._take(self._library.matrix_bytes(packed, rows, columns))
+        self._library.pack_rows(_F32, values, columns, memory)
+        return MatrixStruct(memory.ctypes.data, None, packed, rows, columns, 0)
 
     def _plan(self, name: str, rows: int, columns: int, *, finer: bool) -> _Plan:
         stored = self._weights.stored(name, (rows, columns))

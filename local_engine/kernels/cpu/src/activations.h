@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "buffer.h"
 #include "format.h"
@@ -66,6 +67,18 @@ struct Activations {
   // 32 columns of `count` rows from `index` on. x: of the first row, those of the others at a stride.
   void quantise_rows(const float* x, int stride, int index, int count, int column) {
     quantise_pairs(x, stride, static_cast<size_t>(index) * columns + column, columns, count);
+  }
+
+  // Row `to` becomes what row `from` of another is, neither fine. with_floats: both have them.
+  void copy_row(const Activations& other, int from, int to, bool with_floats) {
+    const auto copy = [&](auto& target, const auto& source, size_t count) {
+      std::memcpy(target.data() + to * count, source.data() + from * count, count * sizeof(*target.data()));
+    };
+    copy(bytes, other.bytes, columns);
+    copy(scales, other.scales, columns / kActivationGroup);
+    copy(negated_sums, other.negated_sums, columns / kActivationGroup);
+    copy(scaled_sums, other.scaled_sums, columns / kGroup);
+    if (with_floats) copy(floats, other.floats, columns);
   }
 
  private:

@@ -38,7 +38,7 @@ static bool has_bfloat_dots() { return (newer_features() >> 5 & 1) != 0; }
 #endif
 
 // Counts up with each change of the functions, the structures or the packed layout.
-EXPORT int32_t kernels_version() { return 10; }
+EXPORT int32_t kernels_version() { return 11; }
 
 // Whether this CPU has what the build of that name needs: 1 or 0.
 EXPORT int32_t kernels_cpu_runs(const char* instruction_set) {
@@ -99,6 +99,22 @@ EXPORT int32_t kernels_multiply(const Matrix* matrix, const float* x, int32_t co
       for (int row = 0; row < count; row++)
         for (int lane = 0; lane < kTile; lane++)
           out[(static_cast<size_t>(row) * matrix->tiles() + tile) * kTile + lane] = results.data()[row * kTile + lane];
+    }
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+// Of rows of logits [count][experts] the chosen experts and their shares [count][per_token], as a step does it.
+EXPORT int32_t kernels_choose_experts(const Routing* routing, const float* correction, const float* logits, int32_t count,
+                                      Choice* chosen) {
+  try {
+    Buffer<float> memory;
+    memory.reserve(3 * static_cast<size_t>(padded_experts(routing->count)));
+    for (size_t row = 0; row < static_cast<size_t>(count); row++) {
+      std::memcpy(memory.data(), logits + row * routing->count, routing->count * sizeof(float));
+      choose_experts(*routing, correction, memory.data(), chosen + row * routing->per_token);
     }
     return 0;
   } catch (const std::bad_alloc&) {

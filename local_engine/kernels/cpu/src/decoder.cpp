@@ -21,6 +21,7 @@ namespace {
 // Rows that go through the layers together: bounds the memory of a step.
 constexpr int kMostRows = 256;
 constexpr int kStagesPerLayer = 16;
+constexpr int kStagesOfExperts = 6;
 // Keys and values are read in pieces from all over the pool: small pages cost 6% of a step of 16 streams (AMD EPYC Zen 4,
 // 2026-11).
 constexpr size_t kHugePage = 2 << 20;
@@ -30,13 +31,23 @@ constexpr size_t kSmallPage = 4 << 10;
 constexpr size_t kTouchedFirst = 16 << 20;
 constexpr size_t kTouchedAhead = 128 << 20;
 
-// Some product of a layer reads the floats of normed or gated rows.
+// Some product of a layer reads the floats of normed or gated rows, beside the router that always does.
 bool reads_floats(const Decoder& decoder) {
-  return std::any_of(decoder.layers, decoder.layers + decoder.num_layers, [](const Layer& layer) {
+  return std::any_of(decoder.layers, decoder.layers + decoder.num_layers, [&](const Layer& layer) {
     const auto dense = [](const Matrix& matrix) { return is_dense(matrix.format); };
-    return std::any_of(std::begin(layer.inputs), std::end(layer.inputs), dense) || dense(layer.gate) ||
-           dense(layer.up) || dense(layer.down);
+    if (std::any_of(std::begin(layer.inputs), std::end(layer.inputs), dense) || dense(layer.gate) || dense(layer.up) ||
+        dense(layer.down))
+      return true;
+    if (layer.experts == nullptr) return false;
+    const Matrix* stacks[] = {layer.experts->gate, layer.experts->up, layer.experts->down};
+    return std::any_of(std::begin(stacks), std::end(stacks), [&](const Matrix* stack) {
+      return std::any_of(stack, stack + decoder.routing.count, dense);
+    });
   });
+}
+
+int stages_of(const Decoder& decoder) {
+  return (decoder.num_layers + 1) * (kStagesPerLayer + (decoder.routing.count > 0 ? kStagesOfExperts : 0));
 }
 
 }  // namespace
@@ -46,7 +57,7 @@ void Session::Free::operator()(uint8_t* memory) const { std::free(memory); }
 Session::Session(const Decoder& decoder, int block_size, int num_blocks, int cache_bytes, int threads)
     : decoder_(decoder),
       layout_{block_size, decoder.caching_layers(), decoder.kv_heads, decoder.head_dim, cache_bytes},
-      pool_(threads, decoder.num_layers * kStagesPerLayer + kStagesPerLayer),
+      pool_(threads, stages_of(decoder)),
       reads_floats_(reads_floats(decoder)),
       projected_width_(decoder.hidden) {
   // Not cleared: but for a little ahead, memory that no sequence has written is not even resident.
@@ -137,13 +148,15 @@ void Session::forward_part(const Step& step, float* hidden) {
   gated_.columns = decoder_.intermediate;
   mixed_.columns = mixed_width_;
   keeps_floats_ = reads_floats_ || step.adapters != nullptr;
-  const int kept = keeps_floats_ ? rows : 0;
-  normed_.reserve(rows, normed_.columns, std::max(kept, pool_.threads()));
+  keeps_normed_ = keeps_floats_ || decoder_.routing.count > 0;
+  normed_.reserve(rows, normed_.columns, std::max(keeps_normed_ ? rows : 0, pool_.threads()));
   attended_.reserve(rows, attended_.columns, rows);
   mixed_.reserve(rows, mixed_.columns, rows);
-  gated_.reserve(rows, gated_.columns, std::max(kept, 1));
+  gated_.reserve(rows, gated_.columns, keeps_floats_ ? rows : 0);
+  if (decoder_.routing.count > 0) reserve_experts(rows);
   projected_.reserve(static_cast<size_t>(rows) * projected_width_);
-  if (step.adapters != nullptr) additions_.reserve(static_cast<size_t>(rows) * 2 * decoder_.intermediate);
+  if (step.adapters != nullptr)
+    additions_.reserve(static_cast<size_t>(rows) * 2 * std::max(decoder_.intermediate, decoder_.shared));
   prepare_rotations(step);
   if (layout_.item_bytes == 4) {
     run_step<SingleCache>(step, hidden);
@@ -262,8 +275,9 @@ void Session::begin_layer(Team& team, const Step& step, int index, float* hidden
   const Layer& layer = decoder_.layers[index];
   normalise(team, step.num_rows, hidden, index == 0 ? nullptr : decoder_.layers[index - 1].post_mlp_norm,
             layer.attention_norm, true);
-  project(team, step.num_rows, layer);
-  adapt(team, step, index, &AdaptedLayer::qkv, normed_, projected_.data(), layer.input_width());
+  const int width = layer.input_width();
+  project(team, step.num_rows, layer.inputs, width / kTile, projected_.data(), width);
+  adapt(team, step, index, &AdaptedLayer::qkv, normed_, projected_.data(), width);
   if (layer.recurrent != nullptr) {
     recur(team, step, index);
   } else {
@@ -297,10 +311,15 @@ void Session::finish_layer(Team& team, const Step& step, int index, float* hidde
   project_back(team, rows, layer.output, mixed, attention_out, attention_out == hidden);
   adapt(team, step, index, &AdaptedLayer::output, mixed, attention_out, decoder_.hidden);
   normalise(team, rows, hidden, layer.post_attention_norm, layer.mlp_norm, decoder_.parallel == 0);
-  gate(team, step, index);
-  float* mlp_out = layer.post_mlp_norm == nullptr ? hidden : projected_.data();
-  project_back(team, rows, layer.down, gated_, mlp_out, mlp_out == hidden);
-  adapt(team, step, index, &AdaptedLayer::down, gated_, mlp_out, decoder_.hidden);
+  if (layer.experts == nullptr) {
+    float* mlp_out = layer.post_mlp_norm == nullptr ? hidden : projected_.data();
+    feed_forward(team, step, index, nullptr, mlp_out, mlp_out == hidden);
+  } else {
+    route(team, rows, *layer.experts);
+    const float* factors = layer.experts->shared_gate == nullptr ? nullptr : shared_factors_.data();
+    if (layer.gate.rows > 0) feed_forward(team, step, index, factors, hidden, true);
+    add_experts(team, rows, *layer.experts, hidden);
+  }
   if (index == decoder_.num_layers - 1 && layer.post_mlp_norm != nullptr)
     normalise(team, rows, hidden, layer.post_mlp_norm, nullptr, false);
 }
@@ -327,7 +346,7 @@ void Session::normalise(Team& team, int rows, float* hidden, const float* additi
       add_to(state, addition, width);
     }
     if (reads) {
-      float* normed = normed_.row(keeps_floats_ ? row : team.member());
+      float* normed = normed_.row(keeps_normed_ ? row : team.member());
       if (norm != nullptr) {
         norm_row(state, norm, normed);
       } else {
@@ -338,11 +357,9 @@ void Session::normalise(Team& team, int rows, float* hidden, const float* additi
   });
 }
 
-// A layer's inputs over the normed rows, side by side.
-void Session::project(Team& team, int rows, const Layer& layer) {
-  const Matrix* parts = layer.inputs;
-  const int stride = layer.input_width();
-  share_blocks(team, stride / kTile, bytes_of_tile(parts[0]), rows, [&](int first, int last, int begin, int block) {
+// Matrices over the normed rows, `tiles` in all, side by side.
+void Session::project(Team& team, int rows, const Matrix* parts, int tiles, float* out, int stride) {
+  share_blocks(team, tiles, bytes_of_tile(parts[0]), rows, [&](int first, int last, int begin, int block) {
     float results[kRowBlock * kTile];
     for (int tile = first; tile < last; tile++) {
       int part = 0;
@@ -350,7 +367,7 @@ void Session::project(Team& team, int rows, const Layer& layer) {
       for (; within >= parts[part].tiles(); part++) within -= parts[part].tiles();
       multiply(parts[part], within, normed_, begin, block, results);
       for (int row = 0; row < block; row++)
-        std::memcpy(projected_.data() + static_cast<size_t>(begin + row) * stride + tile * kTile, results + row * kTile,
+        std::memcpy(out + static_cast<size_t>(begin + row) * stride + tile * kTile, results + row * kTile,
                     kTile * sizeof(float));
     }
   });
@@ -372,46 +389,68 @@ void Session::project_back(Team& team, int rows, const Matrix& matrix, const Act
   });
 }
 
-// Gate and up, two tiles of each at a time: 32 columns, which are then quantised; a lone row's all at once.
-void Session::gate(Team& team, const Step& step, int index) {
+// The block of all rows: with experts in the layer, the one beside them. factors: of what each row gets, or null.
+void Session::feed_forward(Team& team, const Step& step, int index, const float* factors, float* out, bool add) {
+  const Layer& layer = decoder_.layers[index];
+  Activations& gated = layer.experts == nullptr ? gated_ : beside_;
+  gate(team, step, index, factors, gated);
+  project_back(team, step.num_rows, layer.down, gated, out, add);
+  adapt(team, step, index, &AdaptedLayer::down, gated, out, decoder_.hidden);
+}
+
+void Session::gate(Team& team, const Step& step, int index, const float* factors, Activations& gated) {
   const Layer& layer = decoder_.layers[index];
   const int rows = step.num_rows;
-  const int width = decoder_.intermediate;
-  if (step.adapters != nullptr) {
+  const size_t width = gated.columns;
+  const bool adapted = step.adapters != nullptr;
+  if (adapted) {
     team.share(rows, [&](int row) {
-      float* addition = additions_.data() + static_cast<size_t>(row) * 2 * width;
+      float* addition = additions_.data() + row * 2 * width;
       std::fill(addition, addition + 2 * width, 0.0f);
     });
-    adapt(team, step, index, &AdaptedLayer::gate_up, normed_, additions_.data(), 2 * width);
+    adapt(team, step, index, &AdaptedLayer::gate_up, normed_, additions_.data(), 2 * gated.columns);
   }
-  const bool lone = rows == 1;
-  const bool kept = keeps_floats_ || lone;
   const size_t bytes = 4 * bytes_of_tile(layer.gate);
-  share_blocks(team, width / kGroup, bytes, rows, [&](int first, int last, int begin, int block) {
-    float gates[kRowBlock * kTile];
-    float ups[kRowBlock * kTile];
-    float passing[kRowBlock * kGroup];
-    for (int group = first; group < last; group++) {
-      float* gated = kept ? gated_.row(begin) + group * kGroup : passing;
-      const int stride = kept ? width : kGroup;
-      for (int tile = 2 * group; tile < 2 * group + 2; tile++) {
-        multiply(layer.gate, tile, normed_, begin, block, gates);
-        multiply(layer.up, tile, normed_, begin, block, ups);
-        for (int row = 0; row < block; row++) {
-          simd::Floats gate = simd::load(gates + row * kTile);
-          simd::Floats up = simd::load(ups + row * kTile);
-          if (step.adapters != nullptr) {
-            const float* addition = additions_.data() + static_cast<size_t>(begin + row) * 2 * width + tile * kTile;
-            gate = simd::add(gate, simd::load(addition));
-            up = simd::add(up, simd::load(addition + width));
-          }
-          simd::store(gated + row * stride + tile % 2 * kTile, simd::mul(activate(decoder_.activation, gate), up));
-        }
-      }
-      if (!lone) gated_.quantise_rows(gated, stride, begin, block, group * kGroup);
-    }
-    if (lone) gated_.quantise(0, first * kGroup, last * kGroup);
+  share_blocks(team, gated.columns / kGroup, bytes, rows, [&](int first, int last, int begin, int block) {
+    gate_groups({layer.gate, layer.up, normed_, begin, gated, begin, block,
+                 adapted ? additions_.data() + begin * 2 * width : nullptr, factors == nullptr ? nullptr : factors + begin},
+                first, last);
   });
+}
+
+// Groups of 32 columns, two tiles of gate and two of up each, which are then quantised: of one row many at once.
+void Session::gate_groups(const Gating& gating, int first, int last) {
+  Activations& gated = gating.gated;
+  const int rows = gating.rows;
+  const int together = rows == 1 ? kRowBlock : 1;
+  float gates[kRowBlock * kTile];
+  float ups[kRowBlock * kTile];
+  float passing[kRowBlock * kGroup];
+  for (int group = first; group < last; group += together) {
+    const int end = std::min(group + together, last);
+    float* out = keeps_floats_ ? gated.row(gating.to) + group * kGroup : passing;
+    const int stride = keeps_floats_ ? gated.columns : kGroup;
+    for (int tile = 2 * group; tile < 2 * end; tile++) {
+      multiply(gating.gate, tile, gating.x, gating.from, rows, gates);
+      multiply(gating.up, tile, gating.x, gating.from, rows, ups);
+      for (int row = 0; row < rows; row++) {
+        simd::Floats gate = simd::load(gates + row * kTile);
+        simd::Floats up = simd::load(ups + row * kTile);
+        if (gating.additions != nullptr) {
+          const float* addition = gating.additions + static_cast<size_t>(row) * 2 * gated.columns + tile * kTile;
+          gate = simd::add(gate, simd::load(addition));
+          up = simd::add(up, simd::load(addition + gated.columns));
+        }
+        if (gating.factors != nullptr) up = simd::mul(up, simd::splat(gating.factors[row]));
+        simd::store(out + row * stride + (tile - 2 * group) * kTile, simd::mul(activate(decoder_.activation, gate), up));
+      }
+    }
+    if (rows == 1) {
+      gated.quantise(out, gating.to, group * kGroup, end * kGroup);
+    } else {
+      gated.quantise_rows(out, stride, gating.to, rows, group * kGroup);
+    }
+  }
 }
 
 // Adds what the rows' adapters say to a product of `width` columns.

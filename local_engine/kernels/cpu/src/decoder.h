@@ -12,12 +12,23 @@
 #include "format.h"
 #include "kv_pool.h"
 #include "recurrent.h"
+#include "routing.h"
 #include "thread_pool.h"
 
 namespace kernels {
 
 // The structures down to Step are the interface to Python: plain, and mirrored there field by field. Pointers are the
 // caller's, and live as long as what is built over them.
+
+// The experts of a layer. Each row is computed by those that the router chooses, and what they give is added weighted.
+struct Experts {
+  Matrix router;            // [experts, hidden] in float32: to round it would change the choice
+  const float* correction;  // added to the experts' scores for the choice alone, or null
+  const Matrix* gate;       // [experts]
+  const Matrix* up;
+  const Matrix* down;
+  const float* shared_gate;  // [hidden]: how much of the block beside them a row takes, as a sigmoid's argument; or null
+};
 
 struct Layer {
   const float* attention_norm;  // null where the residual is read as it is
@@ -31,6 +42,7 @@ struct Layer {
   int32_t window;  // 0 is none
   int32_t rope;    // which of the decoder's, -1 where nothing turns
   const Recurrent* recurrent;  // in place of attention; or null
+  const Experts* experts;  // or null; with them gate, up and down are of a block beside them, without rows where is none
 
   int input_width() const {
     return kTile * std::accumulate(std::begin(inputs), std::end(inputs), 0,
@@ -64,6 +76,8 @@ struct Decoder {
   int32_t parallel;  // the feed-forward block reads what attention reads
   int32_t qk_norm;
   int32_t attention_gate;  // each query head has the gate of what it reads behind it
+  int32_t shared;  // the width of blocks beside experts
+  Routing routing;
 
   int query_stride() const { return attention_gate != 0 ? 2 * head_dim : head_dim; }  // from a head to the next
   int caching_layers() const {  // those with keys and values
@@ -124,6 +138,24 @@ class Session {
   struct Free {
     void operator()(uint8_t* memory) const;
   };
+  // Rows that go through gate and up: those of `x` from `from` on become those of `gated` from `to` on.
+  struct Gating {
+    const Matrix& gate;
+    const Matrix& up;
+    const Activations& x;
+    int from;
+    Activations& gated;
+    int to;
+    int rows;                // kRowBlock at most
+    const float* additions;  // of adapters to gate and up side by side, or null
+    const float* factors;    // of what comes out, one a row, or null
+  };
+  // Rows that chose an expert, a block of them: they lie side by side, ordered by expert.
+  struct ExpertRows {
+    int expert;
+    int first;
+    int rows;
+  };
 
   size_t end_of(int32_t block) const { return layout_.block_bytes() * (static_cast<size_t>(block) + 1); }
   void touch(size_t end);
@@ -148,9 +180,16 @@ class Session {
   void finish_layer(Team& team, const Step& step, int index, float* hidden);
   void normalise(Team& team, int rows, float* hidden, const float* addition_norm, const float* norm, bool reads);
   void norm_row(const float* x, const float* weight, float* out) const;
-  void project(Team& team, int rows, const Layer& layer);
+  void project(Team& team, int rows, const Matrix* parts, int tiles, float* out, int stride);
   void project_back(Team& team, int rows, const Matrix& matrix, const Activations& x, float* hidden, bool add);
-  void gate(Team& team, const Step& step, int index);
+  void feed_forward(Team& team, const Step& step, int index, const float* factors, float* out, bool add);
+  void gate(Team& team, const Step& step, int index, const float* factors, Activations& gated);
+  void gate_groups(const Gating& gating, int first, int last);
+  void reserve_experts(int rows);
+  void route(Team& team, int rows, const Experts& experts);
+  void group_rows(int rows);
+  void add_experts(Team& team, int rows, const Experts& experts, float* hidden);
+  void add_expert(const Matrix& down, const ExpertRows& some, int first, int last, float* hidden);
   void adapt(Team& team, const Step& step, int index, LowRank AdaptedLayer::*site, const Activations& x, float* out,
              int width);
   template <class Cache>
@@ -198,6 +237,7 @@ class Session {
   // Normed and gated rows are kept as floats, which a product or an adapter reads. Else these pass through memory that
   // stays in the first cache.
   bool keeps_floats_ = false;
+  bool keeps_normed_ = false;  // the same of normed rows alone, which routers read too
   Activations normed_, attended_, mixed_, gated_;  // mixed: what recurrent layers give
   Activations last_coarse_, last_fine_;  // the same rows
   Buffer<float> largest_;                // logits of each row that each thread has seen: [threads][rows]
@@ -205,6 +245,16 @@ class Session {
   Buffer<float> cosines_, sines_;
   Buffer<float> additions_;  // of adapters to gate and up
   Buffer<uint8_t> copied_;
+  Activations beside_;            // gated rows of blocks beside experts
+  Buffer<float> shared_factors_;  // of each row, what its gate says of such a block
+  Buffer<float> router_;          // of each row logits, scores and scratch
+  Buffer<Choice> choices_;        // [rows][per_token]
+  // What follows is of pairs of a row and an expert, ordered by expert.
+  std::vector<ExpertRows> expert_rows_;
+  Buffer<int32_t> expert_places_;  // of each expert, the next of its places
+  Buffer<int32_t> pair_rows_;
+  Buffer<float> pair_shares_;
+  Activations gathered_, expert_gated_;
   std::vector<std::unique_ptr<AttentionScratch>> scratches_;
 };
 

@@ -243,6 +243,33 @@ Recurrent random_recurrence(const float* weights) {
   return recurrent;
 }
 
+// Experts that are chosen in any of the ways.
+Routing random_routing() {
+  Routing routing{};
+  routing.groups = 1 + below(3);
+  routing.used_groups = 1 + below(routing.groups);
+  routing.count = routing.groups * (2 + below(9));
+  routing.per_token = 1 + below(std::min(4, routing.count / routing.groups * routing.used_groups));
+  routing.width = 32 * (1 + below(3));
+  routing.sigmoid = below(2);
+  routing.normalised = below(2);
+  routing.scale = 1.5f;
+  return routing;
+}
+
+// Those of each row are as many as it takes, each there once, in order; of any logits.
+void test_choice() {
+  const Routing routing = random_routing();
+  const std::vector<float> correction = floats(routing.count);
+  std::vector<float> memory(3 * padded_experts(routing.count));
+  const float odd[] = {NAN, INFINITY, -INFINITY, 0.0f};
+  for (float& logit : memory) logit = below(3) == 0 ? odd[below(4)] : 4.0f * uniform();
+  std::vector<Choice> chosen(routing.per_token);
+  choose_experts(routing, below(2) == 0 ? nullptr : correction.data(), memory.data(), chosen.data());
+  for (int i = 0; i < routing.per_token; i++)
+    require(chosen[i].expert > (i == 0 ? -1 : chosen[i - 1].expert) && chosen[i].expert < routing.count, "a choice");
+}
+
 // A small random decoder: rows computed together, cut and alone, on any number of threads, are the same bits. Those of an
 // image have their embeddings already, see each other and are not cut.
 void test_decoder() {
@@ -301,11 +328,34 @@ void test_decoder() {
       layer.output = matrix(hidden, values);
     }
   }
+  const Routing routing = random_routing();
+  const int shared = 32 * (1 + below(3));
+  const bool sparse = !post_norms && below(2) == 0;
+  Experts experts[2] = {};
+  std::vector<Matrix> stacks[2][3];
+  for (int index = 0; sparse && index < 2; index++) {
+    if (below(4) == 0) continue;
+    Layer& layer = layers[index];
+    for (int expert = 0; expert < routing.count; expert++) {
+      stacks[index][0].push_back(matrix(routing.width, hidden));
+      stacks[index][1].push_back(matrix(routing.width, hidden));
+      stacks[index][2].push_back(matrix(hidden, routing.width));
+    }
+    kept.push_back(std::make_unique<Packed>(kFileF32, routing.count, hidden));
+    experts[index] = {kept.back()->matrix,      below(2) == 0 ? nullptr : norm.data(), stacks[index][0].data(),
+                      stacks[index][1].data(), stacks[index][2].data(),               below(2) == 0 ? nullptr : norm.data()};
+    layer.experts = &experts[index];
+    const bool beside = below(2) == 0;
+    layer.gate = beside ? matrix(shared, hidden) : Matrix{};
+    layer.up = beside ? matrix(shared, hidden) : Matrix{};
+    layer.down = beside ? matrix(hidden, shared) : Matrix{};
+  }
   const Rope rope{frequencies.data(), 1.0f, head_dim};
   const Matrix embedding = matrix(vocabulary, hidden);
   const Decoder decoder{2,    hidden, intermediate, heads, kv_heads, head_dim, vocabulary, below(2), 1e-5f, 1.0f, 0.125f,
                         0.0f, 0.0f,   1,            &rope, layers,   embedding, embedding, norm.data(),
-                        below(2), parallel, gated ? below(2) : below(3), gated};
+                        below(2), parallel, gated ? below(2) : below(3), gated, sparse ? shared : 0,
+                        sparse ? routing : Routing{}};
   const int length = 2 + (below(4) == 0 ? below(600) : below(40));
   std::vector<int32_t> tokens(length);
   std::vector<int32_t> positions(length);
@@ -368,7 +418,10 @@ int main(int count, char** arguments) {
     test_attention<BfloatCache>();
   }
   const uint64_t result = checksum;
-  for (int round = std::atoi(arguments[2]); round > 0; round--) test_draw();
+  for (int round = std::atoi(arguments[2]); round > 0; round--) {
+    test_draw();
+    test_choice();
+  }
   for (int round = std::atoi(arguments[2]) / 4; round > 0; round--) test_decoder();
   std::printf("%016llx\n", static_cast<unsigned long long>(result));
   return 0;
