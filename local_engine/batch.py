@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from local_engine.adapters import Adapter
+from local_engine.attention_config import Sections, Window
 from local_engine.block_allocator import PADDING_BLOCK
 from local_engine.chunk import Chunk
-from local_engine.config import Sections, Window
 from local_engine.layers.attention import AttentionGroup, AttentionPlan, AttentionPlans
 from local_engine.layers.lora import AdapterRows
 from local_engine.layers.recurrent_state import StateRows, StateRun

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from local_engine.attention_config import AttentionKind, QueryGrowth, RopeConfig, RopeScaling, Sections, Window
+from local_engine.attention_config import AttentionKind, Sections, Window
 from local_engine.errors import InvalidInput
 from local_engine.layer_config import LLAMA_BLOCK, BlockConfig, ExpertsConfig, LatentConfig
 from local_engine.recurrent_config import RecurrentConfig
@@ -16,18 +16,12 @@ from local_engine.vision_config import VisionConfig
 
 __all__ = [
     "MAX_LAYERS",
-    "AttentionKind",
     "CpuInstructionSet",
     "DType",
     "EngineConfig",
     "KVDType",
     "ModelConfig",
-    "QueryGrowth",
-    "RopeConfig",
-    "RopeScaling",
-    "Sections",
     "WeightKind",
-    "Window",
 ]
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from local_engine.config import Window
+from local_engine.attention_config import Window
 from local_engine.layers.kv_cache import LayerCache
 
 __all__ = ["AttentionGroup", "AttentionPlan", "AttentionPlans", "LayerCache", "PagedAttention", "paged_attention"]

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from local_engine.config import RopeConfig
+from local_engine.attention_config import RopeConfig
 
 __all__ = ["apply_rope", "frequency_axes", "inverse_frequencies", "rope_tables"]
 

@@ -3,7 +3,8 @@
 import math
 from dataclasses import replace
 
-from local_engine.config import ModelConfig, RopeConfig
+from local_engine.attention_config import RopeConfig
+from local_engine.config import ModelConfig
 from local_engine.loading.fields import FieldReader
 
 __all__ = ["gguf_rope", "hf_partial_rope", "hf_rope", "hf_rope_of", "stretched_context", "yarn_temperature"]

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from local_engine.config import AttentionKind, ModelConfig, RopeConfig
+from local_engine.attention_config import AttentionKind, RopeConfig
+from local_engine.config import ModelConfig
 from local_engine.layer_config import BlockConfig, Xielu
 from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader

@@ -6,7 +6,8 @@ Latent attention, experts in groups beside a shared block, and a stretched rope 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local_engine.config import AttentionKind, ModelConfig, RopeConfig
+from local_engine.attention_config import AttentionKind, RopeConfig
+from local_engine.config import ModelConfig
 from local_engine.layer_config import ExpertsConfig, LatentConfig, RoutingConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.rope import yarn_temperature

@@ -6,7 +6,8 @@ The large model has a window on three layers of four; those that see everything 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local_engine.config import AttentionKind, ModelConfig
+from local_engine.attention_config import AttentionKind
+from local_engine.config import ModelConfig
 from local_engine.layer_config import BlockConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.sliding_layers import SlidingLayers, every_but_nth, gguf_sliding_layers, hf_sliding_layers

@@ -4,7 +4,8 @@ The frame of a layer is not Llama's: a norm before and another after attention a
 1 + weight, a tanh GELU, embeddings scaled by sqrt(hidden_size), soft caps on scores and logits.
 """
 
-from local_engine.config import AttentionKind, ModelConfig
+from local_engine.attention_config import AttentionKind
+from local_engine.config import ModelConfig
 from local_engine.layer_config import BlockConfig
 from local_engine.loading.fields import FieldReader
 

@@ -6,7 +6,8 @@ The windowed layers turn by a base frequency of their own and are never stretche
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local_engine.config import AttentionKind, ModelConfig, RopeConfig
+from local_engine.attention_config import AttentionKind, RopeConfig
+from local_engine.config import ModelConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.rope import hf_rope_of
 from local_engine.loading.sliding_layers import every_but_nth, gguf_sliding_layers, hf_sliding_layers

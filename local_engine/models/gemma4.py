@@ -10,7 +10,8 @@ from functools import partial
 
 from torch import Tensor
 
-from local_engine.config import MAX_LAYERS, AttentionKind, ModelConfig, RopeConfig
+from local_engine.attention_config import AttentionKind, RopeConfig
+from local_engine.config import MAX_LAYERS, ModelConfig
 from local_engine.layer_config import BlockConfig, ExpertsConfig
 from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader

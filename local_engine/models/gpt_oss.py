@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from local_engine.config import AttentionKind, ModelConfig
+from local_engine.attention_config import AttentionKind
+from local_engine.config import ModelConfig
 from local_engine.layer_config import ExpertsConfig
 from local_engine.layers.experts import clamped_swiglu
 from local_engine.layers.ops import Ops

@@ -10,7 +10,8 @@ adds its outputs as they are, and norms give the same when their epsilon is divi
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local_engine.config import AttentionKind, ModelConfig
+from local_engine.attention_config import AttentionKind
+from local_engine.config import ModelConfig
 from local_engine.layer_config import BlockConfig, ExpertsConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfName, HfRows

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local_engine.config import AttentionKind, ModelConfig, RopeConfig
+from local_engine.attention_config import AttentionKind, RopeConfig
+from local_engine.config import ModelConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfRows
 from local_engine.models import llama

@@ -6,7 +6,8 @@ SmolLM2, Llama 2 and 3 and TinyLlama are this architecture; files beside this on
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local_engine.config import AttentionKind, ModelConfig
+from local_engine.attention_config import AttentionKind
+from local_engine.config import ModelConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.interleaved import interleaved_heads, turning_rows
 from local_engine.loading.plain_source import HfRows

@@ -8,7 +8,8 @@ what the expert reads, beside a block for all tokens.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local_engine.config import MAX_LAYERS, AttentionKind, ModelConfig, QueryGrowth
+from local_engine.attention_config import AttentionKind, QueryGrowth
+from local_engine.config import MAX_LAYERS, ModelConfig
 from local_engine.layer_config import ExpertsConfig, RoutingConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfName, HfRows

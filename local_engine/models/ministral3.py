@@ -7,7 +7,8 @@ served as the window where run.yaml asks for no larger one.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local_engine.config import AttentionKind, ModelConfig, QueryGrowth
+from local_engine.attention_config import AttentionKind, QueryGrowth
+from local_engine.config import ModelConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.rope import yarn_temperature
 from local_engine.models import llama, mistral

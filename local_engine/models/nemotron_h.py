@@ -8,7 +8,8 @@ transformers gives them one.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local_engine.config import AttentionKind, ModelConfig
+from local_engine.attention_config import AttentionKind
+from local_engine.config import ModelConfig
 from local_engine.layer_config import BlockConfig, ExpertsConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfRows

@@ -7,7 +7,8 @@ both olmo2.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local_engine.config import AttentionKind, ModelConfig, RopeConfig
+from local_engine.attention_config import AttentionKind, RopeConfig
+from local_engine.config import ModelConfig
 from local_engine.layer_config import BlockConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.rope import hf_rope_of

@@ -8,7 +8,8 @@ prompt's length: cached keys would not fit otherwise.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local_engine.config import AttentionKind, ModelConfig
+from local_engine.attention_config import AttentionKind
+from local_engine.config import ModelConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.rope import hf_partial_rope
 from local_engine.loading.weights import GgufName

@@ -6,7 +6,8 @@ The upper layers may have a sliding window; the published models have it switche
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local_engine.config import AttentionKind, ModelConfig
+from local_engine.attention_config import AttentionKind
+from local_engine.config import ModelConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.sliding_layers import gguf_sliding_layers, hf_sliding_layers
 from local_engine.loading.weights import GgufName

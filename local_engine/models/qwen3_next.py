@@ -7,7 +7,8 @@ positions and the tower of Qwen3-VL, of which the last layer's patches alone are
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from local_engine.config import MAX_LAYERS, AttentionKind, ModelConfig
+from local_engine.attention_config import AttentionKind
+from local_engine.config import MAX_LAYERS, ModelConfig
 from local_engine.layer_config import BlockConfig, ExpertsConfig
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfName, HfRows

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from local_engine.config import ModelConfig, RopeConfig
+from local_engine.attention_config import RopeConfig
+from local_engine.config import ModelConfig
 from local_engine.layers.linear import DenseLinear
 from local_engine.layers.rms_norm import rms_norm
 from local_engine.layers.rope import apply_rope, inverse_frequencies, rope_tables

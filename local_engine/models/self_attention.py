@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from local_engine.config import ModelConfig, QueryGrowth, RopeConfig
+from local_engine.attention_config import QueryGrowth, RopeConfig
+from local_engine.config import ModelConfig
 from local_engine.layers.attention import AttentionPlan, AttentionPlans, LayerCache
 from local_engine.layers.ops import Ops
 from local_engine.layers.rope import frequency_axes, inverse_frequencies, rope_tables

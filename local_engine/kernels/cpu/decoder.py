@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from local_engine.config import ModelConfig, RopeConfig
+from local_engine.attention_config import RopeConfig
+from local_engine.config import ModelConfig
 from local_engine.kernels.cpu.library import (
     DecoderStruct,
     ExpertsStruct,

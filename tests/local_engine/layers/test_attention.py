@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from local_engine.attention_config import Sections, Window
 from local_engine.batch import build_batch
 from local_engine.chunk import Chunk
-from local_engine.config import Sections, Window
 from local_engine.generation import GenerationRequest
 from local_engine.layers.attention import LayerCache, paged_attention
 from local_engine.sampling import SamplingParams

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from local_engine.config import RopeConfig
+from local_engine.attention_config import RopeConfig
 from local_engine.layers.rope import apply_rope, inverse_frequencies, rope_tables
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from local_engine.config import AttentionKind, ModelConfig, RopeConfig
+from local_engine.attention_config import AttentionKind, RopeConfig
+from local_engine.config import ModelConfig
 from local_engine.errors import ModelLoadError
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.rope import gguf_rope, hf_rope, stretched_context

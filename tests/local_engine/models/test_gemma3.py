@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from local_engine.config import EngineConfig, RopeConfig
+from local_engine.attention_config import RopeConfig
+from local_engine.config import EngineConfig
 from local_engine.loading.load import load_model
 from tests.local_engine.models.against_transformers import PROMPTS, answer_alike, logits_of, refusal
 from tests.local_engine.models.tiny_oracles import oracle_of

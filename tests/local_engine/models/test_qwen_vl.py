@@ -9,7 +9,8 @@ import torch
 from gguf import GGMLQuantizationType as FileType
 from safetensors.torch import load_file, save_file
 
-from local_engine.config import EngineConfig, RopeConfig
+from local_engine.attention_config import RopeConfig
+from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.errors import InvalidInput
 from local_engine.images import PlacedImage, axis_positions

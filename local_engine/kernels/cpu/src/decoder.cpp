@@ -18,8 +18,6 @@
 namespace kernels {
 namespace {
 
-// Rows that go through the layers together: bounds the memory of a step.
-constexpr int kMostRows = 256;
 constexpr int kStagesPerLayer = 16;
 constexpr int kStagesOfExperts = 6;
 // Keys and values are read in pieces from all over the pool: small pages cost 6% of a step of 16 streams (AMD EPYC Zen 4,
@@ -126,21 +124,6 @@ void Session::forward(const Step& step, float* hidden) {
   }
 }
 
-// Rows from `first` on that go through the layers together: none of them sees keys of a later part, so that a part may be
-// longer than others.
-int Session::part_rows(const Step& step, int first) const {
-  const auto cuts = [&](int row) {
-    return row < step.num_rows && step.seen_by(row) != 0 && step.seen_by(row) == step.seen_by(row - 1) &&
-           step.sequences[row] == step.sequences[row - 1];
-  };
-  int end = std::min(first + kMostRows, step.num_rows);
-  while (end > first && cuts(end)) end--;
-  if (end > first) return end - first;
-  for (end = first + 1; cuts(end); end++) {
-  }
-  return end - first;
-}
-
 void Session::forward_part(const Step& step, float* hidden) {
   const int rows = step.num_rows;
   normed_.columns = decoder_.hidden;
@@ -197,49 +180,6 @@ void Session::run_step(const Step& step, float* hidden) {
   for (int row = wanted - 1; row >= 0; row--)
     std::memmove(hidden + static_cast<size_t>(wanted_[row]) * decoder_.hidden,
                  hidden + static_cast<size_t>(row) * decoder_.hidden, decoder_.hidden * sizeof(float));
-}
-
-// How many rows are wanted; which, `wanted_` says then.
-int Session::find_wanted(const Step& step) {
-  wanted_.clear();
-  for (int row = 0; row < step.num_rows; row++)
-    if (step.wanted == nullptr || step.wanted[row] != 0) wanted_.push_back(row);
-  return static_cast<int>(wanted_.size());
-}
-
-// The wanted rows as a step of their own, their states and queries moved to the front.
-Step Session::only_wanted(const Step& step, float* hidden) {
-  const int width = decoder_.hidden;
-  const Layer& layer = decoder_.layers[decoder_.num_layers - 1];
-  const int stride = layer.input_width();
-  const int queries = decoder_.heads * decoder_.query_stride();
-  wanted_positions_.clear();
-  wanted_sequences_.clear();
-  wanted_adapters_.clear();
-  wanted_seen_.clear();
-  for (size_t to = 0; to < wanted_.size(); to++) {
-    const size_t from = wanted_[to];
-    std::memmove(hidden + to * width, hidden + from * width, width * sizeof(float));
-    if (layer.recurrent != nullptr) {
-      mixed_.move(from, to);
-    } else {
-      float* projected = projected_.data();
-      std::memmove(projected + to * stride, projected + from * stride, queries * sizeof(float));
-    }
-    wanted_positions_.push_back(step.positions[from]);
-    wanted_sequences_.push_back(step.sequences[from]);
-    if (step.adapters != nullptr) wanted_adapters_.push_back(step.adapters[from]);
-    if (step.seen != nullptr) wanted_seen_.push_back(step.seen[from]);
-  }
-  Step rest = step;
-  rest.num_rows = static_cast<int32_t>(wanted_.size());
-  rest.tokens = nullptr;
-  rest.positions = wanted_positions_.data();
-  rest.sequences = wanted_sequences_.data();
-  if (step.adapters != nullptr) rest.adapters = wanted_adapters_.data();
-  if (step.seen != nullptr) rest.seen = wanted_seen_.data();
-  rest.wanted = nullptr;
-  return rest;
 }
 
 // Cosines and sines [ropes][rows][head_dim / 2], of angles in float32.
@@ -387,70 +327,6 @@ void Session::project_back(Team& team, int rows, const Matrix& matrix, const Act
       }
     }
   });
-}
-
-// The block of all rows: with experts in the layer, the one beside them. factors: of what each row gets, or null.
-void Session::feed_forward(Team& team, const Step& step, int index, const float* factors, float* out, bool add) {
-  const Layer& layer = decoder_.layers[index];
-  Activations& gated = layer.experts == nullptr ? gated_ : beside_;
-  gate(team, step, index, factors, gated);
-  project_back(team, step.num_rows, layer.down, gated, out, add);
-  adapt(team, step, index, &AdaptedLayer::down, gated, out, decoder_.hidden);
-}
-
-void Session::gate(Team& team, const Step& step, int index, const float* factors, Activations& gated) {
-  const Layer& layer = decoder_.layers[index];
-  const int rows = step.num_rows;
-  const size_t width = gated.columns;
-  const bool adapted = step.adapters != nullptr;
-  if (adapted) {
-    team.share(rows, [&](int row) {
-      float* addition = additions_.data() + row * 2 * width;
-      std::fill(addition, addition + 2 * width, 0.0f);
-    });
-    adapt(team, step, index, &AdaptedLayer::gate_up, normed_, additions_.data(), 2 * gated.columns);
-  }
-  const size_t bytes = 4 * bytes_of_tile(layer.gate);
-  share_blocks(team, gated.columns / kGroup, bytes, rows, [&](int first, int last, int begin, int block) {
-    gate_groups({layer.gate, layer.up, normed_, begin, gated, begin, block,
-                 adapted ? additions_.data() + begin * 2 * width : nullptr, factors == nullptr ? nullptr : factors + begin},
-                first, last);
-  });
-}
-
-// Groups of 32 columns, two tiles of gate and two of up each, which are then quantised: of one row many at once.
-void Session::gate_groups(const Gating& gating, int first, int last) {
-  Activations& gated = gating.gated;
-  const int rows = gating.rows;
-  const int together = rows == 1 ? kRowBlock : 1;
-  float gates[kRowBlock * kTile];
-  float ups[kRowBlock * kTile];
-  float passing[kRowBlock * kGroup];
-  for (int group = first; group < last; group += together) {
-    const int end = std::min(group + together, last);
-    float* out = keeps_floats_ ? gated.row(gating.to) + group * kGroup : passing;
-    const int stride = keeps_floats_ ? gated.columns : kGroup;
-    for (int tile = 2 * group; tile < 2 * end; tile++) {
-      multiply(gating.gate, tile, gating.x, gating.from, rows, gates);
-      multiply(gating.up, tile, gating.x, gating.from, rows, ups);
-      for (int row = 0; row < rows; row++) {
-        simd::Floats gate = simd::load(gates + row * kTile);
-        simd::Floats up = simd::load(ups + row * kTile);
-        if (gating.additions != nullptr) {
-          const float* addition = gating.additions + static_cast<size_t>(row) * 2 * gated.columns + tile * kTile;
-          gate = simd::add(gate, simd::load(addition));
-          up = simd::add(up, simd::load(addition + gated.columns));
-        }
-        if (gating.factors != nullptr) up = simd::mul(up, simd::splat(gating.factors[row]));
-        simd::store(out + row * stride + (tile - 2 * group) * kTile, simd::mul(activate(decoder_.activation, gate), up));
-      }
-    }
-    if (rows == 1) {
-      gated.quantise(out, gating.to, group * kGroup, end * kGroup);
-    } else {
-      gated.quantise_rows(out, stride, gating.to, rows, group * kGroup);
-    }
-  }
 }
 
 // Adds what the rows' adapters say to a product of `width` columns.
