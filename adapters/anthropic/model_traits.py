@@ -20,15 +20,16 @@ _NEVER_FORCED = frozenset(("fable", "mythos"))
 
 class ModelTraits(Struct, frozen=True, kw_only=True):
     """`sampling`: takes temperature, top_p and top_k. `budgets`: takes a budget of thinking tokens. `adaptive`: decides
-    itself how much to think. `forced_choice`: can be made to call a tool."""
+    itself how much to think. `forced_choice`: can be made to call a tool. `known`: its name says all this."""
 
     sampling: bool = True
     budgets: bool = True
     adaptive: bool = True
     forced_choice: bool = True
+    known: bool = True
 
 
-_ANY = ModelTraits()
+_ANY = ModelTraits(known=False)
 _OLD = ModelTraits(adaptive=False)
 
 

@@ -236,7 +236,8 @@ def test_signed_thoughts_go_back_whole_and_where_they_stood() -> None:
 
 def test_thoughts_of_another_provider_stay_here_and_thinking_is_off_where_a_turn_must_begin_with_one() -> None:
     replayed = calls("a", reasoning_content="hm", reasoning_details=[THOUGHT | {"origin": "another"}])
-    for model, expected in (("claude-sonnet-4-5", "disabled"), ("claude-opus-5", "adaptive")):
+    models = {"claude-sonnet-4-5": "disabled", "claude-opus-5": "adaptive", "of-tomorrow": "disabled"}
+    for model, expected in models.items():
         body, turn = assistant_of(user("x"), replayed, result("a"), tools=[TOOL], reasoning_effort="low", model=model)
         assert [block["type"] for block in turn["content"]] == ["tool_use"]
         assert body["thinking"] == {"type": expected}
