@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-__all__ = ["ModelTraits", "traits_of"]
+__all__ = ["ModelTraits", "is_known", "traits_of"]
 
 _NAME = re.compile(r"claude-([a-z]+)-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 _OLD_NAME = re.compile(r"claude-(?:[0-3]|instant)")
@@ -20,16 +20,15 @@ _NEVER_FORCED = frozenset(("fable", "mythos"))
 
 class ModelTraits(Struct, frozen=True, kw_only=True):
     """`sampling`: takes temperature, top_p and top_k. `budgets`: takes a budget of thinking tokens. `adaptive`: decides
-    itself how much to think. `forced_choice`: can be made to call a tool. `known`: its name says all this."""
+    itself how much to think. `forced_choice`: can be made to call a tool."""
 
     sampling: bool = True
     budgets: bool = True
     adaptive: bool = True
     forced_choice: bool = True
-    known: bool = True
 
 
-_ANY = ModelTraits(known=False)
+_ANY = ModelTraits()
 _OLD = ModelTraits(adaptive=False)
 
 
@@ -50,3 +49,9 @@ def traits_of(model: str) -> ModelTraits:
         adaptive=version >= _FIRST_ADAPTIVE,
         forced_choice=family not in _NEVER_FORCED,
     )
+
+
+@lru_cache(maxsize=256)
+def is_known(model: str) -> bool:
+    """Whether the name tells the traits; else they are those of a model that takes everything."""
+    return (_OLD_NAME.search(model) or _NAME.search(model)) is not None

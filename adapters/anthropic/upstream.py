@@ -8,7 +8,7 @@ import orjson
 from adapters import minted_ids
 from adapters.anthropic.answer import parse_whole, stream_parser
 from adapters.anthropic.errors import parse_error
-from adapters.anthropic.model_traits import ModelTraits, traits_of
+from adapters.anthropic.model_traits import ModelTraits, is_known, traits_of
 from adapters.anthropic.thinking import DEFAULT_MAX_TOKENS, Thinking, thinking_of
 from adapters.anthropic.tools import tool_choice_object, tool_objects
 from adapters.anthropic.turns import Conversation, conversation_of
@@ -85,7 +85,7 @@ class MessagesUpstream:
         _check_forced(request, traits)
         conversation = conversation_of(request, self._provider)
         thinking = thinking_of(request, traits)
-        if conversation.lost_its_thoughts and _is_due(thinking, request, traits):
+        if conversation.lost_its_thoughts and _is_due(thinking, request):
             thinking.config = {"type": "disabled"}
         tools = tool_objects(request)
         _limit_breakpoints(request, tools or (), conversation)
@@ -166,10 +166,10 @@ def _check_forced(request: Request, traits: ModelTraits) -> None:
         raise UnsupportedParameter.at("tool_choice", "this model can't be made to call a tool")
 
 
-def _is_due(thinking: Thinking, request: Request, traits: ModelTraits) -> bool:
+def _is_due(thinking: Thinking, request: Request) -> bool:
     """Calls have to begin with a thought. Of a model that nothing is known of it is taken to be so, unless a client of
     this dialect knows better."""
-    return thinking.is_due or (thinking.is_on and not traits.known and request.dialect != MESSAGES)
+    return thinking.is_due or (thinking.is_on and request.dialect != MESSAGES and not is_known(request.model))
 
 
 def _system(blocks: list[Any]) -> Any:
