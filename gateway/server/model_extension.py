@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from msgspec.structs import asdict
+from msgspec import to_builtins
 
 from gateway.routing.route import Target
 from providers.base import ModelEntry
@@ -37,6 +37,5 @@ def extension_of(targets: Sequence[Target], context: int | None, entry: ModelEnt
     }
     found.update({name: value for name, value in known.items() if value is not None})
     if facts.prices is not None:
-        prices = {name: value for name, value in asdict(facts.prices).items() if value is not None}
-        found["prices"] = {"currency": "USD", "per_tokens": 1_000_000, **prices}
+        found["prices"] = {"currency": "USD", "per_tokens": 1_000_000, **to_builtins(facts.prices)}
     return found

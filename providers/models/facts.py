@@ -30,7 +30,7 @@ JSON_OBJECT = "json_object"
 FORCED_TOOL = "forced_tool"
 
 
-class LongPrices(Struct, frozen=True, forbid_unknown_fields=True):
+class LongPrices(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What every token costs once the prompt has more than `above` of them."""
 
     above: int
@@ -41,7 +41,7 @@ class LongPrices(Struct, frozen=True, forbid_unknown_fields=True):
     cache_write_1h: float | None = None
 
 
-class Prices(Struct, frozen=True, forbid_unknown_fields=True):
+class Prices(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """US dollars for a million tokens of text, at the standard tier. None: not stated."""
 
     input: float

@@ -9,7 +9,12 @@ from providers.testing.scripted import ScriptedProvider
 from tests.gateway.server.running import HELLO, Running, running
 
 ALIASES = "models: {smart: {targets: [fake/claude-opus-5, fake/x]}}\n"
-MODELS = (ModelEntry(id="gpt-4o", context=7), ModelEntry(id="claude-opus-5"), ModelEntry(id="home-made"))
+MODELS = (
+    ModelEntry(id="gpt-4o", context=7),
+    ModelEntry(id="claude-opus-5"),
+    ModelEntry(id="gpt-5.5"),
+    ModelEntry(id="home-made"),
+)
 
 
 async def listed(gateway: Running) -> dict[str, Any]:
@@ -39,6 +44,14 @@ async def test_a_known_model_is_told_with_its_abilities_and_prices(provider: Scr
         "cache_write": 6.25,
         "cache_write_1h": 10.0,
     }
+
+
+async def test_a_model_that_costs_more_for_long_prompts_is_told_with_both_prices(provider: ScriptedProvider) -> None:
+    async with running(provider) as gateway:
+        rows = await listed(gateway)
+    prices = rows["fake/gpt-5.5"]["gateway"]["prices"]
+    assert (prices["input"], prices["output"]) == (5.0, 30.0)
+    assert prices["long"] == {"above": 272_000, "input": 10.0, "output": 45.0, "cache_read": 1.0}
 
 
 async def test_the_window_is_the_providers_word_where_it_says_one(provider: ScriptedProvider) -> None:
