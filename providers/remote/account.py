@@ -6,13 +6,13 @@ from providers.base import ModelEntry, Readiness, ReadinessState
 from providers.remote.http import HttpClient
 from providers.remote.model_list import KeptModels
 
-__all__ = ["RemoteAccount"]
+__all__ = ["ProbedAccount", "RemoteAccount"]
 
 _READY = Readiness(ReadinessState.READY)
 
 
 class RemoteAccount:
-    """The half of `providers.base.Provider` that asks no model, and `providers.abilities.Prober`.
+    """The half of `providers.base.Provider` that asks no model.
 
     A provider adds what the models can do and how they are asked. `fetch_models` gets the list of models anew.
     """
@@ -35,9 +35,13 @@ class RemoteAccount:
         """The server's list, kept for a minute."""
         return await self._models.get()
 
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+class ProbedAccount(RemoteAccount):
+    """One whose list of models is at the very server that answers; satisfies `providers.abilities.Prober`."""
+
     async def probe(self) -> None:
         """GET of the list of models."""
         await self._models.renew()
-
-    async def aclose(self) -> None:
-        await self._client.aclose()

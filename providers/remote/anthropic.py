@@ -32,7 +32,7 @@ from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import ANTHROPIC as ANTHROPIC_LACKS
 from providers.remote import addresses
-from providers.remote.account import RemoteAccount
+from providers.remote.account import ProbedAccount
 from providers.remote.default_fields import default_fields
 from providers.remote.exchange import exchange
 from providers.remote.forced_output import forced_output, needs_tool
@@ -42,7 +42,6 @@ from providers.remote.question import fetch_list, post_question
 
 __all__ = ["AnthropicProvider"]
 
-_REQUEST_ID = "request-id"
 _NO_SAMPLING = Sampling()
 _MAX_UNSTREAMED_TOKENS = 21_333
 """More than this may take over ten minutes at the rate that Anthropic's SDK counts with: such answers are streamed."""
@@ -92,12 +91,13 @@ _decode_models = Decoder(_ModelList).decode
 _decode_count = Decoder(_Count).decode
 
 
-class AnthropicProvider(RemoteAccount):
+class AnthropicProvider(ProbedAccount):
     """One configured account; satisfies `providers.base.Provider` and `providers.abilities.TokenCounter`."""
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Opens no connection. Raises ValueError on settings that can't work."""
-        client = HttpClient(settings, settings.base_url or addresses.ANTHROPIC, KeyHeader("x-api-key"))
+        base_url = settings.base_url or addresses.ANTHROPIC
+        client = HttpClient(settings, base_url, KeyHeader("x-api-key"), request_id_header="request-id")
         super().__init__(settings.name, client, self._fetch_models)
         self._upstream = MessagesUpstream(
             settings.name,
@@ -129,7 +129,7 @@ class AnthropicProvider(RemoteAccount):
 
     def _call(self, request: Request) -> AsyncGenerator[Batch, None]:
         upstream = self._upstream
-        return exchange(self._client, upstream, request, _REQUEST_ID, headers=upstream.headers(request))
+        return exchange(self._client, upstream, request, headers=upstream.headers(request))
 
     async def count_tokens(self, request: Request) -> Sequence[int]:
         """POST /messages/count_tokens."""

@@ -32,15 +32,8 @@ class AwsSignature:
         self._region = region
         self._credentials: Any = None
 
-    async def headers(self, path: str, body: bytes) -> Mapping[str, str]:
-        """For a POST of JSON. Raises UpstreamAuth where no credentials are found."""
-        return await self._signed("POST", path, {"content-type": "application/json"}, body)
-
-    async def get_headers(self, path: str) -> Mapping[str, str]:
-        """The same for a GET."""
-        return await self._signed("GET", path, {}, b"")
-
-    async def _signed(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Mapping[str, str]:
+    async def sign(self, method: str, path: str, body: bytes) -> Mapping[str, str]:
+        """See `providers.remote.http.Sign`; a body is JSON. Raises UpstreamAuth where no credentials are found."""
         from botocore.auth import SigV4Auth
         from botocore.awsrequest import AWSRequest
         from botocore.exceptions import BotoCoreError
@@ -49,7 +42,8 @@ class AwsSignature:
             frozen = await asyncio.to_thread(self._frozen)
         except BotoCoreError as error:
             raise UpstreamAuth(f"{self._provider}: no credentials from AWS, {type(error).__name__}") from error
-        request = AWSRequest(method, self._base_url + path, headers, body)
+        content = {} if method == "GET" else {"content-type": "application/json"}
+        request = AWSRequest(method, self._base_url + path, content, body)
         SigV4Auth(frozen, "bedrock", self._region).add_auth(request)
         return {name.lower(): value for name, value in request.headers.items()}
 

@@ -4,8 +4,6 @@
 token of Entra is got: azure-identity is imported when the first provider needs it.
 """
 
-import asyncio
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,54 +12,38 @@ from urllib.parse import quote
 from adapters.canonical.errors import UpstreamAuth
 from adapters.model_path import model_path
 from providers.base import ProviderSettings
-from providers.remote.exchange import Sign
+from providers.remote.account_token import AccountToken
+from providers.remote.http import Sign
 from providers.remote.openai_compatible import OpenAICompatible
 from providers.remote.vendors import VENDORS
 
-__all__ = ["AzureEndpoint", "EntraToken", "build"]
+__all__ = ["AzureEndpoint", "build"]
 
 _SCOPE = "https://cognitiveservices.azure.com/.default"
-_EARLY_S = 300.0
-"""A token is got anew so long before it ends."""
 
 
-class EntraToken:
-    """The token of the surroundings' own identity, kept until it ends. Several callers at once make one call."""
+def _entra_token(provider: str) -> AccountToken:
+    """Of the surroundings' own identity. Raises ImportError where the library is not installed."""
+    try:
+        from azure.core.exceptions import ClientAuthenticationError
+        from azure.identity import DefaultAzureCredential
+    except ImportError as error:
+        raise ImportError(
+            f"providers.{provider}: Azure without an api_key needs azure-identity; install llm-protocol-gateway[azure]"
+        ) from error
+    credential: Any = None
 
-    def __init__(self, provider: str) -> None:
-        """Raises ImportError where the library is not installed."""
+    def get() -> tuple[str, float]:
+        nonlocal credential
         try:
-            from azure.core.exceptions import ClientAuthenticationError
-            from azure.identity import DefaultAzureCredential
-        except ImportError as error:
-            raise ImportError(
-                f"providers.{provider}: Azure without an api_key needs azure-identity; "
-                "install llm-protocol-gateway[azure]"
-            ) from error
-        self._provider = provider
-        self._identity: Any = DefaultAzureCredential
-        self._refused: type[Exception] = ClientAuthenticationError
-        self._credential: Any = None
-        self._token = ""
-        self._until = 0.0
-        self._lock = asyncio.Lock()
+            if credential is None:
+                credential = DefaultAzureCredential()
+            found = credential.get_token(_SCOPE)
+        except ClientAuthenticationError as error:
+            raise UpstreamAuth(f"{provider}: no token from Entra, {type(error).__name__}") from error
+        return str(found.token), float(found.expires_on)
 
-    async def headers(self, path: str, body: bytes) -> Mapping[str, str]:
-        """Raises UpstreamAuth where no identity is found, or where it gets no token."""
-        async with self._lock:
-            if time.time() >= self._until:
-                try:
-                    await asyncio.to_thread(self._refresh)
-                except self._refused as error:
-                    raise UpstreamAuth(f"{self._provider}: no token from Entra, {type(error).__name__}") from error
-            return {"authorization": f"Bearer {self._token}"}
-
-    def _refresh(self) -> None:
-        if self._credential is None:
-            self._credential = self._identity()
-        found = self._credential.get_token(_SCOPE)
-        self._token = str(found.token)
-        self._until = float(found.expires_on) - _EARLY_S
+    return AccountToken(get)
 
 
 class AzureEndpoint:
@@ -101,6 +83,6 @@ def build(settings: ProviderSettings) -> OpenAICompatible:
     endpoint = AzureEndpoint(
         {str(model): str(deployment) for model, deployment in deployments.items()},
         api_version=None if api_version is None else str(api_version),
-        sign=None if settings.api_key else EntraToken(settings.name).headers,
+        sign=None if settings.api_key else _entra_token(settings.name).sign,
     )
     return OpenAICompatible(settings, vendor, endpoint)

@@ -29,11 +29,12 @@ from adapters.canonical.messages import (
 from adapters.canonical.request import Request
 from adapters.canonical.rerank import RerankRequest, RerankResult
 from providers.abilities import EXTRAS, lacks
-from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness, ReadinessState
+from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings
 from providers.choices import fan_out
 from providers.client_key import BEARER
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import ANTHROPIC
+from providers.remote.account import RemoteAccount
 from providers.remote.aws import AwsSignature, EventStreamFrames, require_botocore
 from providers.remote.bedrock_models import control_url, fetch_bedrock_models
 from providers.remote.default_fields import default_fields
@@ -42,13 +43,11 @@ from providers.remote.exchange import exchange
 from providers.remote.fetched_media import FetchedMedia
 from providers.remote.forced_output import forced_output, needs_tool
 from providers.remote.http import HttpClient
-from providers.remote.model_list import KeptModels
 from providers.remote.question import Reply, post_question
 
 __all__ = ["BedrockProvider"]
 
 _REQUEST_ID = "x-amzn-requestid"
-_READY = Readiness(ReadinessState.READY)
 _NO_DEFAULTS = frozenset(("model", "messages", "system"))
 _STREAM = {"accept": "application/vnd.amazon.eventstream"}
 _FIELDS = frozenset(
@@ -82,11 +81,11 @@ _OF_FAMILY = {
 _OF_OTHERS = _capabilities(frozenset())
 
 
-class BedrockProvider:
+class BedrockProvider(RemoteAccount):
     """One account in one region; satisfies `providers.base.Provider`, and Embedder and Reranker of `abilities`.
 
-    A key is a Bedrock API key, sent as a bearer. It is no `Prober`: its lists are at another host, which an account may
-    well not reach, and nothing else is free to ask.
+    It is no `Prober`: its lists are at another host, which an account may well not reach, and nothing else is free to
+    ask.
     """
 
     def __init__(self, settings: ProviderSettings) -> None:
@@ -96,41 +95,22 @@ class BedrockProvider:
         if region is None:
             raise ValueError(f"providers.{settings.name}.region: required for the type bedrock")
         base_url = settings.base_url or f"https://bedrock-runtime.{region}.amazonaws.com"
-        self._name = settings.name
-        key_header = BEARER if settings.api_key else None
-        self._client = HttpClient(settings, base_url, key_header)
-        self._signature = None if settings.api_key else AwsSignature(settings.name, base_url, region=str(region))
-        self._sign = None if self._signature is None else self._signature.headers
-        self._control = HttpClient(settings, control_url(base_url), key_header)
+        super().__init__(settings.name, _client(settings, base_url, str(region)), self._fetch_models)
+        self._control = _client(settings, control_url(base_url), str(region))
         self._media = FetchedMedia(settings.fetcher, (Image, Audio, Video, File, Document))
-        self._models = KeptModels(self._fetch_models)
         self._upstream = ConverseUpstream(
             settings.name,
             EventStreamFrames,
             defaults=default_fields(settings, _NO_DEFAULTS),
         )
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    async def start(self) -> None:
-        """Nothing runs in the background; the first call opens the first connection."""
-
     def capabilities(self, model: str) -> Capabilities:
         family = next((word for word in _OF_FAMILY if word in model), "")
         return _OF_FAMILY.get(family, _OF_OTHERS)(model)
 
-    def readiness(self, model: str) -> Readiness:
-        return _READY
-
-    async def models(self) -> Sequence[ModelEntry]:
-        """GET of foundation models and inference profiles, kept for a minute."""
-        return await self._models.get()
-
     async def _fetch_models(self) -> Sequence[ModelEntry]:
-        sign = None if self._signature is None else self._signature.get_headers
-        return await fetch_bedrock_models(self._control, self._upstream, sign)
+        """GET of foundation models and inference profiles."""
+        return await fetch_bedrock_models(self._control, self._upstream)
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
         return self._media.stream(self._answers, request)
@@ -142,9 +122,8 @@ class BedrockProvider:
         return forced_output(self._call, request) if needs_tool(request) else self._call(request)
 
     def _call(self, request: Request) -> AsyncGenerator[Batch, None]:
-        headers: Mapping[str, str] | None = _STREAM if request.stream else None
-        path = self._upstream.path_of(request)
-        return exchange(self._client, self._upstream, request, _REQUEST_ID, path=path, headers=headers, sign=self._sign)
+        headers = _STREAM if request.stream else None
+        return exchange(self._client, self._upstream, request, path=self._upstream.path_of(request), headers=headers)
 
     def embedding_fields(self, model: str) -> frozenset[str]:
         """See `providers.abilities.Embedder.embedding_fields`."""
@@ -159,8 +138,7 @@ class BedrockProvider:
 
         async def call(some: EmbeddingRequest) -> EmbeddingResult:
             reply = await self._invoke(some, render_embeddings(some, known))
-            found = parse_embeddings(some, reply.body, reply.headers)
-            return replace(found, request_id=reply.headers.get(_REQUEST_ID))
+            return replace(parse_embeddings(some, reply.body, reply.headers), request_id=reply.request_id)
 
         return await embed_in_batches(call, request, known.most)
 
@@ -173,13 +151,20 @@ class BedrockProvider:
         if not ranks(request.model):
             raise lacks(request.model, "does not rank")
         reply = await self._invoke(request, render_rerank(request))
-        found = parse_rerank(request, reply.body, reply.headers)
-        return replace(found, request_id=reply.headers.get(_REQUEST_ID))
+        return replace(parse_rerank(request, reply.body, reply.headers), request_id=reply.request_id)
 
     async def _invoke(self, request: EmbeddingRequest | RerankRequest, body: bytes) -> Reply:
-        path, request_id = invocation_path(request.model), request.request_id
-        return await post_question(self._client, self._upstream, path, body, request_id=request_id, sign=self._sign)
+        path = invocation_path(request.model)
+        return await post_question(self._client, self._upstream, path, body, request_id=request.request_id)
 
     async def aclose(self) -> None:
-        await self._client.aclose()
+        await super().aclose()
         await self._control.aclose()
+
+
+def _client(settings: ProviderSettings, base_url: str, region: str) -> HttpClient:
+    """A key is a Bedrock API key, sent as a bearer; without one, calls are signed."""
+    if settings.api_key:
+        return HttpClient(settings, base_url, BEARER, request_id_header=_REQUEST_ID)
+    signature = AwsSignature(settings.name, base_url, region=region)
+    return HttpClient(settings, base_url, sign=signature.sign, request_id_header=_REQUEST_ID)

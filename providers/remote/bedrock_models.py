@@ -1,6 +1,6 @@
 """What an account may call in a region: Bedrock's foundation models and inference profiles, from its control plane."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.json import Decoder
@@ -39,8 +39,6 @@ class _ProfileList(Struct, rename="camel"):
 
 _decode_models = Decoder(_ModelList).decode
 _decode_profiles = Decoder(_ProfileList).decode
-Sign = Callable[[str], Awaitable[Mapping[str, str]]]
-"""Headers that prove who sends a GET to this path."""
 
 
 def control_url(base_url: str) -> str:
@@ -48,14 +46,10 @@ def control_url(base_url: str) -> str:
     return base_url.replace("//bedrock-runtime", "//bedrock", 1)
 
 
-async def fetch_bedrock_models(client: HttpClient, upstream: Upstream, sign: Sign | None) -> Sequence[ModelEntry]:
+async def fetch_bedrock_models(client: HttpClient, upstream: Upstream) -> Sequence[ModelEntry]:
     """Models that are called by their own id, then profiles, which stand for the others. `upstream` reads a refusal."""
-
-    async def headers(path: str) -> Mapping[str, str] | None:
-        return None if sign is None else await sign(path)
-
-    models = await fetch_list(client, upstream, _MODELS, _decode_models, await headers(_MODELS))
-    profiles = await fetch_list(client, upstream, _PROFILES, _decode_profiles, await headers(_PROFILES))
+    models = await fetch_list(client, upstream, _MODELS, _decode_models)
+    profiles = await fetch_list(client, upstream, _PROFILES, _decode_profiles)
     found = {row.model_id: _entry(row.model_id, row.provider_name) for row in models.model_summaries if _is_called(row)}
     for profile in profiles.inference_profile_summaries:
         found.setdefault(profile.inference_profile_id, _entry(profile.inference_profile_id, None))

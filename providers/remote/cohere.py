@@ -24,7 +24,7 @@ from providers.client_key import BEARER
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import COHERE
 from providers.remote import addresses
-from providers.remote.account import RemoteAccount
+from providers.remote.account import ProbedAccount
 from providers.remote.default_fields import default_fields
 from providers.remote.embedding_batches import embed_in_batches
 from providers.remote.exchange import exchange
@@ -34,7 +34,6 @@ from providers.remote.question import fetch_list, post_question
 __all__ = ["CohereProvider"]
 
 _MODELS = f"{BESIDE_VERSION}v1/models?page_size=1000"
-_REQUEST_ID = "x-request-id"
 _CALLED = frozenset(("chat", "embed", "rerank"))
 _EMBEDDING_FIELDS = frozenset(("dimensions", "purpose", "truncate_prompt_tokens", COHERE_EXTRAS))
 _RERANK_FIELDS = frozenset(("top_n", EXTRAS))
@@ -72,7 +71,7 @@ class _ModelList(Struct):
 _decode_models = Decoder(_ModelList).decode
 
 
-class CohereProvider(RemoteAccount):
+class CohereProvider(ProbedAccount):
     """One configured account; satisfies `providers.base.Provider`, and Embedder and Reranker of `abilities`."""
 
     def __init__(self, settings: ProviderSettings) -> None:
@@ -95,7 +94,7 @@ class CohereProvider(RemoteAccount):
         return fan_out(self._call, request)
 
     def _call(self, request: Request) -> AsyncGenerator[Batch, None]:
-        return exchange(self._client, self._upstream, request, _REQUEST_ID)
+        return exchange(self._client, self._upstream, request)
 
     def embedding_fields(self, model: str) -> frozenset[str]:
         """See `providers.abilities.Embedder.embedding_fields`."""
@@ -108,7 +107,7 @@ class CohereProvider(RemoteAccount):
     async def _embed(self, request: EmbeddingRequest) -> EmbeddingResult:
         body = render_embeddings(request)
         reply = await post_question(self._client, self._upstream, EMBED_PATH, body, request_id=request.request_id)
-        return replace(parse_embeddings(request, reply.body), request_id=reply.headers.get(_REQUEST_ID))
+        return replace(parse_embeddings(request, reply.body), request_id=reply.request_id)
 
     def rerank_fields(self, model: str) -> frozenset[str]:
         """See `providers.abilities.Reranker.rerank_fields`."""
@@ -118,7 +117,7 @@ class CohereProvider(RemoteAccount):
         """POST /rerank."""
         body = render_rerank(request)
         reply = await post_question(self._client, self._upstream, RERANK_PATH, body, request_id=request.request_id)
-        return replace(parse_rerank(request, reply.body), request_id=reply.headers.get(_REQUEST_ID))
+        return replace(parse_rerank(request, reply.body), request_id=reply.request_id)
 
 
 def _entry(row: _ModelRow) -> ModelEntry:

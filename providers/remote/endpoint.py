@@ -2,13 +2,13 @@
 
 from typing import Protocol
 
-from providers.remote.exchange import Sign
+from providers.remote.http import Sign
 
 __all__ = ["PLAIN", "Endpoint"]
 
 
 class Endpoint(Protocol):
-    """`sign` gives headers that only hold for a while; None: the key's header says it all."""
+    """`sign` None: the key's header says it all."""
 
     @property
     def sign(self) -> Sign | None: ...

@@ -5,7 +5,7 @@ Joins a dialect (`adapters.upstream.Upstream`) with HTTP, for every remote provi
 and whether a broken connection came after the end. Never retries.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 
 from adapters.canonical.errors import GatewayError, UpstreamError
 from adapters.canonical.events import Event, Started, TextDelta, is_output
@@ -16,13 +16,10 @@ from providers.remote.answer import MAX_ERROR_BYTES, Answer
 from providers.remote.failure import complete, error_page, wrong_content
 from providers.remote.http import HttpClient
 
-__all__ = ["Sign", "exchange", "failure_of", "is_readable"]
+__all__ = ["exchange", "failure_of", "is_readable"]
 
-Limits = tuple[tuple[str, str], ...]
 _AFTER_FINISH_S = 2.0
 """How long usage and the end of the body may take once every choice is finished."""
-Sign = Callable[[str, bytes], Awaitable[Mapping[str, str]]]
-"""Headers that prove who sends this body to this path below the base URL."""
 _STREAMS = ("text/event-stream", "application/x-ndjson", "application/vnd.amazon.eventstream")
 _UNTYPED = ("", "text/plain", "application/octet-stream", "binary/octet-stream")
 """What servers send that do not know their own content: taken for what was asked."""
@@ -35,30 +32,24 @@ async def exchange(
     client: HttpClient,
     upstream: Upstream,
     request: Request,
-    request_id_header: str = "x-request-id",
     *,
     path: str | None = None,
     headers: Mapping[str, str] | None = None,
-    sign: Sign | None = None,
 ) -> AsyncGenerator[Batch, None]:
     """The events of the answer. `path` stands for the upstream's own where that depends on the request; `headers` go
-    with this request alone, and those that `sign` gives. Closing the iterator closes the connection."""
+    with this request alone. Closing the iterator closes the connection."""
     body = upstream.render_request(request)
-    path = path or upstream.path
-    if sign is not None:
-        headers = {**(headers or {}), **await sign(path, body)}
-    answer = await client.post(path, body, stream=request.stream, request_id=request.request_id, headers=headers)
+    answer = await client.post(
+        path or upstream.path, body, stream=request.stream, request_id=request.request_id, headers=headers
+    )
     del body  # a stream may last for long, and need not hold it
     with answer:
         if not 200 <= answer.status < 300:
             raise await failure_of(client, upstream, answer)
-        request_id = answer.headers.get(request_id_header)
-        limits = _limits_in(answer.headers)
-        content_type = answer.content_type
         try:
-            if not (request.stream and _may_be_stream(content_type)):
-                batch = await _whole(client.provider, upstream, request, answer, content_type)
-                _note_head(batch, request_id, limits)
+            if not (request.stream and _may_be_stream(answer.content_type)):
+                batch = await _whole(client.provider, upstream, request, answer)
+                _note_head(batch, answer.headers, client.request_id_header)
                 yield batch
                 return
             parser = upstream.stream_parser(request)
@@ -80,7 +71,7 @@ async def exchange(
                     answer.started()
                 if not started:
                     started = True
-                    _note_head(batch, request_id, limits)
+                    _note_head(batch, answer.headers, client.request_id_header)
                 if type(batch[-1]) is not TextDelta and parser.finished:
                     answer.started(_AFTER_FINISH_S)
                 yield batch
@@ -94,10 +85,10 @@ async def exchange(
             raise
 
 
-async def _whole(provider: str, upstream: Upstream, request: Request, answer: Answer, content_type: str) -> list[Event]:
+async def _whole(provider: str, upstream: Upstream, request: Request, answer: Answer) -> list[Event]:
     """The events of a body that did not stream, or that is not what was asked for and still an answer."""
-    if not is_readable(content_type):
-        raise wrong_content(provider, answer.status, content_type, await answer.error_body())
+    if not is_readable(answer.content_type):
+        raise wrong_content(provider, answer.status, answer.content_type, await answer.error_body())
     body = await answer.body()
     if body.lstrip().startswith(_SSE_STARTS):
         parser = upstream.stream_parser(request)
@@ -130,7 +121,7 @@ def _may_be_stream(content_type: str) -> bool:
     return content_type in _STREAMS or content_type in _UNTYPED
 
 
-def _limits_in(headers: Mapping[str, str]) -> Limits:
+def _limits_in(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """What a head (names in lower case) says of rate limits, in each vendor's words."""
     found: list[tuple[str, str]] = []
     for name, value in headers.items():
@@ -139,12 +130,11 @@ def _limits_in(headers: Mapping[str, str]) -> Limits:
     return tuple(found[:_MAX_LIMITS])
 
 
-def _note_head(batch: Batch, request_id: str | None, limits: Limits) -> None:
+def _note_head(batch: Batch, headers: Mapping[str, str], request_id_header: str) -> None:
     """Puts what the answer's head carried into its Started."""
-    if request_id is None and not limits:
-        return
     for place, event in enumerate(batch):
         if type(event) is Started:
+            request_id = headers.get(request_id_header)
             known = None if request_id is None else request_id[:512]
-            batch[place] = Started(event.id, event.created, event.model, known, limits)
+            batch[place] = Started(event.id, event.created, event.model, known, _limits_in(headers))
             return

@@ -3,8 +3,7 @@
 Joins the dialect and HTTP. Owns addresses and credentials; no wire words, no retries.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Sequence
 
 from msgspec import Struct
 from msgspec.json import Decoder
@@ -45,12 +44,12 @@ from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
 from providers.models.schema_subsets import GEMINI as GEMINI_LACKS
 from providers.remote import addresses
-from providers.remote.account import RemoteAccount
+from providers.remote.account import ProbedAccount
 from providers.remote.default_fields import default_fields
 from providers.remote.embedding_batches import embed_in_batches
 from providers.remote.exchange import exchange
 from providers.remote.fetched_media import FetchedMedia
-from providers.remote.google_token import GoogleToken
+from providers.remote.google_token import google_token
 from providers.remote.http import HttpClient
 from providers.remote.paused_turns import continued
 from providers.remote.question import fetch_list, post_question
@@ -104,7 +103,7 @@ _decode_models = Decoder(_ModelList).decode
 _decode_count = Decoder(_Count).decode
 
 
-class GeminiProvider(RemoteAccount):
+class GeminiProvider(ProbedAccount):
     """One configured account; satisfies `providers.base.Provider`, and TokenCounter and Embedder of `abilities`.
 
     With a `project` (and its `region`) it is Vertex AI, which takes a key, or without one a token of the surroundings.
@@ -114,9 +113,9 @@ class GeminiProvider(RemoteAccount):
         """Opens no connection. Raises ValueError on settings that can't work, ImportError without google-auth."""
         self._is_vertex = "project" in settings.options or "region" in settings.options
         base_url = vertex_url(settings) if self._is_vertex else addresses.GEMINI
-        self._token = GoogleToken(settings.name) if self._is_vertex and not settings.api_key else None
-        key_header = KeyHeader("x-goog-api-key") if self._token is None else None
-        client = HttpClient(settings, settings.base_url or base_url, key_header)
+        token = google_token(settings.name) if self._is_vertex and not settings.api_key else None
+        key_header, sign = (KeyHeader("x-goog-api-key"), None) if token is None else (None, token.sign)
+        client = HttpClient(settings, settings.base_url or base_url, key_header, sign=sign)
         super().__init__(settings.name, client, self._fetch_models)
         self._upstream = GenerateUpstream(settings.name, defaults=default_fields(settings, _NO_DEFAULTS))
         self._media = FetchedMedia(settings.fetcher, (Image, File, Document), keeps=is_file_uri, own_dialect=GEMINI)
@@ -145,27 +144,14 @@ class GeminiProvider(RemoteAccount):
         return continued(self._call, request, Continuation)
 
     def _call(self, request: Request) -> AsyncGenerator[Batch, None]:
-        return self._exchange(request, None) if self._token is None else self._with_token(request)
-
-    async def _with_token(self, request: Request) -> AsyncGenerator[Batch, None]:
-        async with aclosing(self._exchange(request, await self._auth_headers())) as batches:
-            async for batch in batches:
-                yield batch
-
-    def _exchange(self, request: Request, headers: Mapping[str, str] | None) -> AsyncGenerator[Batch, None]:
-        upstream = self._upstream
-        return exchange(self._client, upstream, request, path=upstream.path_of(request), headers=headers)
-
-    async def _auth_headers(self) -> Mapping[str, str] | None:
-        return None if self._token is None else {"authorization": f"Bearer {await self._token.get()}"}
+        return exchange(self._client, self._upstream, request, path=self._upstream.path_of(request))
 
     async def count_tokens(self, request: Request) -> Sequence[int]:
         """POST /models/{model}:countTokens."""
         upstream = self._upstream
         body = upstream.render_count(request, wrapped=not self._is_vertex)
-        headers = await self._auth_headers()
         path = upstream.count_path_of(request)
-        reply = await post_question(self._client, upstream, path, body, request_id=request.request_id, headers=headers)
+        reply = await post_question(self._client, upstream, path, body, request_id=request.request_id)
         return (reply.read(_decode_count, self.name, "token count").total_tokens,)
 
     def embedding_fields(self, model: str) -> frozenset[str]:
@@ -181,10 +167,7 @@ class GeminiProvider(RemoteAccount):
     async def _embed(self, request: EmbeddingRequest) -> EmbeddingResult:
         path = embedding_path(request, vertex=self._is_vertex)
         body = render_embeddings(request, vertex=self._is_vertex)
-        headers = await self._auth_headers()
-        reply = await post_question(
-            self._client, self._upstream, path, body, request_id=request.request_id, headers=headers
-        )
+        reply = await post_question(self._client, self._upstream, path, body, request_id=request.request_id)
         return parse_embeddings(request, reply.body)
 
 

@@ -5,7 +5,7 @@ Answer's.
 """
 
 import asyncio
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 
 from yarl import URL
 
@@ -24,10 +24,13 @@ from providers.remote.shared_limit import SharedLimit
 from providers.remote.tls import ResumingContext, trusting
 from providers.remote.wire_answer import Unanswered, WireAnswer
 
-__all__ = ["BESIDE_VERSION", "HttpClient"]
+__all__ = ["BESIDE_VERSION", "HttpClient", "Sign"]
 
 BESIDE_VERSION = "/../"
 """How a path begins that lies beside the last folder of the base URL (its version), not below it."""
+Sign = Callable[[str, str, bytes], Awaitable[Mapping[str, str]]]
+"""Headers that prove, for a while, who sends this: the method, the path below the base URL, the body (empty where it
+is sent while it arrives). Raises UpstreamAuth."""
 _STALE_S = 1.0
 """A peer that had closed a kept connection before it read the request says so within this, a round trip at most."""
 
@@ -40,13 +43,18 @@ class HttpClient:
         settings: ProviderSettings,
         base_url: str,
         key_header: KeyHeader | None = None,
+        *,
+        sign: Sign | None = None,
+        request_id_header: str = "x-request-id",
     ) -> None:
         """`key_header` is where keys go, the provider's and a client's own; None: nowhere, as calls are signed for the
-        gateway's account, or a token of it goes with them.
+        gateway's account, or a token of it goes with them (`sign`). `request_id_header` names its answers.
 
         Raises ValueError on settings that can't work.
         """
         self.provider = settings.name
+        self.request_id_header = request_id_header
+        self._sign = sign
         self.limits: Limits = settings.limits
         url = _checked_base(settings.name, base_url)
         self.doubt = _doubt(settings, url)
@@ -74,6 +82,8 @@ class HttpClient:
 
     async def get(self, path: str, headers: Mapping[str, str] | None = None) -> Answer:
         """The answer to a GET. Its body counts against the first-token limit."""
+        if self._sign is not None:
+            headers = {**(headers or {}), **await self._sign("GET", path, b"")}
         head = rendered("GET", self._target(path), self._heads.of_get(headers))
         try:
             return await self._ask(head, b"", stream=True)
@@ -92,6 +102,8 @@ class HttpClient:
         """The answer to a JSON body, as soon as its head came. `stream`: server-sent events are wanted, the first of
         them within the first-token limit; what comes whole begins within `whole_s`, and has the gap limit from there.
         """
+        if self._sign is not None:
+            headers = {**(headers or {}), **await self._sign("POST", path, body)}
         head = self._heads.post(self._target(path), len(body), request_id, headers, stream=stream)
         return await self._ask(head, body, stream=stream)
 
@@ -109,6 +121,8 @@ class HttpClient:
 
         `length`: of the body, None sends it in chunks. The total limit alone holds until the head.
         """
+        if self._sign is not None:
+            headers = {**headers, **await self._sign(method, path, b"")}
         sent = self._heads.of_forwarded(headers, request_id)
         if body is not None and length is None:
             sent["transfer-encoding"] = "chunked"

@@ -19,7 +19,7 @@ from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings
 from providers.choices import fan_out
 from providers.client_key import BEARER
 from providers.remote import addresses
-from providers.remote.account import RemoteAccount
+from providers.remote.account import ProbedAccount
 from providers.remote.default_fields import default_fields
 from providers.remote.exchange import exchange
 from providers.remote.fetched_media import FetchedMedia
@@ -55,7 +55,7 @@ class _ModelList(Struct):
 _decode_models = Decoder(_ModelList).decode
 
 
-class OllamaProvider(RemoteAccount):
+class OllamaProvider(ProbedAccount):
     """One Ollama server; satisfies `providers.base.Provider` and `providers.abilities.Embedder`."""
 
     def __init__(self, settings: ProviderSettings) -> None:

@@ -27,7 +27,7 @@ from providers.remote.answer import Answer
 from providers.remote.endpoint import Endpoint
 from providers.remote.exchange import failure_of
 from providers.remote.http import BESIDE_VERSION, HttpClient
-from providers.remote.question import post_question
+from providers.remote.question import Reply, post_question
 from providers.remote.vendors import Vendor
 
 __all__ = ["OpenAIAbilities"]
@@ -53,22 +53,22 @@ class OpenAIAbilities:
         called = replace(request, model=self._endpoint.upstream_model(request.model))
         body = render_embeddings(called, base64=self._vendor.base64_embeddings)
         path = self._endpoint.path(EMBEDDINGS_PATH, request.model)
-        found, request_id = await self._ask(path, body, request.request_id)
-        return replace(parse_embeddings(request, found), request_id=request_id)
+        reply = await self._ask(path, body, request.request_id)
+        return replace(parse_embeddings(request, reply.body), request_id=reply.request_id)
 
     async def rerank(self, request: RerankRequest) -> RerankResult:
         self._require("rerank", request.model, "does not rank")
         body = render_rerank(request, self._vendor.rerank_words)
         path = "/rerank" if self._vendor.rerank_is_versioned else f"{BESIDE_VERSION}rerank"
-        found, request_id = await self._ask(path, body, request.request_id)
-        return replace(parse_rerank(request, found), request_id=request_id)
+        reply = await self._ask(path, body, request.request_id)
+        return replace(parse_rerank(request, reply.body), request_id=reply.request_id)
 
     async def count_tokens(self, request: Request) -> Sequence[int]:
         """By the server's own count of a chat prompt, or by its tokenizer."""
         if "chat_token_count" in self._vendor.abilities and request.prompts is None:
             body = self._chat.render_request(request)
-            found, _ = await self._ask(CHAT_COUNT_PATH, body, request.request_id)
-            return (parse_token_count(found),)
+            reply = await self._ask(CHAT_COUNT_PATH, body, request.request_id)
+            return (parse_token_count(reply.body),)
         self._require("tokenize", request.model, "can't be asked for its tokens")
         return (len((await self.tokenize(TokenizeRequest(request=request))).ids),)
 
@@ -77,13 +77,13 @@ class OpenAIAbilities:
         generation = request.request
         upstream = self._chat if generation.prompts is None else self._completions
         body = render_tokenize(request, upstream.render_request(generation))
-        found, _ = await self._ask(_TOKENIZE_PATH, body, generation.request_id)
-        return parse_tokens(found)
+        reply = await self._ask(_TOKENIZE_PATH, body, generation.request_id)
+        return parse_tokens(reply.body)
 
     async def detokenize(self, request: DetokenizeRequest) -> str:
         self._require("tokenize", request.model, "can't be asked for its tokens")
-        found, _ = await self._ask(_DETOKENIZE_PATH, render_detokenize(request), request.request_id)
-        return parse_detokenized(found)
+        reply = await self._ask(_DETOKENIZE_PATH, render_detokenize(request), request.request_id)
+        return parse_detokenized(reply.body)
 
     def forwards(self, path: str) -> bool:
         """See `providers.abilities.Forwarder.forwards`."""
@@ -91,15 +91,13 @@ class OpenAIAbilities:
 
     async def forward(self, call: ForwardCall) -> ForwardAnswer:
         """See `providers.abilities.Forwarder.forward`."""
-        sign = self._endpoint.sign
-        headers = call.headers if sign is None else {**call.headers, **await sign(call.path, b"")}
         answer = await self._client.forward(
-            call.method, call.path, headers, call.body, length=call.length, request_id=call.request_id
+            call.method, call.path, call.headers, call.body, length=call.length, request_id=call.request_id
         )
         try:
             if not 200 <= answer.status < 300:
                 raise await failure_of(self._client, self._chat, answer)
-            request_id = answer.headers.get(self._vendor.request_id_header)
+            request_id = answer.headers.get(self._client.request_id_header)
             return ForwardAnswer(
                 status=answer.status, headers=answer.headers, body=_pieces(answer), request_id=request_id
             )
@@ -107,11 +105,8 @@ class OpenAIAbilities:
             answer.close()
             raise
 
-    async def _ask(self, path: str, body: bytes, request_id: str | None) -> tuple[bytes, str | None]:
-        """The JSON body of a good answer, and the upstream's id of it. Raises GatewayError for any other."""
-        sign = self._endpoint.sign
-        reply = await post_question(self._client, self._chat, path, body, request_id=request_id, sign=sign)
-        return reply.body, reply.headers.get(self._vendor.request_id_header)
+    async def _ask(self, path: str, body: bytes, request_id: str | None) -> Reply:
+        return await post_question(self._client, self._chat, path, body, request_id=request_id)
 
     def _require(self, ability: str, model: str, otherwise: str) -> None:
         if ability not in self._vendor.abilities:

@@ -23,7 +23,7 @@ from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
 from providers.models.narrowing import per_model
-from providers.remote.account import RemoteAccount
+from providers.remote.account import ProbedAccount
 from providers.remote.default_fields import default_fields
 from providers.remote.end_marks import without_end_marks
 from providers.remote.endpoint import PLAIN, Endpoint
@@ -41,7 +41,7 @@ _NO_DEFAULTS = frozenset(("model", "messages", "prompt", "stream", "n"))
 _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
-class OpenAICompatible(RemoteAccount):
+class OpenAICompatible(ProbedAccount):
     """One configured OpenAI-shaped server; satisfies `providers.base.Provider`."""
 
     def __init__(self, settings: ProviderSettings, vendor: Vendor, endpoint: Endpoint = PLAIN) -> None:
@@ -52,8 +52,13 @@ class OpenAICompatible(RemoteAccount):
         quirks = _with_defaults(vendor.quirks, settings)
         self._vendor = vendor
         self._endpoint = endpoint
-        key_header = KeyHeader(vendor.key_header, vendor.key_prefix) if endpoint.sign is None else None
-        client = HttpClient(settings, base_url, key_header)
+        client = HttpClient(
+            settings,
+            base_url,
+            KeyHeader(vendor.key_header, vendor.key_prefix) if endpoint.sign is None else None,
+            sign=endpoint.sign,
+            request_id_header=vendor.request_id_header,
+        )
         super().__init__(settings.name, client, self._fetch_models)
         self._chat: Upstream = ChatUpstream(quirks)
         self._completions: Upstream = CompletionsUpstream(quirks)
@@ -77,11 +82,7 @@ class OpenAICompatible(RemoteAccount):
 
     async def _fetch_models(self) -> Sequence[ModelEntry]:
         """GET /models."""
-        sign = self._endpoint.sign
-        path = self._endpoint.list_path
-        return await fetch_openai_models(
-            self._client, self._chat, path, None if sign is None else await sign(path, b"")
-        )
+        return await fetch_openai_models(self._client, self._chat, self._endpoint.list_path)
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
         return self._media.stream(self._answers, request)
@@ -103,8 +104,7 @@ class OpenAICompatible(RemoteAccount):
         called = endpoint.upstream_model(request.model)
         if called != request.model:
             request = replace(request, model=called)
-        header = self._vendor.request_id_header
-        batches = exchange(self._client, upstream, request, header, path=path, sign=endpoint.sign)
+        batches = exchange(self._client, upstream, request, path=path)
         marks = self._vendor.quirks.end_marks
         return without_end_marks(batches, marks) if marks else batches
 

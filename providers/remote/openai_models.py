@@ -1,7 +1,5 @@
 """The list of models of an OpenAI-shaped server: GET /models."""
 
-from collections.abc import Mapping
-
 from msgspec import Struct
 from msgspec.json import Decoder
 
@@ -31,11 +29,9 @@ class _ModelList(Struct):
 _decode_models = Decoder(_ModelList | list[_ModelRow], strict=False).decode
 
 
-async def fetch_openai_models(
-    client: HttpClient, upstream: Upstream, path: str = "/models", headers: Mapping[str, str] | None = None
-) -> tuple[ModelEntry, ...]:
+async def fetch_openai_models(client: HttpClient, upstream: Upstream, path: str = "/models") -> tuple[ModelEntry, ...]:
     """`upstream` reads a refusal."""
-    found = await fetch_list(client, upstream, path, _decode_models, headers)
+    found = await fetch_list(client, upstream, path, _decode_models)
     return tuple([_entry(row) for row in (found.data if isinstance(found, _ModelList) else found)])
 
 

@@ -31,7 +31,7 @@ from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings
 from providers.choices import fan_out
 from providers.client_key import BEARER
 from providers.models.narrowing import per_model
-from providers.remote.account import RemoteAccount
+from providers.remote.account import ProbedAccount
 from providers.remote.default_fields import default_fields
 from providers.remote.exchange import exchange
 from providers.remote.http import HttpClient
@@ -82,7 +82,7 @@ class _Count(Struct):
 _decode_count = Decoder(_Count).decode
 
 
-class OpenAIResponses(RemoteAccount):
+class OpenAIResponses(ProbedAccount):
     """One configured server; satisfies `Provider`, and `TokenCounter` and `Compactor` of `providers.abilities`."""
 
     def __init__(self, settings: ProviderSettings) -> None:

@@ -11,7 +11,7 @@ from adapters.canonical.errors import BadUpstreamResponse, GatewayError
 from adapters.upstream import Upstream
 from adapters.upstream_json import UNREADABLE
 from providers.remote.answer import MAX_BODY_BYTES
-from providers.remote.exchange import Sign, failure_of, is_readable
+from providers.remote.exchange import failure_of, is_readable
 from providers.remote.failure import complete, wrong_content
 from providers.remote.http import HttpClient
 
@@ -22,10 +22,11 @@ T = TypeVar("T")
 
 
 class Reply(NamedTuple):
-    """The body of a good answer, and its headers."""
+    """The body of a good answer, its headers, and the upstream's id of it."""
 
     body: bytes
     headers: Mapping[str, str]
+    request_id: str | None = None
 
     def read(self, decode: Callable[[bytes], T], provider: str, expected: str) -> T:
         """What `decode` makes of the body. Raises BadUpstreamResponse, saying what was expected."""
@@ -43,20 +44,18 @@ async def post_question(
     *,
     request_id: str | None = None,
     headers: Mapping[str, str] | None = None,
-    sign: Sign | None = None,
 ) -> Reply:
     """The answer to a body. `upstream` reads a refusal. Raises GatewayError for anything but a good answer."""
-    if sign is not None:
-        headers = {**(headers or {}), **await sign(path, body)}
     with await client.post(path, body, stream=False, request_id=request_id, headers=headers) as answer:
         if not 200 <= answer.status < 300:
             raise await failure_of(client, upstream, answer)
         if not is_readable(answer.content_type):
             raise wrong_content(client.provider, answer.status, answer.content_type, await answer.error_body())
         try:
-            return Reply(await answer.body(MAX_BODY_BYTES), answer.headers)
+            body = await answer.body(MAX_BODY_BYTES)
         except GatewayError as error:
             raise complete(error, answer.status, answer.headers) from error
+        return Reply(body, answer.headers, answer.headers.get(client.request_id_header))
 
 
 async def fetch_list(

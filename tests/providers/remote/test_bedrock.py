@@ -30,7 +30,7 @@ from providers.remote.bedrock import BedrockProvider
 from providers.remote.bedrock_models import control_url
 from providers.testing.contract import TEXT, TOOL_CALLS, ProviderContract, Scene
 from tests.adapters.bedrock.exchange import event_stream
-from tests.mock_upstream import Answer
+from tests.mock_upstream import Answer, MockUpstream, SeenRequest
 from tests.providers.remote.anthropic_wire import request
 from tests.providers.remote.connection import connected_to
 from tests.providers.remote.wire_stage import WireStage
@@ -121,12 +121,25 @@ async def test_a_key_is_a_bearer_and_the_path_names_the_model() -> None:
         assert seen.headers["accept"] == "application/vnd.amazon.eventstream"
 
 
-async def test_without_a_key_requests_are_signed_with_the_credentials_of_the_surroundings(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def signed_again(method: str, url: str, seen: SeenRequest) -> str:
+    """The signature that the credentials of the test give for a call that was seen."""
+    content = {} if method == "GET" else {"content-type": seen.headers["content-type"]}
+    again = AWSRequest(method, url, content, seen.body)
+    again.context["timestamp"] = again.headers["X-Amz-Date"] = seen.headers["x-amz-date"]
+    again.headers["X-Amz-Security-Token"] = "token-1"
+    signer = SigV4Auth(Credentials("AKID", "hush", "token-1"), "bedrock", "us-east-1")
+    return str(signer.signature(signer.string_to_sign(again, signer.canonical_request(again)), again))
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "token-1")
+
+
+@pytest.mark.usefixtures("credentials")
+async def test_without_a_key_requests_are_signed_with_the_credentials_of_the_surroundings() -> None:
     async with connected(whole({"text": "hi"}), api_key=None) as (upstream, provider):
         await collect(provider, replace(request(stream=False), model="a:b/c"))
         seen = upstream.requests[0]
@@ -135,13 +148,7 @@ async def test_without_a_key_requests_are_signed_with_the_credentials_of_the_sur
     assert re.match(
         r"AWS4-HMAC-SHA256 Credential=AKID/\d{8}/us-east-1/bedrock/aws4_request, ", seen.headers["authorization"]
     )
-    again = AWSRequest("POST", base + seen.path, {"content-type": seen.headers["content-type"]}, seen.body)
-    again.context["timestamp"] = seen.headers["x-amz-date"]
-    signer = SigV4Auth(Credentials("AKID", "hush", "token-1"), "bedrock", "us-east-1")
-    again.headers["X-Amz-Date"] = seen.headers["x-amz-date"]
-    again.headers["X-Amz-Security-Token"] = "token-1"
-    signature = signer.signature(signer.string_to_sign(again, signer.canonical_request(again)), again)
-    assert seen.headers["authorization"].endswith(f"Signature={signature}")
+    assert seen.headers["authorization"].endswith(f"Signature={signed_again('POST', base + seen.path, seen)}")
 
 
 async def test_without_credentials_the_gateways_own_key_is_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,13 +230,23 @@ async def test_what_can_be_called_by_its_id_or_through_a_profile_is_listed() -> 
     ]
 
 
-async def test_lists_are_signed_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
-    async with connected(*LISTS, api_key=None) as (upstream, provider):
+@pytest.mark.usefixtures("credentials")
+async def test_lists_are_signed_without_a_key_for_the_host_that_has_them() -> None:
+    async with MockUpstream(*LISTS) as proxy:
+        provider = build(
+            ProviderSettings(
+                name="up",
+                type="bedrock",
+                base_url="http://bedrock-runtime.us-east-1.invalid",
+                proxy=proxy.base_url.removesuffix("/v1"),
+                options={"region": "us-east-1"},
+            )
+        )
         await provider.models()
-        signed = [seen.headers["authorization"] for seen in upstream.requests]
-    assert all("Credential=AKID/" in each and "/us-east-1/bedrock/aws4_request" in each for each in signed)
+        await provider.aclose()
+    for seen in proxy.requests:
+        assert seen.path.startswith("http://bedrock.us-east-1.invalid/")
+        assert seen.headers["authorization"].endswith(f"Signature={signed_again('GET', seen.path, seen)}")
 
 
 async def test_an_account_that_may_not_list_is_told() -> None:
