@@ -1,8 +1,10 @@
-"""One deadline around many waits, and one timer for all requests; `asyncio.timeout` would cost one for each wait."""
+"""One deadline around many waits. All of a router share one timer; `asyncio.timeout` would cost one for each wait."""
 
 import asyncio
 
-__all__ = ["Deadline", "Deadlines"]
+from providers.shared_limit import SharedLimit
+
+__all__ = ["Deadline"]
 
 
 class Deadline:
@@ -12,14 +14,16 @@ class Deadline:
     does is never interrupted. Close it when done.
     """
 
-    __slots__ = ("_others", "_task", "armed", "at", "passed")
+    __slots__ = ("_limit", "_task", "armed", "at", "passed")
 
-    def __init__(self, at: float, others: "dict[Deadline, None]", task: "asyncio.Task[object] | None") -> None:
-        self.at = at
+    def __init__(self, limit: SharedLimit["Deadline"], task: "asyncio.Task[object] | None" = None) -> None:
+        """`limit` calls `expire`. `task` is the one that waits, None: the current one (which takes time to ask for)."""
+        loop = asyncio.get_running_loop() if task is None else task.get_loop()
         self.passed = False
         self.armed = False
-        self._task = task
-        self._others = others
+        self._task = task or asyncio.current_task()
+        self._limit = limit
+        self.at = limit.watch(self, loop)
 
     @property
     def remaining_s(self) -> float:
@@ -27,7 +31,7 @@ class Deadline:
 
     def close(self) -> None:
         self.armed = False
-        self._others.pop(self, None)
+        self._limit.forget(self)
 
     def took(self) -> bool:
         """For the handler of a CancelledError: whether the cancellation was this deadline's, and nobody else's.
@@ -40,41 +44,3 @@ class Deadline:
         self.passed = True
         if self.armed and self._task is not None:
             self._task.cancel()
-
-
-class Deadlines:
-    """Deadlines that all lie `after_s` from their start, so that they pass in the order in which they began.
-
-    A request adds itself to a dict and takes itself out; the one timer waits for the oldest that is left.
-    """
-
-    def __init__(self, after_s: float) -> None:
-        self.after_s = after_s
-        self._running: dict[Deadline, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def count(self) -> int:
-        """How many run."""
-        return len(self._running)
-
-    def start(self, task: "asyncio.Task[object] | None" = None) -> Deadline:
-        """`task` is the one that waits, None: the current one (which takes time to ask for)."""
-        loop = asyncio.get_running_loop() if task is None else task.get_loop()
-        deadline = Deadline(loop.time() + self.after_s, self._running, task or asyncio.current_task())
-        self._running[deadline] = None
-        if self._timer is None:
-            self._timer = loop.call_at(deadline.at, self._expire)
-        return deadline
-
-    def _expire(self) -> None:
-        self._timer = None
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        while self._running:
-            oldest = next(iter(self._running))
-            if oldest.at > now:
-                self._timer = loop.call_at(oldest.at, self._expire)
-                return
-            del self._running[oldest]
-            oldest.expire()

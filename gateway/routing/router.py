@@ -19,7 +19,7 @@ from gateway.routing.affinity import affinity_of, session_of
 from gateway.routing.attempt import AttemptKind, AttemptObserver
 from gateway.routing.attempts import Attempts, RoutingRules, Walking
 from gateway.routing.call import Call, fastest, is_filtered
-from gateway.routing.deadline import Deadlines
+from gateway.routing.deadline import Deadline
 from gateway.routing.defaults import bounded
 from gateway.routing.eligibility import eligible, wanted_tags, with_conditions_met, without_tags
 from gateway.routing.fitting import Spelling
@@ -36,6 +36,7 @@ from gateway.routing.truncation import shortened
 from providers.base import Batch
 from providers.client_key import give_own_key_to
 from providers.custom_tools import custom_calls, custom_names
+from providers.shared_limit import SharedLimit
 
 __all__ = ["Progress", "Router", "RoutingRules"]
 
@@ -82,7 +83,7 @@ class Router:
         self.health.opened.append(self._probes.watch)
         self._walking = Walking(rules, self.health, clock, random, observer)
         self.shadows = Shadows(self._walking, fault)
-        self._deadlines = Deadlines(rules.total_s)
+        self._deadlines = SharedLimit(rules.total_s, Deadline.expire)
 
     def look_for_providers(self, gone: Callable[[str], None]) -> None:
         """Asks, in the background and without a token, each provider behind a public name whether it is there. `gone`
@@ -131,7 +132,7 @@ class Router:
         targets = self._plan(route, request, progress)
         if request.metadata is not None and route.has_tags:
             request = without_tags(request)
-        deadline = self._deadlines.start(progress.task)
+        deadline = Deadline(self._deadlines, progress.task)
         detours = None if progress.tags else route.detours
         with Attempts(targets, self._walking, deadline=deadline, progress=progress, detours=detours) as attempts:
             call, batch = await self._answering(route, request, attempts, spell)
@@ -238,7 +239,7 @@ class Router:
     ) -> T:
         give_own_key_to(route.targets[0].provider.name)
         targets = self._plan(route, None, progress)
-        deadline = self._deadlines.start(progress.task)
+        deadline = Deadline(self._deadlines, progress.task)
         with Attempts(targets, self._walking, deadline=deadline, progress=progress) as attempts:
             while (target := await attempts.next()) is not None:
                 attempt = attempts.begin(target)

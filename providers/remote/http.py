@@ -20,9 +20,9 @@ from providers.remote.origin import Origin
 from providers.remote.pool import AllInUse, Pool, Way
 from providers.remote.proxy import Proxy, Tunnel
 from providers.remote.request_head import RequestHeads, rendered
-from providers.remote.shared_limit import SharedLimit
 from providers.remote.tls import ResumingContext, trusting
 from providers.remote.wire_answer import Unanswered, WireAnswer
+from providers.shared_limit import SharedLimit
 
 __all__ = ["BESIDE_VERSION", "HttpClient", "Sign"]
 
@@ -76,8 +76,8 @@ class HttpClient:
         self._heads = RequestHeads(settings, url.host_port_subcomponent or "", key_header, through=through)
         self._max_connections = settings.max_connections
         self._pool: Pool | None = None
-        self._first_token = SharedLimit(self.limits.first_token_s)
-        self._whole = SharedLimit(self.limits.whole_s)
+        self._first_token = SharedLimit(self.limits.first_token_s, _time_out)
+        self._whole = SharedLimit(self.limits.whole_s, _time_out)
         self._closed = False
 
     async def get(self, path: str, headers: Mapping[str, str] | None = None) -> Answer:
@@ -151,7 +151,7 @@ class HttpClient:
         connection = await self._connection()
         answer = connection.send(head, body)
         limit = self._first_token if stream else self._whole
-        deadline = limit.watch(answer.head)
+        deadline = limit.watch(answer.head, answer.loop)
         try:
             await answer.head
         except FOREIGN as error:
@@ -210,6 +210,11 @@ class HttpClient:
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.aclose()
+
+
+def _time_out(head: asyncio.Future[None]) -> None:
+    if not head.done():
+        head.set_exception(TimeoutError())
 
 
 async def _send_rest(

@@ -47,13 +47,13 @@ class MarkedAnswers:
             request = replace(request, tool_choice=ToolChoice(mode=NONE))
         return request
 
-    async def read(self, batches: AsyncGenerator[Batch, None], request: Request) -> AsyncGenerator[Batch, None]:
+    def read(self, batches: AsyncGenerator[Batch, None], request: Request) -> AsyncGenerator[Batch, None]:
         """The events of `batches` with parts in place of marks. `request` is the client's. Closing it closes them."""
-        if not self._reads(request):
-            async with aclosing(batches):
-                async for batch in batches:
-                    yield batch
-            return
+        if request.messages is None or (self.reasoning is None and self._tools_read(request) is None):
+            return batches
+        return self._read(batches, request)
+
+    async def _read(self, batches: AsyncGenerator[Batch, None], request: Request) -> AsyncGenerator[Batch, None]:
         marked = MarkedEvents(lambda: self._pipeline(request))
         async with aclosing(batches):
             async for batch in batches:
@@ -61,16 +61,12 @@ class MarkedAnswers:
                 if read:
                     yield read
 
-    def _reads(self, request: Request) -> bool:
-        return request.messages is not None and (self.reasoning is not None or self._tools_read(request) is not None)
-
     def _pipeline(self, request: Request) -> TextPipeline:
         options = request.reasoning
         shows = options is None or options.include is not False
         separates = options is None or options.separate is not False
         parallel = request.parallel_tool_calls is not False
-        calls_read = request.tools and (request.tool_choice is None or request.tool_choice.mode != NONE)
-        schemas = {tool.name: tool.parameters for tool in request.tools or ()} if calls_read else {}
+        schemas = {tool.name: tool.parameters for tool in request.tools or ()} if _may_call(request) else {}
         if self.reasoning is not None and self.reasoning.channels and separates:
             reader = HarmonyReader(schemas.keys(), new_call_id, parallel=parallel)
             return TextPipeline(reader, None, shows_reasoning=shows)
@@ -91,8 +87,11 @@ class MarkedAnswers:
         return TextPipeline(reasoning, calls, shows_reasoning=shows)
 
     def _tools_read(self, request: Request) -> ToolFormat | None:
-        choice = request.tool_choice
-        return self.tools if request.tools and (choice is None or choice.mode != NONE) else None
+        return self.tools if _may_call(request) else None
+
+
+def _may_call(request: Request) -> bool:
+    return bool(request.tools) and (request.tool_choice is None or request.tool_choice.mode != NONE)
 
 
 def marked_answers(settings: ProviderSettings, *, tools_unread: bool) -> MarkedAnswers | None:

@@ -4,8 +4,13 @@ import asyncio
 
 import pytest
 
-from gateway.routing.deadline import Deadline, Deadlines
+from gateway.routing.deadline import Deadline
+from providers.shared_limit import SharedLimit
 from tests.gateway.server.running import until
+
+
+def deadlines_after(after_s: float) -> SharedLimit[Deadline]:
+    return SharedLimit(after_s, Deadline.expire)
 
 
 class Late(Exception):
@@ -28,7 +33,7 @@ async def armed_wait(deadline: Deadline) -> None:
 
 
 async def test_an_armed_wait_ends_when_the_deadline_passes() -> None:
-    deadline = Deadlines(0.01).start()
+    deadline = Deadline(deadlines_after(0.01))
     with pytest.raises(Late):
         await armed_wait(deadline)
     assert deadline.passed
@@ -36,23 +41,23 @@ async def test_an_armed_wait_ends_when_the_deadline_passes() -> None:
 
 
 async def test_what_is_not_armed_is_not_interrupted() -> None:
-    deadline = Deadlines(0.01).start()
+    deadline = Deadline(deadlines_after(0.01))
     await until(lambda: deadline.passed)
 
 
 async def test_a_closed_deadline_interrupts_nothing() -> None:
-    deadlines = Deadlines(0.01)
-    deadline = deadlines.start()
+    deadlines = deadlines_after(0.01)
+    deadline = Deadline(deadlines)
     deadline.armed = True
     deadline.close()
-    later = deadlines.start()
+    later = Deadline(deadlines)
     await until(lambda: later.passed)
     assert not deadline.passed
 
 
 async def test_a_cancel_from_outside_stays_one() -> None:
     async def work() -> None:
-        await armed_wait(Deadlines(10).start())
+        await armed_wait(Deadline(deadlines_after(10)))
 
     task = asyncio.ensure_future(work())
     await asyncio.sleep(0)
@@ -62,11 +67,11 @@ async def test_a_cancel_from_outside_stays_one() -> None:
 
 
 async def test_each_deadline_passes_in_its_own_time_though_there_is_one_timer() -> None:
-    deadlines = Deadlines(0.05)
+    deadlines = deadlines_after(0.05)
     loop = asyncio.get_running_loop()
 
     async def work() -> float:
-        deadline = deadlines.start()
+        deadline = Deadline(deadlines)
         began = loop.time()
         with pytest.raises(Late):
             await armed_wait(deadline)
@@ -80,7 +85,7 @@ async def test_each_deadline_passes_in_its_own_time_though_there_is_one_timer() 
 
 
 async def test_a_closed_deadline_is_forgotten() -> None:
-    deadlines = Deadlines(10)
+    deadlines = deadlines_after(10)
     for _ in range(100):
-        deadlines.start().close()
+        Deadline(deadlines).close()
     assert deadlines.count == 0
