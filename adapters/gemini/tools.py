@@ -9,7 +9,7 @@ from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import AUTO, NONE, REQUIRED, Request, Tool, ToolChoice
 from adapters.gemini.schemas import json_schema_of
-from adapters.gemini.vocabulary import BOOL, GEMINI, NAME, RAW_OBJECT, TEXT, TEXTS, TOOL_NAMES
+from adapters.gemini.vocabulary import BOOL, GEMINI, MODE, NAME, RAW_OBJECT, TEXT, TEXTS, TOOL_NAMES
 from adapters.gemini.wire_objects import object_at, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject
 from adapters.raw_json import fragments
@@ -19,9 +19,8 @@ __all__ = ["take_tool_choice", "take_tools", "tool_config_object", "tool_objects
 _DECLARATIONS = "functionDeclarations"
 _CONFIG = "toolConfig"
 _CALLING = "toolConfig.functionCallingConfig"
-_MODES = {"AUTO": AUTO, "ANY": REQUIRED, "NONE": NONE, "MODE_UNSPECIFIED": AUTO}
+_MODES = {"AUTO": AUTO, "ANY": REQUIRED, "NONE": NONE, "VALIDATED": AUTO, "MODE_UNSPECIFIED": AUTO}
 _WORDS = {AUTO: "AUTO", REQUIRED: "ANY", NONE: "NONE"}
-_UNMAPPED = ("VALIDATED",)
 
 
 def take_tools(body: JsonObject) -> tuple[Tool, ...] | None:
@@ -54,7 +53,8 @@ def _parse_declaration(fields: JsonObject) -> Tool:
 
 
 def take_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> tuple[ToolChoice | None, dict[str, bytes]]:
-    """The choice, and the whole toolConfig where it says more than a choice can. Refuses what the tools cannot meet."""
+    """The choice, and what a choice can't say: the whole toolConfig, or its mode where that is AUTO with calls held to
+    their schemas. Refuses what the tools cannot meet."""
     raw = body.peek_raw(_CONFIG)
     config = take_object(body, _CONFIG)
     if config is None or raw is None:
@@ -65,13 +65,13 @@ def take_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> tuple[
     if calling is not None and calling.take("streamFunctionCallArguments", BOOL):
         path = f"{_CALLING}.streamFunctionCallArguments"
         raise UnsupportedParameter.at(path, "arguments come whole")
-    if config.said() or mode in _UNMAPPED or (calling is not None and calling.said()):
+    if config.said() or (calling is not None and calling.said()):
         return None, {_CONFIG: raw}
     if mode is None:
         return None, {}
     if mode not in _MODES:
-        expected = ", ".join((*_MODES, *_UNMAPPED))
-        raise InvalidRequest.at(f"{_CALLING}.mode", f"expected one of {expected}, got {mode}")
+        raise InvalidRequest.at(MODE, f"expected one of {', '.join(_MODES)}, got {mode}")
+    extras = {MODE: orjson.dumps(mode)} if mode == "VALIDATED" else {}
     if not tools and _MODES[mode] == REQUIRED:
         raise InvalidRequest.at(_CALLING, "a call cannot be required without tools")
     for name in names or ():
@@ -79,11 +79,11 @@ def take_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> tuple[
             path = f"{_CALLING}.allowedFunctionNames"
             raise InvalidRequest.at(path, f"there is no function named {name}")
     if not names:
-        return ToolChoice(mode=_MODES[mode]), {}
+        return ToolChoice(mode=_MODES[mode]), extras
     if len(names) == 1 and _MODES[mode] == REQUIRED:
         return ToolChoice(mode=REQUIRED, name=names[0]), {}
     allowed = [orjson.dumps({"type": "function", "function": {"name": name}}) for name in names]
-    return ToolChoice(mode=_MODES[mode], allowed=tuple(allowed)), {}
+    return ToolChoice(mode=_MODES[mode], allowed=tuple(allowed)), extras
 
 
 def tool_objects(request: Request) -> list[Any] | None:
@@ -118,6 +118,8 @@ def tool_config_object(request: Request) -> dict[str, Any] | None:
     if choice is None:
         return None
     calling: dict[str, Any] = {"mode": _WORDS[choice.mode]}
+    if request.dialect == GEMINI and MODE in request.extras:
+        calling["mode"] = orjson.Fragment(request.extras[MODE])
     names = allowed_names(request) if choice.name is None else [choice.name]
     if names is not None:
         calling["allowedFunctionNames"] = [TOOL_NAMES.sent(name) for name in names]

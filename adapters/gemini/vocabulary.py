@@ -14,7 +14,7 @@ from adapters.canonical.stop_reason import StopReason
 from adapters.json_fields import RawDecoder
 from adapters.tool_names import NameRule
 
-__all__ = ["GEMINI", "HINTS", "SPELLINGS", "STOP_REASONS", "TOOL_NAMES", "finish_word"]
+__all__ = ["GEMINI", "HINTS", "MODE", "SPELLINGS", "STOP_REASONS", "TOOL_NAMES", "finish_word"]
 
 GEMINI = "gemini.generate_content"
 
@@ -104,7 +104,8 @@ def _blocks_nothing(settings: object) -> bool:
     return all(isinstance(row, dict) and row.get("threshold") in ("BLOCK_NONE", "OFF") for row in rows)
 
 
-HINTS: Mapping[str, Callable[[object], bool] | None] = {"labels": None, "safetySettings": _blocks_nothing}
+MODE = "toolConfig.functionCallingConfig.mode"
+HINTS: Mapping[str, Callable[[object], bool] | None] = {"labels": None, "safetySettings": _blocks_nothing, MODE: None}
 """Unmapped fields that say nothing about an answer, and whether a value says nothing; None: none says anything."""
 
 

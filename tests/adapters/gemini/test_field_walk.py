@@ -209,6 +209,17 @@ def test_a_hint_reaches_gemini_as_it_came_and_stops_no_other_target(name: str, v
     check_hint(generate(**{name: value}), name)
 
 
+def test_that_calls_keep_to_their_schemas_is_a_hint_beside_the_choice() -> None:
+    calling = {"mode": "VALIDATED", "allowedFunctionNames": ["f"]}
+    exchange = generate(
+        tools=[{"functionDeclarations": [{"name": "f"}]}], toolConfig={"functionCallingConfig": calling}
+    )
+    check_hint(exchange, "toolConfig.functionCallingConfig.mode")
+    choice = exchange.request.tool_choice
+    assert choice is not None
+    assert (choice.mode, len(choice.allowed or ())) == ("auto", 1)
+
+
 @pytest.mark.parametrize(
     ("config", "param"),
     [
