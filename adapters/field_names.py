@@ -10,6 +10,9 @@ from adapters.anthropic.vocabulary import MESSAGES
 from adapters.gemini.vocabulary import GEMINI
 from adapters.gemini.vocabulary import HINTS as GEMINI_HINTS
 from adapters.gemini.vocabulary import SPELLINGS as GEMINI_SPELLINGS
+from adapters.llamacpp.vocabulary import FIELDS as LLAMACPP_FIELDS
+from adapters.llamacpp.vocabulary import HINTS as LLAMACPP_HINTS
+from adapters.llamacpp.vocabulary import LLAMACPP, RESPONSE_FIELDS
 from adapters.ollama.vocabulary import CHAT as OLLAMA_CHAT
 from adapters.ollama.vocabulary import GENERATE, OPTIONS
 from adapters.ollama.vocabulary import HINTS as OLLAMA_HINTS
@@ -73,5 +76,11 @@ FIELD_NAMES: Mapping[str, Collection[str]] = {
     ),
     OLLAMA_CHAT: (*_OLLAMA, "messages", "tools"),
     GENERATE: (*_OLLAMA, "prompt", "suffix", "system", "images", "raw"),
+    LLAMACPP: (
+        *LLAMACPP_FIELDS.by_wire,
+        *LLAMACPP_HINTS,
+        *("model", "prompt", "input_prefix", "input_suffix", "input_extra", "stream", "stop", "logit_bias"),
+        *("n_predict", "n_probs", "grammar", "json_schema", RESPONSE_FIELDS),
+    ),
 }
 """By dialect; a field of a group has its group's name before it (`options.top_k`)."""

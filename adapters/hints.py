@@ -13,6 +13,8 @@ from adapters.anthropic.vocabulary import HINTS as ANTHROPIC_HINTS
 from adapters.anthropic.vocabulary import MESSAGES
 from adapters.gemini.vocabulary import GEMINI
 from adapters.gemini.vocabulary import HINTS as GEMINI_HINTS
+from adapters.llamacpp.vocabulary import HINTS as LLAMACPP_HINTS
+from adapters.llamacpp.vocabulary import LLAMACPP
 from adapters.ollama.embeddings import EMBED, EMBED_HINTS
 from adapters.ollama.vocabulary import CHAT as OLLAMA_CHAT
 from adapters.ollama.vocabulary import GENERATE
@@ -39,6 +41,7 @@ _OF_DIALECT: Mapping[str, Mapping[str, Callable[[object], bool] | None]] = {
     OLLAMA_CHAT: OLLAMA_HINTS,
     GENERATE: OLLAMA_HINTS,
     EMBED: EMBED_HINTS,
+    LLAMACPP: LLAMACPP_HINTS,
     RESPONSES: RESPONSES_HINTS,
 }
 

@@ -31,6 +31,13 @@ A_contra = TypeVar("A_contra", contravariant=True)
 Asks = Callable[[Q, Progress], Awaitable[A]]
 
 
+def _of_model(request: Q, name: str) -> Q:
+    """The request with this model."""
+    if isinstance(request, TokenizeRequest):
+        return replace(request, request=replace(request.request, model=name))
+    return replace(request, model=name)
+
+
 class AbilityFront(Protocol[Q, A_contra]):
     """One such call in one dialect."""
 
@@ -64,8 +71,8 @@ class Ability(Generic[Q, A]):
         exchange.held_bytes = len(body)
         request = self._words.parse(body, max_depth=means.max_depth, request_id=exchange.request_id)
         del body
-        if exchange.path_model is not None:
-            request = replace(request, model=exchange.path_model)
+        if exchange.path_model is not None or not request.model:
+            request = _of_model(request, exchange.path_model or means.unnamed(exchange.key))
         exchange.model, exchange.streams = request.model, False
         await admit(exchange, request, router.names)
         await reserve(exchange, request.model, request, router.names)

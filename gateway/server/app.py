@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from adapters.llamacpp.props import Props
 from gateway.config import Config, Redactor
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.tools import Fetch, Tools
@@ -37,7 +38,7 @@ from gateway.server.forwarding.calls import Forwarding, forwarded_routes
 from gateway.server.inheritance import NOTHING, Inheritance
 from gateway.server.key_doors import build_door
 from gateway.server.lifetime import App
-from gateway.server.listing import model_routes
+from gateway.server.listing import OneModel, model_routes
 from gateway.server.log import Log, Output
 from gateway.server.means import Means
 from gateway.server.observed import Observed, Snapshots
@@ -199,7 +200,7 @@ class _Parts:
         return await self.stateful.storage.stores()
 
     def endpoints(self) -> dict[str, Served]:
-        means = Means(self.router, self.bodies, self.around.now, self.config.server.max_depth)
+        means = Means(self.router, self.bodies, self.around.now, self.config.server.max_depth, self.catalogue.unnamed)
         return endpoints(self.config, means, self.untyped, catalogue=self.catalogue, kept_chats=self.stateful.chats)
 
     def admin_routes(self, reload: Callable[[], Awaitable[None]] | None) -> dict[str, Route]:
@@ -227,7 +228,7 @@ class _Parts:
         return self.edge(
             served,
             observer=self.observed.observer,
-            asked=ollama_questions(OLLAMA, self.catalogue),
+            asked={**ollama_questions(OLLAMA, self.catalogue), "/props": OneModel(Props(), self.catalogue)},
             other={
                 **model_routes(LISTS, BY_HEADER, self.catalogue),
                 **forwarded_routes(forwarding),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from adapters.canonical.abilities import EMBED, GENERATE, RANK
-from adapters.canonical.errors import ModelNotFound
+from adapters.canonical.errors import InvalidRequest, ModelNotFound
 from adapters.front import ListedModel, ModelListForm
 from adapters.nearest_name import did_you_mean
 from gateway.keys.client_key import ClientKey
@@ -94,6 +94,16 @@ class Catalogue:
             raise ModelNotFound(f"the model '{name}' does not exist, or you have no access to it", param="model")
         entry = listed[model] if listed is not None else ModelEntry(id=model)
         return form.render_model(self._model_row(entry, name, provider))
+
+    def unnamed(self, key: ClientKey | None) -> str:
+        """The model of a client that names none, as those of llama.cpp: the first public name, or else the first model
+        of this machine, that generates and that the key may use. Raises InvalidRequest where there is none."""
+        named = ((alias, route.targets) for alias, route in self._names.aliases.items())
+        here = ((f"{name}/{model}", (Target(self._providers[name], model),)) for name, model in self._local)
+        for name, targets in (*named, *here):
+            if (key is None or key.may_use(name)) and targets and GENERATE in _abilities(targets[0]):
+                return name
+        raise InvalidRequest.at("model", "this field is required: no model stands in for one that is not named")
 
     def hint(self, name: str, key: ClientKey | None) -> str:
         """`, did you mean 'x'?` for a name that can't be used: the most like it that the key may use, or nothing."""

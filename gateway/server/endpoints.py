@@ -10,6 +10,7 @@ from adapters.anthropic.front import MessagesFront
 from adapters.front import Front
 from adapters.gemini.embeddings.front import BatchEmbedFront, EmbedFront, PredictFront
 from adapters.gemini.front import GenerateFront
+from adapters.llamacpp.front import CompletionFront, InfillFront
 from adapters.ollama.front import OllamaChatFront, OllamaGenerateFront
 from adapters.openai.chat.front import ChatFront
 from adapters.openai.completions.front import CompletionsFront
@@ -37,6 +38,8 @@ _FRONTS: Mapping[str, Front] = {
     CHAT: ChatFront(),
     "/v1/completions": CompletionsFront(),
     "/v1/messages": _MESSAGES,
+    "/completion": CompletionFront(),
+    "/infill": InfillFront(),
     _OLLAMA_CHAT: OLLAMA,
     _OLLAMA_GENERATE: OllamaGenerateFront(),
     **{f"{models}/*:generateContent": _GEMINI for models in _GEMINI_MODELS},

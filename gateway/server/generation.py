@@ -63,6 +63,7 @@ class Generation:
         self._keeper = keeper
         self._preloads = preloads
         self._router = means.router
+        self._unnamed = means.unnamed
         self._bodies = means.bodies
         self._now = means.now
         self._max_depth = means.max_depth
@@ -76,8 +77,8 @@ class Generation:
             return answer
         request = front.parse(body, max_depth=self._max_depth)
         del body
-        if exchange.path_model is not None:
-            request = replace(request, model=exchange.path_model)
+        if exchange.path_model is not None or not request.model:
+            request = replace(request, model=exchange.path_model or self._unnamed(exchange.key))
         exchange.model, exchange.streams = request.model, request.stream
         await admit(exchange, request, self._router.names)
         await reserve(exchange, request.model, request, self._router.names)

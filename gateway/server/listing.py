@@ -14,7 +14,7 @@ from gateway.server.catalogue import Catalogue
 from gateway.server.exchange import Exchange
 from gateway.server.routes import Route
 
-__all__ = ["Constant", "Listing", "ListingFront", "NamedInBody", "model_routes", "of_client"]
+__all__ = ["Constant", "Listing", "ListingFront", "NamedInBody", "OneModel", "model_routes", "of_client"]
 
 _OPENAI_LIST = OpenAIModelList()
 _CODEX_LIST = CodexModelList()
@@ -92,6 +92,20 @@ class NamedInBody:
         exchange.held_bytes = len(body)
         name = self._parse(body)
         return exchange.answer(await self._catalogue.show_model(name, exchange.key, self._form))
+
+
+class OneModel:
+    """The model that the query names, or the one that stands in where it names none."""
+
+    def __init__(self, form: ModelListForm, catalogue: Catalogue) -> None:
+        self.front = None
+        self._form = form
+        self._catalogue = catalogue
+
+    async def serve(self, exchange: Exchange) -> Reply:
+        catalogue, key = self._catalogue, exchange.key
+        name = exchange.request.query.get("model") or catalogue.unnamed(key)
+        return exchange.answer(await catalogue.show_model(name, key, self._form))
 
 
 class Constant:

@@ -17,6 +17,7 @@ from adapters.canonical.errors import InternalError, NotReady
 from adapters.canonical.events import Event, PromptReported, ProviderReported, Started, TextDelta, UsageReported
 from adapters.canonical.request import Request
 from adapters.canonical.usage import TokenLogprob, Usage
+from adapters.llamacpp.vocabulary import LLAMACPP
 from adapters.ollama.answer import OWN_FIELDS
 from adapters.ollama.durations import duration_fields
 from adapters.ollama.vocabulary import CHAT as OLLAMA_CHAT
@@ -36,6 +37,9 @@ from providers.local.text_formats import text_pipeline
 from providers.local.thinking import budget_mask
 
 __all__ = ["answer_best", "answer_one", "asks_for_best"]
+
+_TIMED = frozenset((OLLAMA_CHAT, OLLAMA_GENERATE, LLAMACPP))
+"""Dialects whose clients are told how long an answer took."""
 
 
 def asks_for_best(request: Request) -> bool:
@@ -234,7 +238,7 @@ def _with_reports(
         steps = max(text.completion_tokens - output.accepted_draft_tokens, 1)
         told = {"avg_decoded_tokens_per_iter": orjson.dumps(round(text.completion_tokens / steps, 3))}
         reports.append(ProviderReported(told, request.dialect, 0))
-    if request.dialect in (OLLAMA_CHAT, OLLAMA_GENERATE):
+    if request.dialect in _TIMED:
         reports.append(ProviderReported(clock.durations(), OWN_FIELDS))
     return [*events[:-1], *reports, events[-1]]
 

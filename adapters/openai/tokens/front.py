@@ -1,4 +1,5 @@
-"""Tokenize, detokenize and the count of a chat prompt towards clients."""
+"""Tokenize, detokenize and the count of a chat prompt towards clients: in vLLM's words, which name a model, and in
+those of llama.cpp's server, which need not."""
 
 import orjson
 from msgspec.structs import replace
@@ -7,7 +8,7 @@ from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import Request, TemplateOptions
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from adapters.front import AnswerHead
-from adapters.json_fields import parse_object
+from adapters.json_fields import JsonObject, parse_object
 from adapters.openai.chat.front import ChatFront
 from adapters.openai.chat.parse import parse_chat
 from adapters.openai.request_fields import take_model
@@ -15,6 +16,8 @@ from adapters.openai.vocabulary import BOOL, COMPLETIONS, TEXT, TOKEN_IDS
 from adapters.raw_json import fragments
 
 __all__ = ["ChatTokenCountFront", "DetokenizeFront", "TokenizeFront"]
+
+_CONTENT = "content"
 
 
 class ChatTokenCountFront(ChatFront):
@@ -29,7 +32,8 @@ class ChatTokenCountFront(ChatFront):
 
 
 class TokenizeFront:
-    """POST /tokenize: the tokens of a `prompt`, or of `messages` in the model's template."""
+    """POST /tokenize: the tokens of a `prompt`, of `messages` in the model's template, or of llama.cpp's `content`, to
+    which nothing is added by itself."""
 
     id_prefix = "tokn-"
 
@@ -37,6 +41,9 @@ class TokenizeFront:
         """Raises InvalidRequest, naming the path."""
         fields = parse_object(body, max_depth=max_depth)
         with_texts = fields.take("return_token_strs", BOOL) or False
+        if _CONTENT in fields:
+            name, is_special = fields.take("model", TEXT) or "", fields.take("add_special", BOOL) or False
+            return _of_text(fields, name, _CONTENT, is_special, request_id=request_id)
         if ("prompt" in fields) == ("messages" in fields):
             raise InvalidRequest.at("prompt", "expected either prompt or messages")
         if "messages" in fields:
@@ -45,15 +52,8 @@ class TokenizeFront:
             request = parse_chat(orjson.dumps(chat), max_depth=max_depth)
             return TokenizeRequest(request=replace(request, request_id=request_id), with_texts=with_texts)
         special = fields.take("add_special_tokens", BOOL)
-        request = Request(
-            model=take_model(fields),
-            dialect=COMPLETIONS,
-            prompts=(fields.require("prompt", TEXT),),
-            template=None if special is None else TemplateOptions(add_special_tokens=special),
-            request_id=request_id,
-            extras=fields.rest(),
-        )
-        return TokenizeRequest(request=request, with_texts=with_texts)
+        asked = _of_text(fields, take_model(fields), "prompt", special, request_id=request_id)
+        return replace(asked, with_texts=with_texts)
 
     def render(self, request: TokenizeRequest, result: Tokens, head: AnswerHead) -> bytes:
         """The body of the answer."""
@@ -67,8 +67,21 @@ class TokenizeFront:
         )
 
 
+def _of_text(fields: JsonObject, model: str, name: str, special: bool | None, *, request_id: str) -> TokenizeRequest:
+    """A request for the tokens of the text in the field `name`."""
+    request = Request(
+        model=model,
+        dialect=COMPLETIONS,
+        prompts=(fields.require(name, TEXT),),
+        template=None if special is None else TemplateOptions(add_special_tokens=special),
+        request_id=request_id,
+        extras=fields.rest(),
+    )
+    return TokenizeRequest(request=request)
+
+
 class DetokenizeFront:
-    """POST /detokenize: the text of `tokens`."""
+    """POST /detokenize: the text of `tokens`, as vLLM's `prompt` and as llama.cpp's `content`."""
 
     id_prefix = "detokn-"
 
@@ -76,11 +89,13 @@ class DetokenizeFront:
         """Raises InvalidRequest, naming the path."""
         fields = parse_object(body, max_depth=max_depth)
         request = DetokenizeRequest(
-            model=take_model(fields), ids=tuple(fields.require("tokens", TOKEN_IDS)), request_id=request_id
+            model=fields.take("model", TEXT) or "",
+            ids=tuple(fields.require("tokens", TOKEN_IDS)),
+            request_id=request_id,
         )
         fields.refuse_rest()
         return request
 
     def render(self, request: DetokenizeRequest, result: str, head: AnswerHead) -> bytes:
         """The body of the answer."""
-        return orjson.dumps({"prompt": result})
+        return orjson.dumps({"prompt": result, "content": result})

@@ -336,7 +336,7 @@ async def test_vllm_tells_the_tokens_of_a_prompt_and_their_text() -> None:
         assert at.sent() == {"model": "m", "prompt": "ab", "return_token_strs": True}
         assert body == {"count": 2, "max_model_len": 64, "tokens": [5, 6], "token_strs": ["a", "b"]}
         _, text, _ = await at.post("/detokenize", {"model": "a/m", "tokens": [5, 6]})
-        assert (text, at.a.requests[1].path) == ({"prompt": "ab"}, "/detokenize")
+        assert (text, at.a.requests[1].path) == ({"prompt": "ab", "content": "ab"}, "/detokenize")
         assert at.sent() == {"model": "m", "tokens": [5, 6]}
 
 

@@ -236,9 +236,11 @@ async def test_a_model_that_never_thinks_is_known_by_its_files(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("dialect", "told"), [("ollama.chat", True), ("ollama.generate", True), ("openai.chat", False)]
+    ("dialect", "told"), [("ollama.chat", True), ("ollama.generate", True), ("llamacpp", True), ("openai.chat", False)]
 )
-async def test_ollamas_clients_are_told_what_time_an_answer_took(dialect: str, told: bool, tmp_path: Path) -> None:
+async def test_clients_of_ollama_and_llama_cpp_are_told_what_time_an_answer_took(
+    dialect: str, told: bool, tmp_path: Path
+) -> None:
     async with serving(tmp_path) as provider:
         request = Request(model="m", dialect=dialect, messages=(Message(role=USER, parts=(Text(text="hi"),)),))
         events = await events_of(provider, replace(request, max_tokens=4))

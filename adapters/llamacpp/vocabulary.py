@@ -1,0 +1,56 @@
+"""llama.cpp's words: the dialect's name, its fields, what of them says nothing about an answer.
+
+Source: the README of llama.cpp's server and what llama.vim and llama.vscode send (2026-11).
+"""
+
+from collections.abc import Callable, Mapping
+
+from adapters.openai.vocabulary import COMPLETION_FIELDS, FieldTable
+
+__all__ = ["FIELDS", "HINTS", "LLAMACPP", "RESPONSE_FIELDS", "SPELLINGS"]
+
+LLAMACPP = "llamacpp"
+RESPONSE_FIELDS = "response_fields"
+"""Names what alone the answer is to hold; a slash leads into objects."""
+_SAME = (
+    "temperature", "top_p", "top_k", "min_p", "typical_p", "presence_penalty", "frequency_penalty", "seed",
+    "ignore_eos",
+)  # fmt: skip
+FIELDS = FieldTable(
+    *(COMPLETION_FIELDS.by_name[name] for name in _SAME),
+    COMPLETION_FIELDS.by_name["repetition_penalty"]._replace(wire="repeat_penalty"),
+    COMPLETION_FIELDS.by_name["return_token_ids"]._replace(wire="return_tokens"),
+)
+"""Fields that map one to one, as `adapters.openai` types them."""
+
+_OFF = (0, False).__contains__
+HINTS: Mapping[str, Callable[[object], bool] | None] = {
+    # How the server keeps and shares its memory, how long it may take, and in which order samplers come.
+    **dict.fromkeys(
+        (
+            "cache_prompt", "id_slot", "slot_id", "n_keep", "n_discard", "n_cache_reuse", "min_keep", "samplers",
+            "t_max_prompt_ms", "t_max_predict_ms", "n_indent", "timings_per_token", "return_progress",
+        )
+    ),
+    # Samplers that nobody here has, switched off, and what only speaks of them.
+    **dict.fromkeys(("mirostat", "dry_multiplier", "xtc_probability", "dynatemp_range", "post_sampling_probs"), _OFF),
+    **dict.fromkeys(
+        (
+            "mirostat_tau", "mirostat_eta", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
+            "dry_sequence_breakers", "xtc_threshold", "dynatemp_exponent",
+        )
+    ),
+    "top_n_sigma": (-1, 0).__contains__,
+    "repeat_last_n": (-1,).__contains__,
+    "lora": ([],).__contains__,
+}  # fmt: skip
+"""Unmapped fields, and whether a value says nothing; None: none says anything."""
+
+SPELLINGS = {
+    "max_tokens": "n_predict",
+    "output_format": "grammar",
+    "logprobs": "n_probs",
+    "prompts": "prompt",
+    "suffix": "input_suffix",
+}
+"""Canonical field names to llama.cpp's where no row of the table tells."""
