@@ -6,9 +6,8 @@ turn before them by name, in order. Unmapped fields stay with their part, and a 
 
 from typing import Literal
 
-import orjson
 from msgspec import DecodeError, Struct
-from msgspec.json import Decoder
+from msgspec.json import Decoder, encode
 from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest
@@ -28,31 +27,19 @@ from adapters.canonical.messages import (
     ToolResult,
 )
 from adapters.gemini.media import parse_media
-from adapters.gemini.signatures import Place, placed_at
+from adapters.gemini.signatures import Place, unsealed
 from adapters.gemini.vocabulary import BOOL, GEMINI, NAME, RAW_OBJECT, TEXT
 from adapters.gemini.wire_objects import object_at, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject
 from adapters.minted_ids import MINTED
-from adapters.origin_marks import unmarked
 
-__all__ = ["METADATA", "Placed", "metadata_of", "take_messages", "take_system"]
+__all__ = ["Placed", "take_messages", "take_system"]
 
 Placed = tuple[str, Message]
 """A message, and where it stands in the body."""
 
-METADATA = "partMetadata"
-"""Where the gateway says of a signature whose it is, if it is not Gemini's: `{"gateway": {"origin", "encrypted"}}`."""
 _ROLE = Decoder(Literal["user", "model", "function"])
 _SIGNATURE = "thoughtSignature"
-
-
-class _Whose(Struct):
-    origin: str | None = None
-    encrypted: bool = False
-
-
-class _Metadata(Struct):
-    gateway: _Whose | None = None
 
 
 class _Answer(Struct, forbid_unknown_fields=True):
@@ -62,9 +49,7 @@ class _Answer(Struct, forbid_unknown_fields=True):
     error: str | None = None
 
 
-_decode_metadata = Decoder(_Metadata).decode
 _decode_answer = Decoder(_Answer).decode
-_NOBODY = _Whose()
 
 
 def take_system(body: JsonObject) -> list[Placed]:
@@ -125,53 +110,58 @@ class _Turn:
         return self._parts
 
     def _add(self, part: JsonObject, raw: bytes, call_id: str) -> None:
-        whose = _whose(part)
         signature = part.peek_raw(_SIGNATURE)
         if "functionCall" in part:
-            self._sign(part, whose, Place.NEXT)
+            self._sign(part, Place.NEXT)
             self._parts.append(_call(part, call_id))
         elif "functionResponse" in part:
             self._parts.append(self._result(part))
         elif "inlineData" in part or "fileData" in part:
-            self._sign(part, whose, Place.NEXT)
+            self._sign(part, Place.NEXT)
             self._parts.append(_media(part))
         elif "text" in part or (signature is not None and part.names() == [_SIGNATURE]):
-            self._add_text(part, whose)
+            self._add_text(part)
         else:
             kind = next((name for name in part.names() if not name.startswith("thought")), None)
             if kind is None:
                 raise InvalidRequest.at(part.path, "a part must say something")
             self._parts.append(Opaque(type=kind, raw=raw, origin=GEMINI))
 
-    def _add_text(self, part: JsonObject, whose: _Whose) -> None:
+    def _add_text(self, part: JsonObject) -> None:
         text = part.take("text", TEXT) or ""
         if part.take("thought", BOOL):
-            self._add_thought(text, part.take(_SIGNATURE, TEXT), whose)
+            self._add_thought(text, part.take(_SIGNATURE, TEXT))
         elif not text:
-            self._sign(part, whose, Place.BEHIND)
+            self._sign(part, Place.BEHIND)
         else:
-            rest = part.said()
+            signature = part.take(_SIGNATURE, TEXT)
+            signed = unsealed("", signature, Place.BEHIND)
+            rest = dict(part.said())
+            if signature and signed.origin is None:  # Gemini's own word, which stays where it was
+                rest[_SIGNATURE] = encode(signature)
             self._parts.append(Text(text=text, provider_data=ProviderData(GEMINI, rest) if rest else None))
+            if signed.origin is not None:
+                self._parts.append(signed)
 
-    def _add_thought(self, text: str, signature: str | None, whose: _Whose) -> None:
+    def _add_thought(self, text: str, signature: str | None) -> None:
         """A signature alone, as it ends a stream of thoughts, belongs to the thought right before it."""
         last = self._parts[-1] if self._parts else None
         if not text and isinstance(last, Reasoning) and last.signature is None and last.encrypted is None:
-            self._parts[-1] = _thought(last.text, signature, whose, Place.THOUGHT)
+            self._parts[-1] = unsealed(last.text, signature, Place.THOUGHT)
         else:
-            self._parts.append(_thought(text, signature, whose, Place.THOUGHT))
+            self._parts.append(unsealed(text, signature, Place.THOUGHT))
 
-    def _sign(self, part: JsonObject, whose: _Whose, place: Place) -> None:
+    def _sign(self, part: JsonObject, place: Place) -> None:
         """The signature of a call or picture joins the thought right before it."""
         signature = part.take(_SIGNATURE, TEXT)
         if not signature:
             return
         last = self._parts[-1] if self._parts else None
         if place is Place.NEXT and isinstance(last, Reasoning) and last.signature is None and last.encrypted is None:
-            signed = _thought(last.text, signature, whose, place)
+            signed = unsealed(last.text, signature, place)
             self._parts[-1] = signed
         else:
-            self._parts.append(_thought("", signature, whose, place))
+            self._parts.append(unsealed("", signature, place))
 
     def _result(self, part: JsonObject) -> ToolResult:
         response = take_object(part, "functionResponse")
@@ -210,34 +200,6 @@ def _said(raw: bytes) -> tuple[str, bool | None]:
     return raw.decode(), None
 
 
-def _whose(part: JsonObject) -> _Whose:
-    raw = part.peek_raw(METADATA)
-    if raw is None or b'"gateway"' not in raw:
-        return _NOBODY
-    try:
-        found = _decode_metadata(raw).gateway
-    except DecodeError:
-        return _NOBODY
-    if found is None:
-        return _NOBODY
-    part.take_raw(METADATA)
-    return found
-
-
-def _thought(text: str, signature: str | None, whose: _Whose, place: Place) -> Reasoning:
-    if signature is not None and whose.encrypted:
-        return Reasoning(text=text, encrypted=signature, origin=whose.origin)
-    if signature is not None and whose.origin is not None:
-        return Reasoning(text=text, signature=signature, origin=whose.origin)
-    signature, origin = unmarked(signature or "")
-    return Reasoning(
-        text=text,
-        signature=signature or None,
-        origin=origin,
-        provider_data=placed_at(place) if signature else None,
-    )
-
-
 def _call(part: JsonObject, call_id: str) -> ToolCall:
     """The arguments are passed on as they came, as text."""
     call = take_object(part, "functionCall")
@@ -266,9 +228,3 @@ def _media(part: JsonObject) -> Part:
     blob.refuse_rest()
     rest = part.said()
     return parse_media(source, name, ProviderData(GEMINI, rest) if rest else None)
-
-
-def metadata_of(origin: str | None, *, encrypted: bool) -> orjson.Fragment:
-    """What `_whose` reads."""
-    whose = {"origin": origin, "encrypted": True} if encrypted else {"origin": origin}
-    return orjson.Fragment(orjson.dumps({"gateway": whose}))

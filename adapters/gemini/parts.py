@@ -6,9 +6,7 @@ import orjson
 
 from adapters.call_objects import told_arguments
 from adapters.canonical.messages import ProviderData
-from adapters.gemini.content import METADATA, metadata_of
-from adapters.gemini.signatures import Place, place_of
-from adapters.origin_marks import marked
+from adapters.gemini.signatures import Place, place_of, sealed
 
 __all__ = ["PartWriter", "WirePart"]
 
@@ -37,24 +35,19 @@ class PartWriter:
         origin: str | None = None,
         data: ProviderData | None = None,
     ) -> list[dict[str, Any]]:
-        """What was thought, and its signature where it stood. Every signature says whose it is: in a mark, and
-        one that is not Gemini's beside itself, since its own clients may look into it."""
+        """What was thought, and its signature where it stood."""
         said: dict[str, Any] = {"text": text, "thought": True}
+        proof = sealed(signature, encrypted, origin)
         place = place_of(data)
-        sealed = signature if encrypted is None else encrypted
-        if sealed is None:
+        if proof is None:
             return [said] if text else []
-        if place is not None:
-            sealed = marked(sealed, origin)
         if place is None or place is Place.THOUGHT:
-            said[_SIGNATURE] = sealed
-            if place is None:
-                said[METADATA] = metadata_of(origin, encrypted=encrypted is not None)
+            said[_SIGNATURE] = proof
             return [said]
         if place is Place.NEXT:
-            self._signature = sealed
+            self._signature = proof
             return [said] if text else []
-        return [*([said] if text else []), {"text": "", _SIGNATURE: sealed}]
+        return [*([said] if text else []), {"text": "", _SIGNATURE: proof}]
 
     def call(self, call_id: str, name: str, arguments: str) -> dict[str, Any]:
         return self._signed({"functionCall": {"id": call_id, "name": name, "args": told_arguments(arguments)}})

@@ -17,13 +17,25 @@ from adapters.canonical.messages import ProviderData, Reasoning, ToolCall
 from adapters.gemini.vocabulary import GEMINI
 from adapters.origin_marks import marked, unmarked
 
-__all__ = ["SKIPPED", "Place", "chat_data", "place_of", "placed_at", "signature_in_chat", "signs_next"]
+__all__ = [
+    "SKIPPED",
+    "Place",
+    "chat_data",
+    "place_of",
+    "placed_at",
+    "sealed",
+    "signature_in_chat",
+    "signs_next",
+    "unsealed",
+]
 
 SKIPPED = "skip_thought_signature_validator"
 """What the API takes for the signature of a call that it did not make (ai.google.dev, thought signatures, 2026-11)."""
 _CHAT = "openai.chat"
 _EXTRA = "extra_content"
 _PLACE = "signature_place"
+_HIDDEN = "encrypted:"
+"""Before what is no signature but an encrypted thought; no signature has a colon."""
 
 
 class Place(Enum):
@@ -59,10 +71,27 @@ def place_of(data: ProviderData | None) -> Place | None:
     return None if raw is None else Place(raw)
 
 
+def sealed(signature: str | None, encrypted: str | None, origin: str | None) -> str | None:
+    """What proves a thought, as a `thoughtSignature` that says whose it is: base64, since clients decode it."""
+    if encrypted is not None:
+        return marked(_HIDDEN + encrypted, origin or "")
+    return None if signature is None else marked(signature, origin)
+
+
+def unsealed(text: str, found: str | None, place: Place) -> Reasoning:
+    """A thought, with what came as its signature from a client."""
+    if not found:
+        return Reasoning(text=text)
+    blob, origin = unmarked(found)
+    if origin is not None and blob.startswith(_HIDDEN):
+        return Reasoning(text=text, encrypted=blob.removeprefix(_HIDDEN), origin=origin or None)
+    return Reasoning(text=text, signature=blob, origin=origin, provider_data=placed_at(place))
+
+
 def chat_data(signature: str, provider: str) -> ProviderData:
     """The signature of a call as chat clients carry it, with the name of the provider that made it."""
-    sealed = marked(signature, provider)
-    return ProviderData(_CHAT, {_EXTRA: orjson.dumps({"google": {"thought_signature": sealed}})})
+    google = {"thought_signature": sealed(signature, None, provider)}
+    return ProviderData(_CHAT, {_EXTRA: orjson.dumps({"google": google})})
 
 
 def signature_in_chat(call: ToolCall, provider: str) -> str | None:

@@ -1,5 +1,6 @@
 """Conversations towards Gemini: turns, results in the order of their calls, media, and signatures in their places."""
 
+import base64
 import json
 from typing import Any
 
@@ -28,6 +29,7 @@ from adapters.canonical.messages import (
     ToolResult,
 )
 from adapters.canonical.stop_reason import StopReason
+from adapters.origin_marks import marked
 from tests.adapters.gemini.exchange import PROVIDER, chat, generate, parts_of
 
 SKIPPED = "skip_thought_signature_validator"
@@ -336,6 +338,7 @@ def test_signatures_of_another_provider_come_back_to_it_through_geminis_clients(
     streamed = parts_of(exchange.stream(events))
     whole = json.loads(exchange.answer(events))["candidates"][0]["content"]["parts"]
     assert streamed == whole
+    assert [base64.b64decode(part["thoughtSignature"], validate=True)[:3] for part in whole[:2]] == [b"gwo", b"gwo"]
     result = {"functionResponse": {"id": "a", "name": "f", "response": {"output": "ok"}}}
     back = generate(
         contents=[
@@ -345,10 +348,28 @@ def test_signatures_of_another_provider_come_back_to_it_through_geminis_clients(
         ]
     )
     assert back.request.messages is not None
-    assert back.request.messages[1].parts == thoughts
+    parts = back.request.messages[1].parts
+    assert tuple(replace(part, provider_data=None) for part in parts) == thoughts
     assert back.sent()["contents"][1]["parts"] == [
         {"functionCall": {"id": "a", "name": "f", "args": {}}, "thoughtSignature": SKIPPED}
     ]
+
+
+@pytest.mark.parametrize(
+    ("signature", "sent"),
+    [
+        (marked("S", PROVIDER), [{"text": "yes"}, {"text": "", "thoughtSignature": "S"}]),
+        (marked("S", "claude"), [{"text": "yes"}]),
+        ("S", [{"text": "yes", "thoughtSignature": "S"}]),
+    ],
+)
+def test_a_signature_that_a_client_keeps_with_the_text_before_it_reaches_its_maker(
+    signature: str, sent: list[dict[str, Any]]
+) -> None:
+    """pydantic-ai and the AI SDK make one part of a text and of the signature that came behind it."""
+    said_before = {"role": "model", "parts": [{"text": "yes", "thoughtSignature": signature}]}
+    turns = [{"role": "user", "parts": [{"text": "x"}]}, said_before, {"role": "user", "parts": [{"text": "y"}]}]
+    assert generate(contents=turns).sent()["contents"][1]["parts"] == sent
 
 
 def test_messages_are_named_by_their_place_in_the_body() -> None:
