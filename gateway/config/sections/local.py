@@ -29,9 +29,10 @@ _PATH_STARTS = ("./", "../", "/", "~")
 
 
 def _absolute_source(value: str, info: ValidationInfo) -> str:
-    if not (value.startswith(_PATH_STARTS) or value.endswith(".gguf")) or ":" in value:
-        return value
-    return absolute_path(value, folder_of(info))
+    """A path begins or ends as one, or leads to a folder that is there, such as `models/tiny`."""
+    folder = folder_of(info)
+    named = value.startswith(_PATH_STARTS) or value.endswith(".gguf") or ("/" in value and (folder / value).is_dir())
+    return absolute_path(value, folder) if named and ":" not in value else value
 
 
 def _one_of(known: Collection[str], value: str) -> str:

@@ -211,6 +211,17 @@ def test_a_file_is_loaded_with_paths_relative_to_it(tmp_path: Path) -> None:
     assert provider.ca_file == str(tmp_path / "certs/ca.pem")
 
 
+def test_a_folder_of_a_model_is_found_beside_the_file_from_wherever_it_is_started(tmp_path: Path) -> None:
+    (tmp_path / "models" / "tiny").mkdir(parents=True)
+    file = tmp_path / "run.yaml"
+    models = "{a: {source: models/tiny}, b: {source: org/name}, c: {source: some.gguf}}"
+    file.write_text(f"version: 1\nproviders: {{local: {{models: {models}}}}}\n")
+    provider = load_config(file, {}, provider_types=TYPES).providers["local"]
+    assert isinstance(provider, LocalProvider)
+    found = {name: model.source for name, model in provider.models.items()}
+    assert found == {"a": str(tmp_path / "models/tiny"), "b": "org/name", "c": str(tmp_path / "some.gguf")}
+
+
 @pytest.mark.parametrize(
     ("size", "memory"),
     [("2GiB", 2**31), ("512MiB", 2**29), ("1.5 GiB", 3 * 2**29), ("1GB", 10**9), ("'1048576B'", 2**20)],
