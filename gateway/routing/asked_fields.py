@@ -12,6 +12,7 @@ from msgspec.structs import fields as struct_fields
 from adapters.canonical.request import (
     AUTO,
     EXPRESSIBLE_FIELDS,
+    NONE,
     OutputFormat,
     Request,
     Sampling,
@@ -97,7 +98,17 @@ def _lacked(supported: frozenset[str]) -> tuple[tuple[str, Callable[[object], tu
 def asks_nothing(request: Request, name: str) -> bool:
     """Whether the field has a value that a target without it does anyway."""
     known = _VALUES.get(name)
-    return known is not None and known[0](request) in known[1]
+    if known is not None and known[0](request) in known[1]:
+        return True
+    return name == "parallel_tool_calls" and not _may_call_twice(request)
+
+
+def _may_call_twice(request: Request) -> bool:
+    """A choice that names a tool, or requires the only one, asks for one call of it."""
+    choice, tools = request.tool_choice, request.tools or ()
+    if choice is None or choice.mode == AUTO:
+        return bool(tools)
+    return choice.mode != NONE and choice.name is None and len(tools) > 1
 
 
 def wants_no_thoughts(request: Request, name: str) -> bool:

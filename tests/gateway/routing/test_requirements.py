@@ -104,9 +104,11 @@ HINTS = [
     "safety_identifier",
     "user",
 ]
+WISHES = sorted({*FIELDS} - {*HINTS, "parallel_tool_calls"})
+"""Fields that ask for something by themselves."""
 
 
-@pytest.mark.parametrize("name", sorted(set(FIELDS) - set(HINTS)))
+@pytest.mark.parametrize("name", WISHES)
 def test_every_field_that_a_target_lacks_is_refused_by_the_clients_name(name: str) -> None:
     asked = with_field(name)
     assert name in set_fields(asked)
@@ -123,7 +125,27 @@ def test_a_hint_is_left_out_and_listed_and_never_refused(name: str) -> None:
     assert set_fields(found.request) == ["messages"]
 
 
-@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize(
+    ("names", "choice", "asks"),
+    [
+        ("f", None, True),
+        ("f", ToolChoice(mode="auto"), True),
+        ("f", ToolChoice(mode="required"), False),
+        ("fg", ToolChoice(mode="required"), True),
+        ("fg", ToolChoice(mode="required", name="f"), False),
+        ("f", ToolChoice(mode="none"), False),
+    ],
+)
+def test_one_call_at_most_asks_for_something_where_the_choice_allows_more(
+    names: str, choice: ToolChoice | None, asks: bool
+) -> None:
+    tools = tuple(Tool(kind="function", name=name) for name in names)
+    asked = request(parallel_tool_calls=False, tools=tools, tool_choice=choice)
+    found = fitted(asked, Capabilities(fields=frozenset(("tools", "tool_choice"))), drop=True)
+    assert found.dropped == (("their_parallel_tool_calls",) if asks else ())
+
+
+@pytest.mark.parametrize("name", [*WISHES, *HINTS])
 def test_every_field_that_a_target_lacks_is_dropped_and_listed_where_that_is_allowed(name: str) -> None:
     found = fitted(with_field(name), NOTHING, drop=True)
     assert found.dropped == (spell(name),)
@@ -147,6 +169,7 @@ def test_every_field_that_a_target_declares_passes_unchanged(name: str) -> None:
         request(service_tier="auto", verbosity="medium"),
         request(service_tier="standard_only"),
         request(sampling=Sampling(top_p=1.0, frequency_penalty=0, stop=())),
+        request(parallel_tool_calls=False),
     ],
 )
 def test_a_value_that_asks_for_nothing_is_no_reason_to_refuse(asked: Request) -> None:
