@@ -4,6 +4,10 @@ Source: the README of llama.cpp's server and what llama.vim and llama.vscode sen
 """
 
 from collections.abc import Callable, Mapping
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.json import Decoder
 
 from adapters.openai.vocabulary import COMPLETION_FIELDS, FieldTable
 
@@ -12,16 +16,14 @@ __all__ = ["FIELDS", "HINTS", "LLAMACPP", "RESPONSE_FIELDS", "SPELLINGS"]
 LLAMACPP = "llamacpp"
 RESPONSE_FIELDS = "response_fields"
 """Names what alone the answer is to hold; a slash leads into objects."""
-_SAME = (
-    "temperature", "top_p", "top_k", "min_p", "typical_p", "presence_penalty", "frequency_penalty", "seed",
-    "ignore_eos",
-)  # fmt: skip
+_SAME = ("top_p", "top_k", "min_p", "typical_p", "presence_penalty", "frequency_penalty", "seed", "ignore_eos")
 FIELDS = FieldTable(
     *(COMPLETION_FIELDS.by_name[name] for name in _SAME),
+    COMPLETION_FIELDS.by_name["temperature"]._replace(decoder=Decoder(Annotated[float, Meta(ge=0, le=100)])),
     COMPLETION_FIELDS.by_name["repetition_penalty"]._replace(wire="repeat_penalty"),
     COMPLETION_FIELDS.by_name["return_token_ids"]._replace(wire="return_tokens"),
 )
-"""Fields that map one to one, as `adapters.openai` types them."""
+"""Fields that map one to one, as `adapters.openai` types them, but for temperatures, which may be higher here."""
 
 _OFF = (0, False).__contains__
 HINTS: Mapping[str, Callable[[object], bool] | None] = {

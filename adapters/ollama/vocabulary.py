@@ -87,7 +87,7 @@ class Option(NamedTuple):
 
 
 OPTIONS = (
-    Option("temperature", "temperature", Decoder(Annotated[float, Meta(ge=0, le=2)])),
+    Option("temperature", "temperature", Decoder(Annotated[float, Meta(ge=0, le=100)])),
     Option("top_k", "top_k", _COUNT),
     Option("top_p", "top_p", _FRACTION),
     Option("min_p", "min_p", _FRACTION),

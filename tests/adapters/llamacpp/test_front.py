@@ -158,6 +158,7 @@ def test_fields_are_mapped(fields: dict[str, Any], name: str, value: object) -> 
 @pytest.mark.parametrize(
     ("fields", "name", "value"),
     [
+        ({"temperature": 4.5}, "temperature", 4.5),
         ({"repeat_penalty": 1.1}, "repetition_penalty", 1.1),
         ({"typical_p": 0.5}, "typical_p", 0.5),
         ({"stop": ["a", "b"]}, "stop", ("a", "b")),

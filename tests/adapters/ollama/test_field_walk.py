@@ -260,7 +260,7 @@ def test_a_prompt_is_what_a_user_says_unless_no_template_is_to_touch_it() -> Non
             {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [1]}}]}]},
             "messages[0].tool_calls[0].function.arguments",
         ),
-        ({"options": {"temperature": 2.5}}, "options.temperature"),
+        ({"options": {"temperature": 101}}, "options.temperature"),
         ({"options": {"top_p": "x"}}, "options.top_p"),
         ({"options": {"num_predict": -3}}, "options.num_predict"),
         ({"options": {"stop": [""]}}, "options.stop"),
