@@ -73,6 +73,7 @@ FIELD_NAMES: Mapping[str, Collection[str]] = {
         *GEMINI_HINTS,
         *("contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "cachedContent", "store"),
         *GEMINI_SPELLINGS.values(),
+        *("generationConfig.responseSchema", "generationConfig.responseJsonSchema"),
     ),
     OLLAMA_CHAT: (*_OLLAMA, "messages", "tools"),
     GENERATE: (*_OLLAMA, "prompt", "suffix", "system", "images", "raw"),

@@ -1,9 +1,11 @@
 """`generationConfig`, both ways: one table of the fields that map one to one, and the form of the answer."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import orjson
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
 
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.request import OutputFormat, ReasoningOptions, Request, Sampling
@@ -34,8 +36,16 @@ __all__ = ["CONFIG", "config_object", "take_config"]
 CONFIG = "generationConfig"
 _JSON = "application/json"
 _PLAIN = "text/plain"
+_ENUM = "text/x.enum"
 _SCHEMAS = ("responseJsonSchema", "responseSchema")
 _NO_SAMPLING = Sampling()
+
+
+class _Listed(Struct):
+    enum: Annotated[tuple[str, ...], Meta(min_length=1)]
+
+
+_LISTED = Decoder(_Listed)
 
 
 class _Field(NamedTuple):
@@ -89,8 +99,11 @@ def _take_logprobs(config: JsonObject) -> int | None:
 
 
 def _take_format(config: JsonObject) -> OutputFormat | None:
-    """JSON, with a schema or without. A format of another media type, and its schema, stay unmapped."""
+    """JSON, with a schema or without, or one of some texts. A format of another media type, and its schema, stay
+    unmapped."""
     media_type = config.peek_raw("responseMimeType")
+    if media_type == b'"%b"' % _ENUM.encode():
+        return _take_choice(config)
     if media_type not in (None, b"null", b'"%b"' % _JSON.encode(), b'"%b"' % _PLAIN.encode()):
         return None
     word = config.take("responseMimeType", TEXT)
@@ -101,6 +114,16 @@ def _take_format(config: JsonObject) -> OutputFormat | None:
     if older is not None:
         return OutputFormat(kind="json_schema", schema=json_schema_of(older, config.at(_SCHEMAS[1])), raw=older)
     return OutputFormat(kind="json_object") if word == _JSON else None
+
+
+def _take_choice(config: JsonObject) -> OutputFormat | None:
+    """The texts of an enum, which its schema lists."""
+    raw = config.peek_raw(_SCHEMAS[1])
+    listed = config.take_if(_SCHEMAS[1], _LISTED)
+    if listed is None:
+        return None
+    config.take("responseMimeType", TEXT)
+    return OutputFormat(kind="choice", choices=listed.enum, path=config.at(f"{_SCHEMAS[1]}.enum"), raw=raw)
 
 
 def config_object(request: Request, defaults: Mapping[str, bytes]) -> dict[str, Any]:
@@ -139,6 +162,11 @@ def config_object(request: Request, defaults: Mapping[str, bytes]) -> dict[str, 
 def _add_format(found: dict[str, Any], request: Request) -> None:
     wanted = request.output_format
     if wanted is None:
+        return
+    if wanted.kind == "choice":
+        found["responseMimeType"] = _ENUM
+        own = orjson.Fragment(wanted.raw) if wanted.raw is not None and request.dialect == GEMINI else None
+        found[_SCHEMAS[1]] = own or {"type": "STRING", "enum": wanted.choices}
         return
     if wanted.kind not in ("json_object", "json_schema"):
         raise UnsupportedParameter.at("response_format", f"Gemini has no format {wanted.kind}")

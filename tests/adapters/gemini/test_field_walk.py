@@ -188,6 +188,26 @@ def test_an_older_schema_is_a_json_schema_for_other_targets() -> None:
     assert json.loads(wanted.schema or b"")["properties"]["a"]["type"] == ["string", "null"]
 
 
+def test_an_enum_is_a_choice_everywhere_and_reaches_gemini_as_it_came() -> None:
+    config = {
+        "responseMimeType": "text/x.enum",
+        "responseSchema": {"enum": ["yes", "no"], "type": "STRING", "title": "t"},
+    }
+    exchange = generate(generationConfig=config)
+    wanted = exchange.request.output_format
+    assert wanted is not None
+    assert (wanted.kind, wanted.choices) == ("choice", ("yes", "no"))
+    assert exchange.sent()["generationConfig"] == config
+
+
+@pytest.mark.parametrize("schema", [{"type": "STRING"}, {"enum": []}, {"enum": [1]}])
+def test_an_enum_without_its_texts_goes_to_gemini_alone(schema: dict[str, Any]) -> None:
+    config = {"responseMimeType": "text/x.enum", "responseSchema": schema}
+    exchange = generate(generationConfig=config)
+    assert exchange.sent()["generationConfig"] == config
+    assert exchange.request.output_format is None
+
+
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
@@ -356,6 +376,10 @@ def test_chat_fields_that_gemini_lacks_are_not_declared() -> None:
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}},
             {"responseMimeType": "application/json", "responseJsonSchema": SCHEMA},
+        ),
+        (
+            {"guided_choice": ["yes", "no"]},
+            {"responseMimeType": "text/x.enum", "responseSchema": {"type": "STRING", "enum": ["yes", "no"]}},
         ),
     ],
 )
