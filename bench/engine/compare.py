@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--no-http", action="store_true")
+    parser.add_argument("--no-guesses", action="store_true", help="through HTTP: `speculative: {kind: none}`")
     options = parser.parse_args()
 
     torch.set_num_threads(options.threads)
@@ -86,13 +87,14 @@ def _through_http(path: Path, programs: Path, options: argparse.Namespace) -> st
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = free_port(), free_port()
         run_yaml = Path(folder) / "run.yaml"
+        model = f"{{source: {path.resolve()}{', speculative: {kind: none}' if options.no_guesses else ''}}}"
         run_yaml.write_text(
             textwrap.dedent(f"""\
                 version: 1
                 storage: {{url: memory}}
                 server: {{port: {ours}}}
                 providers:
-                  local: {{type: local, threads: {options.threads}, models: {{m: {{source: {path.resolve()}}}}}}}
+                  local: {{type: local, threads: {options.threads}, models: {{m: {model}}}}}
                 """)
         )
         gateway = [str(Path(sys.executable).with_name("gateway")), "--config", str(run_yaml)]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,10 @@ class Served:
     url: str
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def served(smollm2_path: Path) -> AsyncIterator[Served]:
-    """`smollm2_path` is fetched, so the gateway finds the model in the cache."""
-    config = parse_config(
-        f"version: 1\nproviders:\n  local: {{type: local, model: {MODEL}}}\n",
-        {},
-        provider_types=["local"],
-    )
+@asynccontextmanager
+async def serving(local: str) -> AsyncIterator[Served]:
+    """A gateway with one provider, `local` in YAML."""
+    config = parse_config(f"version: 1\nproviders:\n  local: {local}\n", {}, provider_types=["local"])
     providers = build_providers(config)
     provider = providers["local"]
     assert isinstance(provider, LocalProvider)
@@ -52,6 +49,13 @@ async def served(smollm2_path: Path) -> AsyncIterator[Served]:
         openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=110) as client,
     ):
         yield Served(client, provider, f"{url}/v1")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(smollm2_path: Path) -> AsyncIterator[Served]:
+    """`smollm2_path` is fetched, so the gateway finds the model in the cache."""
+    async with serving(f"{{type: local, model: {MODEL}}}") as found:
+        yield found
 
 
 async def ask(served: Served, text: str = QUESTION, **options: Any) -> ChatCompletion:
@@ -97,6 +101,28 @@ async def test_streamed_text_equals_the_body(served: Served) -> None:
     assert chunks[-1].usage is not None
     assert whole.usage is not None
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+async def test_tokens_are_looked_up_unless_run_yaml_says_otherwise_and_the_answer_is_the_same(served: Served) -> None:
+    asked: dict[str, Any] = {
+        "text": "Repeat this five times: the quick brown fox jumps over the lazy dog.",
+        "max_tokens": 60,
+        "logprobs": True,
+        "extra_body": {"ignore_eos": True},
+    }
+    guessed = await ask(served, **asked)
+    stats = served.provider.engine_stats(MODEL)
+    assert stats is not None
+    assert stats.accepted_draft_tokens > 5
+    async with serving(f"{{type: local, models: {{{MODEL}: {{speculative: {{kind: none}}}}}}}}") as plain:
+        told = await ask(plain, **asked)
+        stats = plain.provider.engine_stats(MODEL)
+    assert stats is not None
+    assert stats.accepted_draft_tokens == stats.rejected_draft_tokens == 0
+    assert guessed.choices == told.choices
+    assert guessed.usage is not None
+    assert told.usage is not None
+    assert guessed.usage.completion_tokens_details == told.usage.completion_tokens_details
 
 
 async def test_the_responses_api_answers_alike_streamed_and_whole_and_goes_on_from_its_own_output(

@@ -207,8 +207,42 @@ def test_lookup_guesses_what_followed_the_longest_and_latest_match() -> None:
     assert guess([1, 2, 3, 9, 2, 3, 8, 2, 3]) == (8, 2, 3)
     assert guess([1, 2, 3, 9, 5, 2, 3, 7, 1, 2, 3]) == (9, 5, 2)
     assert guess([1, 2, 3, 4]) == ()
-    assert guess([5, 5, 5, 5]) == (5,)
+    assert guess([5, 5, 5, 5]) == (5, 5, 5)
+    assert guess([9, 5, 6, 5, 6, 5, 6], 5) == (5, 6, 5, 6, 5)
     assert guess([7]) == ()
+
+
+def test_a_sequence_is_guessed_for_while_that_pays() -> None:
+    """Of a step that costs as much as four rows more than its own."""
+    drafter = NgramDrafter(step_rows=4.0)
+    sequences = [
+        Sequence(GenerationRequest("r", tuple(REPEATING), SamplingParams()), number, 0, frozenset({STOP_ID}), 99)
+        for number in range(16)
+    ]
+    alone, *others = sequences
+
+    def count(*, beside: int = 0) -> int:
+        return len(drafter.draft(dict.fromkeys([alone, *others[:beside]], 16))[alone])
+
+    def go_on(*, right: int = 0, wrong: int = 0) -> None:
+        alone.accepted_drafts += right
+        alone.rejected_drafts += wrong
+        for _ in range(right + 1):
+            alone.append(REPEATING[len(alone.tokens) % 6])
+
+    assert count() == 5
+    assert [count(beside=others) for others in (1, 3, 15)] == [3, 2, 0]
+    for _ in range(20):
+        go_on(wrong=5)
+        count()
+    assert count() == 0
+    for _ in range(200):  # what was is forgotten
+        go_on()
+        count()
+    assert count() == 5
+    go_on(right=16)
+    assert count() > 12
+    assert count(beside=15) == 4
 
 
 def test_guesses_are_reported_in_each_output(tiny_model: LoadedModel) -> None:
