@@ -19,7 +19,9 @@ __all__ = ["take_tool_choice", "take_tools", "tool_config_object", "tool_objects
 _DECLARATIONS = "functionDeclarations"
 _CONFIG = "toolConfig"
 _CALLING = "toolConfig.functionCallingConfig"
-_MODES = {"AUTO": AUTO, "ANY": REQUIRED, "NONE": NONE, "VALIDATED": AUTO, "MODE_UNSPECIFIED": AUTO}
+_VALIDATED = "VALIDATED"
+"""AUTO, with calls that keep to their schemas and to the names that are allowed."""
+_MODES = {"AUTO": AUTO, "ANY": REQUIRED, "NONE": NONE, _VALIDATED: AUTO, "MODE_UNSPECIFIED": AUTO}
 _WORDS = {AUTO: "AUTO", REQUIRED: "ANY", NONE: "NONE"}
 
 
@@ -71,7 +73,7 @@ def take_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> tuple[
         return None, {}
     if mode not in _MODES:
         raise InvalidRequest.at(MODE, f"expected one of {', '.join(_MODES)}, got {mode}")
-    extras = {MODE: orjson.dumps(mode)} if mode == "VALIDATED" else {}
+    extras = {MODE: orjson.dumps(mode)} if mode == _VALIDATED else {}
     if not tools and _MODES[mode] == REQUIRED:
         raise InvalidRequest.at(_CALLING, "a call cannot be required without tools")
     for name in names or ():
@@ -114,13 +116,22 @@ def _declaration(tool: Tool) -> dict[str, Any]:
 
 
 def tool_config_object(request: Request) -> dict[str, Any] | None:
-    choice = request.tool_choice
-    if choice is None:
-        return None
-    calling: dict[str, Any] = {"mode": _WORDS[choice.mode]}
+    """The choice. Calls of strict tools, and of those that are allowed alone, are VALIDATED where AUTO would leave them
+    as they come."""
+    choice, mode = request.tool_choice, AUTO
+    names: list[str] | None = None
+    if choice is not None:
+        mode = choice.mode
+        names = allowed_names(request) if choice.name is None else [choice.name]
+    word = _WORDS[mode]
     if request.dialect == GEMINI and MODE in request.extras:
-        calling["mode"] = orjson.Fragment(request.extras[MODE])
-    names = allowed_names(request) if choice.name is None else [choice.name]
+        word = _VALIDATED
+    elif mode == AUTO and request.dialect != GEMINI:
+        is_held = names is not None or any(tool.strict for tool in request.tools or ())
+        word = _VALIDATED if is_held else word
+    if choice is None and word != _VALIDATED:
+        return None
+    calling: dict[str, Any] = {"mode": word}
     if names is not None:
         calling["allowedFunctionNames"] = [TOOL_NAMES.sent(name) for name in names]
     return {"functionCallingConfig": calling}

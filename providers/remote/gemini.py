@@ -76,7 +76,6 @@ _CAPABILITIES = per_model(
         parts=_PARTS,
         tool_kinds=frozenset(("function", "hosted")),
         schema_lacks=GEMINI_LACKS,
-        strict_tools=False,
     )
 )
 

@@ -132,24 +132,6 @@ def test_names_as_protocol_buffers_have_them_and_single_objects_are_taken() -> N
 
 
 @pytest.mark.parametrize(
-    "calling",
-    [
-        {"mode": "AUTO"},
-        {"mode": "ANY"},
-        {"mode": "NONE"},
-        {"mode": "ANY", "allowedFunctionNames": ["f"]},
-        {"mode": "ANY", "allowedFunctionNames": ["f", "g"]},
-        {"mode": "AUTO", "allowedFunctionNames": ["g"]},
-        {"mode": "VALIDATED"},
-        {"mode": "VALIDATED", "allowedFunctionNames": ["f"]},
-    ],
-)
-def test_every_form_of_tool_choice_reaches_gemini(calling: dict[str, Any]) -> None:
-    config = {"functionCallingConfig": calling}
-    assert generate(tools=TOP["tools"], toolConfig=config).sent()["toolConfig"] == config
-
-
-@pytest.mark.parametrize(
     "thinking",
     [
         {"thinkingBudget": 0},
@@ -227,17 +209,6 @@ def test_a_field_that_only_gemini_knows_is_refused_by_name_elsewhere(fields: dic
 def test_a_hint_reaches_gemini_as_it_came_and_stops_no_other_target(name: str, value: Any) -> None:
     assert generate(**{name: value}).sent()[name] == value
     check_hint(generate(**{name: value}), name)
-
-
-def test_that_calls_keep_to_their_schemas_is_a_hint_beside_the_choice() -> None:
-    calling = {"mode": "VALIDATED", "allowedFunctionNames": ["f"]}
-    exchange = generate(
-        tools=[{"functionDeclarations": [{"name": "f"}]}], toolConfig={"functionCallingConfig": calling}
-    )
-    check_hint(exchange, "toolConfig.functionCallingConfig.mode")
-    choice = exchange.request.tool_choice
-    assert choice is not None
-    assert (choice.mode, len(choice.allowed or ())) == ("auto", 1)
 
 
 @pytest.mark.parametrize(
@@ -390,29 +361,6 @@ def test_chat_fields_become_geminis(fields: dict[str, Any], config: dict[str, An
 
 
 @pytest.mark.parametrize(
-    ("choice", "calling"),
-    [
-        ("auto", {"mode": "AUTO"}),
-        ("none", {"mode": "NONE"}),
-        ("required", {"mode": "ANY"}),
-        ({"type": "function", "function": {"name": "f"}}, {"mode": "ANY", "allowedFunctionNames": ["f"]}),
-        (
-            {
-                "type": "allowed_tools",
-                "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "f"}}]},
-            },
-            {"mode": "AUTO", "allowedFunctionNames": ["f"]},
-        ),
-    ],
-)
-def test_chats_tool_choice_becomes_geminis(choice: Any, calling: dict[str, Any]) -> None:
-    tools = [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}]
-    sent = chat(tools=tools, tool_choice=choice).sent()
-    assert sent["toolConfig"] == {"functionCallingConfig": calling}
-    assert sent["tools"] == [{"functionDeclarations": [{"name": "f", "parametersJsonSchema": SCHEMA}]}]
-
-
-@pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"service_tier": "scale"}, "service_tier"),
@@ -422,14 +370,3 @@ def test_chats_tool_choice_becomes_geminis(choice: Any, calling: dict[str, Any])
 )
 def test_what_gemini_cannot_do_is_refused_by_the_clients_name(fields: dict[str, Any], param: str) -> None:
     assert refused_param(chat(**fields)) == param
-
-
-def test_a_tools_schema_is_sent_as_it_came() -> None:
-    schema = b'{"type": "object", "z": 1.50, "a": 12345678901234567890123}'
-    body = (
-        b'{"model":"m","messages":[{"role":"user","content":"x"}],'
-        b'"tools":[{"type":"function","function":{"name":"f","parameters":%b}}]}'
-    )
-    exchange = chat()
-    request = exchange.front.parse(body % schema, max_depth=64)
-    assert b'"parametersJsonSchema":' + schema in exchange.upstream.render_request(request)
