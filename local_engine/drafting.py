@@ -5,8 +5,9 @@ position, and keeps guesses while they are equal to it (Leviathan et al., "Fast 
 speculative decoding", 2023, with the draws of both sides coupled). So a drafter may guess anything, at any time.
 """
 
+import math
 from collections.abc import Mapping
-from collections.abc import Sequence as SequenceOf
+from itertools import cycle, islice
 from typing import Protocol
 
 from local_engine.sequence import Sequence
@@ -16,6 +17,10 @@ __all__ = ["Drafter", "NgramDrafter"]
 _NGRAMS = (3, 2)
 # Tokens of a sequence that are looked up in: indexing them all at once takes about 2 ms.
 _REACH = 4096
+# What a sequence of which nothing is known is taken for: so many guesses tried, and so many of them right. What was
+# seen weighs less with every token since, so that a sequence whose guesses were wrong is tried again.
+_TRIED, _RIGHT = 4.0, 3.0
+_MEMORY = 0.97
 
 
 class Drafter(Protocol):
@@ -34,17 +39,21 @@ class Drafter(Protocol):
 class NgramDrafter:
     """Prompt lookup: what followed the last three (or two) tokens where they stood before, in prompt or answer.
 
-    Costs next to nothing, and is right where an answer repeats its prompt: code, quotes, structured data.
+    Costs next to nothing, and is right where an answer repeats its prompt: code, quotes, structured data. A sequence
+    gets as many guesses as pay, judged by how many of its last ones were right.
+    step_rows: see `LoadedModel.step_rows`; infinite where guessed tokens cost nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, step_rows: float = math.inf) -> None:
+        self._step_rows = step_rows
         self._lookups: dict[Sequence, _Lookup] = {}
 
     def draft(self, wanted: Mapping[Sequence, int]) -> dict[Sequence, tuple[int, ...]]:
+        price = len(wanted) / (len(wanted) + self._step_rows)
         drafts = {}
         for sequence, count in wanted.items():
-            lookup = self._lookups.setdefault(sequence, _Lookup())
-            drafts[sequence] = lookup.guess(sequence.tokens, count)
+            lookup = self._lookups.setdefault(sequence, _Lookup(sequence))
+            drafts[sequence] = lookup.guess(count, price)
         return drafts
 
     def forget(self, sequence: Sequence) -> None:
@@ -55,20 +64,44 @@ class NgramDrafter:
 
 
 class _Lookup:
-    """Where each n-gram of one sequence was last followed by something."""
+    """Where each n-gram of one sequence was last followed by something, and what became of guesses made from it."""
 
-    def __init__(self) -> None:
+    def __init__(self, sequence: Sequence) -> None:
+        self._sequence = sequence
         self._next: dict[tuple[int, ...], int] = {}
         self._known = 0
+        self._tried, self._right = _TRIED, _RIGHT
+        self._accepted = self._rejected = 0
 
-    def guess(self, tokens: SequenceOf[int], count: int) -> tuple[int, ...]:
+    def guess(self, most: int, price: float) -> tuple[int, ...]:
+        """price: what a guess costs, of what a token costs that nobody has guessed."""
+        tokens = self._sequence.tokens
+        self._learn()
         for place in range(max(self._known, len(tokens) - _REACH, 1), len(tokens)):
             for size in _NGRAMS:
                 if size <= place:
                     self._next[tuple(tokens[place - size : place])] = place
         self._known = len(tokens)
+        count = int(min(most, self._worthwhile(price)))
         for size in _NGRAMS:
             found = self._next.get(tuple(tokens[-size:]))
             if found is not None:
-                return tuple(tokens[found : found + count])
+                again = tokens[found : found + count]  # shorter where the text goes round: then it goes on doing so
+                return tuple(islice(cycle(again), count))
         return ()
+
+    def _learn(self) -> None:
+        """Takes in what became of the last guess. Those behind the first wrong one say nothing."""
+        sequence = self._sequence
+        accepted, wrong = sequence.accepted_drafts - self._accepted, sequence.rejected_drafts > self._rejected
+        self._accepted, self._rejected = sequence.accepted_drafts, sequence.rejected_drafts
+        kept = _MEMORY ** (len(sequence.tokens) - self._known)
+        self._tried = _TRIED + (self._tried - _TRIED) * kept + accepted + wrong
+        self._right = _RIGHT + (self._right - _RIGHT) * kept + accepted
+
+    def _worthwhile(self, price: float) -> float:
+        """As many guesses as are likelier right, with all before them, than they cost."""
+        likely = self._right / self._tried
+        if price <= 0:
+            return math.inf
+        return 0 if likely <= price else math.log(price) / math.log(likely)

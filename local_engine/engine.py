@@ -4,6 +4,7 @@ No threads and no waiting here, so every interleaving can be tested; `async_engi
 """
 
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -86,7 +87,10 @@ class Engine:
         self._arrivals = 0
         self._drafter: Drafter | None = None
         if config.draft_tokens:
-            self._drafter = NgramDrafter() if draft is None else DraftModel(draft, config, vocab_size=self.vocab_size)
+            if draft is not None:
+                self._drafter = DraftModel(draft, config, vocab_size=self.vocab_size)
+            else:
+                self._drafter = NgramDrafter(step_rows=math.inf if loaded.step_rows is None else loaded.step_rows)
         self._images = ImageReader(loaded.encode_image, loaded.info.config.vision)
         self._mask_workers = ThreadPoolExecutor(_MASK_WORKERS, thread_name_prefix="local-engine-mask")
         self._clock = clock

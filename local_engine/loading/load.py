@@ -13,7 +13,7 @@ from local_engine.config import EngineConfig, ModelConfig
 from local_engine.errors import InvalidInput, ModelLoadError
 from local_engine.executor import Executor
 from local_engine.images import EncodeImage
-from local_engine.kernels.cpu.executor import CpuExecutor
+from local_engine.kernels.cpu.executor import CpuExecutor, step_rows
 from local_engine.kernels.cpu.loading import load_fused
 from local_engine.kernels.gpu.loading import Recording
 from local_engine.kernels.gpu.loading import load_fused as load_for_gpu
@@ -59,6 +59,8 @@ class LoadedModel:
     open_executor: takes a KV pool over the weights; raises InvalidInput where it does not fit.
     read_adapter: what the LoRA adapter in a folder adds to each linear layer; blocks, and raises ModelLoadError.
     encode_image: from pixels to rows, of a model that reads images.
+    step_rows: what a step costs beside its rows, in rows, where a row's result does not depend on those beside it, so
+        that guessed tokens change no answer; None where they might.
     load_id: no other load has it, of the same path or another.
     """
 
@@ -66,6 +68,7 @@ class LoadedModel:
     read_adapter: Callable[[Path], Mapping[str, LowRank]]
     info: ModelInfo
     encode_image: EncodeImage | None = None
+    step_rows: float | None = None
     load_id: str = field(default_factory=lambda: uuid4().hex)
 
 
@@ -220,6 +223,7 @@ def _build(
                 read_adapter=partial(fused.read_adapter, names=names),
                 info=info,
                 encode_image=fused.encode_image,
+                step_rows=step_rows(info.config),
             )
     device, dtype = torch.device(config.device), getattr(torch, config.float_dtype)
     weights = Weights(source, device=device, dtype=dtype, progress=progress, shares=shares)

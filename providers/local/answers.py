@@ -5,7 +5,7 @@ Knows no fan-out over prompts and no loading. Raises the engine's errors, which 
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace as with_fields
 
@@ -66,7 +66,9 @@ async def answer_one(
                     batch.append(UsageReported(_usage(model, prompt, output, [text])))
                 batch += _echo(model, request, prompt.ids, output)
             first = False
-            batch += _with_reports(request, events, text, output, clock) if text.finished else events
+            if text.finished:
+                events[-1:-1] = _reports(model, request, text, output, clock)
+            batch += events
             if text.finished or request.continuous_usage:
                 batch.append(UsageReported(_usage(model, prompt, output, [text])))
             if batch:
@@ -228,25 +230,28 @@ class _Clock:
         )
 
 
-def _with_reports(
-    request: Request, events: list[Event], text: TextAnswer, output: StepOutput, clock: _Clock
-) -> list[Event]:
-    """The last events with how many tokens a step gave, where tokens were guessed (TensorRT-LLM's field), and with what
-    time it took, for clients that are told so."""
-    reports: list[Event] = []
-    if output.accepted_draft_tokens or output.rejected_draft_tokens:
+def _reports(
+    model: LocalModel, request: Request, text: TextAnswer, output: StepOutput, clock: _Clock
+) -> Iterator[Event]:
+    """How many tokens a step gave, where tokens were guessed (TensorRT-LLM's field), and what time it took, for clients
+    that are told so."""
+    if _guessed(model, output):
         steps = max(text.completion_tokens - output.accepted_draft_tokens, 1)
         told = {"avg_decoded_tokens_per_iter": orjson.dumps(round(text.completion_tokens / steps, 3))}
-        reports.append(ProviderReported(told, request.dialect, 0))
+        yield ProviderReported(told, request.dialect, 0)
     if request.dialect in _TIMED:
-        reports.append(ProviderReported(clock.durations(), OWN_FIELDS))
-    return [*events[:-1], *reports, events[-1]]
+        yield ProviderReported(clock.durations(), OWN_FIELDS)
+
+
+def _guessed(model: LocalModel, output: StepOutput) -> bool:
+    """Tokens were guessed, and whoever asked for that is to be told."""
+    return model.tells_guesses and bool(output.accepted_draft_tokens or output.rejected_draft_tokens)
 
 
 def _usage(model: LocalModel, prompt: ModelPrompt, output: StepOutput, texts: Sequence[TextAnswer]) -> Usage:
     """What one prompt and the answers shown cost. Guesses are counted where there were any."""
     reasoning = [text.reasoning_tokens for text in texts if text.reasoning_tokens is not None]
-    guessed = bool(output.accepted_draft_tokens or output.rejected_draft_tokens)
+    guessed = _guessed(model, output)
     return Usage(
         prompt_tokens=output.prompt_tokens,
         completion_tokens=sum(text.completion_tokens for text in texts),

@@ -36,12 +36,15 @@ _GPU_SHARE = 0.9
 # Tokens of a step on a GPU where run.yaml does not say: enough to multiply at full rate, and 50 ms of an 8B model on an
 # H200 at its predicted rate, by which a prompt delays the answers beside it.
 _GPU_BATCH_TOKENS = 2048
+# Tokens looked up at a time at most, where run.yaml does not say: what repeats a text may do so for long.
+_LOOKED_UP_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalModel:
     """`stop_token_ids`: every token that ends an answer. `template` None: the model takes plain prompts only, or
-    chats that bring a template. `infill` None: it cannot fill in between two texts. `images` None: it reads none."""
+    chats that bring a template. `infill` None: it cannot fill in between two texts. `images` None: it reads none.
+    `tells_guesses`: usage counts the tokens that were guessed, as run.yaml asks for them."""
 
     name: str
     engine: Generator
@@ -52,6 +55,7 @@ class LocalModel:
     formats: TextFormats = field(default_factory=TextFormats)
     infill: Infill | None = None
     images: ImageProcessor | None = None
+    tells_guesses: bool = False
     grammars: Grammars = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -83,6 +87,7 @@ def load_local_model(
         formats=text_formats(template, tokenizer, settings),
         infill=infill(tokenizer),
         images=images,
+        tells_guesses=settings.speculative is not None,
     )
 
 
@@ -149,6 +154,8 @@ def _start_engine(
         alone = replace(config, tensor_parallel=1)
         draft = load_model(draft_path, alone, progress=lambda done, total: progress("loading", done, total))
         _logger.info("loaded %s to guess for %s", draft_path.name, path.name)
+    if settings.speculative is None and loaded.step_rows is not None and loaded.info.config.recurrent is None:
+        config = replace(config, draft_tokens=_LOOKED_UP_TOKENS)
     images = _image_processor(mmproj or path, loaded.info, tokenizer)
     return AsyncEngine(loaded, config, adapters=adapters, draft=draft), loaded.info, images
 
@@ -173,7 +180,7 @@ def engine_config(settings: LocalModelSettings, shared: LocalSettings) -> Engine
     """What run.yaml says about an engine. Imports torch, for the devices that are there."""
     from local_engine.device import pick_device
 
-    kv_cache, scheduler = shared.kv_cache, shared.scheduler
+    kv_cache, scheduler, guessing = shared.kv_cache, shared.scheduler, settings.speculative
     base = EngineConfig(device=pick_device(shared.device))
     return EngineConfig(
         device=base.device,
@@ -193,5 +200,5 @@ def engine_config(settings: LocalModelSettings, shared: LocalSettings) -> Engine
         deterministic=shared.deterministic,
         tf32=shared.tf32,
         tensor_parallel=shared.tensor_parallel,
-        draft_tokens=0 if settings.speculative is None else settings.speculative.tokens,
+        draft_tokens=0 if guessing is None or guessing.kind == "none" else guessing.tokens,
     )

@@ -43,13 +43,13 @@ def _load_encoder(
         raise InvalidRequest(f"models.{name}.adapters: only models that generate take adapters")
     if settings.mmproj is not None:
         raise InvalidRequest(f"models.{name}.mmproj: only models that generate read images")
-    if settings.speculative is not None:
-        raise InvalidRequest(f"models.{name}.speculative: only models that generate guess tokens")
     if settings.weights in ("int8", "int4"):
         raise InvalidRequest(
             f"models.{name}.weights: {settings.weights} is for models that generate; say float32 or bfloat16"
         )
     config = engine_config(settings, shared)
+    if config.draft_tokens:
+        raise InvalidRequest(f"models.{name}.speculative: only models that generate guess tokens")
     if shared.scheduler.max_batch_tokens is None:
         config = replace(config, max_batch_tokens=_BATCH_TOKENS)
     if settings.dtype == settings.weights == "auto":

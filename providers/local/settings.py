@@ -27,13 +27,14 @@ NO_FORMAT: Final = "none"
 class SpeculativeSettings(Struct, frozen=True, kw_only=True):
     """Guessing tokens ahead. `model`: the source of the smaller model that guesses, for kind draft alone."""
 
-    kind: Literal["ngram", "draft"] = "ngram"
+    kind: Literal["ngram", "draft", "none"] = "ngram"
     tokens: int = 4
     model: str | None = None
 
 
 class LocalModelSettings(Struct, frozen=True, kw_only=True):
     """`source` None: the model's own name. `context`, `chat_template`, formats None: as the model's files say.
+    `speculative` None: tokens are looked up where that changes no answer.
 
     `mmproj`: where the tower is that a GGUF reads images with, as `source` says it.
 

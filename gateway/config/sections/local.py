@@ -48,10 +48,10 @@ ToolFormat = Annotated[Text, AfterValidator(partial(_one_of, TOOL_FORMATS))]
 
 
 class Speculative(Section):
-    kind: Literal["ngram", "draft"] = Field(
+    kind: Literal["ngram", "draft", "none"] = Field(
         default="ngram",
         description="How tokens are guessed: ngram looks up what followed the same words before, draft asks a smaller "
-        "model.",
+        "model, none guesses none.",
     )
     tokens: Annotated[int, Field(ge=1, le=64)] = Field(default=4, description="Tokens guessed at a time.")
     model: Source | None = Field(
@@ -80,7 +80,10 @@ class LocalModel(Section):
     )
     context: Positive | None = Field(default=None, description="Longest context in tokens; default: the model's own.")
     adapters: FrozenMap[LocalPath] = Field(default_factory=empty_map, description="LoRA adapters by name.")
-    speculative: Speculative | None = Field(default=None, description="Speculative decoding.")
+    speculative: Speculative | None = Field(
+        default=None,
+        description="Speculative decoding; default: ngram where it changes no answer, on the CPU's kernels.",
+    )
     chat_template: LocalPath | None = Field(default=None, description="Jinja file in place of the model's template.")
     reasoning_format: ReasoningFormat | None = Field(
         default=None, description="How the model marks its reasoning in text."

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from local_engine.batch import place_images
 from local_engine.chunk import Chunk
-from local_engine.config import EngineConfig
+from local_engine.config import EngineConfig, ModelConfig
 from local_engine.errors import GenerationFailed, InvalidInput
 from local_engine.executor import Ahead, StepRows
 from local_engine.generation import TokenOutput
@@ -24,7 +24,7 @@ from local_engine.kernels.cpu.topology import physical_cores
 from local_engine.sampler import SamplerRow, sample
 from local_engine.state_pool import StatePool
 
-__all__ = ["CACHE_BYTES", "CpuExecutor"]
+__all__ = ["CACHE_BYTES", "CpuExecutor", "step_rows"]
 
 CACHE_BYTES: Mapping[str, int] = {"auto": 2, "bfloat16": 2, "float32": 4}
 """Of one number of keys and values, by `EngineConfig.kv_dtype`."""
@@ -32,6 +32,14 @@ CACHE_BYTES: Mapping[str, int] = {"auto": 2, "bfloat16": 2, "float32": 4}
 _MAX_BLOCKS = 2**31 - 1
 _EMBEDDED = -1
 """In place of a token: its row has its embedding already."""
+
+
+def step_rows(config: ModelConfig) -> float:
+    """What a step costs beside its rows, in rows: reading the weights. More rows of a sparse model read more of them.
+
+    Measured with SmolLM2 in Q4_1, on AVX-512: 1 row 5.2 ms of CPU time, 2 more 7.8, 8 more 13.5.
+    """
+    return 4.0 if config.experts is None else 1.0
 
 
 class CpuExecutor:
