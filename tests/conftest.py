@@ -1,8 +1,9 @@
 """Fixtures that tests of several packages share."""
 
+import gc
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,20 @@ _LAST_EVENTS = (b'"type":"response.completed"', b'"type":"response.incomplete"',
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the expected files of golden tests")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Tests and libraries are a million objects that stay: no garbage collection has to go through them."""
+    gc.disable()
+    found = yield
+    gc.freeze()
+    gc.enable()
+    return found
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
