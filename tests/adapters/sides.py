@@ -16,6 +16,9 @@ __all__ = ["Sides", "refuse_constant"]
 class Sides:
     """Both sides of one request."""
 
+    minted = 0
+    """How many call ids `mint` has numbered since a stream began."""
+
     def __init__(self, front: Front, upstream: Upstream, head: AnswerHead, body: bytes) -> None:
         self.front = front
         self.upstream = upstream
@@ -27,8 +30,13 @@ class Sides:
         found: dict[str, Any] = json.loads(self.upstream.render_request(self.request), parse_constant=refuse_constant)
         return found
 
+    def mint(self) -> int:
+        self.minted += 1
+        return self.minted
+
     def read_stream(self, *pieces: bytes) -> tuple[list[Event], GatewayError | None]:
         """The events of a stream that comes in these pieces, and the error that ends it."""
+        self.minted = 0
         parser = self.upstream.stream_parser(self.request)
         events: list[Event] = []
         try:

@@ -96,8 +96,9 @@ def test_the_client_gets_the_expected_bytes(case: GoldenCase, update_golden: boo
 def test_a_stream_may_be_cut_at_every_byte(case: GoldenCase) -> None:
     expected = whole(case.id)
     assert case.stream is not None
+    exchange = exchange_of(case)
     for offset in range(1, len(case.stream)):
-        events, error = read(case, case.stream[:offset], case.stream[offset:])
+        events, error = exchange.read_stream(case.stream[:offset], case.stream[offset:])
         assert events == expected[0], offset
         assert str(error) == str(expected[1]), offset
 
@@ -114,8 +115,9 @@ def test_a_stream_cut_short_never_ends_well_before_its_finish(case: GoldenCase) 
     """Law 3: whatever byte a clean close comes at, the answer is whole or an error."""
     assert case.stream is not None
     finishes = sum(type(event).__name__ == "ChoiceFinished" for event in whole(case.id)[0])
+    exchange = exchange_of(case)
     for offset in range(0, len(case.stream), 7):
-        events, error = read(case, case.stream[:offset])
+        events, error = exchange.read_stream(case.stream[:offset])
         if error is None:
             assert sum(type(event).__name__ == "ChoiceFinished" for event in events) == finishes
 

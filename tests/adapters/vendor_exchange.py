@@ -3,7 +3,6 @@ them together."""
 
 import asyncio
 from collections.abc import AsyncGenerator
-from itertools import count
 
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import Event
@@ -19,12 +18,11 @@ __all__ = ["VendorExchange"]
 
 
 class VendorExchange(Sides):
-    """Minted call ids count from call_1."""
+    """Minted call ids count from call_1 in each stream."""
 
     def __init__(self, quirks: Quirks, body: bytes) -> None:
-        ids = count(1)
         self._marks = quirks.end_marks
-        super().__init__(ChatFront(), ChatUpstream(quirks, lambda: f"call_{next(ids)}"), HEAD, body)
+        super().__init__(ChatFront(), ChatUpstream(quirks, lambda: f"call_{self.mint()}"), HEAD, body)
 
     def read_stream(self, *pieces: bytes) -> tuple[list[Event], GatewayError | None]:
         events, error = super().read_stream(*pieces)

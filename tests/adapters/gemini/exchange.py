@@ -1,7 +1,6 @@
 """A client's request, and what its front and Gemini's upstream make of it, as the tests here use them."""
 
 import json
-from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,12 +18,12 @@ PROVIDER = "google"
 
 
 class Exchange(Sides):
-    """`front` is Gemini's for a body with contents and OpenAI's chat for another. Minted call ids count from 1."""
+    """`front` is Gemini's for a body with contents and OpenAI's chat for another. Minted call ids count from 1 in
+    each stream."""
 
     def __init__(self, body: bytes, model: str = "gemini-3-pro") -> None:
-        ids = count(1)
         front: Front = GenerateFront(stream=True, sse=True) if b'"contents"' in body else ChatFront()
-        self.generate_upstream = GenerateUpstream(PROVIDER, new_id=lambda: f"gwcall_minted_{next(ids)}")
+        self.generate_upstream = GenerateUpstream(PROVIDER, new_id=lambda: f"gwcall_minted_{self.mint()}")
         super().__init__(front, self.generate_upstream, HEAD, body)
         if not self.request.model:
             self.request = replace(self.request, model=model)

@@ -1,7 +1,6 @@
 """A client's request, and what its front and Ollama's upstream make of it, as the tests here use them."""
 
 import json
-from itertools import count
 from typing import Any
 
 from adapters.front import AnswerHead, Front
@@ -19,18 +18,17 @@ PROVIDER = "llama"
 
 class Exchange(Sides):
     """The client is named by a field `client` of the body, which is taken out: chat, completions, generate or Ollama's
-    chat (none). Minted call ids count from 1."""
+    chat (none). Minted call ids count from 1 in each stream."""
 
     def __init__(self, body: bytes) -> None:
         fields = json.loads(body)
-        ids = count(1)
         fronts: dict[str | None, Front] = {
             "chat": ChatFront(),
             "completions": CompletionsFront(),
             "generate": OllamaGenerateFront(),
         }
         front = fronts.get(fields.pop("client", None)) or OllamaChatFront()
-        self.ollama_upstream = OllamaUpstream(PROVIDER, new_id=lambda: f"gwcall_minted_{next(ids)}")
+        self.ollama_upstream = OllamaUpstream(PROVIDER, new_id=lambda: f"gwcall_minted_{self.mint()}")
         super().__init__(front, self.ollama_upstream, HEAD, json.dumps(fields).encode())
 
     def path(self) -> str:

@@ -1,7 +1,6 @@
 """Both sides of OpenAI's dialect around one request, as the tests here use them."""
 
 import json
-from itertools import count
 from typing import Any
 
 from adapters.front import AnswerHead, Front
@@ -19,14 +18,13 @@ DONE = b"data: [DONE]\n\n"
 
 
 class Exchange(Sides):
-    """Minted call ids count from call_1."""
+    """Minted call ids count from call_1 in each stream."""
 
     def __init__(self, body: bytes) -> None:
-        ids = count(1)
         front: Front
         upstream: Upstream
         if b'"messages"' in body:
-            front, upstream = ChatFront(), ChatUpstream(new_id=lambda: f"call_{next(ids)}")
+            front, upstream = ChatFront(), ChatUpstream(new_id=lambda: f"call_{self.mint()}")
         else:
             front, upstream = CompletionsFront(), CompletionsUpstream()
         super().__init__(front, upstream, HEAD, body)
