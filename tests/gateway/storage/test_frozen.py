@@ -50,7 +50,6 @@ def ask(connection: Connection) -> int:
 
 
 async def test_requests_fail_after_a_while_and_work_again_once_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_ANSWER_S", 0.2)
     place = await empty_postgresql()
     assert isinstance(place, ServerPlace)
     relay, told = Relay(), list[str]()
@@ -58,9 +57,11 @@ async def test_requests_fail_after_a_while_and_work_again_once_it_goes_on(monkey
         database = await Database.open(frozen, told.append)
         relay.goes_on.clear()
         async with asyncio.timeout(10):
-            for way in (database.write, database.read):
-                answers = await asyncio.gather(*[way(ask) for _ in range(20)], return_exceptions=True)
-                assert [type(answer) for answer in answers] == [NotReady] * 20
+            with monkeypatch.context() as patch:
+                patch.setattr(module, "_ANSWER_S", 0.2)
+                for way in (database.write, database.read):
+                    answers = await asyncio.gather(*[way(ask) for _ in range(20)], return_exceptions=True)
+                    assert [type(answer) for answer in answers] == [NotReady] * 20
         assert set(told) == {"TimeoutError"}
         waits = asyncio.ensure_future(database.write(ask, gives_up=False))
         relay.goes_on.set()
