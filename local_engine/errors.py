@@ -8,7 +8,8 @@ EngineError
 ├── EngineClosed        the engine stopped, or is stopping
 ├── RankLost            one of the processes that share a model is gone, and the engine with it
 ├── GenerationFailed    this one request failed while it ran; others went on
-│   └── NothingAllowed  what it asks for leaves no token that may come next
+│   ├── NothingAllowed  what it asks for leaves no token that may come next
+│   └── TooFewAnswers   what it asks for leaves fewer answers than it wants
 └── ModelLoadError      a file cannot be served as a model; one line naming file and reason
 """
 
@@ -24,6 +25,7 @@ __all__ = [
     "NothingAllowed",
     "QueueFull",
     "RankLost",
+    "TooFewAnswers",
     "UnknownAdapter",
 ]
 
@@ -92,6 +94,15 @@ class GenerationFailed(EngineError):
 
 class NothingAllowed(GenerationFailed):
     """A request that contradicts itself: its mask and its own rules leave no token that may come next."""
+
+
+class TooFewAnswers(GenerationFailed):
+    """A search whose mask and rules leave `found` answers of the `wanted`."""
+
+    def __init__(self, *, found: int, wanted: int) -> None:
+        super().__init__(f"the rules of the request leave {found} answers of the {wanted} asked for")
+        self.found = found
+        self.wanted = wanted
 
 
 class ModelLoadError(EngineError):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from local_engine.chunk import Chunk
-from local_engine.errors import EngineError, GenerationFailed
+from local_engine.errors import EngineError, GenerationFailed, TooFewAnswers
 from local_engine.generation import FinishReason, StepOutput, TokenOutput
 from local_engine.runner import StepResult
 from local_engine.scheduler import Scheduler
@@ -127,9 +127,7 @@ class LiveRequests:
             return []
         wanted = sequence.request.sampling.n
         if len(search.answers) < wanted:
-            return self.fail(
-                sequence, GenerationFailed(f"the masks leave {len(search.answers)} answers of the {wanted} asked for")
-            )
+            return self.fail(sequence, TooFewAnswers(found=len(search.answers), wanted=wanted))
         root = search.root
         self._remove(root)
         self._totals.finished += 1

@@ -157,6 +157,9 @@ def gateway_error(error: engine_errors.EngineError, request: Request) -> Gateway
             return ModelNotFound(f"the model '{request.model}:{error.name}' does not exist: {why}", param="model")
         case engine_errors.NothingAllowed():
             return _contradiction(request)
+        case engine_errors.TooFewAnswers():
+            why = f"with what else the request asks of the answer there are {error.found}, not {error.wanted}"
+            return InvalidRequest.at("n", why)
         case engine_errors.QueueFull():
             return QueueFull(str(error), retry_after_s=error.retry_after_s)
         case engine_errors.EngineClosed():

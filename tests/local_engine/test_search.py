@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local_engine.engine import Engine
-from local_engine.errors import GenerationFailed, InvalidInput
+from local_engine.errors import GenerationFailed, InvalidInput, TooFewAnswers
 from local_engine.executor import Executor
 from local_engine.generation import GenerationRequest, StepOutput
 from local_engine.loading.load import LoadedModel
@@ -249,6 +249,14 @@ def test_a_failing_search_fails_once_and_alone(tiny_model: LoadedModel, oracle: 
     assert tokens_of(healthy) == oracle.greedy(PROMPT[::-1], 8)
     assert engine.stats().blocks_used == 0
     assert engine.stats().failed == 1
+
+
+def test_a_search_that_finds_fewer_answers_than_are_wanted_says_how_many_there_are(tiny_model: LoadedModel) -> None:
+    engine = Engine(tiny_model, small_config())
+    ((error,),) = generate(engine, [request(PROMPT, beams(n=2, allowed_token_ids=(7,)))])
+    assert isinstance(error, TooFewAnswers)
+    assert (error.found, error.wanted) == (1, 2)
+    assert engine.stats().blocks_used == 0
 
 
 def test_more_answers_than_run_at_once_are_refused_by_name(tiny_model: LoadedModel) -> None:

@@ -231,6 +231,13 @@ def test_a_full_queue_is_a_429_with_a_wait() -> None:
     assert (error.status, error.retry_after_s) == (429, 3.0)
 
 
+def test_more_answers_than_there_are_is_the_clients_error() -> None:
+    error = gateway_error(engine_errors.TooFewAnswers(found=1, wanted=2), chat())
+    assert isinstance(error, InvalidRequest)
+    assert (error.status, error.param) == (400, "n")
+    assert "there are 1, not 2" in error.message
+
+
 def test_a_failed_generation_tells_nothing_of_the_inside() -> None:
     error = gateway_error(engine_errors.GenerationFailed("tensor at 0x7f"), chat())
     assert isinstance(error, InternalError)
