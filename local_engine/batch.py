@@ -21,7 +21,7 @@ from local_engine.layers.attention import AttentionGroup, AttentionPlan, Attenti
 from local_engine.layers.lora import AdapterRows
 from local_engine.layers.recurrent_state import StateRows, StateRun
 
-__all__ = ["Batch", "adapter_rows", "build_batch", "place_images"]
+__all__ = ["Batch", "adapter_rows", "build_batch", "place_images", "positions_of"]
 
 Indices = npt.NDArray[np.int64]
 
@@ -79,7 +79,7 @@ def build_batch(
         chunks=ordered,
         first_row=tuple(first_row),
         token_ids=torch.tensor(tokens, device=device),
-        positions=torch.from_numpy(_positions(ordered)).to(device),
+        positions=torch.from_numpy(positions_of(ordered)).to(device),
         plans={window: planned[limit] for window, limit in limits.items()},
         states=_state_rows(decodes, prefills, device),
     )
@@ -115,7 +115,8 @@ def place_images(chunks: SequenceOf[Chunk], first_row: SequenceOf[int], hidden: 
     return placed
 
 
-def _positions(chunks: SequenceOf[Chunk]) -> Indices:
+def positions_of(chunks: SequenceOf[Chunk]) -> Indices:
+    """As `Batch.positions`."""
     plain = [np.arange(chunk.start, chunk.stop) for chunk in chunks]
     along_axes = [chunk.axis_positions for chunk in chunks]
     if all(positions is None for positions in along_axes):

@@ -164,7 +164,8 @@ class ExpertsConfig:
     shared_size: the width of a block that computes all tokens beside them; 0 is none. shared_gate: it has a gate.
     weighted_inputs: an expert's weight multiplies what it reads, not what it yields.
     latent_size: of the vectors that experts read and yield in place of hidden states; 0 is none.
-    swiglu_alpha, swiglu_limit: of gpt-oss alone, see models/gpt_oss.py.
+    bias: router and experts have biases. activation: of experts' gates. swiglu_alpha, swiglu_limit: of clamped_swiglu,
+        which is gpt-oss's, see models/gpt_oss.py.
     """
 
     count: int
@@ -177,6 +178,8 @@ class ExpertsConfig:
     shared_gate: bool = False
     weighted_inputs: bool = False
     latent_size: int = 0
+    bias: bool = False
+    activation: Literal["silu", "clamped_swiglu"] = "silu"
     swiglu_alpha: float = 1.702
     swiglu_limit: float = 7.0
 

@@ -4,13 +4,11 @@ A packing (loading/packed) finds the tensors of its format and presents each gro
 what no packing claims must be a float. A file that stacks its experts is cut into matrices by `HfName`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from gguf import GGMLQuantizationType
 from torch import Tensor
@@ -95,6 +93,9 @@ class StoredTensor(Protocol):
     def quantized(self, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
         """As the kernels of GPUs read it; None where it is not packed, or in a way that they lack."""
 
+    def stored_rows(self) -> StoredRows | None:
+        """See `TensorSource.stored_rows`."""
+
 
 class Packing(Protocol):
     """One way to pack weights."""
@@ -129,11 +130,18 @@ class _Plain:
     def num_bytes(self) -> int:
         return self.file.num_bytes(self.name)
 
+    @property
+    def matrix(self) -> Tensor:
+        return self.file.stored(self.name)
+
     def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
-        out.copy_(share.cut(self.file.stored(self.name), rows=(0, 1), columns=(1, 1)))
+        out.copy_(share.cut(self.matrix, rows=(0, 1), columns=(1, 1)))
 
     def quantized(self, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
         return None
+
+    def stored_rows(self) -> StoredRows | None:
+        return _float_rows(self, lambda: self.matrix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +192,9 @@ class _Stacked:
     def quantized(self, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
         return None
 
+    def stored_rows(self) -> StoredRows | None:
+        return _float_rows(self, lambda: self.matrix)
+
 
 @dataclass(frozen=True, slots=True)
 class _Ordered:
@@ -204,17 +215,25 @@ class _Ordered:
     def num_bytes(self) -> int:
         return self.stored.num_bytes
 
-    def ordered(self, rows: Tensor) -> Tensor:
-        """All rows, each in its place."""
-        return self.at.ordered(rows)
-
     def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
         whole = out.new_empty(self.shape)
         self.stored.read_into(whole)
-        out.copy_(share.cut(self.ordered(whole), rows=(0, 1), columns=(1, 1)))
+        out.copy_(share.cut(self.at.ordered(whole), rows=(0, 1), columns=(1, 1)))
 
     def quantized(self, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
         return None
+
+    def stored_rows(self) -> StoredRows | None:
+        plain = self.stored
+        return _float_rows(plain, lambda: self.at.ordered(plain.matrix)) if isinstance(plain, _Plain) else None
+
+
+def _float_rows(tensor: _Plain | _Stacked, matrix: Callable[[], Tensor]) -> StoredRows | None:
+    """All rows at once: they are a view of the mapped file, or a copy where they change places."""
+    kind = _STORED_TYPES.get(tensor.file.types[tensor.parts[0]])
+    if kind is None or len(tensor.shape) != 2:
+        return None
+    return StoredRows(kind.value, kind.name, lambda: iter((matrix().contiguous().view(torch.uint8).numpy(),)))
 
 
 class PlainSource:
@@ -274,19 +293,7 @@ class PlainSource:
         return self._tensors[name].quantized(device, share)
 
     def stored_rows(self, name: str) -> StoredRows | None:
-        tensor = self._tensors[name]
-        plain = tensor.stored if isinstance(tensor, _Ordered) else tensor
-        stored = isinstance(plain, _Plain | _Stacked)
-        kind = _STORED_TYPES.get(self._file.types[plain.parts[0]]) if stored else None
-        if kind is None or len(tensor.shape) != 2:
-            return None
-        return StoredRows(kind.value, kind.name, lambda: self._rows(tensor))
-
-    def _rows(self, tensor: StoredTensor) -> Iterator[npt.NDArray[np.uint8]]:
-        """All rows at once: they are a view of the mapped file, or a copy where they change places."""
-        rows = tensor.matrix if isinstance(tensor, _Stacked) else self._file.stored(tensor.parts[0])
-        rows = tensor.ordered(rows) if isinstance(tensor, _Ordered) else rows
-        yield rows.contiguous().view(torch.uint8).numpy()
+        return self._tensors[name].stored_rows()
 
     def _renamed(self, tensors: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
         """With those that the file has under another name, or in another order, as they are with us."""

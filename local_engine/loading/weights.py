@@ -23,7 +23,10 @@ from local_engine.layers.ranks import ALONE, SummedLinear, VocabularyShare
 from local_engine.layers.share import WHOLE, Share
 from local_engine.loading.shares import Shares
 
-__all__ = ["GgufName", "Progress", "StoredRows", "TensorSource", "Weights"]
+__all__ = ["PAIRED_MXFP4", "GgufName", "Progress", "StoredRows", "TensorSource", "Weights"]
+
+PAIRED_MXFP4 = 1039
+"""Beside GGUF's types: MXFP4 with neighbours in the halves of a byte, as safetensors have it."""
 
 # Called with bytes read so far and bytes in all, as the file counts them.
 Progress = Callable[[int, int], None]
@@ -48,8 +51,8 @@ class GgufName(NamedTuple):
 class StoredRows:
     """A matrix as the file has it, for kernels that compute with it so.
 
-    type, type_name: of its numbers, as GGUF's table of types has them. pieces: reads the rows in order, [rows, bytes a
-    row] each, a multiple of 16 of them save for the last; raises ModelLoadError.
+    type, type_name: of its numbers, as GGUF's table of types has them, or PAIRED_MXFP4. pieces: reads the rows in
+    order, [rows, bytes a row] each, a multiple of 16 of them save for the last; raises ModelLoadError.
     """
 
     type: int

@@ -25,7 +25,7 @@ class Architecture:
     Rows that share a gguf_name and gguf_experts, whether such a file has experts, read it with the same functions.
     hf_places: of tensors that safetensors have by other names, in another order or in stacks. hf_prefixes: what names
     of tensors begin with there, and with us. hf_left_out: what they begin with of parts that nothing here reads.
-    expert_names: of a sparse model. build_own: of one that is more than blocks, and experts with gated SiLU.
+    expert_names: of a sparse model. build_own: of one that is more than blocks and experts.
     build_tower: of a model that reads images. projector: of the GGUF that such a tower has for itself.
     """
 

@@ -6,23 +6,19 @@ Safetensors have the experts of a layer as stacks whose rows are gate and up by 
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 from local_engine.attention_config import AttentionKind
 from local_engine.config import ModelConfig
 from local_engine.layer_config import ExpertsConfig
-from local_engine.layers.experts import clamped_swiglu
-from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfName
 from local_engine.loading.rope import hf_rope
 from local_engine.loading.sliding_layers import every_but_nth, gguf_sliding_layers, hf_sliding_layers
-from local_engine.loading.weights import GgufName, Weights
+from local_engine.loading.weights import GgufName
 from local_engine.models import llama
-from local_engine.models.decoder import Decoder, Mlp, dense_mlp
-from local_engine.models.sparse_mlp import ExpertNames, gguf_expert_names, gguf_experts, sparse_mlp
+from local_engine.models.sparse_mlp import ExpertNames, gguf_expert_names, gguf_experts
 
-__all__ = ["NAMES", "build_gpt_oss", "gguf_config", "gguf_names", "hf_config", "hf_places"]
+__all__ = ["NAMES", "gguf_config", "gguf_names", "hf_config", "hf_places"]
 
 NAMES = ExpertNames("mlp.router", "mlp.experts")
 # What absent keys mean to transformers and llama.cpp.
@@ -48,6 +44,8 @@ def hf_config(fields: FieldReader) -> ModelConfig:
             count=fields.integer("num_local_experts", 128),
             per_token=fields.integer("num_experts_per_tok", 4),
             intermediate_size=config.intermediate_size,
+            bias=True,
+            activation="clamped_swiglu",
             swiglu_alpha=fields.number("swiglu_alpha", 1.702),
             swiglu_limit=fields.number("swiglu_limit", 7.0),
         ),
@@ -66,7 +64,9 @@ def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]
         config.with_layers(lambda index: AttentionKind(window if sliding(index) else None, rope)),
         mlp_bias=True,
         attention_sinks=True,
-        experts=gguf_experts(fields, "gpt-oss", config.intermediate_size),
+        experts=replace(
+            gguf_experts(fields, "gpt-oss", config.intermediate_size), bias=True, activation="clamped_swiglu"
+        ),
     )
 
 
@@ -94,16 +94,3 @@ def hf_places(config: ModelConfig) -> dict[str, HfName]:
                 names[f"{prefix}.{index}.up_proj.{kind}"] = HfName(gate_up, index, 1, 2)
                 names[f"{prefix}.{index}.down_proj.{kind}"] = HfName(down, index)
     return names
-
-
-def build_gpt_oss(config: ModelConfig, weights: Weights, ops: Ops) -> Decoder:
-    """A model with all its weights read. Raises ModelLoadError naming a missing or misshapen tensor."""
-    return Decoder(config, weights, ops, build_mlp=_mlp)
-
-
-def _mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
-    if config.experts is None:
-        return dense_mlp(config, index, weights, ops)
-    shape = config.experts
-    activation = partial(clamped_swiglu, alpha=shape.swiglu_alpha, limit=shape.swiglu_limit)
-    return sparse_mlp(weights, ops, NAMES.of_layer(index), config, shape, activation=activation, bias=True)

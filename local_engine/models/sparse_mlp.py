@@ -10,7 +10,7 @@ from torch import Tensor
 
 from local_engine.config import MAX_LAYERS, ModelConfig
 from local_engine.layer_config import PLAIN_ROUTING, ExpertsConfig, RoutingConfig
-from local_engine.layers.experts import Expert, SparseExperts
+from local_engine.layers.experts import Expert, SparseExperts, clamped_swiglu
 from local_engine.layers.linear import Linear
 from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
@@ -84,6 +84,12 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return F.silu(gate).mul_(up)
 
 
+def _activation(shape: ExpertsConfig) -> Callable[..., Tensor]:
+    if shape.activation == "silu":
+        return swiglu
+    return partial(clamped_swiglu, alpha=shape.swiglu_alpha, limit=shape.swiglu_limit)
+
+
 def sparse_experts(
     weights: Weights,
     ops: Ops,
@@ -91,12 +97,11 @@ def sparse_experts(
     config: ModelConfig,
     shape: ExpertsConfig,
     *,
-    activation: Callable[..., Tensor] = swiglu,
-    bias: bool = False,
+    activation: Callable[..., Tensor] | None = None,
 ) -> SparseExperts:
-    """The experts of one layer, by the names of the whole model. bias: router and experts have biases.
+    """The experts of one layer, by the names of the whole model.
 
-    activation: as in `SparseExperts`; without gates it is the block's.
+    activation: as in `SparseExperts`, where it is not the shape's; without gates it is the block's.
 
     LoRA adapters know no experts: their matrices see other rows than those of the batch.
     """
@@ -104,7 +109,8 @@ def sparse_experts(
     def linear(parts: list[str], rows: int, inputs: int) -> Linear:
         sizes = [rows] * len(parts)
         weight = weights.stacked([f"{name}.weight" for name in parts], sizes, inputs)
-        return ops.linear(weight, weights.joined([f"{name}.bias" for name in parts], sizes) if bias else None)
+        biases = weights.joined([f"{name}.bias" for name in parts], sizes) if shape.bias else None
+        return ops.linear(weight, biases)
 
     read, width, gated = shape.latent_size or config.hidden_size, shape.intermediate_size, config.block.gated
     experts = []
@@ -122,7 +128,7 @@ def sparse_experts(
         if shape.routing != PLAIN_ROUTING
         else linear([names.router], shape.count, config.hidden_size),
         experts,
-        activation if gated else ACTIVATIONS[config.block.activation],
+        (activation or _activation(shape)) if gated else ACTIVATIONS[config.block.activation],
         per_token=shape.per_token,
         normalised=shape.normalised,
         routing=shape.routing,
@@ -139,12 +145,9 @@ def sparse_mlp(
     names: ExpertNames,
     config: ModelConfig,
     shape: ExpertsConfig,
-    *,
-    activation: Callable[..., Tensor] = swiglu,
-    bias: bool = False,
 ) -> Linear:
     """`sparse_experts`, summed over the ranks, and the block beside them, where the shape has one."""
-    layer = sparse_experts(weights, ops, names, config, shape, activation=activation, bias=bias)
+    layer = sparse_experts(weights, ops, names, config, shape)
     # What the ranks have of all experts is summed once.
     routed = weights.summed(layer, [f"{names.experts}.{index}.{names.down}" for index in range(shape.count)])
     if shape.latent_size:
@@ -189,7 +192,7 @@ class _BesideExperts:
 
 
 def build_sparse(names: ExpertNames) -> Callable[[ModelConfig, Weights, Ops], Decoder]:
-    """What builds decoders whose experts have these names in a layer, and gated SiLU."""
+    """What builds decoders whose experts have these names in a layer."""
 
     def mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
         if config.experts is None or index in config.experts.dense_layers:

@@ -179,7 +179,6 @@ SPARSE = (
         gguf_config=gpt_oss.gguf_config,
         gguf_names=gpt_oss.gguf_names,
         expert_names=gpt_oss.NAMES,
-        build_own=gpt_oss.build_gpt_oss,
         hf_places=gpt_oss.hf_places,
         gguf_experts=True,
     ),

@@ -25,6 +25,7 @@ from local_engine.kernels.cpu.library import (
 from local_engine.kernels.cpu.packing import MatrixPacker, Rounding
 from local_engine.kernels.cpu.recurrent import recurrent_parts, unsupported_recurrence
 from local_engine.layer_config import ExpertsConfig
+from local_engine.layers.rope import frequency_axes
 from local_engine.loading.weights import Weights
 from local_engine.models.self_attention import Rotary
 from local_engine.models.sparse_mlp import ExpertNames
@@ -75,10 +76,8 @@ def unsupported(config: ModelConfig) -> str | None:
         return "windows that follow one another"
     if config.grows or any(kind.unweighted_qk_norm for kind in config.attention_kinds):
         return "queries that grow with their position, or have norms without weights"
-    if config.attention_sinks:
-        return "attention sinks"
-    if config.vision is not None and config.vision.qwen is not None:
-        return "positions of three axes"
+    if _stacked_layers(config) >= config.num_layers:
+        return "rows of images for its last layer"
     if config.experts is not None and (config.experts.weighted_inputs or config.experts.latent_size):
         return "experts that read weighted rows or vectors of their own"
     if config.experts is not None and config.block.layer_norms.mlp_output is not None:
@@ -102,6 +101,10 @@ def unsupported(config: ModelConfig) -> str | None:
 
 def _has_dense_layers(config: ModelConfig) -> bool:
     return config.experts is None or len(config.experts.dense_layers) > 0
+
+
+def _stacked_layers(config: ModelConfig) -> int:
+    return 0 if config.vision is None else config.vision.num_stacked
 
 
 def build_decoder(
@@ -179,6 +182,7 @@ class _Builder:
             attention_gate=config.attention_gate,
             shared=0 if config.experts is None else config.experts.shared_size,
             routing=RoutingStruct() if config.experts is None else routing_of(config.experts),
+            stacked_layers=_stacked_layers(config),
         )
         self._kept += [layers, ropes]
         return PackedDecoder(config=config, library=self._library, struct=struct, sites=self._sites, kept=self._kept)
@@ -213,6 +217,8 @@ class _Builder:
             row = config.qk_norm == "row"
             struct.query_norm = self._norm(f"{name}.q_norm", queries if row else config.head_dim)
             struct.key_norm = self._norm(f"{name}.k_norm", keys if row else config.head_dim)
+        if config.attention_sinks:
+            struct.sinks = self._address(self._weights.joined([f"{name}.sinks"], [config.num_heads]))
         # Where the rows of Q, K and V follow one another, one matrix stands for all three.
         parts = (
             {"qkv_proj": queries + 2 * keys}
@@ -266,13 +272,18 @@ class _Builder:
         hidden, width = self._config.hidden_size, shape.intermediate_size
 
         def stack(part: str, rows: int, columns: int) -> "ctypes.Array[MatrixStruct]":
-            parts = [f"{names.experts}.{index}.{part}.weight" for index in range(shape.count)]
-            matrices = (MatrixStruct * shape.count)(*self._packer.matrices(parts, rows, columns))
+            parts = [f"{names.experts}.{index}.{part}" for index in range(shape.count)]
+            packed = self._packer.matrices([f"{name}.weight" for name in parts], rows, columns)
+            for name, matrix in zip(parts, packed, strict=True):
+                self._add_bias(matrix, name, shape.bias)
+            matrices = (MatrixStruct * shape.count)(*packed)
             self._kept.append(matrices)
             return matrices
 
+        router = self._packer.exact(f"{names.router}.weight", shape.count, hidden)
+        self._add_bias(router, names.router, shape.bias)
         struct = ExpertsStruct(
-            router=self._packer.exact(f"{names.router}.weight", shape.count, hidden),
+            router=router,
             gate=stack(names.gate, width, hidden),
             up=stack(names.up, width, hidden),
             down=stack(names.down, hidden, width),
@@ -300,9 +311,12 @@ class _Builder:
 
     def _linear(self, name: str, rows: int, columns: int, *, bias: bool) -> MatrixStruct:
         matrix = self._packer.matrix(f"{name}.weight", rows, columns)
-        if bias:
-            matrix.bias = self._address(self._weights.joined([f"{name}.bias"], [rows]))
+        self._add_bias(matrix, name, bias)
         return matrix
+
+    def _add_bias(self, matrix: MatrixStruct, name: str, has_bias: bool) -> None:
+        if has_bias:
+            matrix.bias = self._address(self._weights.joined([f"{name}.bias"], [matrix.rows]))
 
     def _halves(self, both: MatrixStruct) -> tuple[MatrixStruct, MatrixStruct]:
         rows = both.rows // 2
@@ -325,7 +339,16 @@ class _Builder:
         structs = []
         for rope in order:
             frequencies = rotary.frequencies[rope]
-            structs.append(RopeStruct(self._address(frequencies), rope.attention_factor, 2 * len(frequencies)))
+            axes = frequency_axes(rope).numpy().astype(np.int32) if rope.mrope_sections else None
+            self._kept.append(axes)
+            structs.append(
+                RopeStruct(
+                    self._address(frequencies),
+                    rope.attention_factor,
+                    2 * len(frequencies),
+                    None if axes is None else axes.ctypes.data,
+                )
+            )
         return (RopeStruct * len(structs))(*structs)
 
     def _address(self, tensor: Tensor) -> int:
@@ -346,4 +369,6 @@ def routing_of(shape: ExpertsConfig) -> RoutingStruct:
         groups=shape.routing.groups,
         used_groups=shape.routing.used_groups,
         scale=shape.routing.scale,
+        slope=shape.swiglu_alpha,
+        limit=shape.swiglu_limit if shape.activation == "clamped_swiglu" else 0.0,
     )

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from local_engine.batch import place_images
+from local_engine.batch import place_images, positions_of
 from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig, ModelConfig
 from local_engine.errors import GenerationFailed, InvalidInput
@@ -102,9 +102,8 @@ class CpuExecutor:
             blocks += chunk.sequence.blocks
             wanted += _wanted_rows(chunk)
         arrays = [np.array(items, dtype=np.int32) for items in (tokens, positions, sequences, blocks, first_block)]
-        hidden = torch.empty(len(tokens), self._hidden_size)
-        for rows in place_images(chunks, first_row, hidden):
-            arrays[0][rows] = _EMBEDDED
+        hidden, stacked = self._placed_images(chunks, first_row, arrays[0])
+        axis_positions = _axis_positions(chunks)
         adapted = self._adapters.of_rows(chunks)
         asked = np.array(wanted, dtype=np.uint8)
         seen = _seen_positions(chunks, first_row, len(tokens))
@@ -120,9 +119,26 @@ class CpuExecutor:
             states=self._layer_states,
             sources=slots[0].ctypes.data,
             targets=slots[1].ctypes.data,
+            axis_positions=None if axis_positions is None else axis_positions.ctypes.data,
+            stacked=None if stacked is None else stacked.data_ptr(),
         )
         self._library.forward(self._session, step, hidden.data_ptr())
         return StepRows(hidden, tuple(chunks), tuple(first_row))
+
+    def _placed_images(
+        self, chunks: SequenceOf[Chunk], first_row: SequenceOf[int], tokens: npt.NDArray[np.int32]
+    ) -> tuple[Tensor, Tensor | None]:
+        """Memory for hidden states, with rows of images in it, whose tokens become _EMBEDDED; and what these have for
+        the first layers, where some do: zeros for other rows.
+        """
+        num_stacked = self._model.struct.stacked_layers if any(chunk.sequence.images for chunk in chunks) else 0
+        width = self._hidden_size
+        rows = (torch.zeros if num_stacked else torch.empty)(len(tokens), (1 + num_stacked) * width)
+        for placed in place_images(chunks, first_row, rows):
+            tokens[placed] = _EMBEDDED
+        if not num_stacked:
+            return rows, None
+        return rows[:, :width].contiguous(), rows[:, width:].contiguous()
 
     def copy_blocks(self, pairs: SequenceOf[tuple[int, int]]) -> None:
         """See `Executor.copy_blocks`."""
@@ -178,6 +194,13 @@ def _seen_positions(
             if begin < end:
                 seen[first + begin - chunk.start : first + end - chunk.start] = stop
     return seen
+
+
+def _axis_positions(chunks: SequenceOf[Chunk]) -> npt.NDArray[np.int32] | None:
+    """Of each row by time, height and width, see `images.axis_positions`; None where all are alike."""
+    if all(chunk.axis_positions is None for chunk in chunks):
+        return None
+    return positions_of(chunks).astype(np.int32)
 
 
 def _close(library: Library, session: int, process: int) -> None:

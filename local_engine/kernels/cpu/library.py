@@ -40,7 +40,7 @@ INSTRUCTION_SETS: Final = ("avx512bf16", "avx512", "avx2vnni", "avx2", "neon", "
 """Of all builds, the best one first."""
 
 # Of the functions and structures below and of the packed layout; the same as kernels_version in api.cpp.
-_VERSION = 11
+_VERSION = 12
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -99,6 +99,8 @@ class RoutingStruct(Structure):
         ("groups", c_int32),
         ("used_groups", c_int32),
         ("scale", c_float),
+        ("slope", c_float),
+        ("limit", c_float),
     )
 
 
@@ -120,6 +122,7 @@ class LayerStruct(Structure):
         ("attention_norm", c_void_p),
         ("query_norm", c_void_p),
         ("key_norm", c_void_p),
+        ("sinks", c_void_p),
         ("post_attention_norm", c_void_p),
         ("mlp_norm", c_void_p),
         ("post_mlp_norm", c_void_p),
@@ -136,7 +139,7 @@ class LayerStruct(Structure):
 
 
 class RopeStruct(Structure):
-    _fields_ = (("frequencies", c_void_p), ("length", c_float), ("rotary", c_int32))
+    _fields_ = (("frequencies", c_void_p), ("length", c_float), ("rotary", c_int32), ("axes", c_void_p))
 
 
 class DecoderStruct(Structure):
@@ -166,6 +169,7 @@ class DecoderStruct(Structure):
         ("attention_gate", c_int32),
         ("shared", c_int32),
         ("routing", RoutingStruct),
+        ("stacked_layers", c_int32),
     )
 
 
@@ -196,6 +200,8 @@ class StepStruct(Structure):
         ("states", POINTER(LayerStatesStruct)),
         ("sources", c_void_p),
         ("targets", c_void_p),
+        ("axis_positions", c_void_p),
+        ("stacked", c_void_p),
     )
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from local_engine.config import ModelConfig
-from local_engine.kernels.gpu.matrices import Matrices, Sparse
+from local_engine.kernels.gpu.matrices import Matrices
 from local_engine.kernels.gpu.vocabulary import Vocabulary
 from local_engine.kernels.operations import Activation, HeadNorms, Kernels
 from local_engine.layer_config import PLAIN_ROUTING
@@ -21,14 +21,15 @@ from local_engine.layers.rms_norm import rms_norm
 from local_engine.layers.rope import rope_tables
 from local_engine.models import gpt_oss, mixtral, qwen3_moe
 from local_engine.models.self_attention import Rotary
+from local_engine.models.sparse_mlp import ExpertNames
 
 __all__ = ["FusedDecoder", "FusedLayer", "StepTensors", "unsupported"]
 
-# How the architectures with layers of experts, which the CPU's decoder lacks, name and compute them.
-_SPARSE: Mapping[str, Sparse] = {
-    "mixtral": Sparse(mixtral.NAMES),
-    "qwen3_moe": Sparse(qwen3_moe.NAMES),
-    "gpt_oss": Sparse(gpt_oss.NAMES, "clamped_swiglu", bias=True),
+# The architectures whose experts it runs, and how they name them.
+_SPARSE: Mapping[str, ExpertNames] = {
+    "mixtral": mixtral.NAMES,
+    "qwen3_moe": qwen3_moe.NAMES,
+    "gpt_oss": gpt_oss.NAMES,
 }
 _MAX_HEAD_DIM = 256
 _MAX_HIDDEN_SIZE = 16_384

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from local_engine.kernels.operations import Activation, Kernels, StackedExperts
+from local_engine.kernels.operations import Kernels, StackedExperts
 from local_engine.layer_config import ExpertsConfig
 from local_engine.layers.linear import DenseLinear, Linear
 from local_engine.layers.quantized_matrix import QuantizedMatrix, beside_each_other
@@ -19,7 +19,7 @@ from local_engine.loading.repacked.rounded import rounded_matrix
 from local_engine.loading.weights import Weights
 from local_engine.models.sparse_mlp import ExpertNames
 
-__all__ = ["FusedExperts", "Matrices", "QuantizedLinear", "Rounding", "Sparse", "splits_of"]
+__all__ = ["FusedExperts", "Matrices", "QuantizedLinear", "Rounding", "splits_of"]
 
 Rounding = Literal["none", "int8", "int4"]
 """What matrices of floats become when they are loaded."""
@@ -28,15 +28,6 @@ Rounding = Literal["none", "int8", "int4"]
 _GROUP_SIZES = {4: 32, 8: 64}
 # Rows of a block of one expert, where a row's bits must be its own.
 _FIXED_BLOCK = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Sparse:
-    """How an architecture has its experts. bias: of router and experts."""
-
-    names: ExpertNames
-    activation: Activation = "silu"
-    bias: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +106,9 @@ class Matrices:
             linear = self._dense(self.weights.stacked(names, rows, inputs), biases)
         return self.weights.summed(self.weights.lora_sites.adapt(linear, parts, inputs), parts)
 
-    def experts(self, config: ExpertsConfig, layer: int, hidden: int, sparse: Sparse) -> Linear:
+    def experts(self, config: ExpertsConfig, layer: int, hidden: int, names: ExpertNames) -> Linear:
         """Those of one layer, unpacked: their kernels read stacks of floats."""
-        names = sparse.names.of_layer(layer)
+        names = names.of_layer(layer)
         count, width = config.count, config.intermediate_size
         experts = [f"{names.experts}.{index}" for index in range(count)]
         gate_up = [f"{expert}.{part}" for expert in experts for part in (names.gate, names.up)]
@@ -126,21 +117,21 @@ class Matrices:
         def stack(parts: list[str], rows: int, inputs: int) -> tuple[Tensor, Tensor | None]:
             sizes = [rows] * len(parts)
             weight = self.weights.stacked([f"{part}.weight" for part in parts], sizes, inputs).view(count, -1, inputs)
-            if not sparse.bias:
+            if not config.bias:
                 return weight, None
             return weight, self.weights.joined([f"{part}.bias" for part in parts], sizes).view(count, -1)
 
         gate_up_weight, gate_up_bias = stack(gate_up, width, hidden)
         down_weight, down_bias = stack(down, hidden, width)
         router = self.weights.stacked([f"{names.router}.weight"], [count], hidden)
-        router_bias = self.weights.joined([f"{names.router}.bias"], [count]) if sparse.bias else None
+        router_bias = self.weights.joined([f"{names.router}.bias"], [count]) if config.bias else None
         whole = FusedExperts(
             kernels=self.kernels,
             router=TiledLinear(router, router_bias) if self.tiled else DenseLinear(router, router_bias),
             stacked=StackedExperts(
                 gate_up_weight,
                 down_weight,
-                activation=sparse.activation,
+                activation=config.activation,
                 gate_up_bias=gate_up_bias,
                 down_bias=down_bias,
                 alpha=config.swiglu_alpha,

@@ -16,6 +16,7 @@ from local_engine.layers.share import WHOLE, Share
 from local_engine.loading.plain_source import PIECE_ITEMS, HfName, StoredTensor
 from local_engine.loading.repacked.fp8 import fp8_matrix
 from local_engine.loading.safetensors import SafetensorsSource
+from local_engine.loading.weights import StoredRows
 
 __all__ = ["Fp8Packing"]
 
@@ -98,6 +99,9 @@ class _Fp8Tensor:
             return fp8_matrix(weight, grid, cell)
         except ValueError:  # cells that are narrower than the kernels' groups of inputs, or that the share cuts
             return None
+
+    def stored_rows(self) -> StoredRows | None:
+        return None
 
     def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
         weight, scales = map(self.file.stored, self.parts)

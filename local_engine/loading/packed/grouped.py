@@ -21,6 +21,7 @@ from local_engine.layers.share import WHOLE, Share
 from local_engine.loading.plain_source import PIECE_ITEMS, HfName, StoredTensor
 from local_engine.loading.repacked.grouped import AWQ_NIBBLES, awq_matrix, gptq_matrix
 from local_engine.loading.safetensors import SafetensorsSource
+from local_engine.loading.weights import StoredRows
 
 __all__ = ["GroupedPacking", "awq_packing", "gptq_packing"]
 
@@ -145,6 +146,9 @@ class _GroupedTensor:
             cut = share.cut(groups, columns=(0, 1)).to(device)
             first = 0 if share.columns is None else share.columns.start // self.group_size
             yield cut - first
+
+    def stored_rows(self) -> StoredRows | None:
+        return None
 
     def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
         words, zeros, scales = (self.file.stored(part) for part in self.parts[:3])

@@ -4,8 +4,11 @@
 [experts, outputs, inputs / 32] exponents, less 127. The plain NAME is [experts, inputs, outputs].
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
@@ -15,6 +18,7 @@ from local_engine.layers.quantized_matrix import QuantizedMatrix
 from local_engine.layers.share import WHOLE, Share
 from local_engine.loading.plain_source import PIECE_ITEMS, HfName, StoredTensor
 from local_engine.loading.safetensors import SafetensorsSource
+from local_engine.loading.weights import PAIRED_MXFP4, StoredRows
 
 __all__ = ["Mxfp4Packing"]
 
@@ -72,9 +76,14 @@ class _Mxfp4Matrix:
         rows, inputs = self.shape
         return rows * inputs // _BLOCK * (_BLOCK_BYTES + 1)
 
-    def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
+    def _parts(self) -> tuple[Tensor, Tensor]:
+        """[rows, blocks, 16] and [rows, blocks]."""
         rows = slice(self.at.start, None, self.at.step)
         blocks, scales = (self.file.stored(part)[self.at.expert, rows] for part in self.parts)
+        return blocks, scales
+
+    def read_into(self, out: Tensor, share: Share = WHOLE) -> None:
+        blocks, scales = self._parts()
         pairs = _byte_pairs(out.device)
         step = max(1, PIECE_ITEMS // self.shape[1])
         for start in range(0, self.shape[0], step):
@@ -88,6 +97,13 @@ class _Mxfp4Matrix:
 
     def quantized(self, device: torch.device, share: Share = WHOLE) -> QuantizedMatrix | None:
         return None  # of experts alone, which have kernels of their own
+
+    def stored_rows(self) -> StoredRows | None:
+        return StoredRows(PAIRED_MXFP4, "MXFP4", self._rows)
+
+    def _rows(self) -> Iterator[npt.NDArray[np.uint8]]:
+        blocks, scales = self._parts()
+        yield torch.cat((scales.unsqueeze(-1), blocks), -1).flatten(1).numpy()
 
 
 def _byte_pairs(device: torch.device) -> Tensor:

@@ -10,9 +10,11 @@ import torch
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.errors import InvalidInput
+from local_engine.kernels.cpu.executor import CpuExecutor
 from local_engine.loading.load import LoadedModel, load_model
 from local_engine.models.registry import ARCHITECTURES
 from local_engine.sampling import SamplingParams
+from local_engine.torch_executor import TorchExecutor
 from tests.local_engine.engine_driver import Outcome, last, run, small_config, tokens_of
 from tests.local_engine.models.tiny_image_oracles import (
     IMAGE,
@@ -74,7 +76,7 @@ class Subject:
         (name, kind)
         for name in TINY_IMAGE_ORACLES
         for kind in ("torch", "kernels", "gguf")
-        if kind != "kernels" or not name.startswith("Qwen")  # their positions have three axes
+        if kind != "kernels" or not name.startswith("Qwen3_5")  # their states are smaller than the kernels compute
     ],
     ids="-".join,
 )
@@ -85,8 +87,9 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if kind == "gguf":
         decoder, mmproj = oracle.write_pair(folder)
         return Subject(oracle, load_model(decoder, EngineConfig(), mmproj=mmproj))
-    config = EngineConfig(dtype="float32" if kind == "torch" else "auto")
-    return Subject(oracle, load_model(oracle.write(folder), config))
+    loaded = load_model(oracle.write(folder), EngineConfig(dtype="float32" if kind == "torch" else "auto"))
+    assert isinstance(loaded.open_executor(exact_config()), TorchExecutor if kind == "torch" else CpuExecutor)
+    return Subject(oracle, loaded)
 
 
 def answers(engine: Engine, prompts: tuple[ImagePrompt, ...]) -> list[Outcome]:

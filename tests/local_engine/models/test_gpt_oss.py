@@ -61,9 +61,9 @@ def test_sinks_change_the_answer() -> None:
     assert not torch.allclose(oracle.logits(PROMPTS[0]), other.logits(PROMPTS[0]), atol=0.01)
 
 
-def write_mxfp4(folder: Path) -> Oracle:
+def write_mxfp4(folder: Path, **shape: Any) -> Oracle:
     """The model with its experts in mxfp4, as OpenAI publishes it; the oracle computes with the same numbers."""
-    oracle = oracle_of(NAME)
+    oracle = oracle_of(NAME, **shape)
     write_safetensors(oracle, folder)
     file = folder / "model.safetensors"
     tensors = load_file(file)

@@ -80,14 +80,13 @@ def test_experts_in_published_files_have_their_inputs_first(tmp_path: Path) -> N
     assert_alike(load_model(folder, EngineConfig()), oracle)
 
 
-def test_a_gguf_without_its_tower_is_a_text_model_for_the_kernels(tmp_path: Path) -> None:
+def test_a_gguf_without_its_tower_is_a_text_model(tmp_path: Path) -> None:
     oracle = image_oracle(QWEN3)
     decoder, mmproj = oracle.write_pair(tmp_path, FileType.F32)
     config = small_config(kv_dtype="float32")
     alone, both = load_model(decoder, EngineConfig()), load_model(decoder, EngineConfig(), mmproj=mmproj)
-    assert isinstance(alone.open_executor(config), CpuExecutor)
-    assert not isinstance(both.open_executor(config), CpuExecutor)
     for loaded in (alone, both):
+        assert isinstance(loaded.open_executor(config), CpuExecutor)
         assert_alike(loaded, oracle, TEXT)
     with pytest.raises(InvalidInput, match="images: the model reads none"):
         Engine(alone, config).check(PROMPT.request(SamplingParams()))

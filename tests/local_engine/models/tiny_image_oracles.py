@@ -126,7 +126,7 @@ def _qwen3_vl(config: Any, **experts: Any) -> Callable[..., Any]:
 
 
 def _qwen3_5(config: Any, **experts: Any) -> Callable[..., Any]:
-    def build(**overrides: Any) -> Any:
+    def build(of_text: Mapping[str, Any] | None = None, **overrides: Any) -> Any:
         text = {
             **_TEXT,
             "num_hidden_layers": 4,
@@ -143,6 +143,7 @@ def _qwen3_5(config: Any, **experts: Any) -> Callable[..., Any]:
                 "mrope_interleaved": True,
             },
             **experts,
+            **(of_text or {}),
         }
         tower = {**_QWEN_TOWER, "out_hidden_size": 32, "num_position_embeddings": 25}
         return config(text_config=text, vision_config=tower, **{**_QWEN_TOKENS, **overrides})
@@ -152,8 +153,8 @@ def _qwen3_5(config: Any, **experts: Any) -> Callable[..., Any]:
 
 def _qwen2_vl(config: Any, **tower: Any) -> Callable[..., Any]:
     def build(**overrides: Any) -> Any:
-        rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
-        text = {**_TEXT, "rope_parameters": rope}
+        rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [6, 5, 5]}
+        text = {**_TEXT, "hidden_size": 128, "rope_parameters": rope}
         del text["head_dim"]
         return config(text_config=text, vision_config={**_QWEN_TOWER, **tower}, **{**_QWEN_TOKENS, **overrides})
 
@@ -164,9 +165,11 @@ TINY_IMAGE_ORACLES: Mapping[str, Callable[..., Any]] = {
     "Gemma3ForConditionalGeneration": _gemma3,
     "Idefics3ForConditionalGeneration": _idefics3(transformers.Idefics3Config),
     "SmolVLMForConditionalGeneration": _idefics3(transformers.SmolVLMConfig),
-    "Qwen2VLForConditionalGeneration": _qwen2_vl(transformers.Qwen2VLConfig, embed_dim=32, hidden_size=32, mlp_ratio=2),
+    "Qwen2VLForConditionalGeneration": _qwen2_vl(
+        transformers.Qwen2VLConfig, embed_dim=32, hidden_size=128, mlp_ratio=2
+    ),
     "Qwen2_5_VLForConditionalGeneration": _qwen2_vl(
-        transformers.Qwen2_5_VLConfig, out_hidden_size=32, window_size=16, fullatt_block_indexes=[1]
+        transformers.Qwen2_5_VLConfig, out_hidden_size=128, window_size=16, fullatt_block_indexes=[1]
     ),
     "Qwen3VLForConditionalGeneration": _qwen3_vl(transformers.Qwen3VLConfig),
     "Qwen3_5ForConditionalGeneration": _qwen3_5(transformers.Qwen3_5Config),
@@ -174,11 +177,11 @@ TINY_IMAGE_ORACLES: Mapping[str, Callable[..., Any]] = {
         transformers.Qwen3_5MoeConfig,
         num_experts=4,
         num_experts_per_tok=2,
-        moe_intermediate_size=24,
-        shared_expert_intermediate_size=40,
+        moe_intermediate_size=64,
+        shared_expert_intermediate_size=64,
     ),
     "Qwen3VLMoeForConditionalGeneration": _qwen3_vl(
-        transformers.Qwen3VLMoeConfig, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24
+        transformers.Qwen3VLMoeConfig, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64
     ),
 }
 

@@ -38,7 +38,7 @@ static bool has_bfloat_dots() { return (newer_features() >> 5 & 1) != 0; }
 #endif
 
 // Counts up with each change of the functions, the structures or the packed layout.
-EXPORT int32_t kernels_version() { return 11; }
+EXPORT int32_t kernels_version() { return 12; }
 
 // Whether this CPU has what the build of that name needs: 1 or 0.
 EXPORT int32_t kernels_cpu_runs(const char* instruction_set) {

@@ -278,7 +278,10 @@ void join_span(int queries, int head_dim, const float* span, float* total) {
 
 void finish_attention(const AttentionTask& task, int head_dim, const float* total) {
   for (int query = 0; query < task.rows * task.heads; query++, total += span_stride(head_dim)) {
-    const Floats share = simd::splat(1.0f / total[head_dim]);
+    float sum = total[head_dim];
+    if (task.sinks != nullptr)
+      sum += simd::maximum(exponential(simd::splat(task.sinks[query % task.heads] - total[head_dim + 1])));
+    const Floats share = simd::splat(1.0f / sum);
     float* out = task.out + static_cast<size_t>(query / task.heads) * task.out_stride + query % task.heads * head_dim;
     for (int i = 0; i < head_dim; i += 16) simd::store(out + i, simd::mul(simd::load(total + i), share));
   }

@@ -18,7 +18,7 @@
 namespace kernels {
 namespace {
 
-constexpr int kStagesPerLayer = 16;
+constexpr int kStagesPerLayer = 17;
 constexpr int kStagesOfExperts = 6;
 // Keys and values are read in pieces from all over the pool: small pages cost 6% of a step of 16 streams (AMD EPYC Zen 4,
 // 2026-11).
@@ -120,6 +120,8 @@ void Session::forward(const Step& step, float* hidden) {
     if (part.adapters != nullptr) part.adapters += row;
     if (part.wanted != nullptr) part.wanted += row;
     if (part.seen != nullptr) part.seen += row;
+    if (part.axis_positions != nullptr) part.axis_positions += 3 * row;
+    if (part.stacked != nullptr) part.stacked += static_cast<size_t>(row) * decoder_.stacked_layers * decoder_.hidden;
     forward_part(part, hidden + static_cast<size_t>(row) * decoder_.hidden);
   }
 }
@@ -163,6 +165,7 @@ void Session::run_step(const Step& step, float* hidden) {
     for (int index = 0; index < last; index++) {
       begin_layer<Cache>(team, step, index, hidden);
       finish_layer<Cache>(team, step, index, hidden);
+      add_stacked(team, step, index, hidden);
     }
     begin_layer<Cache>(team, step, last, hidden);
     if (all) finish_layer<Cache>(team, step, last, hidden);
@@ -189,13 +192,17 @@ void Session::prepare_rotations(const Step& step) {
   cosines_.reserve(items);
   sines_.reserve(items);
   size_t at = 0;
-  for (int rope = 0; rope < decoder_.num_ropes; rope++)
+  for (int index = 0; index < decoder_.num_ropes; index++) {
+    const Rope& rope = decoder_.ropes[index];
+    const bool has_axes = rope.axes != nullptr && step.axis_positions != nullptr;
     for (int row = 0; row < step.num_rows; row++, at += half)
-      for (int i = 0; i < decoder_.ropes[rope].rotary / 2; i++) {
-        const float angle = static_cast<float>(step.positions[row]) * decoder_.ropes[rope].frequencies[i];
-        cosines_.data()[at + i] = std::cos(angle) * decoder_.ropes[rope].length;
-        sines_.data()[at + i] = std::sin(angle) * decoder_.ropes[rope].length;
+      for (int i = 0; i < rope.rotary / 2; i++) {
+        const int32_t position = has_axes ? step.axis_positions[3 * row + rope.axes[i]] : step.positions[row];
+        const float angle = static_cast<float>(position) * rope.frequencies[i];
+        cosines_.data()[at + i] = std::cos(angle) * rope.length;
+        sines_.data()[at + i] = std::sin(angle) * rope.length;
       }
+  }
 }
 
 void Session::embed(Team& team, const Step& step, float* hidden) {
@@ -205,6 +212,16 @@ void Session::embed(Team& team, const Step& step, float* hidden) {
     unpack_row(decoder_.embedding, step.tokens[row], out);
     if (decoder_.embedding_scale != 1.0f)
       for (int i = 0; i < decoder_.hidden; i++) out[i] *= decoder_.embedding_scale;
+  });
+}
+
+// To the residual behind a layer.
+void Session::add_stacked(Team& team, const Step& step, int index, float* hidden) {
+  if (step.stacked == nullptr || index >= decoder_.stacked_layers) return;
+  const size_t width = decoder_.hidden;
+  team.share(step.num_rows, [&](int row) {
+    add_to(hidden + row * width, step.stacked + (static_cast<size_t>(row) * decoder_.stacked_layers + index) * width,
+           decoder_.hidden);
   });
 }
 

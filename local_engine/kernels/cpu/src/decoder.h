@@ -34,6 +34,7 @@ struct Layer {
   const float* attention_norm;  // null where the residual is read as it is
   const float* query_norm;      // of what QkNorm says, or null
   const float* key_norm;
+  const float* sinks;  // a logit of each query head, see AttentionTask; or null
   const float* post_attention_norm;  // of what attention adds to the residual, or null
   const float* mlp_norm;             // as attention_norm
   const float* post_mlp_norm;
@@ -54,6 +55,7 @@ struct Rope {
   const float* frequencies;  // [rotary / 2] radians a position
   float length;              // of a turned vector, relative
   int32_t rotary;            // leading dimensions of a head that turn, a multiple of 32
+  const int32_t* axes;       // of each frequency, by which of a position's three axes it turns; or null
 };
 
 // How queries and keys are normed: head by head before they turn, or after it, or all heads as one vector.
@@ -78,6 +80,7 @@ struct Decoder {
   int32_t attention_gate;  // each query head has the gate of what it reads behind it
   int32_t shared;  // the width of blocks beside experts
   Routing routing;
+  int32_t stacked_layers;  // behind so many of the first, rows of images get something added; fewer than all
 
   int query_stride() const { return attention_gate != 0 ? 2 * head_dim : head_dim; }  // from a head to the next
   int caching_layers() const {  // those with keys and values
@@ -111,6 +114,8 @@ struct Step {
   const LayerStates* states;  // of each layer; null where none is recurrent
   const int32_t* sources;     // of each sequence, the slot of the state behind the rows before
   const int32_t* targets;     // likewise, of the state behind its rows here
+  const int32_t* axis_positions;  // [num_rows][3]: by time, height and width, for ropes that have axes; null: as `positions`
+  const float* stacked;  // [num_rows][stacked_layers][hidden]: what is added; or null
 
   int32_t seen_by(int row) const { return seen == nullptr ? 0 : seen[row]; }
 };
@@ -149,6 +154,8 @@ class Session {
     int rows;                // kRowBlock at most
     const float* additions;  // of adapters to gate and up side by side, or null
     const float* factors;    // of what comes out, one a row, or null
+    float slope = 0.0f;      // of clamped units
+    float limit = 0.0f;      // likewise, 0 of others
   };
   // Rows that chose an expert, a block of them: they lie side by side, ordered by expert.
   struct ExpertRows {
@@ -171,6 +178,7 @@ class Session {
   void find_runs(const Step& step);
   void find_state_runs(const Step& step);
   void embed(Team& team, const Step& step, float* hidden);
+  void add_stacked(Team& team, const Step& step, int index, float* hidden);
   template <class Cache>
   void begin_layer(Team& team, const Step& step, int index, float* hidden);
   template <class Cache>

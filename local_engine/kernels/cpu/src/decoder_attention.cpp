@@ -97,6 +97,7 @@ AttentionTask Session::attention_task(const Layer& layer, const Step& step, int 
   task.seen = step.seen_by(run.row);
   task.window = layer.window;
   task.soft_cap = decoder_.score_cap;
+  task.sinks = layer.sinks == nullptr ? nullptr : layer.sinks + kv_head * share;
   task.next = next;
   return task;
 }

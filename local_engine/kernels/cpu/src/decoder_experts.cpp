@@ -86,7 +86,7 @@ void Session::add_experts(Team& team, int rows, const Experts& experts, float* h
       end = std::min(last, (unit / groups + 1) * groups);
       const bool lone = rows == 1;
       gate_groups({experts.gate[some.expert], experts.up[some.expert], lone ? normed_ : gathered_, lone ? 0 : some.first,
-                   expert_gated_, some.first, some.rows, nullptr, nullptr},
+                   expert_gated_, some.first, some.rows, nullptr, nullptr, routing.slope, routing.limit},
                   unit % groups, end - unit / groups * groups);
     }
   });

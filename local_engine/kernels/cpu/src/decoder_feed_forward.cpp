@@ -61,7 +61,9 @@ void Session::gate_groups(const Gating& gating, int first, int last) {
           up = simd::add(up, simd::load(addition + gated.columns));
         }
         if (gating.factors != nullptr) up = simd::mul(up, simd::splat(gating.factors[row]));
-        simd::store(out + row * stride + (tile - 2 * group) * kTile, simd::mul(activate(decoder_.activation, gate), up));
+        const simd::Floats unit = gating.limit != 0.0f ? clamped_unit(gate, up, gating.slope, gating.limit)
+                                                       : simd::mul(activate(decoder_.activation, gate), up);
+        simd::store(out + row * stride + (tile - 2 * group) * kTile, unit);
       }
     }
     if (rows == 1) {

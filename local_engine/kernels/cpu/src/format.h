@@ -1,11 +1,11 @@
 // How weights are stored: as files have them, and packed for the kernels.
 //
 // A packed matrix is a row of tiles, each of 16 rows of the weight. Quantised weights are unsigned numbers u in groups
-// of 32 columns (16 in kSixBits16); the weight is scale * (u - zero), or scale * u + offset. A tile holds for each group
-// of 32 columns, one after the other as they are read:
+// of 32 columns (16 in kSixBits16); the weight is scale * (u - zero), or scale * u + offset. kFourBitFloats has in their
+// place codes of u. A tile holds for each group of 32 columns, one after the other as they are read:
 //   numbers   8 sets of 64 bytes: 16 rows of 4 columns, four bits wide in pairs of sets (low and high nibble), with one
 //             or two planes of higher bits behind them
-//   scales    16 halves, one a row; twice in kSixBits16
+//   scales    16 halves, one a row; twice in kSixBits16. In kFourBitFloats 16 bytes b: 2^(b - 127), or 0 of 0
 //   offsets   the same, where the format has them
 // and is padded to 64 bytes. Dense weights lie column by column, 16 rows each. All instruction sets share this layout.
 #pragma once
@@ -22,16 +22,20 @@ constexpr int kGroup = 32;
 enum Format : int32_t {
   kFourBits = 0,        // zero 8
   kFourBitsOffset = 1,
-  kFiveBits = 2,        // zero 16
-  kFiveBitsOffset = 3,
-  kSixBits16 = 4,       // zero 32, groups of 16
-  kEightBits = 5,       // zero 128
-  kBfloat16 = 6,
-  kFloat16 = 7,
-  kFloat32 = 8,
+  kFourBitFloats = 2,   // zero 16
+  kFiveBits = 3,        // zero 16
+  kFiveBitsOffset = 4,
+  kSixBits16 = 5,       // zero 32, groups of 16
+  kEightBits = 6,       // zero 128
+  kBfloat16 = 7,
+  kFloat16 = 8,
+  kFloat32 = 9,
 };
 
-// Types of a file's rows, by the numbers of GGUF's table of types.
+// Of the codes of kFourBitFloats, twice the float (a sign, two bits of exponent, one of mantissa), and 16 more.
+constexpr uint8_t kDoubledFloats[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
+
+// Types of a file's rows, by the numbers of GGUF's table of types; ours are beyond those.
 enum FileType : int32_t {
   kFileF32 = 0,
   kFileF16 = 1,
@@ -44,20 +48,23 @@ enum FileType : int32_t {
   kFileQ5_K = 13,
   kFileQ6_K = 14,
   kFileBF16 = 30,
+  kFileMXFP4 = 39,
+  kFileMXFP4Pairs = 1039,  // the same, but a byte's two numbers are neighbours: safetensors' blocks behind their scales
 };
 
 constexpr bool is_dense(int32_t format) { return format >= kBfloat16; }
 constexpr bool has_offsets(int32_t format) { return format == kFourBitsOffset || format == kFiveBitsOffset; }
 constexpr int scales_per_group(int32_t format) { return format == kSixBits16 ? 2 : 1; }
+constexpr size_t scale_bytes(int32_t format) { return format == kFourBitFloats ? 1 : 2; }
 
 // Bytes of the numbers of one group of 16 rows.
 constexpr size_t number_bytes(int32_t format) {
-  return format <= kFourBitsOffset ? 256 : format <= kFiveBitsOffset ? 320 : format == kSixBits16 ? 384 : 512;
+  return format <= kFourBitFloats ? 256 : format <= kFiveBitsOffset ? 320 : format == kSixBits16 ? 384 : 512;
 }
 
 // Bytes of one group of 16 rows with its scales and offsets.
 constexpr size_t group_bytes(int32_t format) {
-  return number_bytes(format) + (scales_per_group(format) + (has_offsets(format) ? 1 : 0)) * kTile * sizeof(uint16_t);
+  return number_bytes(format) + (scales_per_group(format) + (has_offsets(format) ? 1 : 0)) * kTile * scale_bytes(format);
 }
 
 constexpr size_t tile_bytes(int32_t format, int columns) {

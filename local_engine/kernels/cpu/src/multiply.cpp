@@ -27,6 +27,16 @@ struct FourBitNumbers {
   static Ints dot(Ints sums, const Bytes& set, const int8_t* x) { return simd::dot(sums, set, x); }
 };
 
+struct FourBitFloatNumbers {
+  static constexpr int kZero = 16;
+  static void read(const uint8_t* at, Bytes* sets) {
+    FourBitNumbers::read(at, sets);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) sets[i] = simd::look_up(kDoubledFloats, sets[i]);
+  }
+  static Ints dot(Ints sums, const Bytes& set, const int8_t* x) { return simd::dot(sums, set, x); }
+};
+
 struct FiveBitNumbers {
   static constexpr int kZero = 16;
   static void read(const uint8_t* at, Bytes* sets) {
@@ -70,6 +80,13 @@ struct EightBitNumbers {
   static Ints dot(Ints sums, const Bytes& set, const int8_t* x) { return simd::dot_wide(sums, set, x); }
 };
 
+// The scales, or offsets, of 16 rows.
+template <int32_t kFormat>
+Floats load_scales(const uint8_t* at) {
+  if (kFormat == kFourBitFloats) return simd::load_powers(at);
+  return simd::load_half(reinterpret_cast<const uint16_t*>(at));
+}
+
 // The n of 2^n.
 constexpr int power_of(int x) { return x <= 1 ? 0 : 1 + power_of(x / 2); }
 
@@ -100,11 +117,11 @@ void quantised_rows(const Matrix& matrix, const uint8_t* tile, const Activations
     Numbers::read(tile, sets);
     const uint8_t* ahead = tile + kGroupsAhead * group_bytes(kFormat);
     for (size_t at = 0; at < group_bytes(kFormat); at += 64) simd::prefetch(ahead + at);
-    const auto* scale_at = reinterpret_cast<const uint16_t*>(tile + number_bytes(kFormat));
+    const uint8_t* scale_at = tile + number_bytes(kFormat);
     Floats scale[kScales];
 #pragma GCC unroll 2
-    for (int i = 0; i < kScales; i++) scale[i] = simd::load_half(scale_at + i * kTile);
-    const Floats offset = has_offsets(kFormat) ? simd::load_half(scale_at + kTile) : simd::zero();
+    for (int i = 0; i < kScales; i++) scale[i] = load_scales<kFormat>(scale_at + i * kTile * 2);
+    const Floats offset = has_offsets(kFormat) ? load_scales<kFormat>(scale_at + kTile * 2) : simd::zero();
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; m++) {
       const size_t first = static_cast<size_t>(m) * matrix.columns + group * kGroup;
@@ -237,6 +254,7 @@ void multiply(const Matrix& matrix, int tile, const Activations& x, int first, i
   switch (matrix.format) {
     case kFourBits: return run_quantised<FourBitNumbers, kFourBits>(x.fine, run);
     case kFourBitsOffset: return run_quantised<FourBitNumbers, kFourBitsOffset>(x.fine, run);
+    case kFourBitFloats: return run_quantised<FourBitFloatNumbers, kFourBitFloats>(x.fine, run);
     case kFiveBits: return run_quantised<FiveBitNumbers, kFiveBits>(x.fine, run);
     case kFiveBitsOffset: return run_quantised<FiveBitNumbers, kFiveBitsOffset>(x.fine, run);
     case kSixBits16: return run_quantised<SixBitNumbers, kSixBits16>(x.fine, run);

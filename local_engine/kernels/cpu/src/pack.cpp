@@ -26,7 +26,8 @@ constexpr FileLayout kLayouts[] = {
     {kFileF32, kFloat32, 1, 4},           {kFileF16, kFloat16, 1, 2},           {kFileBF16, kBfloat16, 1, 2},
     {kFileQ4_0, kFourBits, 32, 18},       {kFileQ4_1, kFourBitsOffset, 32, 20}, {kFileQ5_0, kFiveBits, 32, 22},
     {kFileQ5_1, kFiveBitsOffset, 32, 24}, {kFileQ8_0, kEightBits, 32, 34},      {kFileQ4_K, kFourBitsOffset, 256, 144},
-    {kFileQ5_K, kFiveBitsOffset, 256, 176}, {kFileQ6_K, kSixBits16, 256, 210},
+    {kFileQ5_K, kFiveBitsOffset, 256, 176}, {kFileQ6_K, kSixBits16, 256, 210}, {kFileMXFP4, kFourBitFloats, 32, 17},
+    {kFileMXFP4Pairs, kFourBitFloats, 32, 17},
 };
 
 const FileLayout* layout_of(int32_t file_type) {
@@ -88,6 +89,15 @@ void decode_q6_k(const uint8_t* block, int index, Group& out) {
   for (int i = 0; i < 2; i++) out.scale[i] = to_half(scale * static_cast<float>(scales[i]));
 }
 
+// A file's exponent e stands for 2^(e - 127), and our numbers are doubled. Below 2^-126 it counts as 0.
+void decode_mxfp4(const uint8_t* block, bool pairs, Group& out) {
+  out.scale[0] = static_cast<uint16_t>(block[0] < 2 ? 0 : block[0] - 1);
+  for (int i = 0; i < 16; i++) {
+    out.numbers[pairs ? 2 * i : i] = block[1 + i] & 15;
+    out.numbers[pairs ? 2 * i + 1 : i + 16] = block[1 + i] >> 4;
+  }
+}
+
 // The group `index` of a row.
 void decode(int32_t file_type, const uint8_t* row, int index, Group& out) {
   switch (file_type) {
@@ -115,6 +125,9 @@ void decode(int32_t file_type, const uint8_t* row, int index, Group& out) {
       out.scale[0] = read16(row + index * 34);
       for (int i = 0; i < kGroup; i++) out.numbers[i] = row[index * 34 + 2 + i] ^ 128;
       return;
+    case kFileMXFP4:
+    case kFileMXFP4Pairs:
+      return decode_mxfp4(row + index * 17, file_type == kFileMXFP4Pairs, out);
     case kFileQ4_K:
       return decode_k(row + index / 8 * 144, index % 8, false, out);
     case kFileQ5_K:
@@ -166,7 +179,7 @@ void pack_tile(int32_t file_type, const FileLayout& layout, const uint8_t* rows,
       decode(file_type, rows + lane * row_bytes, group, decoded);
       for (int i = 0; i < kGroup; i++) wide[place(lane, i)] = decoded.numbers[i];
       for (int i = 0; i < scales; i++)
-        std::memcpy(scale_at + (i * kTile + lane) * 2, &decoded.scale[i], 2);
+        std::memcpy(scale_at + (i * kTile + lane) * scale_bytes(layout.packed), &decoded.scale[i], scale_bytes(layout.packed));
       if (has_offsets(layout.packed)) std::memcpy(scale_at + (kTile + lane) * 2, &decoded.offset, 2);
     }
     squeeze(layout.packed, wide, out);
@@ -275,11 +288,23 @@ uint8_t number_at(int32_t format, const uint8_t* group, int lane, int column) {
   int number = group[set / 2 * 64 + at] >> (set % 2 * 4) & 15;
   if (number_bytes(format) == 320) number |= (group[256 + at] >> set & 1) << 4;
   if (number_bytes(format) == 384) number |= (group[256 + set / 4 * 64 + at] >> (set % 4 * 2) & 3) << 4;
-  return static_cast<uint8_t>(number);
+  return format == kFourBitFloats ? kDoubledFloats[number] : static_cast<uint8_t>(number);
 }
 
 constexpr int zero_of(int32_t format) {
-  return format == kFourBits ? 8 : format == kFiveBits ? 16 : format == kSixBits16 ? 32 : format == kEightBits ? 128 : 0;
+  switch (format) {
+    case kFourBits: return 8;
+    case kFourBitFloats: return 16;
+    case kFiveBits: return 16;
+    case kSixBits16: return 32;
+    case kEightBits: return 128;
+    default: return 0;
+  }
+}
+
+// Of one of 16 rows, its scale or offset of a group.
+float half_or_power(int32_t format, const uint8_t* at, int lane) {
+  return format == kFourBitFloats ? float_of(static_cast<uint32_t>(at[lane]) << 23) : from_half(read16(at + lane * 2));
 }
 
 }  // namespace
@@ -297,11 +322,11 @@ void unpack_row(const Matrix& matrix, int row, float* out) {
   }
   for (int column = 0; column < matrix.columns; column++) {
     const uint8_t* group = tile + column / kGroup * group_bytes(format);
-    const uint8_t* scale_at = group + number_bytes(format) + lane * 2;
+    const uint8_t* scale_at = group + number_bytes(format);
     const int part = scales_per_group(format) == 2 ? column % kGroup / 16 : 0;
-    const float scale = from_half(read16(scale_at + part * kTile * 2));
+    const float scale = half_or_power(format, scale_at + part * kTile * 2, lane);
     const int number = number_at(format, group, lane, column % kGroup) - zero_of(format);
-    const float offset = has_offsets(format) ? from_half(read16(scale_at + kTile * 2)) : 0.0f;
+    const float offset = has_offsets(format) ? half_or_power(format, scale_at + kTile * 2, lane) : 0.0f;
     out[column] = scale * static_cast<float>(number) + offset;
   }
 }

@@ -14,6 +14,7 @@ struct Routing {
   int32_t groups;      // the choice is among `used_groups` of so many, those with the best experts
   int32_t used_groups;
   float scale;  // of the chosen ones' shares
+  float slope, limit;  // of experts' units: see clamped_unit. No limit: they are as other blocks'
 };
 
 struct Choice {

@@ -110,6 +110,13 @@ inline Floats load_bfloat(const uint16_t* p) {
   };
   return {widen(p), widen(p + 8)};
 }
+inline Floats load_powers(const uint8_t* p) {
+  const auto widen = [](const uint8_t* at) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(bytes), 23));
+  };
+  return {widen(p), widen(p + 8)};
+}
 
 inline Pairs load_pairs(const uint16_t* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
@@ -180,6 +187,10 @@ inline Bytes low_nibbles(Bytes x) {
 }
 inline Bytes high_nibbles(Bytes x) {
   return low_nibbles({_mm256_srli_epi16(x.low, 4), _mm256_srli_epi16(x.high, 4)});
+}
+inline Bytes look_up(const uint8_t* table, Bytes x) {
+  const __m256i bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm256_shuffle_epi8(bytes, x.low), _mm256_shuffle_epi8(bytes, x.high)};
 }
 
 // (x << by) & mask, or (x >> -by) & mask, combined with `low`.

@@ -85,6 +85,11 @@ inline Floats load_bfloat(const uint16_t* p) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
+// 2^(b - 127) of each of 16 bytes b from 1 to 254; of 0, 0.
+inline Floats load_powers(const uint8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(bytes), 23));
+}
 
 inline Pairs load_pairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
 inline Pairs first_of_pairs(Pairs x) { return _mm512_and_si512(x, _mm512_set1_epi32(0xffff)); }
@@ -141,6 +146,11 @@ inline void store_summed_bytes(int8_t* p, Ints a, Ints b, int32_t* sums) {
 inline Bytes load_bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
 inline Bytes low_nibbles(Bytes x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
 inline Bytes high_nibbles(Bytes x) { return _mm512_and_si512(_mm512_srli_epi16(x, 4), _mm512_set1_epi8(15)); }
+
+// The bytes of a table of 16 at places x, each below 16.
+inline Bytes look_up(const uint8_t* table, Bytes x) {
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table))), x);
+}
 
 // Bit `bit` of each byte of plane becomes bit 4.
 template <int bit>

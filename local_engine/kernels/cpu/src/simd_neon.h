@@ -116,6 +116,13 @@ inline Floats load_half(const uint16_t* p) {
 inline Floats load_bfloat(const uint16_t* p) {
   return each<Floats>([=](int i) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * i), 16)); });
 }
+inline Floats load_powers(const uint8_t* p) {
+  const uint8x16_t bytes = vld1q_u8(p);
+  const uint16x8_t low = vmovl_u8(vget_low_u8(bytes));
+  const uint16x8_t high = vmovl_u8(vget_high_u8(bytes));
+  const uint16x4_t parts[4] = {vget_low_u16(low), vget_high_u16(low), vget_low_u16(high), vget_high_u16(high)};
+  return each<Floats>([&](int i) { return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(parts[i]), 23)); });
+}
 
 inline Pairs load_pairs(const uint16_t* p) {
   return each<Pairs>([=](int i) { return vreinterpretq_u32_u16(vld1q_u16(p + 8 * i)); });
@@ -181,6 +188,9 @@ inline Bytes low_nibbles(const Bytes& x) {
 }
 inline Bytes high_nibbles(const Bytes& x) {
   return each<Bytes>([&](int i) { return vshrq_n_u8(x.part[i], 4); });
+}
+inline Bytes look_up(const uint8_t* table, const Bytes& x) {
+  return each<Bytes>([&](int i) { return vqtbl1q_u8(vld1q_u8(table), x.part[i]); });
 }
 template <int by>
 inline uint8x16_t moved(uint8x16_t x) {

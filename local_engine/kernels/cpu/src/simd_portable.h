@@ -142,6 +142,9 @@ inline Floats load_bfloat(const uint16_t* p) {
     return result;
   });
 }
+inline Floats load_powers(const uint8_t* p) {
+  return each<Floats>([=](int i) { return kernels::float_of(static_cast<uint32_t>(p[i]) << 23); });
+}
 
 inline Pairs load_pairs(const uint16_t* p) {
   return each<Pairs>([=](int i) { return p[2 * i] | static_cast<uint32_t>(p[2 * i + 1]) << 16; });
@@ -213,6 +216,9 @@ inline Bytes low_nibbles(const Bytes& x) {
 }
 inline Bytes high_nibbles(const Bytes& x) {
   return each_byte([&](int i) { return x.lane[i] >> 4; });
+}
+inline Bytes look_up(const uint8_t* table, const Bytes& x) {
+  return each_byte([&](int i) { return table[x.lane[i]]; });
 }
 template <int bit>
 inline Bytes with_fifth_bit(const Bytes& low, const Bytes& plane) {

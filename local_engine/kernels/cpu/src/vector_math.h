@@ -57,6 +57,17 @@ inline simd::Floats activate(int32_t kind, simd::Floats x) {
   return simd::mul(simd::mul(simd::splat(0.5f), x), simd::add(one, hyperbolic_tangent(inner)));
 }
 
+// (up + 1) * gate * sigmoid(slope * gate), with gate at most `limit` and up within it on both sides. What is no number
+// stays none.
+inline simd::Floats clamped_unit(simd::Floats gate, simd::Floats up, float slope, float limit) {
+  const simd::Floats one = simd::splat(1.0f);
+  const simd::Floats most = simd::splat(limit);
+  const simd::Floats bounded = simd::min(most, gate);
+  const simd::Floats within = simd::max(simd::splat(-limit), simd::min(most, up));
+  const simd::Floats power = exponential(simd::mul(bounded, simd::splat(-slope)));
+  return simd::div(simd::mul(simd::add(within, one), bounded), simd::add(one, power));
+}
+
 // out = x / sqrt(mean(x^2) + eps) * weight over `count` items, a multiple of 16. out may be x.
 inline void rms_norm(const float* x, const float* weight, float eps, int count, float* out) {
   simd::Floats squares = simd::zero();

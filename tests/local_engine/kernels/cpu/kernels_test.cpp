@@ -43,6 +43,9 @@ std::vector<float> floats(size_t count) {
   return result;
 }
 
+bool is_mxfp4(int32_t type) { return type == kFileMXFP4 || type == kFileMXFP4Pairs; }
+bool has_wide_blocks(int32_t type) { return type == kFileQ4_K || type == kFileQ5_K || type == kFileQ6_K; }
+
 // Rows of any bits, with scales of ordinary sizes.
 std::vector<uint8_t> file_rows(int32_t type, int rows, int columns) {
   std::vector<uint8_t> result(static_cast<size_t>(file_row_bytes(type, columns)) * rows);
@@ -51,9 +54,13 @@ std::vector<uint8_t> file_rows(int32_t type, int rows, int columns) {
     const uint16_t half = to_half(value);
     std::memcpy(&result[at], &half, 2);
   };
-  const int blocks = type == kFileF32 || type == kFileF16 || type == kFileBF16 ? 0 : columns / (type >= kFileQ4_K ? 256 : 32);
+  const int blocks = type == kFileF32 || type == kFileF16 || type == kFileBF16 ? 0 : columns / (has_wide_blocks(type) ? 256 : 32);
   const size_t block_bytes = blocks == 0 ? 0 : file_row_bytes(type, columns) / blocks;
   for (size_t at = 0; blocks > 0 && at < result.size(); at += block_bytes) {
+    if (is_mxfp4(type)) {
+      result[at] = static_cast<uint8_t>(116 + below(8));
+      continue;
+    }
     put(at + (type == kFileQ6_K ? 208 : 0), 0.01f * (1.1f + uniform()));
     if (type == kFileQ4_1 || type == kFileQ5_1 || type == kFileQ4_K || type == kFileQ5_K) put(at + 2, 0.01f * uniform());
   }
@@ -83,12 +90,12 @@ struct Packed {
 };
 
 constexpr int32_t kTypes[] = {kFileF32,  kFileF16,  kFileBF16, kFileQ4_0, kFileQ4_1, kFileQ5_0,
-                              kFileQ5_1, kFileQ8_0, kFileQ4_K, kFileQ5_K, kFileQ6_K};
+                              kFileQ5_1, kFileQ8_0, kFileQ4_K, kFileQ5_K, kFileQ6_K, kFileMXFP4, kFileMXFP4Pairs};
 
 void test_products() {
   const int32_t type = kTypes[below(std::size(kTypes))];
   const int rows = 1 + below(70);
-  const int columns = (1 + below(9)) * (type >= kFileQ4_K && type != kFileBF16 ? 256 : 32);
+  const int columns = (1 + below(9)) * (has_wide_blocks(type) ? 256 : 32);
   const int count = 1 + below(21);
   const Packed packed(type, rows, columns);
   Activations x;
@@ -146,8 +153,12 @@ void test_attention() {
   const std::vector<float> queries = floats(static_cast<size_t>(rows) * heads * head_dim);
   std::vector<float> out(queries.size());
   const float cap = below(2) == 0 ? 0.0f : 5.0f;
+  std::vector<float> sinks = floats(heads);
+  for (float& sink : sinks) sink *= below(3) == 0 ? 200.0f : 4.0f;
+  const bool sinking = below(2) == 0;
   const AttentionTask task{queries.data(), out.data(), heads * head_dim, head_dim, heads * head_dim, rows, heads, kv_head,
-                           blocks.data(), length - rows - behind, seen, window, cap, nullptr};
+                           blocks.data(), length - rows - behind, seen, window, cap, sinking ? sinks.data() : nullptr,
+                           nullptr};
   AttentionScratch scratch;
   attend<Cache>(layer, task, scratch);
   fold(out.data(), out.size());
@@ -167,7 +178,7 @@ void test_attention() {
   for (int query = 0; query < rows * heads; query++) {
     const int position = length - rows - behind + query / heads;
     std::vector<double> total(head_dim);
-    double sum = 0;
+    double sum = sinking ? std::exp(static_cast<double>(sinks[query % heads])) : 0;
     for (int i = window > 0 ? std::max(0, position + 1 - window) : 0; i < std::max(position + 1, seen); i++) {
       double score = 0;
       for (int d = 0; d < head_dim; d++) score += static_cast<double>(queries[query * head_dim + d]) * keys[i * head_dim + d];
@@ -254,6 +265,8 @@ Routing random_routing() {
   routing.sigmoid = below(2);
   routing.normalised = below(2);
   routing.scale = 1.5f;
+  routing.slope = 1.702f;
+  routing.limit = below(2) == 0 ? 0.0f : 0.5f;
   return routing;
 }
 
@@ -280,7 +293,7 @@ void test_decoder() {
   const int intermediate = 32 * (1 + below(4));
   const int vocabulary = 3 + below(60);
   const bool post_norms = below(2) == 0;
-  const int32_t types[] = {kFileQ4_1, kFileQ8_0, kFileQ5_0, kFileBF16, kFileF32};
+  const int32_t types[] = {kFileQ4_1, kFileQ8_0, kFileMXFP4, kFileBF16, kFileF32};
   const auto weight = [&](int rows, int columns) { return std::make_unique<Packed>(types[below(5)], rows, columns); };
   std::vector<std::unique_ptr<Packed>> kept;
   const auto matrix = [&](int rows, int columns) {
@@ -289,6 +302,9 @@ void test_decoder() {
   };
   const std::vector<float> norm = floats(16384);
   const std::vector<float> frequencies = floats(head_dim / 2);
+  std::vector<int32_t> axes(head_dim / 2);
+  for (int32_t& axis : axes) axis = below(3);
+  const int stacked_layers = below(2);
   const bool parallel = !post_norms && below(2) == 0;
   const bool before = !post_norms || below(2) == 0;
   const bool gated = below(3) == 0;
@@ -296,6 +312,7 @@ void test_decoder() {
   for (Layer& layer : layers) {
     layer.attention_norm = before ? norm.data() : nullptr;
     layer.mlp_norm = before && !parallel ? norm.data() : nullptr;
+    layer.sinks = below(2) == 0 ? norm.data() : nullptr;
     layer.query_norm = layer.key_norm = below(2) == 0 ? norm.data() : nullptr;
     layer.post_attention_norm = layer.post_mlp_norm = post_norms ? norm.data() : nullptr;
     layer.inputs[0] = matrix((gated ? 2 : 1) * heads * head_dim, hidden);
@@ -350,12 +367,12 @@ void test_decoder() {
     layer.up = beside ? matrix(shared, hidden) : Matrix{};
     layer.down = beside ? matrix(hidden, shared) : Matrix{};
   }
-  const Rope rope{frequencies.data(), 1.0f, head_dim};
+  const Rope rope{frequencies.data(), 1.0f, head_dim, below(2) == 0 ? nullptr : axes.data()};
   const Matrix embedding = matrix(vocabulary, hidden);
   const Decoder decoder{2,    hidden, intermediate, heads, kv_heads, head_dim, vocabulary, below(2), 1e-5f, 1.0f, 0.125f,
                         0.0f, 0.0f,   1,            &rope, layers,   embedding, embedding, norm.data(),
                         below(2), parallel, gated ? below(2) : below(3), gated, sparse ? shared : 0,
-                        sparse ? routing : Routing{}};
+                        sparse ? routing : Routing{}, stacked_layers};
   const int length = 2 + (below(4) == 0 ? below(600) : below(40));
   std::vector<int32_t> tokens(length);
   std::vector<int32_t> positions(length);
@@ -370,6 +387,9 @@ void test_decoder() {
   std::fill(tokens.begin() + begin, tokens.begin() + end, -1);
   std::fill(seen.begin() + begin, seen.begin() + end, end);
   const std::vector<float> embedded = floats(static_cast<size_t>(length) * hidden);
+  const std::vector<float> stacked = floats(static_cast<size_t>(length) * hidden);
+  std::vector<int32_t> axis_positions(3 * static_cast<size_t>(length));
+  for (int32_t& position : axis_positions) position = below(length);
   const int block_size = 1 + below(20);
   std::vector<int32_t> blocks(length / block_size + 1);
   for (size_t i = 0; i < blocks.size(); i++) blocks[i] = static_cast<int32_t>(blocks.size() - i);
@@ -390,7 +410,8 @@ void test_decoder() {
       if (begin < row + count && row + count < end) count = end - row;
       const Step step{count,         &tokens[row], &positions[row], &sequences[row], blocks.data(),
                       &first_block, nullptr,      nullptr,         &seen[row],        memory,
-                      &source,      &target};
+                      &source,      &target,      &axis_positions[3 * row],
+                      &stacked[static_cast<size_t>(row) * stacked_layers * hidden]};
       session.forward(step, &states[static_cast<size_t>(row) * hidden]);
       row += count;
       source = target;
@@ -398,7 +419,8 @@ void test_decoder() {
     }
     source = 0;
     test_wanted(session, Step{length, tokens.data(), positions.data(), sequences.data(), blocks.data(), &first_block,
-                              nullptr, nullptr, seen.data(), memory, &source, &target}, embedded, states, hidden);
+                              nullptr, nullptr, seen.data(), memory, &source, &target, axis_positions.data(),
+                              stacked.data()}, embedded, states, hidden);
     std::vector<float> logits(static_cast<size_t>(length) * vocabulary);
     session.logits(states.data(), length, logits.data());
     states.insert(states.end(), logits.begin(), logits.end());

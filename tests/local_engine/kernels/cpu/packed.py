@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGMLQuantizationType as FileType
 
 from local_engine.kernels.cpu.library import Library, MatrixStruct
 
@@ -29,19 +28,20 @@ class PackedMatrix:
 
 def pack(
     library: Library,
-    kind: FileType,
+    kind: int,
     rows: npt.NDArray[np.uint8],
     columns: int,
     *,
     bias: npt.NDArray[np.float32] | None = None,
 ) -> PackedMatrix:
-    packed_format = library.packed_format(kind.value)
+    """kind: of the rows, as `StoredRows.type`."""
+    packed_format = library.packed_format(kind)
     assert packed_format is not None
     size = library.matrix_bytes(packed_format, len(rows), columns)
     memory = np.full(size + 64, 0xA5, dtype=np.uint8)
     start = -memory.ctypes.data % 64
     out = memory[start : start + size]
-    library.pack_rows(kind.value, rows, columns, out)
+    library.pack_rows(kind, rows, columns, out)
     address = None if bias is None else bias.ctypes.data
     struct = MatrixStruct(out.ctypes.data, address, packed_format, len(rows), columns, 0)
     return PackedMatrix(library, struct, (memory, *(() if bias is None else (bias,))))

@@ -214,7 +214,9 @@ def test_the_likeliest_logits_are_computed_finely(quantised: Path) -> None:
     assert errors[behind < 2.9].max() < errors[behind > 3.1].max() / 20
 
 
-@pytest.mark.parametrize("kind", [FileType.Q4_0, FileType.Q4_1, FileType.Q5_0, FileType.Q5_1, FileType.Q8_0])
+@pytest.mark.parametrize(
+    "kind", [FileType.Q4_0, FileType.Q4_1, FileType.Q5_0, FileType.Q5_1, FileType.Q8_0, FileType.MXFP4]
+)
 def test_quantised_weights_give_torchs_distribution(llama: Oracle, tmp_path: Path, kind: FileType) -> None:
     path = write_gguf(llama, tmp_path / "m.gguf", matrix_type=kind)
     reference = EngineConfig(dtype="float32", kv_bytes=1 << 22)

@@ -36,6 +36,7 @@ from tests.local_engine.kernels.cpu.test_executor import (
     sequence_of,
 )
 from tests.local_engine.models.test_adapters_everywhere import TARGETS
+from tests.local_engine.models.test_gpt_oss import write_mxfp4
 from tests.local_engine.models.tiny_oracles import oracle_of
 from tests.local_engine.tiny_adapters import adapted, write_adapter
 from tests.local_engine.tiny_models import write_gguf, write_safetensors
@@ -56,6 +57,7 @@ SPARSE: Mapping[str, Mapping[str, Any]] = {
     "HunYuanMoEV1ForCausalLM": _HEADS,
     "ExaoneMoeForCausalLM": _HEADS | _NARROW,
     "Lfm2MoeForCausalLM": _NARROW,
+    "GptOssForCausalLM": {**_HEADS, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2},
     "Qwen3_5MoeForCausalLM": {**DELTA, **_NARROW, "head_dim": 64, "shared_expert_intermediate_size": 64},
 }
 TYPES = [pytest.param(kind, id=kind.name) for kind in (*twin.QUANTISED_TYPES, *twin.DENSE_TYPES)]
@@ -110,7 +112,16 @@ def test_experts_of_every_type_give_torchs_distribution(kind: FileType, tmp_path
     assert float((expected.exp() * (expected - got)).sum(-1).median()) < (1e-5 if kind in twin.DENSE_TYPES else 0.1)
 
 
-@pytest.fixture(scope="module", params=["Qwen2MoeForCausalLM", "Glm4MoeForCausalLM"])
+def test_experts_in_mxfp4_stay_so_from_safetensors(tmp_path: Path) -> None:
+    model = write_mxfp4(tmp_path, **(SHAPE | dict(SPARSE["GptOssForCausalLM"])))
+    loaded = load_model(tmp_path, EXACT)
+    assert isinstance(loaded.open_executor(EXACT), CpuExecutor)
+    got, expected = logits_of(loaded, EXACT).log_softmax(-1), model.logits(PROMPT).log_softmax(-1)
+    # Activations alone are rounded; a wrong weight gives more than 1.
+    assert 1e-7 < float((expected.exp() * (expected - got)).sum(-1).median()) < 0.02
+
+
+@pytest.fixture(scope="module", params=["Qwen2MoeForCausalLM", "Glm4MoeForCausalLM", "GptOssForCausalLM"])
 def quantised(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = oracle_of(request.param, **(SHAPE | {"head_dim": 64} | dict(SPARSE[request.param])))
     return write_gguf(model, tmp_path_factory.mktemp("q") / "q8.gguf", matrix_type=FileType.Q8_0)

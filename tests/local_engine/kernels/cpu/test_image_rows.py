@@ -1,18 +1,26 @@
 """Rows of images on the fused executor: as torch computes them, and the same bits however a prompt is cut."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as FileType
 
 from local_engine.chunk import Chunk
 from local_engine.config import EngineConfig
+from local_engine.engine import Engine
 from local_engine.images import PlacedImage
+from local_engine.kernels.cpu.executor import CpuExecutor
 from local_engine.loading.load import LoadedModel, load_model
+from local_engine.sampling import SamplingParams
 from local_engine.sequence import Sequence
 from local_engine.torch_executor import TorchExecutor
-from tests.local_engine.kernels.cpu.test_executor import EXACT, hidden_of, sequence_of
+from tests.local_engine.engine_driver import last, run
+from tests.local_engine.kernels.cpu.test_executor import DELTA, EXACT, hidden_of, sequence_of
+from tests.local_engine.models.tiny_image_oracles import ImagePrompt, image_oracle, pixels_of
 from tests.local_engine.models.tiny_oracles import oracle_of
 from tests.local_engine.tiny_models import write_gguf
 
@@ -61,6 +69,46 @@ def test_states_are_those_of_torch(decoder: Path, bidirectional: bool) -> None:
     torch.testing.assert_close(found, expected, atol=2e-3, rtol=1e-4)
     asked_last = [Chunk(sequence_with_images(bidirectional=bidirectional, scored=False), 0, LENGTH)]
     assert torch.equal(hidden_of(executor, asked_last)[-1], found[-1])
+
+
+# Rows of states that the kernels compute, and axes for half of a head.
+HYBRID = DELTA | {
+    "head_dim": 64,
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 1e4,
+        "partial_rotary_factor": 0.5,
+        "mrope_section": [6, 5, 5],
+        "mrope_interleaved": True,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("Qwen3VLForConditionalGeneration", {}),
+        ("Qwen3_5ForConditionalGeneration", {"of_text": HYBRID}),
+        ("Qwen3_5MoeForConditionalGeneration", {"of_text": HYBRID}),
+    ],
+)
+def test_positions_of_three_axes_are_those_of_transformers_however_a_prompt_is_cut(
+    name: str, shape: dict[str, Any], tmp_path: Path
+) -> None:
+    oracle = image_oracle(name, **shape)
+    prompt = ImagePrompt([3, 101, pixels_of(1, 24, 40), 102, 64, 101, pixels_of(2, 16, 8), 102, 9, 11])
+    loaded = load_model(oracle.write(tmp_path), EXACT)
+    assert isinstance(loaded.open_executor(EXACT), CpuExecutor)
+    asked = SamplingParams(temperature=0.0, max_tokens=1, context_logits=True)
+    found = []
+    for budget in (64, 5):
+        engine = Engine(loaded, replace(EXACT, max_batch_tokens=budget, kv_bytes=1 << 24))
+        sequence = engine.add(prompt.request(asked))
+        logits = last(run(engine)[sequence]).context_logits
+        assert logits is not None
+        found.append(logits)
+    torch.testing.assert_close(torch.from_numpy(found[0]), oracle.logits(prompt), atol=5e-4, rtol=1e-4)
+    np.testing.assert_array_equal(found[1], found[0])
 
 
 @pytest.fixture(scope="module", params=["float32", "auto"])

@@ -6,6 +6,7 @@ import pytest
 from gguf import GGMLQuantizationType as FileType
 
 from local_engine.kernels.cpu.library import open_library
+from local_engine.loading.weights import PAIRED_MXFP4
 from tests.local_engine.kernels.cpu import twin
 from tests.local_engine.kernels.cpu.libraries import runnable_libraries
 from tests.local_engine.kernels.cpu.packed import pack
@@ -24,6 +25,20 @@ def test_rows_come_back_as_the_file_has_them(kind: FileType) -> None:
     slack = 2.0**-11 * np.abs(weights).max() * 2 if kind in K_TYPES else 0.0
     for row in (0, 15, 16, 36):
         assert np.abs(matrix.row(row) - weights[row]).max() <= slack
+
+
+def test_four_bit_floats_have_any_exponent_and_either_order() -> None:
+    rng = np.random.default_rng(2)
+    stored = twin.random_rows(FileType.MXFP4, 253, 64, rng)
+    stored.reshape(253, 2, 17)[..., 0] = np.arange(253)[:, None]
+    weights = gguf.quants.dequantize(stored, FileType.MXFP4)
+    weights[:2] = 0  # below 2^-126
+    matrix = pack(LIBRARY, FileType.MXFP4, stored, 64)
+    np.testing.assert_array_equal(np.stack([matrix.row(row) for row in range(253)]), weights)
+    codes = twin.nibbles(stored.reshape(253, 2, 17)[..., 1:]).astype(np.uint8)
+    stored.reshape(253, 2, 17)[..., 1:] = codes[..., 0::2] | codes[..., 1::2] << 4
+    paired = pack(LIBRARY, PAIRED_MXFP4, stored, 64)
+    np.testing.assert_array_equal(np.stack([paired.row(row) for row in range(253)]), weights)
 
 
 @pytest.mark.parametrize("source", [pytest.param(kind, id=kind.name) for kind in twin.DENSE_TYPES])

@@ -11,7 +11,16 @@ import numpy as np
 import numpy.typing as npt
 from gguf import GGMLQuantizationType as FileType
 
-__all__ = ["DENSE_TYPES", "QUANTISED_TYPES", "Groups", "decode", "multiply", "random_rows", "rounded_activations"]
+__all__ = [
+    "DENSE_TYPES",
+    "QUANTISED_TYPES",
+    "Groups",
+    "decode",
+    "multiply",
+    "nibbles",
+    "random_rows",
+    "rounded_activations",
+]
 
 QUANTISED_TYPES = (
     FileType.Q4_0,
@@ -22,6 +31,7 @@ QUANTISED_TYPES = (
     FileType.Q4_K,
     FileType.Q5_K,
     FileType.Q6_K,
+    FileType.MXFP4,
 )
 DENSE_TYPES = (FileType.F32, FileType.F16, FileType.BF16)
 
@@ -47,6 +57,8 @@ def random_rows(kind: FileType, rows: int, columns: int, rng: np.random.Generato
         return np.ascontiguousarray(stored.astype(np.float16) if kind is FileType.F16 else stored).view(np.uint8)
     block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
     data = rng.integers(0, 256, (rows, columns // block, block_bytes), dtype=np.uint8)
+    if kind is FileType.MXFP4:
+        data[:, :, 0] = rng.integers(118, 124, (rows, columns // block))
     for start in _SCALES_AT[kind]:
         scale = rng.uniform(0.001, 0.02, (rows, columns // block)).astype(np.float16)
         data[:, :, start : start + 2] = scale[..., None].view(np.uint8)
@@ -62,7 +74,10 @@ _SCALES_AT = {
     FileType.Q4_K: (0, 2),
     FileType.Q5_K: (0, 2),
     FileType.Q6_K: (208,),
+    FileType.MXFP4: (),
 }
+# A sign, two bits of exponent and one of mantissa: twice what they say.
+_DOUBLED_FLOATS = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12])
 
 
 def decode(kind: FileType, rows: Bytes) -> Groups:
@@ -71,17 +86,20 @@ def decode(kind: FileType, rows: Bytes) -> Groups:
     blocks = rows.reshape(len(rows), -1, block_bytes)
     match kind:
         case FileType.Q4_0:
-            return Groups(_nibbles(blocks[..., 2:]) - 8, _half(blocks[..., :2]), None)
+            return Groups(nibbles(blocks[..., 2:]) - 8, _half(blocks[..., :2]), None)
         case FileType.Q4_1:
-            return Groups(_nibbles(blocks[..., 4:]), _half(blocks[..., :2]), _half(blocks[..., 2:4]))
+            return Groups(nibbles(blocks[..., 4:]), _half(blocks[..., :2]), _half(blocks[..., 2:4]))
         case FileType.Q5_0:
-            numbers = _nibbles(blocks[..., 6:]) + 16 * _bits(blocks[..., 2:6])
+            numbers = nibbles(blocks[..., 6:]) + 16 * _bits(blocks[..., 2:6])
             return Groups(numbers - 16, _half(blocks[..., :2]), None)
         case FileType.Q5_1:
-            numbers = _nibbles(blocks[..., 8:]) + 16 * _bits(blocks[..., 4:8])
+            numbers = nibbles(blocks[..., 8:]) + 16 * _bits(blocks[..., 4:8])
             return Groups(numbers, _half(blocks[..., :2]), _half(blocks[..., 2:4]))
         case FileType.Q8_0:
             return Groups(blocks[..., 2:].view(np.int8).astype(np.int64), _half(blocks[..., :2]), None)
+        case FileType.MXFP4:
+            powers = np.ldexp(np.float32(1), blocks[..., 0].astype(np.int32) - 128)
+            return Groups(_DOUBLED_FLOATS[nibbles(blocks[..., 1:])], powers.astype(np.float32), None)
         case FileType.Q6_K:
             return _decode_q6_k(blocks)
         case _:
@@ -92,7 +110,8 @@ def _half(data: Bytes) -> Floats:
     return np.ascontiguousarray(data).view(np.float16)[..., 0].astype(np.float32)
 
 
-def _nibbles(data: Bytes) -> npt.NDArray[np.int64]:
+def nibbles(data: Bytes) -> npt.NDArray[np.int64]:
+    """First the lower halves of all bytes, then the upper ones."""
     return np.concatenate([data & 15, data >> 4], axis=-1).astype(np.int64)
 
 
