@@ -4,6 +4,7 @@ Calls without an id get one by their place, the same in every request, and resul
 turn before them by name, in order. Unmapped fields stay with their part, and a part that we do not know stays whole.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import DecodeError, Struct
@@ -64,7 +65,9 @@ def take_system(body: JsonObject) -> list[Placed]:
 
 
 def take_messages(body: JsonObject) -> list[Placed]:
-    """The turns. One that answers calls becomes a tool message for each answer, then what else the user said."""
+    """The turns. One that answers calls becomes a tool message for each answer, then what else the user said.
+
+    Neighbours of one role are one turn, as Google takes them: chats of its SDKs keep a stream chunk by chunk."""
     rows = take_list(body, "contents")
     if not rows:
         raise InvalidRequest.at("contents", "this field is required")
@@ -73,19 +76,23 @@ def take_messages(body: JsonObject) -> list[Placed]:
     for number, (raw, path) in enumerate(rows):
         content = object_at(raw, path)
         role = content.take("role", _ROLE) or "user"
-        parts = _Turn(content, f"{MINTED}{number}_", calls).read()
-        calls = [part for part in parts if isinstance(part, ToolCall)]
+        goes_on = role == "model" and bool(found) and found[-1][1].role == ASSISTANT
+        before = found.pop() if goes_on else (path, Message(role=ASSISTANT, parts=()))
+        turn = _Turn(content, f"{MINTED}{number}_", calls, before[1].parts)
+        parts = turn.read()
         if role == "model":
             _refuse(parts, ToolResult, path, "functionResponse")
-            found.append((path, Message(role=ASSISTANT, parts=tuple(parts))))
-        elif not parts:
+            calls = [part for part in parts if isinstance(part, ToolCall)]
+            found.append((before[0], Message(role=ASSISTANT, parts=tuple(parts))))
+            continue
+        calls = turn.open_calls
+        if not parts:
             raise InvalidRequest.at(f"{path}.parts", "this field is required")
-        else:
-            _refuse(parts, ToolCall, path, "functionCall")
-            found += [(path, Message(role=TOOL, parts=(part,))) for part in parts if isinstance(part, ToolResult)]
-            said = tuple([part for part in parts if not isinstance(part, ToolResult)])
-            if said:
-                found.append((path, Message(role=USER, parts=said)))
+        _refuse(parts, ToolCall, path, "functionCall")
+        found += [(path, Message(role=TOOL, parts=(part,))) for part in parts if isinstance(part, ToolResult)]
+        said = tuple([part for part in parts if not isinstance(part, ToolResult)])
+        if said:
+            found.append((path, Message(role=USER, parts=said)))
     return found
 
 
@@ -95,13 +102,18 @@ def _refuse(parts: list[Part], kind: type[Part], path: str, word: str) -> None:
 
 
 class _Turn:
-    """The parts of one content. `prefix` begins the ids of calls that have none, `open_calls` are those before it."""
+    """The parts of one content behind those of its turn `before`, whose last text or thought goes on in its first.
 
-    def __init__(self, content: JsonObject, prefix: str, open_calls: list[ToolCall] | None = None) -> None:
+    `prefix` begins the ids of calls that have none, `open_calls` are those that nothing answered yet."""
+
+    def __init__(
+        self, content: JsonObject, prefix: str, open_calls: Sequence[ToolCall] = (), before: Sequence[Part] = ()
+    ) -> None:
         self._content = content
         self._prefix = prefix
-        self._open = list(open_calls or ())
-        self._parts: list[Part] = []
+        self.open_calls = list(open_calls)
+        self._parts = list(before)
+        self._before = len(before)
 
     def read(self) -> list[Part]:
         for number, (raw, path) in enumerate(take_list(self._content, "parts") or ()):
@@ -139,17 +151,25 @@ class _Turn:
             rest = dict(part.said())
             if signature and signed.origin is None:  # Gemini's own word, which stays where it was
                 rest[_SIGNATURE] = encode(signature)
+            last = self._last_before()
+            if isinstance(last, Text) and last.provider_data is None:
+                self._parts.pop()
+                text = last.text + text
             self._parts.append(Text(text=text, provider_data=ProviderData(GEMINI, rest) if rest else None))
             if signed.origin is not None:
                 self._parts.append(signed)
 
     def _add_thought(self, text: str, signature: str | None) -> None:
         """A signature alone, as it ends a stream of thoughts, belongs to the thought right before it."""
-        last = self._parts[-1] if self._parts else None
-        if not text and isinstance(last, Reasoning) and last.signature is None and last.encrypted is None:
-            self._parts[-1] = unsealed(last.text, signature, Place.THOUGHT)
+        last = self._parts[-1] if self._parts and not text else self._last_before()
+        if isinstance(last, Reasoning) and last.signature is None and last.encrypted is None:
+            self._parts[-1] = unsealed(last.text + text, signature, Place.THOUGHT)
         else:
             self._parts.append(unsealed(text, signature, Place.THOUGHT))
+
+    def _last_before(self) -> Part | None:
+        """The last part of the contents before, where nothing of this one stands behind it."""
+        return self._parts[-1] if self._before and len(self._parts) == self._before else None
 
     def _sign(self, part: JsonObject, place: Place) -> None:
         """The signature of a call or picture joins the thought right before it."""
@@ -169,13 +189,13 @@ class _Turn:
             raise InvalidRequest(f"{part.at('functionResponse')}: this field is required", param=part.path)
         name = response.require("name", NAME)
         call_id = response.take("id", TEXT)
-        answered = next((call for call in self._open if call_id and call.id == call_id), None)
+        answered = next((call for call in self.open_calls if call_id and call.id == call_id), None)
         if answered is None:  # Gemini CLI answers calls that have no id under ids of its own
-            nameless = [call for call in self._open if not call_id or call.id.startswith(MINTED)]
+            nameless = [call for call in self.open_calls if not call_id or call.id.startswith(MINTED)]
             answered = next((call for call in nameless if call.name == name), None)
         if answered is None:
             raise InvalidRequest.at(response.path, "it answers no call of the turn before it")
-        self._open.remove(answered)
+        self.open_calls.remove(answered)
         raw = response.take("response", RAW_OBJECT) or b"{}"
         said, is_error = _said(raw)
         parts: list[Part] = [Text(text=said)] if said else []

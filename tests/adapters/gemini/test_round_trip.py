@@ -11,10 +11,12 @@ from msgspec.structs import replace
 
 from adapters.anthropic.front import MessagesFront
 from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.messages import Reasoning, Text, ToolCall, ToolResult
 from adapters.canonical.result import fold
 from adapters.front import AnswerHead
 from adapters.gemini.upstream import GenerateUpstream
 from adapters.openai.chat.upstream import ChatUpstream
+from adapters.origin_marks import marked
 from tests.adapters.gemini.exchange import PROVIDER, Exchange, chat, generate
 
 SIGNATURES = st.text(st.characters(categories=("Lu", "Nd"), max_codepoint=127), min_size=1, max_size=8)
@@ -147,3 +149,31 @@ def test_answers_under_ids_of_their_own_belong_to_the_calls_of_their_names_that_
     assert [told[call] for call in made] == ["f-1", "g-1", "f-2", "own"]
     with pytest.raises(InvalidRequest):
         generate(contents=[*said[:2], {"role": "user", "parts": [*answers, answer("f", "f-3")]}])
+
+
+def test_a_turn_that_a_client_kept_chunk_by_chunk_is_one() -> None:
+    """Chats of Google's SDKs keep each chunk of a stream as a content of its own, and may answer each call in one."""
+    chunks: list[dict[str, Any]] = [
+        {"text": "Let me", "thought": True},
+        {"text": " think", "thought": True},
+        {"text": "", "thought": True, "thoughtSignature": marked("S", "claude")},
+        {"text": "I lo"},
+        {"text": "ok"},
+        {"functionCall": {"id": "a", "name": "f", "args": {}}},
+        {"functionCall": {"name": "g", "args": {}}},
+        {"text": ""},
+    ]
+    answers = [{"name": name, "response": {"output": name}} for name in ("f", "g")]
+    turns: list[dict[str, Any]] = [{"role": "user", "parts": [{"text": "x"}]}]
+    turns += [{"role": "model", "parts": [chunk]} for chunk in chunks]
+    turns += [{"role": "user", "parts": [{"functionResponse": answered}]} for answered in answers]
+    messages = generate(contents=turns).request.messages
+    assert messages is not None
+    assert [replace(part, provider_data=None) for part in messages[1].parts] == [
+        Reasoning(text="Let me think", signature="S", origin="claude"),
+        Text(text="I look"),
+        ToolCall(id="a", name="f", arguments="{}"),
+        ToolCall(id="gwcall_7_0", name="g", arguments="{}"),
+    ]
+    results = [part for message in messages[2:] for part in message.parts]
+    assert [part.call_id for part in results if isinstance(part, ToolResult)] == ["a", "gwcall_7_0"]
