@@ -1,5 +1,6 @@
 """Image files of anybody: read in every format that clients send, and refused by their place where they are none."""
 
+import io
 import struct
 import warnings
 import zlib
@@ -8,6 +9,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from PIL import Image
+from transformers.image_transforms import convert_to_rgb
 
 from adapters.canonical.errors import InvalidRequest
 from providers.local.image_decoding import MAX_PIXELS, decode_image
@@ -38,12 +40,21 @@ def test_the_formats_that_clients_send_are_read(kind: str, mode: str) -> None:
     assert (image.mode, image.size) == ("RGB", (40, 24))
 
 
-def test_what_is_see_through_loses_that_alone() -> None:
-    image = picture(mode="RGBA")
-    np.testing.assert_array_equal(decode_image(png(image), PATH), np.asarray(image)[:, :, :3])
-    palette = picture().convert("P", palette=Image.Palette.ADAPTIVE)
-    seen = decode_image(png(palette, transparency=bytes(range(256))), PATH)
-    np.testing.assert_array_equal(seen, palette.convert("RGB"))
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_what_is_see_through_stands_on_white_as_transformers_has_it(mode: str) -> None:
+    if mode == "P":
+        raw = png(picture().convert("P", palette=Image.Palette.ADAPTIVE), transparency=bytes(range(256)))
+    else:
+        raw = png(picture(mode="RGBA").convert(mode))
+    expected = convert_to_rgb(Image.open(io.BytesIO(raw)), return_numpy=True)
+    np.testing.assert_array_equal(decode_image(raw, PATH), expected)
+    assert (expected != np.asarray(Image.open(io.BytesIO(raw)).convert("RGBA").convert("RGB"))).any()
+
+
+def test_greys_of_sixteen_bits_keep_their_shades() -> None:
+    shades = np.arange(65536, dtype=np.uint16).reshape(256, 256)
+    seen = np.asarray(decode_image(png(Image.fromarray(shades)), PATH))
+    np.testing.assert_array_equal(seen, np.repeat((shades >> 8)[:, :, None], 3, axis=2))
 
 
 def test_a_photograph_is_turned_upright() -> None:
