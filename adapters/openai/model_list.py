@@ -9,6 +9,9 @@ from adapters.front import ListedModel
 
 __all__ = ["CodexModelList", "OpenAIModelList"]
 
+_WINDOW = ("context_window", "max_model_len", "context_length")
+"""What Groq, vLLM and OpenRouter call the window in their lists; clients that look for it know one of them."""
+
 
 class OpenAIModelList:
     """GET /v1/models."""
@@ -36,7 +39,7 @@ def _row(model: ListedModel) -> dict[str, Any]:
         "owned_by": model.owned_by,
     }
     if model.context is not None:
-        row["context_window"] = model.context
+        row.update(dict.fromkeys(_WINDOW, model.context))
     if model.gateway:
         row["gateway"] = model.gateway
     return row
