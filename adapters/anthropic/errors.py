@@ -9,7 +9,7 @@ import orjson
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from adapters.anthropic.vocabulary import frame
+from adapters.anthropic.vocabulary import NO_THREADS, frame
 from adapters.canonical.errors import (
     AuthenticationFailed,
     BodyTooLarge,
@@ -103,6 +103,8 @@ def _told(error: GatewayError) -> dict[str, Any]:
         found["param"] = error.param
     if error.code is not None:
         found["code"] = error.code
+    if error.code == NO_THREADS:
+        found["details"] = {"error_code": NO_THREADS, "unsupported": [error.param]}
     return {"error": found}
 
 

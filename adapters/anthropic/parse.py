@@ -11,6 +11,7 @@ from adapters.anthropic.vocabulary import (
     FRACTION,
     MESSAGES,
     NAME,
+    NO_THREADS,
     RAW_OBJECT,
     SHORT_TEXT,
     STOPS,
@@ -18,7 +19,7 @@ from adapters.anthropic.vocabulary import (
     TOKEN_COUNT,
     TOP_K,
 )
-from adapters.canonical.errors import InvalidRequest
+from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ASSISTANT, Message, ToolCall
 from adapters.canonical.request import OutputFormat, Request, Sampling, TemplateOptions
 from adapters.json_fields import JsonObject, parse_object, parse_object_at
@@ -43,6 +44,8 @@ def parse_count(raw: bytes, *, max_depth: int) -> Request:
 
 
 def _parse(body: JsonObject, **values: Any) -> Request:
+    if body.peek_raw("thread") is not None:
+        raise UnsupportedParameter.at("thread", "send the whole conversation, which no one keeps here", code=NO_THREADS)
     model = body.require("model", NAME)
     placed = take_system(body) + take_messages(body)
     tools = take_tools(body)

@@ -20,6 +20,7 @@ __all__ = [
     "BILLING",
     "HINTS",
     "MESSAGES",
+    "NO_THREADS",
     "PING",
     "SPELLINGS",
     "STOP_REASONS",
@@ -28,6 +29,9 @@ __all__ = [
 ]
 
 MESSAGES = "anthropic.messages"
+
+NO_THREADS = "thread_unsupported_request"
+"""The `error_code` at which the SDKs' tool runners send whole conversations instead (anthropic 2.14)."""
 
 STOP_REASONS = {
     "end_turn": StopReason.STOP,

@@ -261,3 +261,23 @@ async def test_the_sdk_lists_the_models_and_openais_clients_see_their_own_form()
         async with gateway.session.get(gateway.url + "/v1/models") as answer:
             assert (await answer.json())["object"] == "list"
             assert "request-id" not in answer.headers
+
+
+async def test_tool_runners_of_the_sdk_send_whole_conversations_since_no_one_keeps_them_here() -> None:
+    """They ask the server to keep the conversation first, as a thread, and go on without one where it can't."""
+
+    @anthropic.beta_async_tool
+    async def get_weather(city: str) -> str:
+        """The weather."""
+        return f"rain in {city}"
+
+    provider = ScriptedProvider("fake", TURN, HELLO, capabilities=ALL)
+    async with running(provider) as gateway, client(gateway) as sdk:
+        runner = sdk.beta.messages.tool_runner(
+            model="fake/m", max_tokens=64, messages=[{"role": "user", "content": "hi"}], tools=[get_weather]
+        )
+        last = await runner.until_done()
+    assert [block.type for block in last.content] == ["text"]
+    messages = provider.requests[-1].messages
+    assert messages is not None
+    assert [message.role for message in messages] == ["user", "assistant", "tool"]
