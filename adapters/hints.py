@@ -20,7 +20,7 @@ from adapters.ollama.vocabulary import CHAT as OLLAMA_CHAT
 from adapters.ollama.vocabulary import GENERATE
 from adapters.ollama.vocabulary import HINTS as OLLAMA_HINTS
 from adapters.openai.responses.vocabulary import HINTS as RESPONSES_HINTS
-from adapters.openai.vocabulary import RESPONSES
+from adapters.openai.vocabulary import CHAT, CHAT_HINTS, RESPONSES
 
 __all__ = ["HINTS", "is_hint"]
 
@@ -42,6 +42,7 @@ _OF_DIALECT: Mapping[str, Mapping[str, Callable[[object], bool] | None]] = {
     GENERATE: OLLAMA_HINTS,
     EMBED: EMBED_HINTS,
     LLAMACPP: LLAMACPP_HINTS,
+    CHAT: CHAT_HINTS,
     RESPONSES: RESPONSES_HINTS,
 }
 

@@ -4,7 +4,7 @@ Sources: the openai SDK 3.57 types and OpenAI's API description of 2026-08; the 
 does; a vendor's row names what it spells otherwise.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Annotated, Any, NamedTuple
 
@@ -17,6 +17,7 @@ from adapters.json_fields import Decodes, RawDecoder
 __all__ = [
     "CHAT",
     "CHAT_FIELDS",
+    "CHAT_HINTS",
     "COMPLETIONS",
     "COMPLETION_FIELDS",
     "CUSTOM",
@@ -62,6 +63,12 @@ STOP_REASONS = {
     "error": StopReason.ERROR,  # OpenRouter
 }
 """Upstream's finish_reason to ours; an unknown word is OTHER and is kept raw."""
+
+CHAT_HINTS: Mapping[str, Callable[[object], bool] | None] = {
+    "messages[].provider_specific_fields": None,  # LiteLLM's copy of what its message says anyway
+    "messages[].prefix": lambda begins: begins is False,  # Mistral: no answer that is to be gone on with
+}
+"""Unmapped fields that say nothing about an answer, as those of Anthropic are told."""
 
 FINISH_WORDS = {
     StopReason.STOP: "stop",

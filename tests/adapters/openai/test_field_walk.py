@@ -12,6 +12,8 @@ from openai.types.chat import completion_create_params as chat_create_params
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.openai.vocabulary import CHAT_FIELDS, COMPLETION_FIELDS
+from gateway.routing.requirements import fit
+from providers.base import Capabilities
 from tests.adapters.openai.exchange import Exchange, chat, completion
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": True}}
@@ -322,6 +324,16 @@ def test_a_tool_choice_that_its_tools_cannot_meet_is_refused(choice: Any) -> Non
     with pytest.raises(InvalidRequest, match="tool_choice") as caught:
         chat(tools=[TOOL, CUSTOM], tool_choice=choice)
     assert (caught.value.param or "").startswith("tool_choice")
+
+
+@pytest.mark.parametrize("said", [{"provider_specific_fields": {"refusal": None}}, {"prefix": False}])
+def test_what_a_client_writes_into_messages_without_meaning_it_stops_no_target(said: dict[str, Any]) -> None:
+    """LiteLLM's messages hold a copy of their fields, and Mistral's say that no answer is to be gone on with."""
+    spoken = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", **said}]
+    exchange = chat(messages=[*spoken, {"role": "user", "content": "c"}])
+    assert exchange.sent()["messages"][1] == spoken[1]
+    elsewhere = fit(exchange.request, Capabilities(fields=frozenset()), str, drop=False, completions_as_chat=False)
+    assert elsewhere.dropped == (f"messages[1].{next(iter(said))}",)
 
 
 def test_stream_options_ask_the_upstream_for_usage_always() -> None:
