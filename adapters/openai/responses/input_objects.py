@@ -50,8 +50,13 @@ def own_thought(item_id: str, encrypted: str) -> str:
 
 
 def instructions_of(messages: Sequence[Message]) -> str | None:
-    """The system message that leads, where it is plain text."""
-    if not messages or messages[0].role != SYSTEM or messages[0].name is not None or messages[0].extras is not None:
+    """The system message that leads others, where it is plain text."""
+    if (
+        len(messages) < 2
+        or messages[0].role != SYSTEM
+        or messages[0].name is not None
+        or messages[0].extras is not None
+    ):
         return None
     parts = messages[0].parts
     if len(parts) != 1 or type(parts[0]) is not Text or parts[0].provider_data is not None:

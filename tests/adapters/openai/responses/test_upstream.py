@@ -100,6 +100,12 @@ def test_a_conversation_becomes_items() -> None:
     ]
 
 
+def test_a_system_message_alone_is_the_input() -> None:
+    sent = sent_of(Message(role="system", parts=(Text(text="be"),)))
+    assert "instructions" not in sent
+    assert sent["input"] == [{"type": "message", "role": "system", "content": "be"}]
+
+
 def test_media_become_their_parts() -> None:
     (item,) = items_of(
         Text(text="a"),
