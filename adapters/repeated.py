@@ -18,6 +18,8 @@ _decode_text = Decoder(str).decode
 _Delta = TextDelta | ReasoningDelta | ToolArgumentsDelta
 _MAX_LESSONS = 8
 """So often a frame is learned without use, since some streams repeat none (n choices in turn)."""
+_MAX_BYTES = 4096
+"""Of a frame that is learned: to find the text of one with megabytes would hold up every other stream."""
 
 
 class Repetition:
@@ -38,7 +40,7 @@ class Repetition:
 
     def learn(self, payload: bytes, event: Event) -> None:
         """Takes a frame that led to this event alone for one that may come again."""
-        if not self._lessons or not isinstance(event, _Delta):
+        if not self._lessons or not isinstance(event, _Delta) or len(payload) > _MAX_BYTES:
             return
         self._lessons -= 1
         kind = type(event)

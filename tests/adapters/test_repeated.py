@@ -73,6 +73,13 @@ def test_a_frame_whose_text_is_not_found_for_sure_is_not_learned(payload: bytes)
     assert repetition.read([payload], 0, []) == 0
 
 
+def test_a_long_frame_is_not_learned() -> None:
+    repetition, text = Repetition(FIELD), "a" * 5000
+    payload = b'{"text":"%b"}' % text.encode()
+    repetition.learn(payload, TextDelta(0, 0, text))
+    assert repetition.read([payload], 0, []) == 0
+
+
 def test_frames_are_learned_eight_times_in_vain_and_then_no_more() -> None:
     repetition = Repetition(FIELD)
     payload = b'{"text":"a"}'
