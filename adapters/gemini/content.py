@@ -4,7 +4,6 @@ Calls without an id get one by their place, the same in every request, and resul
 turn before them by name, in order. Unmapped fields stay with their part, and a part that we do not know stays whole.
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import DecodeError, Struct
@@ -28,7 +27,8 @@ from adapters.canonical.messages import (
     ToolResult,
 )
 from adapters.gemini.media import parse_media
-from adapters.gemini.signatures import Place, unsealed
+from adapters.gemini.open_calls import OpenCalls
+from adapters.gemini.signatures import Place, place_of, unsealed
 from adapters.gemini.vocabulary import BOOL, GEMINI, NAME, RAW_OBJECT, TEXT
 from adapters.gemini.wire_objects import object_at, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject
@@ -58,7 +58,7 @@ def take_system(body: JsonObject) -> list[Placed]:
     if content is None:
         return []
     content.take("role", TEXT)
-    parts = _Turn(content, "").read()
+    parts = _Content(content, "", OpenCalls()).read()
     if not all(isinstance(part, Text) for part in parts):
         raise InvalidRequest.at("systemInstruction", "expected text alone")
     return [("systemInstruction", Message(role=SYSTEM, parts=tuple(parts)))] if parts else []
@@ -72,20 +72,25 @@ def take_messages(body: JsonObject) -> list[Placed]:
     if not rows:
         raise InvalidRequest.at("contents", "this field is required")
     found: list[Placed] = []
-    calls: list[ToolCall] = []
+    spoken: list[list[Part]] = []  # by the model, in the contents right before
+    place = ""
+    calls = OpenCalls()
     for number, (raw, path) in enumerate(rows):
         content = object_at(raw, path)
         role = content.take("role", _ROLE) or "user"
-        goes_on = role == "model" and bool(found) and found[-1][1].role == ASSISTANT
-        before = found.pop() if goes_on else (path, Message(role=ASSISTANT, parts=()))
-        turn = _Turn(content, f"{MINTED}{number}_", calls, before[1].parts)
-        parts = turn.read()
+        parts = _Content(content, f"{MINTED}{number}_", calls).read()
         if role == "model":
             _refuse(parts, ToolResult, path, "functionResponse")
-            calls = [part for part in parts if isinstance(part, ToolCall)]
-            found.append((before[0], Message(role=ASSISTANT, parts=tuple(parts))))
+            if not spoken:
+                place, calls = path, OpenCalls()
+            spoken.append(parts)
+            for part in parts:
+                if isinstance(part, ToolCall):
+                    calls.add(part)
             continue
-        calls = turn.open_calls
+        if spoken:
+            found.append((place, Message(role=ASSISTANT, parts=_joined(spoken))))
+            spoken = []
         if not parts:
             raise InvalidRequest.at(f"{path}.parts", "this field is required")
         _refuse(parts, ToolCall, path, "functionCall")
@@ -93,7 +98,43 @@ def take_messages(body: JsonObject) -> list[Placed]:
         said = tuple([part for part in parts if not isinstance(part, ToolResult)])
         if said:
             found.append((path, Message(role=USER, parts=said)))
+    if spoken:
+        found.append((place, Message(role=ASSISTANT, parts=_joined(spoken))))
     return found
+
+
+def _joined(contents: list[list[Part]]) -> tuple[Part, ...]:
+    """The parts of one turn. A text, and a thought with its signature, may go on in the next content."""
+    found: list[Part] = []
+    pieces: list[str] = []  # of the last part
+    for parts in contents:
+        for index, part in enumerate(parts):
+            text = part.text if isinstance(part, Text | Reasoning) else ""
+            if index == 0 and found and _goes_on(found[-1], part):
+                pieces.append(text)
+                found[-1] = part
+                continue
+            _close(found, pieces)
+            pieces = [text]
+            found.append(part)
+    _close(found, pieces)
+    return tuple(found)
+
+
+def _goes_on(last: Part, part: Part) -> bool:
+    match last, part:
+        case Text(), Text():
+            return last.provider_data is None
+        case Reasoning(), Reasoning():
+            behind = place_of(part.provider_data) is Place.BEHIND
+            return last.signature is None and last.encrypted is None and not behind
+        case _:
+            return False
+
+
+def _close(found: list[Part], pieces: list[str]) -> None:
+    if len(pieces) > 1 and isinstance(found[-1], Text | Reasoning):
+        found[-1] = replace(found[-1], text="".join(pieces))
 
 
 def _refuse(parts: list[Part], kind: type[Part], path: str, word: str) -> None:
@@ -101,19 +142,14 @@ def _refuse(parts: list[Part], kind: type[Part], path: str, word: str) -> None:
         raise InvalidRequest.at(f"{path}.parts", f"no {word} in a turn of this role")
 
 
-class _Turn:
-    """The parts of one content behind those of its turn `before`, whose last text or thought goes on in its first.
+class _Content:
+    """The parts of one content. `prefix` begins the ids of calls that have none; `calls` it may answer."""
 
-    `prefix` begins the ids of calls that have none, `open_calls` are those that nothing answered yet."""
-
-    def __init__(
-        self, content: JsonObject, prefix: str, open_calls: Sequence[ToolCall] = (), before: Sequence[Part] = ()
-    ) -> None:
+    def __init__(self, content: JsonObject, prefix: str, calls: OpenCalls) -> None:
         self._content = content
         self._prefix = prefix
-        self.open_calls = list(open_calls)
-        self._parts = list(before)
-        self._before = len(before)
+        self._calls = calls
+        self._parts: list[Part] = []
 
     def read(self) -> list[Part]:
         for number, (raw, path) in enumerate(take_list(self._content, "parts") or ()):
@@ -151,25 +187,17 @@ class _Turn:
             rest = dict(part.said())
             if signature and signed.origin is None:  # Gemini's own word, which stays where it was
                 rest[_SIGNATURE] = encode(signature)
-            last = self._last_before()
-            if isinstance(last, Text) and last.provider_data is None:
-                self._parts.pop()
-                text = last.text + text
             self._parts.append(Text(text=text, provider_data=ProviderData(GEMINI, rest) if rest else None))
             if signed.origin is not None:
                 self._parts.append(signed)
 
     def _add_thought(self, text: str, signature: str | None) -> None:
         """A signature alone, as it ends a stream of thoughts, belongs to the thought right before it."""
-        last = self._parts[-1] if self._parts and not text else self._last_before()
-        if isinstance(last, Reasoning) and last.signature is None and last.encrypted is None:
-            self._parts[-1] = unsealed(last.text + text, signature, Place.THOUGHT)
+        last = self._parts[-1] if self._parts else None
+        if not text and isinstance(last, Reasoning) and last.signature is None and last.encrypted is None:
+            self._parts[-1] = unsealed(last.text, signature, Place.THOUGHT)
         else:
             self._parts.append(unsealed(text, signature, Place.THOUGHT))
-
-    def _last_before(self) -> Part | None:
-        """The last part of the contents before, where nothing of this one stands behind it."""
-        return self._parts[-1] if self._before and len(self._parts) == self._before else None
 
     def _sign(self, part: JsonObject, place: Place) -> None:
         """The signature of a call or picture joins the thought right before it."""
@@ -189,13 +217,9 @@ class _Turn:
             raise InvalidRequest(f"{part.at('functionResponse')}: this field is required", param=part.path)
         name = response.require("name", NAME)
         call_id = response.take("id", TEXT)
-        answered = next((call for call in self.open_calls if call_id and call.id == call_id), None)
-        if answered is None:  # Gemini CLI answers calls that have no id under ids of its own
-            nameless = [call for call in self.open_calls if not call_id or call.id.startswith(MINTED)]
-            answered = next((call for call in nameless if call.name == name), None)
+        answered = self._calls.take(call_id, name)
         if answered is None:
             raise InvalidRequest.at(response.path, "it answers no call of the turn before it")
-        self.open_calls.remove(answered)
         raw = response.take("response", RAW_OBJECT) or b"{}"
         said, is_error = _said(raw)
         parts: list[Part] = [Text(text=said)] if said else []
