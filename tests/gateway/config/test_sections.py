@@ -118,6 +118,20 @@ def test_words_of_other_gateways_are_understood(text: str, expected: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("models: {a: {path: ./a.gguf}}", "unknown key 'path', did you mean 'source'?"),
+        ("models: {a: {model: ./a.gguf}}", "unknown key 'model', did you mean 'source'?"),
+        ("models: {a: {max_model_len: 9}}", "unknown key 'max_model_len', did you mean 'context'?"),
+        ("model: a, max_num_seqs: 9", "unknown key 'max_num_seqs', did you mean 'scheduler'?"),
+        ("models: {a: {n_gpu_layers: 99}}", "unknown key 'n_gpu_layers'; here it is 'device' of the local provider"),
+    ],
+)
+def test_words_of_servers_of_local_models_are_understood(row: str, expected: str) -> None:
+    assert expected in fault(f"version: 1\nproviders:\n  local: {{{row}}}\n")
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("server: {port: '8080'}", "server.port: expected a whole number, got '8080'"),
