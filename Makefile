@@ -40,7 +40,7 @@ kernels: $(VENV)/local
 	$(BIN)/python setup.py build_ext --inplace --force
 
 # The kernels' own tests under AddressSanitizer and UBSan, and under ThreadSanitizer. Needs GCC or Clang; some minutes.
-KERNELS_TEST := tests/local_engine/kernels/cpu/kernels_test.cpp \
+KERNELS_TEST := $(wildcard tests/local_engine/kernels/cpu/*.cpp) \
 	$(filter-out %/api.cpp,$(wildcard local_engine/kernels/cpu/src/*.cpp))
 KERNELS_FLAGS := -std=c++17 -O1 -g -ffp-contract=off -fno-math-errno -pthread -Ilocal_engine/kernels/cpu/src
 sanitize:
