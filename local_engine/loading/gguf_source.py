@@ -20,7 +20,7 @@ from local_engine.errors import ModelLoadError
 from local_engine.layers.quantized_matrix import QuantizedMatrix
 from local_engine.layers.share import WHOLE, Share
 from local_engine.loading.gguf import GgufFile, GgufTensor
-from local_engine.loading.interleaved import head_order
+from local_engine.loading.interleaved import grouped_order, head_order
 from local_engine.loading.repacked.gguf import REPACKED_TYPES, gguf_matrix
 from local_engine.loading.weights import GgufName, StoredRows
 
@@ -144,6 +144,8 @@ class GgufSource:
             multiple = math.lcm(multiple, head_dim)
         order = head_order(head_dim, at.turning) if heads else []
         step = max(1, _PIECE_BYTES * num_rows // matrix.num_bytes // multiple) * multiple
+        if at.parts:  # from all over the tensor
+            step = num_rows
         for first in range(0, num_rows, step):
             stop = min(first + step, num_rows)
             if not share.meets(first, stop):
@@ -151,6 +153,8 @@ class GgufSource:
             raw = file.read(matrix, first, stop)
             if heads:  # whole rows move, so blocks stay as they are
                 raw = raw.reshape(-1, head_dim, raw.shape[1])[:, order].reshape(raw.shape)
+            if at.parts:
+                raw = raw[grouped_order(num_rows, at.parts)]
             yield first, raw
 
 

@@ -1,13 +1,16 @@
-"""Heads whose rows a file has pair by pair: those that turn together side by side, where ours are half a head apart.
+"""Rows that a file has in another order than ours. Of heads pair by pair: those that turn together side by side, where
+ours are half a head apart. Of groups with several parts each, where ours are part by part.
 
 Rows change their places while they are read, and nothing else knows of it.
 """
+
+from collections.abc import Sequence
 
 from torch import Tensor
 
 from local_engine.config import ModelConfig
 
-__all__ = ["head_order", "in_our_order", "interleaved_heads", "turning_rows"]
+__all__ = ["grouped_order", "head_order", "in_our_order", "interleaved_heads", "turning_rows"]
 
 
 def head_order(head_dim: int, turning: int = 0) -> list[int]:
@@ -20,6 +23,18 @@ def in_our_order(rows: Tensor, heads: int, turning: int = 0) -> Tensor:
     """All rows of such a tensor, [rows] or [rows, columns], each in its place."""
     head_dim = rows.shape[0] // heads
     return rows.view(heads, head_dim, -1)[:, head_order(head_dim, turning)].view(rows.shape)
+
+
+def grouped_order(num_rows: int, parts: Sequence[int]) -> list[int]:
+    """Where each row lies in a file whose groups have so many rows of each part."""
+    size = sum(parts)
+    begins = [sum(parts[:index]) for index in range(len(parts))]
+    return [
+        group + begin + row
+        for begin, count in zip(begins, parts, strict=True)
+        for group in range(0, num_rows, size)
+        for row in range(count)
+    ]
 
 
 def interleaved_heads(config: ModelConfig, name: str) -> int:

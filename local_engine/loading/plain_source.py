@@ -16,7 +16,7 @@ from torch import Tensor
 from local_engine.errors import ModelLoadError
 from local_engine.layers.quantized_matrix import QuantizedMatrix
 from local_engine.layers.share import WHOLE, Share
-from local_engine.loading.interleaved import in_our_order
+from local_engine.loading.interleaved import grouped_order, in_our_order
 from local_engine.loading.safetensors import SafetensorsSource
 from local_engine.loading.weights import StoredRows
 
@@ -53,17 +53,21 @@ class HfRows(NamedTuple):
     """A whole tensor that a file has by another name, or in another order: heads and turning are as in `GgufName`.
 
     factors: so many rows one after the other, and what they are multiplied with; they are all rows.
+    parts: as in `GgufName`.
     """
 
     name: str
     heads: int = 0
     turning: int = 0
     factors: tuple[tuple[int, float], ...] = ()
+    parts: tuple[int, ...] = ()
 
     def ordered(self, rows: Tensor) -> Tensor:
         """All rows of the file's tensor as ours: each in its place, in the same type."""
         if self.heads:
             rows = in_our_order(rows, self.heads, self.turning)
+        if self.parts:
+            rows = rows[grouped_order(rows.shape[0], self.parts)]
         if not self.factors:
             return rows
         counts, factors = zip(*self.factors, strict=True)
@@ -305,7 +309,7 @@ class PlainSource:
                     raise ModelLoadError(self.path, reason)
                 if at.factors and tensor.shape[0] != (rows := sum(count for count, _ in at.factors)):
                     raise ModelLoadError(self.path, f"tensor {at.name!r} has {tensor.shape[0]} rows, expected {rows}")
-                moved[ours] = _Ordered(tensor, at) if at.heads or at.factors else tensor
+                moved[ours] = _Ordered(tensor, at) if at.heads or at.factors or at.parts else tensor
         left = {at.name for at in self._names.values() if isinstance(at, HfRows)}
         return {name: tensor for name, tensor in tensors.items() if name not in left} | moved
 

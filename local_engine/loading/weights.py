@@ -37,6 +37,7 @@ class GgufName(NamedTuple):
 
     turning: how many of such a head's first rows turn, and lie so; 0 is all of them.
     expert: which one of a tensor that stacks the experts' matrices; None is the whole tensor.
+    parts: rows lie in groups of so many of each part, and ours part by part; empty for none.
     added: what the file's values are above ours, as with norms that multiply by 1 + weight and are stored as that sum.
     """
 
@@ -45,6 +46,7 @@ class GgufName(NamedTuple):
     expert: int | None = None
     added: float = 0.0
     turning: int = 0
+    parts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

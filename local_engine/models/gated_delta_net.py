@@ -13,35 +13,34 @@ from local_engine.loading.weights import Weights
 from local_engine.models.projection import projection
 from local_engine.recurrent_config import GatedDeltaConfig
 
-__all__ = ["GatedDeltaNet"]
+__all__ = ["GatedDeltaNet", "delta_inputs"]
 
 _EPSILON = 1e-6
+
+
+def delta_inputs(delta: GatedDeltaConfig, name: str, weights: Weights) -> dict[str, int]:
+    """The matrices of layer `name` that read hidden states, and their rows: queries, keys and values side by side, then
+    gates, strengths and rates.
+    """
+    heads = delta.value_heads
+    parts = {"qkv": delta.channels, "z": delta.values}
+    if weights.has(f"{name}.in_proj_qkvz.weight"):
+        parts = {"qkvz": delta.channels + delta.values}
+    rates = {"ba": 2 * heads} if weights.has(f"{name}.in_proj_ba.weight") else {"b": heads, "a": heads}
+    return {f"{name}.in_proj_{part}": rows for part, rows in (parts | rates).items()}
 
 
 class GatedDeltaNet:
     """That of layer `index`: from normalised hidden states to what is added to the residual.
 
-    Files have its inputs as one matrix for each kind, or grouped by key heads: queries, keys, values and gates of one,
-    then of the next, as Qwen3-Next's own; strengths and decays likewise.
+    Files have a matrix for each kind of its inputs, or one for all; strengths and decays likewise.
     """
 
     def __init__(self, config: ModelConfig, delta: GatedDeltaConfig, index: int, weights: Weights, ops: Ops) -> None:
         self._delta = delta
         self._ops, self._eps = ops, config.rms_norm_eps
         name, heads = f"model.layers.{index}.linear_attn", delta.value_heads
-        self._grouped = weights.has(f"{name}.in_proj_qkvz.weight")
-        self._grouped_rates = weights.has(f"{name}.in_proj_ba.weight")
-        inputs = (
-            {f"{name}.in_proj_qkvz": delta.channels + delta.values}
-            if self._grouped
-            else {f"{name}.in_proj_qkv": delta.channels, f"{name}.in_proj_z": delta.values}
-        )
-        rates = (
-            {f"{name}.in_proj_ba": 2 * heads}
-            if self._grouped_rates
-            else {f"{name}.in_proj_b": heads, f"{name}.in_proj_a": heads}
-        )
-        self._input = projection(weights, ops, inputs | rates, config.hidden_size)
+        self._input = projection(weights, ops, delta_inputs(delta, name, weights), config.hidden_size)
         self._conv = weights.taps(f"{name}.conv1d.weight", delta.channels, delta.taps).float()
         self._rate_bias = weights.joined([f"{name}.dt_bias"], [heads]).float()
         # A GGUF has what becomes of the number that safetensors have.
@@ -54,31 +53,14 @@ class GatedDeltaNet:
 
     def __call__(self, x: Tensor, state: LayerState, rows: StateRows) -> Tensor:
         """x [T, hidden_size] -> [T, hidden_size]; writes the states behind the rows."""
-        mixed, gate, strength, rate = self._split(self._input(x))
+        delta = self._delta
+        sizes = [delta.channels, delta.values, delta.value_heads, delta.value_heads]
+        mixed, gate, strength, rate = torch.split(self._input(x), sizes, -1)
         log_decay = self._decay * F.softplus(rate.float() + self._rate_bias)
         values = recur((mixed, log_decay, strength.float().sigmoid()), state, rows, self._recurrence)
         values = self._ops.rms_norm(values.to(x.dtype), self._norm, self._eps)
         gated = values.float() * F.silu(gate.float().view_as(values))
         return self._output(gated.flatten(1).to(x.dtype))
-
-    def _split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Queries, keys and values side by side [T, channels], gates [T, values], strengths and rates [T, H]."""
-        delta = self._delta
-        of_head, share = delta.key_dim, delta.value_heads // delta.key_heads
-        inputs, rates = torch.split(x, [delta.channels + delta.values, 2 * delta.value_heads], -1)
-        if self._grouped:
-            sizes = [of_head, of_head, share * delta.value_dim, share * delta.value_dim]
-            parts = torch.split(inputs.view(len(x), delta.key_heads, -1), sizes, -1)
-            q, k, v, gate = (part.flatten(1) for part in parts)
-            mixed = torch.cat((q, k, v), -1)
-        else:
-            mixed, gate = torch.split(inputs, [delta.channels, delta.values], -1)
-        if self._grouped_rates:
-            parts = rates.view(len(x), delta.key_heads, -1).chunk(2, -1)
-            strength, rate = (part.flatten(1) for part in parts)
-        else:
-            strength, rate = rates.chunk(2, -1)
-        return mixed, gate, strength, rate
 
     def _recurrence(self, inputs: tuple[Tensor, ...], states: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         mixed, log_decay, strength = inputs

@@ -134,8 +134,12 @@ def _but_every_nth(fields: FieldReader, name: str, num_layers: int) -> frozenset
 
 
 def hf_places(config: ModelConfig) -> dict[str, HfName | HfRows]:
-    """Experts in stacks, gate above up, where a file has them so."""
-    places: dict[str, HfName | HfRows] = {}
+    """Experts in stacks, gate above up, where a file has them so; and what it groups by key heads."""
+    places: dict[str, HfName | HfRows] = {
+        name: HfRows(name, parts=parts)
+        for index in filter(config.is_recurrent, range(config.num_layers))
+        for name, parts in _grouped_parts(config, index).items()
+    }
     if config.experts is None:
         return places
     width = config.experts.intermediate_size
@@ -148,6 +152,19 @@ def hf_places(config: ModelConfig) -> dict[str, HfName | HfRows]:
             places[f"{prefix}.{index}.up_proj.weight"] = HfName(f"{prefix}.gate_up_proj", index, width, rows_first=True)
             places[f"{prefix}.{index}.down_proj.weight"] = HfName(f"{prefix}.down_proj", index, rows_first=True)
     return places
+
+
+def _grouped_parts(config: ModelConfig, index: int) -> dict[str, tuple[int, ...]]:
+    """Matrices in which files may have rows of all inputs of one key head, then of the next, and rows of each input."""
+    delta = config.recurrent
+    if not isinstance(delta, GatedDeltaConfig):
+        return {}
+    name, share = f"model.layers.{index}.linear_attn", max(delta.value_heads // max(delta.key_heads, 1), 1)
+    values = share * delta.value_dim
+    return {
+        f"{name}.in_proj_qkvz.weight": (delta.key_dim, delta.key_dim, values, values),
+        f"{name}.in_proj_ba.weight": (share, share),
+    }
 
 
 def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
@@ -189,6 +206,8 @@ def gguf_names(config: ModelConfig) -> dict[str, GgufName]:
     names |= gguf_expert_names(config, NAMES)
     for index in filter(config.is_recurrent, range(config.num_layers)):
         names.pop(f"model.layers.{index}.self_attn.qkv_proj.weight")
-        for ours, theirs in _GGUF_PARTS.items():
-            names[f"model.layers.{index}.linear_attn.{ours}"] = GgufName(f"blk.{index}.{theirs}")
+        grouped = _grouped_parts(config, index)
+        for part, theirs in _GGUF_PARTS.items():
+            ours = f"model.layers.{index}.linear_attn.{part}"
+            names[ours] = GgufName(f"blk.{index}.{theirs}", parts=grouped.get(ours, ()))
     return names

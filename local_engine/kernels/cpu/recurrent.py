@@ -9,8 +9,8 @@ from torch import Tensor
 
 from local_engine.config import ModelConfig
 from local_engine.kernels.cpu.library import LayerStatesStruct, RecurrentStruct
-from local_engine.kernels.cpu.packing import NotPackable
 from local_engine.loading.weights import Weights
+from local_engine.models.gated_delta_net import delta_inputs
 from local_engine.recurrent_config import GatedDeltaConfig, Mamba2Config, RecurrentConfig, ShortConvConfig
 from local_engine.state_pool import StatePool
 
@@ -99,8 +99,6 @@ def _gated_delta(
 ) -> RecurrentParts:
     for prefix in ("visual.", "mtp."):  # of what Qwen3.5 does beside reading text
         weights.skip_under(prefix)
-    if weights.has(f"{name}.in_proj_qkvz.weight") or weights.has(f"{name}.in_proj_ba.weight"):
-        raise NotPackable("the inputs of recurrent layers are grouped by heads")
     heads = delta.value_heads
     # A GGUF has what becomes of the number that safetensors have.
     stored = weights.has(f"{name}.A")
@@ -120,8 +118,7 @@ def _gated_delta(
         tiled=delta.tiled,
         eps=eps,
     )
-    sizes = {"in_proj_qkv": delta.channels, "in_proj_z": delta.values, "in_proj_b": heads, "in_proj_a": heads}
-    inputs = {f"{name}.{part}": rows for part, rows in sizes.items()}
+    inputs = delta_inputs(delta, name, weights)
     return RecurrentParts(inputs, f"{name}.out_proj", delta.values, False, struct)
 
 

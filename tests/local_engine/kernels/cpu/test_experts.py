@@ -58,6 +58,7 @@ SPARSE: Mapping[str, Mapping[str, Any]] = {
     "ExaoneMoeForCausalLM": _HEADS | _NARROW,
     "Lfm2MoeForCausalLM": _NARROW,
     "GptOssForCausalLM": {**_HEADS, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2},
+    "Qwen3NextForCausalLM": {**DELTA, **_NARROW, "head_dim": 64, "shared_expert_intermediate_size": 64},
     "Qwen3_5MoeForCausalLM": {**DELTA, **_NARROW, "head_dim": 64, "shared_expert_intermediate_size": 64},
 }
 TYPES = [pytest.param(kind, id=kind.name) for kind in (*twin.QUANTISED_TYPES, *twin.DENSE_TYPES)]
@@ -155,7 +156,9 @@ def test_every_instruction_set_and_thread_count_gives_the_same_bits(quantised: P
         assert torch.equal(logits, found[0])
 
 
-@pytest.mark.parametrize("name", ["Qwen2MoeForCausalLM", "Glm4MoeForCausalLM", "MixtralForCausalLM"])
+@pytest.mark.parametrize(
+    "name", ["Qwen2MoeForCausalLM", "Glm4MoeForCausalLM", "MixtralForCausalLM", "Qwen3NextForCausalLM"]
+)
 def test_adapters_change_attention_and_the_block_beside_experts_as_in_peft(name: str, tmp_path: Path) -> None:
     model = oracle_of(name, **(SHAPE | dict(SPARSE[name])))
     folder = write_adapter(model, tmp_path / "adapter", target_modules=TARGETS[name])
