@@ -33,16 +33,22 @@ def mappings(value: object, at: Location = ()) -> Iterator[Location]:
 LEVELS = sorted(mappings(yaml.safe_load(EVERYTHING)), key=str)
 
 
-@pytest.mark.parametrize("level", LEVELS, ids=render_location)
-def test_an_unknown_key_is_refused_at_every_level(level: Location) -> None:
+@pytest.fixture(scope="module")
+def misspelt() -> list[str]:
+    """What is said of the whole format with an unknown key at every level."""
     document = yaml.safe_load(EVERYTHING.replace("on:", "'on':").replace("content: off", "content: 'off'"))
-    inner = document
-    for step in level:
-        inner = inner[step]
-    inner["unknwon_key"] = 1
+    for level in LEVELS:
+        inner = document
+        for step in level:
+            inner = inner[step]
+        inner["unknwon_key"] = 1
+    return faults(yaml.safe_dump(document), ENV)
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=render_location)
+def test_an_unknown_key_is_refused_at_every_level(level: Location, misspelt: list[str]) -> None:
     place = render_location((*level, "unknwon_key"))
-    lines = faults(yaml.safe_dump(document), ENV)
-    assert any(f"{place}: unknown key 'unknwon_key'" in line for line in lines), lines
+    assert any(f"{place}: unknown key 'unknwon_key'" in line for line in misspelt), misspelt
 
 
 def test_there_are_many_levels() -> None:
