@@ -3,6 +3,7 @@
 A new row is proved by its entry in `tiny_oracles`; one that reads images by `test_every_image_model`.
 """
 
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ from tests.local_engine.models.tiny_oracles import TEXT_ARCHITECTURES, TINY_ORAC
 from tests.local_engine.tiny_models import Oracle, write_gguf, write_safetensors
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=14, ignore_eos=True)
+
+
+_oracle = lru_cache(maxsize=1)(oracle_of)  # for both formats
 
 
 def test_every_row_has_an_oracle() -> None:
@@ -45,7 +49,7 @@ class Subject:
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     name, kind = request.param
     folder: Path = tmp_path_factory.mktemp(name)
-    oracle = oracle_of(name)
+    oracle = _oracle(name)
     path = write_safetensors(oracle, folder) if kind == "safetensors" else write_gguf(oracle, folder / "model.gguf")
     return Subject(oracle, load_model(path, EngineConfig()))
 
