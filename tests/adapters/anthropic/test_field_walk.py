@@ -134,7 +134,7 @@ def test_a_mode_of_the_responses_api_is_the_usual_way_or_refused() -> None:
         MessagesUpstream("x").render_request(replace(usual, reasoning=ReasoningOptions(mode="pro")))
 
 
-@pytest.mark.parametrize("name", FORWARDED.keys() - HINTS.keys())
+@pytest.mark.parametrize("name", sorted(FORWARDED.keys() - HINTS.keys()))
 def test_a_field_that_only_anthropic_knows_is_refused_by_name_elsewhere(name: str) -> None:
     check_of_one_dialect(messages(**{name: FORWARDED[name]}), name)
 

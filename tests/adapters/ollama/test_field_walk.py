@@ -165,7 +165,7 @@ def test_a_whole_number_may_be_written_as_a_float(name: str) -> None:
         ({"truncate": True}, "truncate"),
         ({"shift": True}, "shift"),
         ({"options": {"mirostat": 10**400}}, "options.mirostat"),
-        *[({"options": {name: OWN_OPTIONS[name]}}, f"options.{name}") for name in OWN_OPTIONS.keys() - HINTS],
+        *[({"options": {name: OWN_OPTIONS[name]}}, f"options.{name}") for name in sorted(OWN_OPTIONS.keys() - HINTS)],
         ({"messages": [{"role": "user", "content": "x", "later": 1}]}, "messages[0].later"),
         ({"tools": [CHAT["tools"][1]]}, "tools[0].function.later"),
     ],

@@ -176,7 +176,6 @@ async def test_the_models_of_its_team_hold_for_a_token_as_well() -> None:
         ({"key": "a-shared-secret-that-is-long-enough!", "algorithm": "HS256"}, "invalid_token"),
         ({"key": None, "algorithm": "none"}, "invalid_token"),
     ],
-    ids=str,
 )
 async def test_a_token_that_is_not_right_in_every_way_is_a_401(claims: dict[str, object], code: str) -> None:
     async with asked(TOKENS) as gateway:
