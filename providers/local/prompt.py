@@ -116,21 +116,22 @@ def _last(ids: tuple[int, ...], limit: int, bos_id: int | None) -> tuple[int, ..
 def _plain_prompt(model: LocalModel, request: Request) -> tuple[int, ...]:
     (prompt,) = request.prompts or ("",)
     special = request.template.add_special_tokens if request.template is not None else None
-    begins = special is not False
-
-    def encoded(text: str, *, begins: bool) -> tuple[int, ...]:
-        return tuple(model.tokenizer.encode(text, add_special_tokens=begins))
-
+    begins, tokenizer = special is not False, model.tokenizer
     if request.suffix is None:
-        return encoded(prompt, begins=begins) if isinstance(prompt, str) else prompt
+        return tuple(tokenizer.encode(prompt, add_special_tokens=begins)) if isinstance(prompt, str) else prompt
     if model.infill is None:
         raise UnsupportedParameter.at("suffix", f"the model '{model.name}' was not trained to fill in")
     if request.echo:
         raise InvalidRequest.at("suffix", "not together with echo")
-    before = encoded(prompt, begins=False) if isinstance(prompt, str) else prompt
-    filled = model.infill.prompt(before, encoded(request.suffix, begins=False))
-    bos_id = model.tokenizer.bos_id
-    adds_bos = begins and bos_id is not None and encoded("", begins=True)[:1] == (bos_id,)
+
+    def written(text: str) -> tuple[int, ...]:
+        """What looks like a mark in it is text: a file may be about such marks."""
+        return tuple(tokenizer.encode(tokenizer.quoted(text), add_special_tokens=False, quoted=True))
+
+    before = written(prompt) if isinstance(prompt, str) else prompt
+    filled = model.infill.prompt(before, written(request.suffix))
+    bos_id = tokenizer.bos_id
+    adds_bos = begins and bos_id is not None and tokenizer.encode("", add_special_tokens=True)[:1] == [bos_id]
     return (bos_id, *filled) if adds_bos and bos_id is not None else filled
 
 

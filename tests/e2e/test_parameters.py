@@ -151,8 +151,29 @@ async def test_a_middle_is_asked_for_with_the_vocabularys_marks(url: str) -> Non
     prefix, suffix, middle = 253, 254, 255
     ids = filled["choices"][0]["prompt_token_ids"]
     assert (ids[0], ids[3], ids[6], len(ids)) == (prefix, suffix, middle, 7)
+    code = "the <|fim_suffix|> mark"
+    ids = (await completion(url, prompt=code, suffix=code, return_token_ids=True))["choices"][0]["prompt_token_ids"]
+    assert [number for number in ids if number >= prefix] == [prefix, suffix, middle]
+    assert len(ids) == 3 + 2 * len(code)
     status, body = await asked(url, "completions", {"suffix": "cd", "echo": True})
     assert (status, body["error"]["param"]) == (400, "suffix")
+
+
+async def test_an_editor_of_llama_cpp_gets_the_same_middle_and_what_time_it_took(url: str) -> None:
+    filled = await completion(url, prompt="abab", suffix="cd", max_tokens=4, seed=1, return_token_ids=True)
+    sent = {
+        "input_prefix": "ab",
+        "prompt": "ab",
+        "input_suffix": "cd",
+        "n_predict": 4,
+        "return_tokens": True,
+        "seed": 1,
+    }
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/infill", json=sent) as answer:
+        body = await answer.json()
+    choice = filled["choices"][0]
+    assert (body["content"], body["tokens"]) == (choice["text"], choice["token_ids"])
+    assert body["timings"]["predicted_per_second"] > 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
