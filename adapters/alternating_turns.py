@@ -156,8 +156,9 @@ def _check_results(turns: Sequence[Turn]) -> None:
     """Every call of a turn is answered in the next one, once, and nothing else is."""
     calls: list[str] = []
     for turn in turns:
+        known = set(calls)
         for call_id in turn.results:
-            if call_id not in calls:
+            if call_id not in known:
                 raise _unmatched(f"the tool result '{call_id}' answers no call of the turn before it")
         _check_answered(calls, turn.results)
         calls = turn.calls

@@ -85,7 +85,8 @@ def allowed_tools(request: Request) -> tuple[Tool, ...]:
     """The tools without those that the choice forbids."""
     names = allowed_names(request)
     tools = request.tools or ()
-    return tools if names is None else tuple([tool for tool in tools if tool.name in names])
+    allowed = frozenset(names or ())
+    return tools if names is None else tuple([tool for tool in tools if tool.name in allowed])
 
 
 def _name_in(reference: bytes) -> str:

@@ -76,8 +76,9 @@ def take_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> tuple[
     extras = {MODE: orjson.dumps(mode)} if mode == _VALIDATED else {}
     if not tools and _MODES[mode] == REQUIRED:
         raise InvalidRequest.at(_CALLING, "a call cannot be required without tools")
+    declared = {tool.name for tool in tools or () if tool.kind == "function"}
     for name in names or ():
-        if not any(tool.kind == "function" and tool.name == name for tool in tools or ()):
+        if name not in declared:
             path = f"{_CALLING}.allowedFunctionNames"
             raise InvalidRequest.at(path, f"there is no function named {name}")
     if not names:
