@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -223,13 +224,16 @@ def add_named_tokens(writer: gguf.GGUFWriter, names: Mapping[int, str] | None = 
     writer.add_array("tokenizer.ggml.scores", [0.5] * VOCAB_SIZE)
 
 
+_gguf_names = lru_cache(gguf.get_tensor_name_map)  # a table takes some milliseconds, and each tensor asks
+
+
 def _gguf_name(name: str, config: Any) -> str:
     """By the gguf package's own tables."""
     kind = gguf_architecture(config)
     architecture = next(each for each, text in gguf.MODEL_ARCH_NAMES.items() if text == kind)
     if name.startswith("blk."):
         return name
-    names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
+    names = _gguf_names(architecture, config.num_hidden_layers)
     found: str | None = names.get_name(name, try_suffixes=(".weight", ".bias"))
     assert found is not None, name
     return found
