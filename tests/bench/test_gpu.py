@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(300)
 
 
 def bench(*arguments: str) -> str:
@@ -17,7 +18,7 @@ def bench(*arguments: str) -> str:
         env={name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=290,
         check=False,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
