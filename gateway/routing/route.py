@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from adapters.canonical.errors import GatewayError
+from adapters.canonical.request import Request
 from gateway.routing.conditions import Conditions
-from gateway.routing.defaults import Defaults
+from gateway.routing.defaults import Defaults, bounded
 from providers.base import Provider
 
 __all__ = ["Asked", "Detours", "Route", "Shadow", "Strategy", "Target"]
@@ -80,6 +81,12 @@ class Route:
     def __post_init__(self) -> None:
         object.__setattr__(self, "has_tags", any(target.tags for target in self.targets))
         object.__setattr__(self, "has_conditions", any(target.when is not None for target in self.targets))
+
+    def shaped(self, request: Request) -> Request:
+        """The request with what the name adds to it, and within its bound."""
+        if self.defaults is not None:
+            request = self.defaults.apply(request)
+        return request if self.max_tokens is None else bounded(request, self.max_tokens)
 
     @property
     def answering(self) -> tuple[Target, ...]:

@@ -20,7 +20,6 @@ from gateway.routing.attempt import AttemptKind, AttemptObserver
 from gateway.routing.attempts import Attempts, RoutingRules, Walking
 from gateway.routing.call import Call, fastest, is_filtered
 from gateway.routing.deadline import Deadline
-from gateway.routing.defaults import bounded
 from gateway.routing.eligibility import eligible, wanted_tags, with_conditions_met, without_tags
 from gateway.routing.fitting import Spelling
 from gateway.routing.guard import FinishGuard
@@ -123,11 +122,7 @@ class Router:
     async def _stream(self, request: Request, progress: Progress, spell: Spelling) -> AsyncGenerator[Batch, None]:
         route = await self._route(request.model)
         give_own_key_to(route.targets[0].provider.name)
-        if route.defaults is not None:
-            request = route.defaults.apply(request)
-        if route.max_tokens is not None:
-            request = bounded(request, route.max_tokens)
-        request = self._thoughts.restored(request, progress.key or "")
+        request = self._thoughts.restored(route.shaped(request), progress.key or "")
         watch = self._thoughts.watch(request, progress.key or "")
         targets = self._plan(route, request, progress)
         if request.metadata is not None and route.has_tags:

@@ -14,6 +14,7 @@ from gateway.limits.scope import Demand, Scope
 from gateway.limits.spending import Spending, SpentBefore
 from gateway.routing.attempt import Attempt, AttemptKind, Outcome
 from gateway.routing.names import Names
+from gateway.routing.route import Route
 from gateway.usage.charge import Charge
 from gateway.usage.end_users import EndUsers, end_user
 from gateway.usage.estimate import estimated_usage, output_tokens, prompt_tokens, with_prompt, with_uncounted
@@ -39,6 +40,8 @@ class _Known(Struct, frozen=True):
     per_user: "tuple[_PerUser, ...]"
     scopes: tuple[Scope, ...]
     counts_tokens: bool
+    route: Route | None
+    """None where no tokens are counted, or no model is named."""
     prices: tuple[Price, ...]
     """Of all targets that may answer, where they are known; none where no money is counted."""
 
@@ -97,12 +100,15 @@ class Accounts:
         if request is None or not known.counts_tokens:
             demand = Demand(scopes)
         else:
-            prompt, output, nano_usd = prompt_tokens(request), output_tokens(request), 0
+            asked = request
+            if known.route is not None and isinstance(request, Request):
+                asked = known.route.shaped(request)
+            prompt, output, nano_usd = prompt_tokens(asked), output_tokens(asked), 0
             units = tier = None
-            if type(request) is not Request:
-                units = units_of(request)
-            elif request.service_tier is not None:
-                tier = tier_of(request.service_tier)
+            if not isinstance(asked, Request):
+                units = units_of(asked)
+            elif asked.service_tier is not None:
+                tier = tier_of(asked.service_tier)
             for price in known.prices:
                 if tier is not None:
                     price = price.at_tier(tier)
@@ -165,14 +171,12 @@ class Accounts:
         rules: list[Scope | Rules] = [*scopes, *(each.rules for each in per_user)]
         counts_money = any(one.budget is not None for one in rules)
         counts_tokens = counts_money or any(one.tpm is not None for one in rules)
-        prices: list[Price | None] = []
-        if counts_money and model:
-            route = await names.resolve(model)
-            prices = [self._prices.of(target.label) for target in (*route.targets, *route.on_failure)]
-        known = tuple([price for price in prices if price is not None])
+        route = await names.resolve(model) if counts_tokens and model else None
+        targets = route.answering if counts_money and route is not None else ()
+        prices = [price for target in targets if (price := self._prices.of(target.label)) is not None]
         team = "" if key is None or key.team is None else key.team.id
         place = None if key is None else key.id, model
-        found = self._known[place] = _Known(key, team, per_user, scopes, counts_tokens, known)
+        found = self._known[place] = _Known(key, team, per_user, scopes, counts_tokens, route, tuple(prices))
         return found
 
 

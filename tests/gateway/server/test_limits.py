@@ -169,6 +169,14 @@ async def test_a_budget_is_spent_by_what_answers_cost(tmp_path: Path) -> None:
         assert int(answer.headers["retry-after"]) > 0
 
 
+@pytest.mark.parametrize(("given", "taken"), [("max_tokens: 10", 10), ("defaults: {max_tokens: 20}", 20)])
+async def test_what_a_name_says_of_its_answers_is_what_is_reserved(given: str, taken: int) -> None:
+    models = f"models: {{small: {{targets: [fake/m], {given}}}}}\n"
+    async with serving(HELLO, extra=limited("limits: {tpm: 1000}", models)) as gateway:
+        answer = await ask(gateway, model="small")
+        assert int(answer.headers["x-ratelimit-remaining-tokens"]) == 1000 - 5 - taken
+
+
 async def test_a_budget_is_reserved_by_the_tier_that_is_asked_for_and_spent_by_that_of_the_answer(
     tmp_path: Path,
 ) -> None:
