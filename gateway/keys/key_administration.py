@@ -1,4 +1,4 @@
-"""Makes, lists, changes, rotates and revokes keys, for the admin routes and for `gateway keys`."""
+"""Makes, lists, shows, changes, rotates and revokes keys, for the admin routes and for `gateway keys`."""
 
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -60,6 +60,13 @@ class KeyAdministration:
     async def list(self, after: str | None, limit: int) -> tuple[Sequence[KeptKey], bool]:
         """By id, and whether there are more."""
         return await (await self._stores()).client_keys.list(after, limit)
+
+    async def find(self, key_id: str) -> KeptKey:
+        """Raises NotFound."""
+        key = await (await self._stores()).client_keys.find(key_id)
+        if key is None:
+            raise _unknown(key_id)
+        return key
 
     async def change(self, key_id: str, change: dict[str, object]) -> KeptKey:
         """Holds from now on here, and from KNOWN_S later elsewhere. Raises NotFound, InvalidRequest and Conflict."""

@@ -67,8 +67,7 @@ class Ability(Generic[Q, A]):
 
     async def serve(self, exchange: Exchange) -> Reply:
         means, router = self._means, self._means.router
-        body = await means.bodies.read(exchange.request)
-        exchange.held_bytes = len(body)
+        body = await exchange.read(means.bodies)
         request = self._words.parse(body, max_depth=means.max_depth, request_id=exchange.request_id)
         del body
         if exchange.path_model is not None or not request.model:

@@ -13,7 +13,7 @@ from adapters.openai.tokens.front import ChatTokenCountFront, DetokenizeFront, T
 from gateway.routing import abilities
 from gateway.server.ability import Ability, AbilityFront
 from gateway.server.means import Means
-from gateway.server.service import Served
+from gateway.server.routes import Served
 from gateway.server.token_count import TokenCount
 
 __all__ = ["EmbeddingFront", "ability_routes", "embedding"]

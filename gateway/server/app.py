@@ -46,8 +46,8 @@ from gateway.server.ollama_routes import ollama_questions
 from gateway.server.own_key import OwnKey
 from gateway.server.provider_building import build_providers
 from gateway.server.route_table import build_names, routing_rules
-from gateway.server.routes import Route
-from gateway.server.service import Served, Service
+from gateway.server.routes import Route, Served, of_method
+from gateway.server.service import Service
 from gateway.server.stateful.assembly import Stateful
 from gateway.telemetry.gauges import engine_gauges, gauge, target_gauges
 from gateway.telemetry.names import ACTIVE_REQUESTS, HELD_BODIES
@@ -111,7 +111,7 @@ def build_app(
     if config.server.admin_port is None:
         service, admin_service = parts.service(served, admin), None
     else:
-        service, admin_service = parts.service(served, {}), parts.edge({}, other=admin)
+        service, admin_service = parts.service(served, {}), parts.edge(admin)
     parts.watch(service)
     return App(
         config=config,
@@ -226,10 +226,10 @@ class _Parts:
             total_s=self.config.reliability.timeouts.total_s,
         )
         return self.edge(
-            served,
-            observer=self.observed.observer,
-            asked={**ollama_questions(OLLAMA, self.catalogue), "/props": OneModel(Props(), self.catalogue)},
-            other={
+            {
+                **of_method("POST", served),
+                **of_method("GET", ollama_questions(OLLAMA, self.catalogue)),
+                **of_method("GET", {"/props": OneModel(Props(), self.catalogue)}),
                 **model_routes(LISTS, BY_HEADER, self.catalogue),
                 **forwarded_routes(forwarding),
                 **self.stateful.routes,
@@ -237,6 +237,7 @@ class _Parts:
                 **self.stateful.chat_routes(CHAT, served),
                 **admin,
             },
+            observer=self.observed.observer,
             by_header=BY_HEADER,
             by_start=BY_START,
             prefix=self.config.server.path_prefix,

@@ -22,7 +22,7 @@ from gateway.server.generation import AnswerKeeper, Generation
 from gateway.server.listing import ListingFront
 from gateway.server.means import Means
 from gateway.server.ollama_routes import OllamaPreloads, ollama_posts
-from gateway.server.service import Served
+from gateway.server.routes import Served
 from gateway.server.token_count import CountingFront, TokenCount
 
 __all__ = ["BY_HEADER", "BY_START", "CHAT", "LISTS", "OLLAMA", "endpoints"]

@@ -17,6 +17,7 @@ from gateway.limits.limiter import Standing
 from gateway.limits.scope import NANO
 from gateway.routing.router import Progress
 from gateway.server.answer_headers import add_limits, answer_headers, stream_headers
+from gateway.server.body import BodyReader
 from gateway.server.event_stream import EventStream
 from gateway.server.log import Log
 from gateway.server.request_metrics import METRICS_HEADER, metrics_comment, request_metrics
@@ -84,6 +85,17 @@ class Exchange(Struct, eq=False):
 
     def __post_init__(self) -> None:
         self.began = self.ended = self.clock()
+
+    async def read(self, bodies: BodyReader) -> bytes:
+        """The whole body, which counts as held until the request ends. Raises what `BodyReader.read` raises."""
+        body = await bodies.read(self.request)
+        self.held_bytes = len(body)
+        return body
+
+    @property
+    def owner(self) -> str:
+        """Whose objects the client sees: those of its key."""
+        return "" if self.key is None else self.key.id
 
     def begin_routing(self) -> Progress:
         """What the router is told about the request, and will tell about it."""

@@ -71,8 +71,7 @@ class Generation:
 
     async def serve(self, exchange: Exchange) -> Reply:
         front = self.front
-        body = await self._bodies.read(exchange.request)
-        exchange.held_bytes = len(body)
+        body = await exchange.read(self._bodies)
         if self._preloads is not None and (answer := await self._preloads.answer(exchange, body)) is not None:
             return answer
         request = front.parse(body, max_depth=self._max_depth)

@@ -37,7 +37,7 @@ def build_door(
         hash_secret = auth.hash_secret.get_secret_value()
 
         async def find(digest: bytes) -> KeptKey | None:
-            return await (await stores()).client_keys.find(digest)
+            return await (await stores()).client_keys.find_by_hash(digest)
 
         taken = [key.id for key in auth.keys]
         directory = KeyDirectory(find, hash_secret, clock=clock, now=now, taken=taken, teams=teams)

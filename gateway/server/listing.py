@@ -88,8 +88,7 @@ class NamedInBody:
         self._bodies = bodies
 
     async def serve(self, exchange: Exchange) -> Reply:
-        body = await self._bodies.read(exchange.request)
-        exchange.held_bytes = len(body)
+        body = await exchange.read(self._bodies)
         name = self._parse(body)
         return exchange.answer(await self._catalogue.show_model(name, exchange.key, self._form))
 

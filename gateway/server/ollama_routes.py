@@ -14,7 +14,7 @@ from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
 from gateway.server.listing import Constant, Listing, NamedInBody
 from gateway.server.means import Means
-from gateway.server.service import Served
+from gateway.server.routes import Served
 from gateway.version import VERSION
 
 __all__ = ["OllamaPreloads", "ollama_posts", "ollama_questions"]

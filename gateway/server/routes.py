@@ -9,6 +9,7 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 from urllib.parse import unquote
 
 from adapters.front import Front
@@ -16,7 +17,7 @@ from adapters.nearest_name import nearest
 from gateway.http.answer import Reply
 from gateway.server.exchange import Exchange
 
-__all__ = ["Handler", "Route", "Routes"]
+__all__ = ["Handler", "Route", "Routes", "Served", "of_method"]
 
 Handler = Callable[[Exchange], Awaitable[Reply]]
 _NONE: Mapping[str, "Route"] = {}
@@ -37,6 +38,22 @@ class Route:
     front: Front | None = None
     takes_password: bool = False
     label: str = field(default="", compare=False)
+
+
+class Served(Protocol):
+    """What answers one method of one path."""
+
+    @property
+    def front(self) -> Front | None:
+        """The dialect of its errors; None is OpenAI's."""
+        ...
+
+    async def serve(self, exchange: Exchange) -> Reply: ...
+
+
+def of_method(method: str, served: Mapping[str, Served]) -> dict[str, Route]:
+    """Routes of this method alone."""
+    return {path: Route({method: one.serve}, one.front) for path, one in served.items()}
 
 
 class Routes:

@@ -40,24 +40,13 @@ from gateway.server.routes import Handler, Route, Routes
 from gateway.usage.accounts import Accounts
 from providers.client_key import CLIENT_KEY, OwnKey
 
-__all__ = ["RequestObserver", "Served", "Service"]
+__all__ = ["RequestObserver", "Service"]
 
 _EVICTION_S = 5.0
 """What a cancelled request gets to free what it holds and tell its client."""
 _NONE: Mapping[str, Never] = MappingProxyType({})
 _HEALTH = ("/healthz", "/health")
 """The second is what load balancers and compose files ask that were written for vLLM or llama.cpp."""
-
-
-class Served(Protocol):
-    """What answers the POSTs of one path."""
-
-    @property
-    def front(self) -> Front | None:
-        """The dialect of its errors; None is OpenAI's."""
-        ...
-
-    async def serve(self, exchange: Exchange) -> Reply: ...
 
 
 class RequestObserver(Protocol):
@@ -71,24 +60,21 @@ class RequestObserver(Protocol):
 
 
 class Service:
-    """`served` answers the POSTs of each path, `asked` its GETs, `other` holds whole routes. `by_header`: clients that
-    send this header speak this dialect, also on the paths that all dialects share. `by_start`: the dialect of errors
-    below such a path.
-    All paths stand beneath `prefix`; those of health stand alone as well.
+    """`by_header`: clients that send this header speak this dialect, also on the paths that all dialects share.
+    `by_start`: the dialect of errors below such a path. All paths stand beneath `prefix`; those of health stand alone
+    as well.
 
     `clock` gives seconds of any origin, `token` the random part of ids, `redact` hides secrets in a text.
     """
 
     def __init__(
         self,
-        served: Mapping[str, Served],
+        routes: Mapping[str, Route],
         catalogue: Catalogue,
         door: Door,
         log: Log,
         *,
         clients: ClientAddresses,
-        asked: Mapping[str, Served] = _NONE,
-        other: Mapping[str, Route] = _NONE,
         by_header: Mapping[str, Front] = _NONE,
         by_start: Mapping[str, Front] = _NONE,
         held: HeldBytes,
@@ -107,16 +93,7 @@ class Service:
         health = {**{path: Route({"GET": self._health}) for path in _HEALTH}, "/readyz": Route({"GET": self._ready})}
         self._open = frozenset((*health, *[f"{prefix}{path}" for path in health]))
         """Paths that need no key."""
-        self._routes = Routes(
-            {
-                **{path: Route({"POST": one.serve}, one.front) for path, one in served.items()},
-                **{path: Route({"GET": one.serve}, one.front) for path, one in asked.items()},
-                **other,
-                **health,
-            },
-            prefix,
-            bare=health,
-        )
+        self._routes = Routes({**routes, **health}, prefix, bare=health)
         self._by_header = by_header
         self._by_start = {f"{prefix}{start}": front for start, front in by_start.items()}
         self._catalogue = catalogue
@@ -162,15 +139,16 @@ class Service:
             if not exchange.evicted or task is None or task.uncancel() > 0:
                 exchange.status, exchange.error = 499, ClientClosed("the client left")
                 raise
-            response = await self._fail(exchange, NotReady("the gateway is shutting down", code="shutting_down"))
+            error = NotReady("the gateway is shutting down", code="shutting_down")
+            response = await self._fail(exchange, route, error)
         except GatewayError as error:
-            response = await self._fail(exchange, error)
+            response = await self._fail(exchange, route, error)
         except Exception as error:
             if isinstance(error, ConnectionError) and request.wire.is_lost:
                 exchange.status, exchange.error = 499, ClientClosed("the client left")
                 raise asyncio.CancelledError from error
             self._log.fault(error, request_id=exchange.request_id)
-            response = await self._fail(exchange, _internal_error(exchange.request_id))
+            response = await self._fail(exchange, route, _internal_error(exchange.request_id))
         finally:
             self._held.give(exchange.held_bytes)
             self._active.discard(exchange)
@@ -255,7 +233,7 @@ class Service:
             raise NotReady("the gateway is shutting down", code="shutting_down")
         return handler
 
-    async def _fail(self, exchange: Exchange, error: GatewayError) -> Reply:
+    async def _fail(self, exchange: Exchange, route: Route | None, error: GatewayError) -> Reply:
         """An error as the answer: with its status while nothing was sent, in band after that."""
         if exchange.model and (isinstance(error, ModelNotFound) or error.code == "model_not_allowed"):
             error.message += self._catalogue.hint(exchange.model, exchange.key)
@@ -274,12 +252,10 @@ class Service:
         exchange.status = error.status
         body = exchange.front.render_error(error) if exchange.front is not None else render_error(error)
         headers = error_headers(exchange.headers(), error)
-        if isinstance(error, MethodNotAllowed | AuthenticationFailed):
-            route, _ = self._routes.find(exchange.request.path, exchange.request.query_string)
-            if isinstance(error, MethodNotAllowed):
-                headers["Allow"] = ", ".join(route.methods if route is not None else ())
-            elif route is not None and route.takes_password:
-                headers["WWW-Authenticate"] = 'Basic realm="gateway", charset="UTF-8"'
+        if isinstance(error, MethodNotAllowed):
+            headers["Allow"] = ", ".join(route.methods if route is not None else ())
+        elif isinstance(error, AuthenticationFailed) and route is not None and route.takes_password:
+            headers["WWW-Authenticate"] = 'Basic realm="gateway", charset="UTF-8"'
         response = Answer(status=error.status, body=body, headers=headers)
         if isinstance(error, BodyTooLarge):
             response.closes = True

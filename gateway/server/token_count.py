@@ -34,8 +34,7 @@ class TokenCount:
 
     async def serve(self, exchange: Exchange) -> Reply:
         means, router = self._means, self._means.router
-        body = await means.bodies.read(exchange.request)
-        exchange.held_bytes = len(body)
+        body = await exchange.read(means.bodies)
         request = self.front.parse_count(body, max_depth=means.max_depth)
         if exchange.path_model is not None:
             request = replace(request, model=exchange.path_model)

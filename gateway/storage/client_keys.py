@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from adapters.canonical.errors import Conflict, NotReady
@@ -32,10 +32,16 @@ class ClientKeyStore:
 
         await self.database.write(work)
 
-    async def find(self, digest: bytes) -> KeptKey | None:
+    async def find(self, key_id: str) -> KeptKey | None:
+        return await self._one(CLIENT_KEYS.c.id == key_id)
+
+    async def find_by_hash(self, digest: bytes) -> KeptKey | None:
         """The key with this hash, or with this one before its newest."""
-        wanted = select(CLIENT_KEYS).where(or_(CLIENT_KEYS.c.hash == digest, CLIENT_KEYS.c.previous_hash == digest))
-        row = await self.database.read(lambda connection: connection.execute(wanted).one_or_none())
+        return await self._one(or_(CLIENT_KEYS.c.hash == digest, CLIENT_KEYS.c.previous_hash == digest))
+
+    async def _one(self, wanted: ColumnElement[bool]) -> KeptKey | None:
+        query = select(CLIENT_KEYS).where(wanted)
+        row = await self.database.read(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else KeptKey(**row._mapping)
 
     async def taken(self, ids: Collection[str]) -> Sequence[str]:

@@ -64,8 +64,7 @@ class AdminAdapters:
         return _done(exchange, adapter, "removed")
 
     async def _asked(self, exchange: Exchange, kind: type[N]) -> N:
-        body = await self._bodies.read(exchange.request)
-        exchange.held_bytes = len(body)
+        body = await exchange.read(self._bodies)
         return parse_posted(kind, body)
 
     def _find(self, lora_name: str) -> tuple[AdapterHost, AdapterName]:

@@ -24,11 +24,11 @@ class AdminKeys:
         self._bodies = bodies
         self.table: AdminTable = {
             _PATH: {"POST": self._create, "GET": self._list},
-            f"{_PATH}/*": {"PATCH": self._change, "POST": self._rotate, "DELETE": self._revoke},
+            f"{_PATH}/*": {"GET": self._show, "PATCH": self._change, "POST": self._rotate, "DELETE": self._revoke},
         }
 
     async def _create(self, exchange: Exchange) -> Reply:
-        secret, key = await self._keys().create(parse_new_key(await self._body(exchange)))
+        secret, key = await self._keys().create(parse_new_key(await exchange.read(self._bodies)))
         return answered(exchange, {**described(key), "secret": secret}, status=201)
 
     async def _list(self, exchange: Exchange) -> Reply:
@@ -36,25 +36,23 @@ class AdminKeys:
         found, has_more = await self._keys().list(query.get("after"), query_limit(exchange, _MAX_LISTED))
         return answered(exchange, {"object": "list", "data": [described(key) for key in found], "has_more": has_more})
 
+    async def _show(self, exchange: Exchange) -> Reply:
+        return answered(exchange, described(await self._keys().find(exchange.path_model or "")))
+
     async def _change(self, exchange: Exchange) -> Reply:
-        change = parse_change(await self._body(exchange))
+        change = parse_change(await exchange.read(self._bodies))
         return answered(exchange, described(await self._keys().change(exchange.path_model or "", change)))
 
     async def _rotate(self, exchange: Exchange) -> Reply:
         key_id, _, action = (exchange.path_model or "").partition("/")
         if action != "rotate":
             raise NotFound(f"there is no {_PATH}/ID/{action}, expected {_PATH}/ID/rotate", code="unknown_url")
-        rotation = parse_rotation(await self._body(exchange)) if exchange.request.has_body else Rotation()
+        rotation = parse_rotation(await exchange.read(self._bodies)) if exchange.request.has_body else Rotation()
         secret, key = await self._keys().rotate(key_id, rotation)
         return answered(exchange, {**described(key), "secret": secret})
 
     async def _revoke(self, exchange: Exchange) -> Reply:
         return answered(exchange, described(await self._keys().revoke(exchange.path_model or "")))
-
-    async def _body(self, exchange: Exchange) -> bytes:
-        body = await self._bodies.read(exchange.request)
-        exchange.held_bytes = len(body)
-        return body
 
     def _keys(self) -> KeyAdministration:
         if self._administration is None:

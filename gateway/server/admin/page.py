@@ -55,7 +55,7 @@ class AdminPage:
         self._stores = stores
         self._ledger = ledger
         self._now = now
-        self.table: AdminTable = {"/admin": {"GET": self._show}}
+        self.table: AdminTable = {path: {"GET": self._show} for path in ("/admin", "/admin/")}
 
     async def _show(self, exchange: Exchange) -> Reply:
         query = exchange.request.query

@@ -108,8 +108,7 @@ class Forwarding:
                 return await self._pass_on(exchange, path, _required(model, endpoint), upload, guardrails, units)
         if kind != "application/json":
             raise WrongMediaType("expected the content type application/json or multipart/form-data")
-        body = await self._bodies.read(request)
-        exchange.held_bytes = len(body)
+        body = await exchange.read(self._bodies)
         model, whole, fields = _json_body(body, self._max_depth)
         if endpoint in _STORES:
             model, whole = None, WholeBody(body)

@@ -12,8 +12,7 @@ from gateway.responses.prepared import Preparation
 from gateway.responses.workers import worker_name
 from gateway.server.body import BodyReader
 from gateway.server.log import Log
-from gateway.server.routes import Route
-from gateway.server.service import Served
+from gateway.server.routes import Route, Served
 from gateway.server.stateful.compaction import Compaction
 from gateway.server.stateful.conversations import Conversations
 from gateway.server.stateful.kept_chats import KeptChats

@@ -19,7 +19,6 @@ from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
 from gateway.server.generation import admit, whole_result
 from gateway.server.reservation import reserve
-from gateway.server.stateful.response_create import owner_of
 from gateway.tools.answers import ToolAnswers
 from gateway.usage.estimate import prompt_tokens
 
@@ -73,12 +72,11 @@ class Compaction:
     async def _prepare(self, exchange: Exchange, *, spends: bool) -> Prepared:
         """`spends`: the model will be asked."""
         front = self._for_client(exchange)
-        body = await self._bodies.read(exchange.request)
-        exchange.held_bytes = len(body)
+        body = await exchange.read(self._bodies)
         asked = read_body(body, max_depth=self._max_depth)
         exchange.model, exchange.streams = asked.model, False
         await admit(exchange, asked, self._router.names)
         response_id = f"{COMPACTION_PREFIX}{exchange.token}"
-        prepared = await self._preparation.prepare(asked, front, owner=owner_of(exchange), response_id=response_id)
+        prepared = await self._preparation.prepare(asked, front, owner=exchange.owner, response_id=response_id)
         await reserve(exchange, asked.model, prepared.request if spends else None, self._router.names)
         return prepared.with_request_id(exchange.request_id)

@@ -21,7 +21,6 @@ from gateway.server.body import BodyReader
 from gateway.server.exchange import Exchange
 from gateway.server.routes import Route
 from gateway.server.stateful.lists import included_in, list_of_items, page_in
-from gateway.server.stateful.response_create import owner_of
 from gateway.storage.records import KeptConversation, KeptItem, PageOf
 from gateway.storage.storage import Storage
 
@@ -59,12 +58,12 @@ class Conversations:
     async def _create(self, exchange: Exchange) -> Reply:
         has_body = exchange.request.has_body
         raws, metadata = read_new_conversation(
-            await self._body(exchange) if has_body else b"", max_depth=self._max_depth
+            await exchange.read(self._bodies) if has_body else b"", max_depth=self._max_depth
         )
         items = await self._items(exchange, raws)
         conversation = KeptConversation(
             id=f"{_PREFIX}{exchange.token}",
-            owner=owner_of(exchange),
+            owner=exchange.owner,
             created=int(self._now()),
             metadata=orjson.dumps(metadata),
         )
@@ -98,7 +97,7 @@ class Conversations:
         raise NotFound(f"there is no {exchange.request.decoded_path[:200]}", code="unknown_url")
 
     async def _update(self, exchange: Exchange, conversation: KeptConversation) -> Reply:
-        metadata = orjson.dumps(read_changes(await self._body(exchange), max_depth=self._max_depth))
+        metadata = orjson.dumps(read_changes(await exchange.read(self._bodies), max_depth=self._max_depth))
         stores = await self._storage.stores()
         await stores.conversations.set_metadata(conversation.owner, conversation.id, metadata)
         return exchange.answer(conversation_object(conversation.id, conversation.created, metadata))
@@ -111,7 +110,7 @@ class Conversations:
         return exchange.answer(orjson.dumps(gone))
 
     async def _append(self, exchange: Exchange, conversation: KeptConversation) -> Reply:
-        raws = read_items(await self._body(exchange), max_depth=self._max_depth)
+        raws = read_items(await exchange.read(self._bodies), max_depth=self._max_depth)
         include = included_in(exchange.request)
         items = await self._items(exchange, raws)
         await (await self._storage.stores()).conversations.append(conversation.id, items)
@@ -135,18 +134,13 @@ class Conversations:
         wanted = set(referenced_ids(raws))
         if wanted:
             stores = await self._storage.stores()
-            references = await stores.responses.find_items(owner_of(exchange), wanted)
+            references = await stores.responses.find_items(exchange.owner, wanted)
         check_items(raws, self._for_client(exchange).seal, references)
         return kept_items(listed_items(resolved_items(raws, references), f"resp_{exchange.token}"))
 
-    async def _body(self, exchange: Exchange) -> bytes:
-        body = await self._bodies.read(exchange.request)
-        exchange.held_bytes = len(body)
-        return body
-
     async def _find(self, exchange: Exchange, conversation_id: str) -> KeptConversation:
         stores = await self._storage.stores()
-        found = await stores.conversations.find(owner_of(exchange), conversation_id)
+        found = await stores.conversations.find(exchange.owner, conversation_id)
         if found is None:
             raise _missing(conversation_id)
         return found

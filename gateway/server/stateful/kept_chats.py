@@ -24,7 +24,6 @@ from gateway.server.exchange import Exchange
 from gateway.server.generation import streamed, whole_result
 from gateway.server.routes import Handler, Route
 from gateway.server.stateful.lists import list_body, page_in
-from gateway.server.stateful.response_create import owner_of
 from gateway.storage.records import KeptChat, KeptItem
 from gateway.storage.storage import Storage
 
@@ -58,7 +57,7 @@ class KeptChats:
         chat = partial(
             KeptChat,
             id=head.id,
-            owner=owner_of(exchange),
+            owner=exchange.owner,
             created=head.created,
             model=request.model,
             metadata=metadata,
@@ -89,7 +88,7 @@ class KeptChats:
                 metadata[found[1]] = value
         model = exchange.request.query.get("model")
         stores = await self._storage.stores()
-        chats, has_more = await stores.chats.list(owner_of(exchange), page, model=model, metadata=metadata)
+        chats, has_more = await stores.chats.list(exchange.owner, page, model=model, metadata=metadata)
         shown = [chat_with_metadata(chat.body, chat.metadata) for chat in chats]
         return exchange.answer(list_body(shown, [chat.id for chat in chats], has_more=has_more))
 
@@ -104,8 +103,7 @@ class KeptChats:
 
     async def _update(self, exchange: Exchange) -> Reply:
         chat, _ = await self._find(exchange, ("",))
-        body = await self._bodies.read(exchange.request)
-        exchange.held_bytes = len(body)
+        body = await exchange.read(self._bodies)
         metadata = read_changes(body, max_depth=self._max_depth)
         await (await self._storage.stores()).chats.set_metadata(chat.id, metadata)
         return exchange.answer(chat_with_metadata(chat.body, metadata))
@@ -124,7 +122,7 @@ class KeptChats:
             raise NotFound(f"there is no {exchange.request.decoded_path[:200]}", code="unknown_url")
         if rest not in allowed:
             raise MethodNotAllowed(f"{exchange.request.method} is not allowed here, expected GET")
-        found = await (await self._storage.stores()).chats.find(owner_of(exchange), chat_id)
+        found = await (await self._storage.stores()).chats.find(exchange.owner, chat_id)
         if found is None:
             raise _missing(chat_id)
         return found, rest

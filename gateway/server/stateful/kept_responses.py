@@ -14,7 +14,7 @@ from gateway.responses.background import Background
 from gateway.server.exchange import Exchange
 from gateway.server.routes import Route
 from gateway.server.stateful.lists import included_in, list_of_items, page_in
-from gateway.server.stateful.response_create import owner_of, send_events
+from gateway.server.stateful.response_create import send_events
 from gateway.storage.records import KeptResponse
 from gateway.storage.storage import Storage
 
@@ -78,7 +78,7 @@ class KeptResponses:
         page = page_in(exchange.request)
         include = included_in(exchange.request)
         stores = await self._storage.stores()
-        found = await stores.responses.given_items(owner_of(exchange), response_id, page)
+        found = await stores.responses.given_items(exchange.owner, response_id, page)
         if found is None:
             raise _missing(response_id)
         return exchange.answer(list_of_items(found, include))
@@ -93,7 +93,7 @@ class KeptResponses:
         return await send_events(exchange, events, self.front, keepalive_s=self._keepalive_s)
 
     async def _find(self, exchange: Exchange, response_id: str) -> KeptResponse:
-        found = await (await self._storage.stores()).responses.find(owner_of(exchange), response_id)
+        found = await (await self._storage.stores()).responses.find(exchange.owner, response_id)
         if found is None:
             raise _missing(response_id)
         return found

@@ -21,7 +21,7 @@ from gateway.server.generation import admit, streamed, whole_result
 from gateway.server.reservation import reserve
 from gateway.tools.answers import ToolAnswers
 
-__all__ = ["ResponseCreation", "owner_of", "send_events"]
+__all__ = ["ResponseCreation", "send_events"]
 
 
 class ResponseCreation:
@@ -52,7 +52,8 @@ class ResponseCreation:
     async def serve(self, exchange: Exchange) -> Reply:
         front = self._for_client(exchange)
         exchange.front = front
-        prepared = await self._prepare(exchange, front, await self._read(exchange))
+        asked = read_body(await exchange.read(self._bodies), max_depth=self._max_depth)
+        prepared = await self._prepare(exchange, front, asked)
         request = prepared.request
         exchange.streams = request.stream
         await reserve(exchange, request.model, request, self._names)
@@ -72,16 +73,11 @@ class ResponseCreation:
         await keep()
         return exchange.answer(body)
 
-    async def _read(self, exchange: Exchange) -> Asked:
-        body = await self._bodies.read(exchange.request)
-        exchange.held_bytes = len(body)
-        return read_body(body, max_depth=self._max_depth)
-
     async def _prepare(self, exchange: Exchange, front: ResponsesFront, asked: Asked) -> Prepared:
         exchange.model = asked.model
         await admit(exchange, asked, self._names)
         response_id = f"{front.id_prefix}{exchange.token}"
-        prepared = await self._preparation.prepare(asked, front, owner=owner_of(exchange), response_id=response_id)
+        prepared = await self._preparation.prepare(asked, front, owner=exchange.owner, response_id=response_id)
         return prepared.with_request_id(exchange.request_id)
 
     async def _in_background(self, exchange: Exchange, prepared: Prepared, progress: Progress) -> Reply:
@@ -91,11 +87,6 @@ class ResponseCreation:
             return exchange.answer(job.first)
         events = self._background.logs.follow(prepared.owner, prepared.head.id, -1)
         return await send_events(exchange, events, prepared.front, keepalive_s=self._keepalive_s)
-
-
-def owner_of(exchange: Exchange) -> str:
-    """Whose objects the client sees: those of its key."""
-    return "" if exchange.key is None else exchange.key.id
 
 
 class _Reader:

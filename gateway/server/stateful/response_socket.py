@@ -23,7 +23,6 @@ from gateway.server.exchange import Exchange
 from gateway.server.generation import admit
 from gateway.server.log import Log
 from gateway.server.reservation import reserve
-from gateway.server.stateful.response_create import owner_of
 from gateway.storage.records import KeptItem
 from gateway.tools.answers import ToolAnswers
 from gateway.usage.estimate import unreported_usage
@@ -201,7 +200,7 @@ class _Turn:
         prepared = await api.preparation.prepare(
             asked,
             self._front,
-            owner=owner_of(exchange),
+            owner=exchange.owner,
             response_id=f"{self._front.id_prefix}{api.token()}",
             recent=self._recent,
         )

@@ -25,7 +25,7 @@ def for_client(front: ResponsesFront, dialect: str) -> Callable[[Exchange], Resp
     default = _FORMS[dialect]
 
     def choose(exchange: Exchange) -> ResponsesFront:
-        return front.for_client("" if exchange.key is None else exchange.key.id, _form(exchange, default))
+        return front.for_client(exchange.owner, _form(exchange, default))
 
     return choose
 

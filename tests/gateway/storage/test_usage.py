@@ -190,8 +190,9 @@ async def test_a_key_is_found_by_its_hash_listed_and_revoked_once(stores: Stores
     keys = [KeptKey(name, name.encode(), 5, None, None, b"{}") for name in ("b", "a", "c")]
     for key in keys:
         await stores.client_keys.add(key)
-    assert await stores.client_keys.find(b"a") == keys[1]
-    assert await stores.client_keys.find(b"x") is None
+    assert await stores.client_keys.find_by_hash(b"a") == keys[1]
+    assert await stores.client_keys.find(keys[1].id) == keys[1]
+    assert await stores.client_keys.find_by_hash(b"x") is None
     listed, has_more = await stores.client_keys.list(None, 2)
     assert ([key.id for key in listed], has_more) == (["a", "b"], True)
     assert await stores.client_keys.revoke("a", 7) == keys[1]._replace(revoked=7)
@@ -199,7 +200,7 @@ async def test_a_key_is_found_by_its_hash_listed_and_revoked_once(stores: Stores
     assert await stores.client_keys.revoke("x", 9) is None
     with pytest.raises(Conflict):
         await stores.client_keys.add(keys[1]._replace(hash=b"another"))
-    assert await stores.client_keys.find(b"b") == keys[0]  # the database goes on after a refused insertion
+    assert await stores.client_keys.find_by_hash(b"b") == keys[0]  # the database goes on after a refused insertion
 
 
 async def test_a_key_is_changed_in_one_step_and_found_by_its_secret_before_as_well(stores: Stores) -> None:
@@ -211,7 +212,7 @@ async def test_a_key_is_changed_in_one_step_and_found_by_its_secret_before_as_we
 
     await asyncio.gather(*[stores.client_keys.change("a", next_secret) for _ in range(5)])
     changed = key._replace(hash=b"5", previous_hash=b"4", previous_until=9)
-    assert [await stores.client_keys.find(b"%d" % number) for number in (3, 4, 5)] == [None, changed, changed]
+    assert [await stores.client_keys.find_by_hash(b"%d" % number) for number in (3, 4, 5)] == [None, changed, changed]
     assert await stores.client_keys.change("a", lambda key: key._replace(rules=b"[]")) == (
         changed,
         changed._replace(rules=b"[]"),

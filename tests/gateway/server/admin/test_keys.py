@@ -87,6 +87,8 @@ async def test_a_key_is_told_with_its_defaults(tmp_path: Path) -> None:
         _, made = await call(gateway, "POST", "/admin/keys", given)
         assert made["budget"] == {"usd": 5, "per": "day"}
         assert made["per_model"] == {"fast": {"budget": {"usd": 1, "per": "hour"}}}
+        del made["secret"]
+        assert await call(gateway, "GET", "/admin/keys/team-b") == (200, made)
         assert (made["models"], made["admin"]) == (["*"], False)
 
 
@@ -196,6 +198,7 @@ async def test_keys_are_listed_in_pages() -> None:
         ("POST", "/admin/keys", {"id": "b", "limits": {"rpm": -1}}, 400, "limits.rpm"),
         ("POST", "/admin/keys", {"id": "b", "colour": 1}, 400, "colour"),
         ("GET", "/admin/keys?limit=x", None, 400, "limit"),
+        ("GET", "/admin/keys/nobody", None, 404, "id"),
         ("DELETE", "/admin/keys/nobody", None, 404, "id"),
         ("PATCH", "/admin/keys/nobody", {}, 404, "id"),
         ("PATCH", "/admin/keys/a", {"id": "b"}, 400, "id"),

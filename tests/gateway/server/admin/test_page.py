@@ -111,11 +111,12 @@ async def test_what_cannot_be_shown_is_refused_by_its_field(query: str) -> None:
 
 async def test_a_browser_is_asked_for_a_password_and_only_an_admins_key_is_one() -> None:
     async with administered() as gateway:
-        for headers, status in (({}, 401), (password("x"), 401), (password("secret-of-plain"), 403)):
-            async with gateway.session.get(f"{gateway.url}/admin", headers=headers) as answer:
-                assert answer.status == status
-                asked = answer.headers.get("www-authenticate")
-                assert asked == ('Basic realm="gateway", charset="UTF-8"' if status == 401 else None)
+        for path in ("/admin", "/admin/"):
+            for headers, status in (({}, 401), (password("x"), 401), (password("secret-of-plain"), 403), (ADMIN, 200)):
+                async with gateway.session.get(f"{gateway.url}{path}", headers=headers) as answer:
+                    assert answer.status == status
+                    asked = answer.headers.get("www-authenticate")
+                    assert asked == ('Basic realm="gateway", charset="UTF-8"' if status == 401 else None)
         async with gateway.session.get(f"{gateway.url}/admin", headers={"authorization": "Basic ???"}) as answer:
             assert answer.status == 401
         async with gateway.session.get(f"{gateway.url}/admin", headers={"x-api-key": "secret-of-admin"}) as answer:
