@@ -172,4 +172,4 @@ def _check_answered(calls: Iterable[str], results: dict[str, list[Block]]) -> No
 
 
 def _unmatched(what: str) -> InvalidRequest:
-    return InvalidRequest.at(_PARAM, f"{what}")
+    return InvalidRequest.at(_PARAM, what)

@@ -9,7 +9,9 @@ from msgspec.json import Decoder
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import ToolCall
 from adapters.canonical.request import Request, Tool
+from adapters.canonical.tool_kinds import CUSTOM
 from adapters.raw_json import raw_fields
+from adapters.tool_names import decode_reference, named_in
 
 __all__ = [
     "INPUT_MEMBER", "NO_PARAMETERS", "allowed_names", "allowed_tools", "arguments_object", "arguments_text",
@@ -18,10 +20,8 @@ __all__ = [
 
 NO_PARAMETERS = b'{"type":"object","properties":{}}'
 """The schema of a tool that declares none."""
-_REFERENCE = Decoder(dict[str, Any])
 _decode_text = Decoder(str).decode
 _NOTHING = (b"", b"null")
-_CUSTOM = "custom"
 _INVALID = "INVALID_JSON"
 """Under this name clients that want an object are told what a model wrote that is none."""
 INPUT_MEMBER: Final = "input"
@@ -31,7 +31,7 @@ INPUT_MEMBER: Final = "input"
 def arguments_object(call: ToolCall) -> orjson.Fragment:
     """The arguments as the text that they came in; nothing is an empty object. The input of a custom tool, which is any
     text, is the one member of an object. Raises InvalidRequest for any other."""
-    if call.kind == _CUSTOM:
+    if call.kind == CUSTOM:
         return orjson.Fragment(orjson.dumps({INPUT_MEMBER: call.arguments}))
     text = call.arguments.strip() or "{}"
     if not is_object(text):
@@ -90,7 +90,4 @@ def allowed_tools(request: Request) -> tuple[Tool, ...]:
 
 
 def _name_in(reference: bytes) -> str:
-    """The name in a reference to a tool, which dialects put at different depths."""
-    found = _REFERENCE.decode(reference)
-    inner = found.get(str(found.get("type")))
-    return str(inner.get("name") if isinstance(inner, dict) else found.get("name"))
+    return str(named_in(decode_reference(reference)).get("name"))

@@ -6,7 +6,7 @@ import binascii
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import MediaSource
 
-__all__ = ["decoded", "resolved"]
+__all__ = ["data_url", "decoded", "resolved"]
 
 _MAGIC = (
     (b"\x89PNG", "image/png"),
@@ -32,6 +32,13 @@ def resolved(source: MediaSource) -> MediaSource:
     elif data is None:
         return source
     return MediaSource(data=data, media_type=_sniffed(data) or media_type)
+
+
+def data_url(source: MediaSource, media_type: str) -> str:
+    """The URL of media; data become a data URI, of `media_type` where they do not say their own."""
+    if source.url is not None:
+        return source.url
+    return f"data:{source.media_type or media_type};base64,{source.data or ''}"
 
 
 def decoded(data: str) -> bytes:

@@ -8,7 +8,7 @@ from msgspec import Raw
 from msgspec.json import Decoder
 from orjson import Fragment
 
-__all__ = ["OBJECT", "OBJECTS", "RAW_ITEMS", "add_missing", "fragments", "raw_fields"]
+__all__ = ["OBJECT", "OBJECTS", "RAW_ITEMS", "add_missing", "fragments", "put_back", "raw_fields"]
 
 OBJECT = Decoder(dict[str, Raw])
 OBJECTS = Decoder(list[dict[str, Raw]])
@@ -27,3 +27,13 @@ def add_missing(body: dict[str, Any], fields: Mapping[str, bytes]) -> None:
     for name, raw in fields.items():
         if name not in body:
             body[name] = Fragment(raw)
+
+
+def put_back(found: dict[str, Any], fields: Mapping[str, bytes]) -> None:
+    """Puts unmapped fields where they stood; a dotted name belongs to the object of that name."""
+    for name, raw in fields.items():
+        outer, _, inner = name.partition(".")
+        if inner and isinstance(found.get(outer), dict):
+            found[outer][inner] = Fragment(raw)
+        else:
+            found[name] = Fragment(raw)

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from adapters.canonical.messages import Message, Part, ToolCall, ToolResult
 from adapters.canonical.request import Request, Tool, ToolChoice
 
-__all__ = ["FixedIds", "Ids", "NameRule", "renamed", "short"]
+__all__ = ["FixedIds", "Ids", "NameRule", "decode_reference", "named_in", "renamed", "short"]
 
 _HASH_CHARS = 8
-_decode_reference = Decoder(dict[str, Any]).decode
+decode_reference = Decoder(dict[str, Any]).decode
+"""A reference to a tool, as a choice has it."""
 
 
 class NameRule:
@@ -108,11 +109,15 @@ def _choice(choice: ToolChoice, names: NameRule) -> ToolChoice:
     return choice
 
 
+def named_in(reference: dict[str, Any]) -> dict[str, Any]:
+    """What holds the name in a reference to a tool: dialects put it at different depths."""
+    inner = reference.get(str(reference.get("type")))
+    return inner if isinstance(inner, dict) else reference
+
+
 def _reference(raw: bytes, names: NameRule) -> bytes:
-    """A reference to a tool, whose name dialects put at different depths."""
-    found = _decode_reference(raw)
-    inner = found.get(str(found.get("type")))
-    holder = inner if isinstance(inner, dict) else found
+    found = decode_reference(raw)
+    holder = named_in(found)
     name = holder.get("name")
     if not isinstance(name, str) or names.sent(name) == name:
         return raw

@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from adapters.canonical.events import Event
 from adapters.canonical.messages import Part, Refusal, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request
+from adapters.canonical.tool_kinds import FUNCTION
 from providers.fetching import Fetcher
 
 __all__ = [
@@ -61,7 +62,7 @@ class Capabilities:
     fields: frozenset[str]
     forwards: frozenset[str] = frozenset()
     parts: frozenset[type[Part]] = frozenset((Text, Refusal, ToolCall, ToolResult))
-    tool_kinds: frozenset[str] = frozenset(("function",))
+    tool_kinds: frozenset[str] = frozenset((FUNCTION,))
     messages: bool = True
     prompts: bool = False
     native_choices: bool = False

@@ -7,13 +7,12 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any
 
 from msgspec.structs import replace
 
 from adapters.canonical.events import Event, PromptReported, ProviderReported, Started, UsageReported
 from adapters.canonical.request import Request
-from adapters.canonical.usage import Usage
+from adapters.canonical.usage import PROMPT_COUNTS, Usage, summed
 from providers.base import Batch
 
 __all__ = ["MAX_PARALLEL", "StreamCall", "fan_out", "fan_out_prompts"]
@@ -22,24 +21,6 @@ MAX_PARALLEL = 16
 """Calls of one request that run at once; the others wait their turn."""
 _MAX_WAITING = 2 * MAX_PARALLEL
 """Batches that wait for a slow reader before the branches are held up."""
-
-_PROMPT_COUNTS = (
-    "prompt_tokens",
-    "cached_tokens",
-    "cache_write_tokens",
-    "cache_write_1h_tokens",
-    "prompt_audio_tokens",
-    "prompt_image_tokens",
-    "prompt_text_tokens",
-)
-_COMPLETION_COUNTS = (
-    "completion_tokens",
-    "reasoning_tokens",
-    "completion_audio_tokens",
-    "completion_text_tokens",
-    "accepted_prediction_tokens",
-    "rejected_prediction_tokens",
-)
 
 StreamCall = Callable[[Request], AsyncGenerator[Batch, None]]
 """Gives the answer to a request for one choice; closing it frees everything."""
@@ -176,12 +157,5 @@ class _Merger:
             speaker = next((usage for usage in choices if usage is not None), None) if final else choices[0]
             if speaker is not None:
                 speakers.append(speaker)
-        counts: dict[str, Any] = {name: _sum(speakers, name) for name in _PROMPT_COUNTS}
-        counts |= {name: _sum(known, name) for name in _COMPLETION_COUNTS}
-        return Usage(**counts, estimated=any(usage.estimated for usage in known))
-
-
-def _sum(usages: list[Usage], name: str) -> int | None:
-    """The sum of one count; None where nobody knows it."""
-    values: list[int] = [value for usage in usages if (value := getattr(usage, name)) is not None]
-    return sum(values) if values else None
+        of_prompts = summed(speakers)
+        return replace(summed(known), **{name: getattr(of_prompts, name) for name in PROMPT_COUNTS})

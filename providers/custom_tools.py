@@ -17,12 +17,11 @@ from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.events import Event, ToolArgumentsDelta, ToolCallFinished, ToolCallStarted
 from adapters.canonical.messages import Message, Part, ToolCall
 from adapters.canonical.request import Request, Tool
+from adapters.canonical.tool_kinds import CUSTOM, FUNCTION
 from adapters.text.custom_input import InputReader
 from providers.base import Batch
 
 __all__ = [
-    "CUSTOM",
-    "FUNCTION",
     "Grammar",
     "as_function",
     "custom_calls",
@@ -32,8 +31,6 @@ __all__ = [
     "with_function_calls",
 ]
 
-CUSTOM: Final = "custom"
-FUNCTION: Final = "function"
 _PLACES: Final = {"openai.chat": "custom.format.grammar"}
 
 

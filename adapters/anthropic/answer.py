@@ -43,6 +43,7 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.stop_reason import StopReason, confirmed
+from adapters.canonical.tool_kinds import FUNCTION
 from adapters.raw_json import fragments, raw_fields
 from adapters.sse_answer import SseAnswerParser, whole_answer
 from adapters.upstream_json import unmapped
@@ -200,7 +201,7 @@ class _Answer:
         self._called = True
         data = ProviderData(MESSAGES, said) if (said := unmapped(raw_fields(raw), _CALL_FIELDS)) else None
         name = self._names.get(found.name, found.name)
-        out.append(ToolCallStarted(0, self._part_of(block), call_id, name, "function", data))
+        out.append(ToolCallStarted(0, self._part_of(block), call_id, name, FUNCTION, data))
         value = bytes(found.input)
         if value not in _EMPTY:
             block.late_input = value  # whole bodies, and hosts that do not stream arguments

@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 
 from adapters.anthropic.citations import is_foreign
 from adapters.anthropic.plain_turns import plain_content, plain_turn, plain_turns
-from adapters.anthropic.vocabulary import BILLING, BOOL, MESSAGES, NAME, SHORT_TEXT, TEXT
+from adapters.anthropic.vocabulary import BILLING, MESSAGES
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import (
     ASSISTANT,
@@ -35,6 +35,7 @@ from adapters.canonical.messages import (
     ToolResult,
     text_of,
 )
+from adapters.field_types import BOOL, NAME, SHORT_TEXT, TEXT
 from adapters.json_fields import JsonObject, parse_object_at
 from adapters.origin_marks import unmarked
 from adapters.raw_json import RAW_ITEMS

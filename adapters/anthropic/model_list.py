@@ -1,12 +1,12 @@
 """Anthropic's list of models, towards clients. It is one page, however long."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
 from adapters.front import ListedModel
+from adapters.timestamps import timestamp
 
 __all__ = ["AnthropicModelList"]
 
@@ -30,12 +30,11 @@ class AnthropicModelList:
 
 
 def _row(model: ListedModel) -> dict[str, Any]:
-    created = datetime.fromtimestamp(model.created, UTC).isoformat().replace("+00:00", "Z")
     return {
         "type": "model",
         "id": model.id,
         "display_name": model.id,
-        "created_at": created,
+        "created_at": timestamp(model.created),
         "lifecycle": "active",
         "max_input_tokens": model.context,
     }

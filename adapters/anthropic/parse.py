@@ -6,22 +6,11 @@ from typing import Any
 from adapters.anthropic.content import take_messages, take_system
 from adapters.anthropic.thinking import take_thinking
 from adapters.anthropic.tools import take_tool_choice, take_tools
-from adapters.anthropic.vocabulary import (
-    BOOL,
-    FRACTION,
-    MESSAGES,
-    NAME,
-    NO_THREADS,
-    RAW_OBJECT,
-    SHORT_TEXT,
-    STOPS,
-    TEXT,
-    TOKEN_COUNT,
-    TOP_K,
-)
+from adapters.anthropic.vocabulary import MESSAGES, NO_THREADS, STOPS
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ASSISTANT, Message, ToolCall
 from adapters.canonical.request import OutputFormat, Request, Sampling, TemplateOptions
+from adapters.field_types import BOOL, COUNT, FRACTION, NAME, RAW_OBJECT, SHORT_TEXT, TEXT
 from adapters.json_fields import JsonObject, parse_object, parse_object_at
 
 __all__ = ["parse_count", "parse_messages"]
@@ -34,7 +23,7 @@ _PREFILL = TemplateOptions(continue_final_message=True, add_generation_prompt=Fa
 def parse_messages(raw: bytes, *, max_depth: int) -> Request:
     """Raises InvalidRequest, naming the path."""
     body = parse_object(raw, max_depth=max_depth)
-    max_tokens = body.require("max_tokens", TOKEN_COUNT)
+    max_tokens = body.require("max_tokens", COUNT)
     return _parse(body, max_tokens=max_tokens, stream=body.take("stream", BOOL) or False)
 
 
@@ -84,7 +73,7 @@ def _take_sampling(body: JsonObject) -> Sampling:
     found = {
         "temperature": body.take("temperature", FRACTION),
         "top_p": body.take("top_p", FRACTION),
-        "top_k": body.take("top_k", TOP_K),
+        "top_k": body.take("top_k", COUNT),
         "stop": tuple(body.take("stop_sequences", STOPS) or ()) or None,
     }
     known: dict[str, Any] = {name: value for name, value in found.items() if value is not None}

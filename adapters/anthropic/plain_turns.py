@@ -10,12 +10,11 @@ from msgspec import Meta, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from adapters.canonical.messages import CacheHint, Part, Reasoning, Text, ToolCall, ToolResult
+from adapters.field_types import Name
 from adapters.json_fields import JsonObject
 from adapters.origin_marks import unmarked
 
 __all__ = ["PlainCache", "PlainTurn", "plain_content", "plain_turn", "plain_turns"]
-
-_Name = Annotated[str, Meta(min_length=1)]
 
 
 class PlainCache(Struct, forbid_unknown_fields=True):
@@ -41,7 +40,7 @@ class _Thinking(_Block, tag="thinking", kw_only=True):
 
 
 class _ToolUse(_Block, tag="tool_use", kw_only=True):
-    id: _Name
+    id: Name
     name: Annotated[str, Meta(max_length=512)]
     input: Raw
 
@@ -51,7 +50,7 @@ class _ToolUse(_Block, tag="tool_use", kw_only=True):
 
 
 class _ToolResult(_Block, tag="tool_result", kw_only=True):
-    tool_use_id: _Name
+    tool_use_id: Name
     content: str | list[_Text] | None = None
     is_error: bool | None = None
 

@@ -123,7 +123,7 @@ class MessagesStreamRenderer:
 
 def render_messages_result(request: Request, result: Result, head: AnswerHead) -> bytes:
     choice = result.choices[0]
-    fields, usage_fields = told_apart(result.provider_fields if result.provider_origin == MESSAGES else {}, _USAGE)
+    fields, usage_fields = told_apart(result.fields_of(MESSAGES), _USAGE)
     content = [block for part in choice.parts for block in _blocks(part)]
     called = any(isinstance(part, ToolCall) for part in choice.parts)
     refused = any(isinstance(part, Refusal) and part.text for part in choice.parts)

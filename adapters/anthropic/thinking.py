@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 from msgspec.json import Decoder
 
-from adapters.anthropic.model_traits import ModelTraits
-from adapters.anthropic.vocabulary import MESSAGES, TOKEN_COUNT
+from adapters.anthropic.vocabulary import MESSAGES
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.request import REQUIRED, ReasoningOptions, Request
+from adapters.claude_models import ModelTraits
+from adapters.field_types import COUNT
 from adapters.json_fields import JsonObject
 from adapters.thinking_budget import MIN_THINKING, thinking_budget
 
@@ -38,7 +39,7 @@ def take_thinking(body: JsonObject, output_config: JsonObject | None) -> Reasoni
         return None if effort is None else ReasoningOptions(effort=effort)
     kind = found.require("type", _TYPE)
     display = found.take("display", _DISPLAY)
-    budget = found.require("budget_tokens", TOKEN_COUNT) if kind == "enabled" else None
+    budget = found.require("budget_tokens", COUNT) if kind == "enabled" else None
     found.refuse_rest()
     if budget is not None and budget < MIN_THINKING:
         raise InvalidRequest.at("thinking.budget_tokens", f"expected at least {MIN_THINKING}")

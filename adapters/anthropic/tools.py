@@ -8,11 +8,13 @@ from msgspec.json import Decoder
 
 from adapters.anthropic.content import take_cache
 from adapters.anthropic.plain_turns import PlainCache
-from adapters.anthropic.vocabulary import BOOL, MESSAGES, NAME, RAW_OBJECT, TEXT
+from adapters.anthropic.vocabulary import MESSAGES
 from adapters.call_objects import NO_PARAMETERS, allowed_tools
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import CacheHint, ProviderData
 from adapters.canonical.request import AUTO, NONE, REQUIRED, Request, Tool, ToolChoice
+from adapters.canonical.tool_kinds import FUNCTION, HOSTED
+from adapters.field_types import BOOL, NAME, RAW_OBJECT, TEXT
 from adapters.json_fields import JsonObject, parse_object_at
 from adapters.raw_json import RAW_ITEMS, fragments, raw_fields
 
@@ -55,7 +57,7 @@ def _plain_tool(raw: Raw) -> Tool | None:
     if not schema.startswith(b"{"):
         return None
     return Tool(
-        kind="function",
+        kind=FUNCTION,
         name=found.name,
         description=found.description,
         parameters=schema,
@@ -69,9 +71,9 @@ def _parse_tool(raw: bytes, path: str) -> Tool:
     tool = parse_object_at(raw, path)
     kind = tool.take("type", TEXT)
     if kind not in _CUSTOM:
-        return Tool(kind="hosted", name=kind or "", raw=raw, cache=take_cache(tool))
+        return Tool(kind=HOSTED, name=kind or "", raw=raw, cache=take_cache(tool))
     return Tool(
-        kind="function",
+        kind=FUNCTION,
         name=tool.require("name", NAME),
         description=tool.take("description", TEXT),
         parameters=tool.require("input_schema", RAW_OBJECT),
@@ -94,7 +96,7 @@ def take_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> tuple[
     value.refuse_rest()
     if not tools and _MODES[kind] == REQUIRED:
         raise InvalidRequest.at("tool_choice", "a call cannot be required without tools")
-    if name is not None and not any(tool.name == name or tool.kind == "hosted" for tool in tools or ()):
+    if name is not None and not any(tool.name == name or tool.kind == HOSTED for tool in tools or ()):
         raise InvalidRequest(f"tool_choice: there is no tool named {name}", param="tool_choice.name")
     return ToolChoice(mode=_MODES[kind], name=name), False if disabled else None
 

@@ -34,7 +34,7 @@ from adapters.canonical.messages import (
 from adapters.canonical.request import Request
 from adapters.raw_json import add_missing
 
-__all__ = ["Conversation", "conversation_of"]
+__all__ = ["Conversation", "content_of", "conversation_of"]
 
 _THOUGHTS = ("thinking", "redacted_thinking")
 
@@ -47,7 +47,7 @@ class Conversation:
         self._turns = turns
 
     def messages(self) -> list[dict[str, Any]]:
-        return [{"role": turn.role, "content": _content(turn.content)} for turn in self._turns]
+        return [{"role": turn.role, "content": content_of(turn.content)} for turn in self._turns]
 
     def blocks(self) -> Iterator[dict[str, Any]]:
         """Those of all turns that we know, in order."""
@@ -144,13 +144,13 @@ class _Writer:
         found: dict[str, Any] = {"type": "tool_result", "tool_use_id": part.call_id}
         blocks = [block for inner in part.parts if (block := self._block(inner)) is not None]
         if blocks:
-            found["content"] = _content(blocks)
+            found["content"] = content_of(blocks)
         if part.is_error is not None:
             found["is_error"] = part.is_error
         return found
 
 
-def _content(blocks: list[Block]) -> Any:
+def content_of(blocks: list[Block]) -> Any:
     """One plain text is a string; anything else a list of blocks."""
     if len(blocks) == 1:
         only = blocks[0]

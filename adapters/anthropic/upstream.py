@@ -8,15 +8,15 @@ import orjson
 from adapters import minted_ids
 from adapters.anthropic.answer import parse_whole, stream_parser
 from adapters.anthropic.errors import parse_error
-from adapters.anthropic.model_traits import ModelTraits, is_known, traits_of
 from adapters.anthropic.thinking import DEFAULT_MAX_TOKENS, Thinking, thinking_of
 from adapters.anthropic.tools import tool_choice_object, tool_objects
-from adapters.anthropic.turns import Conversation, conversation_of
+from adapters.anthropic.turns import Conversation, content_of, conversation_of
 from adapters.anthropic.vocabulary import IDS, MESSAGES, NAMES
 from adapters.call_ids import OwnIds
 from adapters.canonical.errors import GatewayError, InvalidRequest, UnsupportedParameter
 from adapters.canonical.events import Event
 from adapters.canonical.request import REQUIRED, Request
+from adapters.claude_models import ModelTraits, is_known, traits_of
 from adapters.raw_json import add_missing
 from adapters.sse_answer import SseAnswerParser
 from adapters.tool_names import renamed
@@ -91,7 +91,7 @@ class MessagesUpstream:
         _limit_breakpoints(request, tools or (), conversation)
         body: dict[str, Any] = {"model": request.model}
         if conversation.system:
-            body["system"] = _system(conversation.system)
+            body["system"] = content_of(conversation.system)
         body["messages"] = conversation.messages()
         body["max_tokens"] = request.max_tokens
         if request.max_tokens is None:
@@ -170,11 +170,6 @@ def _is_due(thinking: Thinking, request: Request) -> bool:
     """Calls have to begin with a thought. Of a model that nothing is known of it is taken to be so, unless a client of
     this dialect knows better."""
     return thinking.is_due or (thinking.is_on and request.dialect != MESSAGES and not is_known(request.model))
-
-
-def _system(blocks: list[Any]) -> Any:
-    """One plain text is a string."""
-    return blocks[0]["text"] if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} else blocks
 
 
 def _output_config(request: Request, effort: str | None) -> dict[str, Any]:

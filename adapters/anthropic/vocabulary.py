@@ -12,7 +12,6 @@ from msgspec.json import Decoder
 
 from adapters.canonical.events import ChoiceFinished
 from adapters.canonical.stop_reason import StopReason
-from adapters.json_fields import RawDecoder
 from adapters.sse import on_one_line
 from adapters.tool_names import NameRule
 
@@ -58,15 +57,7 @@ NAMES = NameRule(first="a-zA-Z0-9_-", allowed="a-zA-Z0-9_-", max_length=128)
 IDS = NameRule(first="a-zA-Z0-9_-", allowed="a-zA-Z0-9_-", max_length=128)
 """What names of tools and ids of calls may be. A client of this dialect gets the API's own word on its own."""
 
-TOKEN_COUNT = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
-TOP_K = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
-FRACTION = Decoder(Annotated[float, Meta(ge=0, le=1)])
-BOOL = Decoder(bool)
-TEXT = Decoder(str)
-NAME = Decoder(Annotated[str, Meta(min_length=1)])
-SHORT_TEXT = Decoder(Annotated[str, Meta(max_length=512)])
 STOPS = Decoder(Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=8191)])
-RAW_OBJECT = RawDecoder("object")
 
 SPELLINGS = {
     "stop": "stop_sequences",

@@ -1,17 +1,14 @@
 """How much a model on Bedrock thinks: Converse's own effort, and fields that its makers' models take beside it."""
 
-import re
 from typing import Any
 
 from msgspec import Struct
 
 from adapters.canonical.request import Request
+from adapters.claude_models import is_known, traits_of
 from adapters.thinking_budget import thinking_budget
 
 __all__ = ["Thinking", "thinking_of"]
-
-_CLAUDE = re.compile(r"claude-(?:[a-z]+-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)|(\d)-(\d))")
-_FIRST_ADAPTIVE = (4, 6)
 
 
 class Thinking(Struct, frozen=True):
@@ -40,15 +37,14 @@ def _asked(request: Request) -> Thinking:
     options = request.reasoning
     if options is None or (options.effort is None and options.budget_tokens is None):
         return Thinking()
-    claude = _CLAUDE.search(request.model)
+    is_claude = is_known(request.model)
     if options.effort == "none" or options.budget_tokens == 0:
-        return _OFF if claude else Thinking()
+        return _OFF if is_claude else Thinking()
     if "gpt-oss" in request.model and options.effort is not None:
         return Thinking({"reasoning_effort": options.effort})
-    if claude is None:
+    if not is_claude:
         return Thinking(effort=options.effort)
-    version = (int(claude[1] or claude[3]), int(claude[2] or claude[4] or 0))
-    if options.budget_tokens is None and version >= _FIRST_ADAPTIVE:
+    if options.budget_tokens is None and traits_of(request.model).adaptive:
         effort = "low" if options.effort == "minimal" else options.effort
         return Thinking({"thinking": {"type": "adaptive"}}, effort)
     budget = options.budget_tokens or thinking_budget(options.effort or "medium", request.max_tokens)

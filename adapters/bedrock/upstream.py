@@ -17,6 +17,7 @@ from adapters.call_objects import NO_PARAMETERS, allowed_tools
 from adapters.canonical.errors import GatewayError, InvalidRequest, UnsupportedParameter
 from adapters.canonical.events import Event
 from adapters.canonical.request import NONE, REQUIRED, Request, Tool
+from adapters.canonical.tool_kinds import FUNCTION
 from adapters.model_path import model_path
 from adapters.raw_json import add_missing
 from adapters.sse_answer import FrameDecoder, SseAnswerParser
@@ -142,7 +143,7 @@ def _tool_config(request: Request, conversation: Conversation) -> dict[str, Any]
     tools = allowed_tools(request)
     specs = [spec for tool in tools for spec in _specs(tool)]
     if not tools:
-        specs = [_spec(Tool(kind="function", name=name)) for name in dict.fromkeys(conversation.called)]
+        specs = [_spec(Tool(kind=FUNCTION, name=name)) for name in dict.fromkeys(conversation.called)]
     if not specs:
         return None
     found: dict[str, Any] = {"tools": specs}

@@ -16,6 +16,7 @@ from msgspec import Struct
 from adapters.canonical.citation import Citation
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.tool_kinds import FUNCTION
 from adapters.canonical.usage import TokenLogprob, Usage
 
 __all__ = [
@@ -133,7 +134,7 @@ class ToolCallStarted(Struct, frozen=True, gc=False):
     part: int
     id: str
     name: str
-    kind: str = "function"
+    kind: str = FUNCTION
     provider_data: ProviderData | None = None
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from adapters.canonical.citation import Citation
+from adapters.canonical.tool_kinds import FUNCTION
 
 __all__ = [
     "ASSISTANT",
@@ -152,7 +153,7 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     id: str
     name: str
     arguments: str = ""
-    kind: str = "function"
+    kind: str = FUNCTION
     cache: CacheHint | None = None
     provider_data: ProviderData | None = None
 

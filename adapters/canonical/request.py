@@ -10,6 +10,7 @@ from msgspec.structs import astuple, replace
 from msgspec.structs import fields as struct_fields
 
 from adapters.canonical.messages import CacheHint, MediaSource, Message, ProviderData
+from adapters.canonical.tool_kinds import FUNCTION
 
 __all__ = [
     "AUTO",
@@ -77,7 +78,7 @@ class ToolChoice(Struct, frozen=True, kw_only=True):
 
     mode: str
     name: str | None = None
-    kind: str = "function"
+    kind: str = FUNCTION
     allowed: tuple[bytes, ...] | None = None
     """Raw tool references of `allowed_tools`."""
     raw: bytes | None = None

@@ -69,6 +69,10 @@ class Result(Struct, frozen=True, kw_only=True):
     provider_fields: Mapping[str, bytes] = {}
     provider_origin: str | None = None
 
+    def fields_of(self, dialect: str) -> Mapping[str, bytes]:
+        """The unmapped fields, where they are this dialect's."""
+        return self.provider_fields if self.provider_origin == dialect else {}
+
 
 class _OpenChoice:
     """A choice while its events arrive: pieces per part, joined once at the end."""

@@ -9,6 +9,7 @@ from msgspec.structs import fields, force_setattr, replace
 __all__ = [
     "MAX_COUNT",
     "MIN_LOGPROB",
+    "PROMPT_COUNTS",
     "TokenLogprob",
     "TopLogprob",
     "Usage",
@@ -106,6 +107,8 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 _STANDARD_TIERS = frozenset(("", "auto", "default", "standard", "standard_only"))
 _COUNTS = tuple(field.name for field in fields(Usage) if field.name not in ("estimated", "tier", "turns"))
+PROMPT_COUNTS = tuple(name for name in _COUNTS if name.startswith(("prompt_", "cache")))
+"""Those of the prompt, which all choices of one answer share."""
 
 
 def tier_of(word: object) -> str | None:

@@ -17,6 +17,7 @@ from adapters.canonical.messages import Opaque
 from adapters.canonical.request import Prompt
 from adapters.cohere.vocabulary import EMBED, IMAGE
 from adapters.cohere_purposes import PURPOSES
+from adapters.field_types import NAME, POSITIVE, TEXT, TEXTS
 from adapters.front import AnswerHead
 from adapters.json_fields import JsonObject, parse_object, parse_object_at
 from adapters.raw_json import OBJECTS
@@ -24,13 +25,9 @@ from adapters.raw_json import OBJECTS
 __all__ = ["CohereEmbedFront"]
 
 _MAX_INPUTS = 2048
-_NAME = Decoder(Annotated[str, Meta(min_length=1)])
-_TEXT = Decoder(str)
-_POSITIVE = Decoder(Annotated[int, Meta(ge=1, le=2**31 - 1)])
 _TEXTS = Decoder(Annotated[list[str], Meta(max_length=_MAX_INPUTS)])
 _ROWS = Decoder(Annotated[list[Raw], Meta(max_length=_MAX_INPUTS)])
 _CUT = Decoder(Literal["NONE", "END"])
-_TYPES = Decoder(list[str])
 _SPELLINGS = {"dimensions": "output_dimension", "purpose": "input_type", "truncate_prompt_tokens": "truncate"}
 _WRITTEN = ("float", "base64")
 
@@ -47,19 +44,19 @@ class CohereEmbedFront:
     def parse(self, body: bytes, *, max_depth: int, request_id: str) -> EmbeddingRequest:
         """Raises InvalidRequest, naming the path."""
         fields = parse_object(body, max_depth=max_depth)
-        model = fields.require("model", _NAME)
-        word = fields.require("input_type", _TEXT)
+        model = fields.require("model", NAME)
+        word = fields.require("input_type", TEXT)
         if word not in PURPOSES and word != IMAGE:
             expected = ", ".join([*PURPOSES, IMAGE])
             raise InvalidRequest.at("input_type", f"expected one of {expected}")
-        cut, most = fields.take("truncate", _CUT), fields.take("max_tokens", _POSITIVE)
+        cut, most = fields.take("truncate", _CUT), fields.take("max_tokens", POSITIVE)
         if cut == "NONE" and most is not None:
             raise InvalidRequest.at("max_tokens", "with truncate NONE nothing is cut")
-        written = fields.take("embedding_types", _TYPES) or [_WRITTEN[0]]
+        written = fields.take("embedding_types", TEXTS) or [_WRITTEN[0]]
         if len(written) > 1 or written[0] not in _WRITTEN:
             raise InvalidRequest.at("embedding_types", "expected one of float and base64")
         inputs = _inputs(fields)
-        dimensions = fields.take("output_dimension", _POSITIVE)
+        dimensions = fields.take("output_dimension", POSITIVE)
         extras = fields.rest()
         if word == IMAGE:
             extras["input_type"] = b'"image"'
@@ -109,5 +106,5 @@ def _inputs(fields: JsonObject) -> tuple[Prompt | Opaque, ...]:
 def _input(raw: bytes, path: str) -> Prompt | Opaque:
     parts = parse_object_at(raw, path).require("content", OBJECTS)
     if len(parts) == 1 and parts[0].keys() == {"type", "text"}:
-        return JsonObject(parts[0], f"{path}.content[0]").require("text", _TEXT)
+        return JsonObject(parts[0], f"{path}.content[0]").require("text", TEXT)
     return Opaque(type="input", raw=raw, origin=EMBED)

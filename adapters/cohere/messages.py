@@ -28,6 +28,7 @@ from adapters.canonical.messages import (
     plain_parts,
 )
 from adapters.canonical.request import Request
+from adapters.inline_media import data_url
 
 __all__ = ["message_objects"]
 
@@ -112,12 +113,9 @@ def _blocks(part: Part) -> list[dict[str, Any]]:
 
 
 def _image(image: Image) -> dict[str, Any]:
-    source = image.source
-    url = source.url
-    if url is None and source.data is not None:
-        url = f"data:{source.media_type or 'image/png'};base64,{source.data}"
-    if url is None:
+    if image.source.url is None and image.source.data is None:
         raise UnsupportedParameter.at(_PARAM, "Cohere takes images by address or as data, not by id")
+    url = data_url(image.source, "image/png")
     return {"url": url} if image.detail is None else {"url": url, "detail": image.detail}
 
 

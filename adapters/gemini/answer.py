@@ -5,7 +5,6 @@ the body. Every part comes whole; texts of one kind that follow each other are o
 """
 
 from collections.abc import Callable
-from datetime import datetime
 
 import msgspec
 from msgspec import Raw, Struct
@@ -31,6 +30,7 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.request import Request
 from adapters.canonical.stop_reason import StopReason, confirmed
+from adapters.canonical.tool_kinds import FUNCTION
 from adapters.canonical.usage import TokenLogprob
 from adapters.gemini.citations import by_part, parse_citations
 from adapters.gemini.errors import error_from_event
@@ -40,6 +40,7 @@ from adapters.gemini.usage import RunningUsage
 from adapters.gemini.vocabulary import GEMINI, STOP_REASONS, TOOL_NAMES
 from adapters.raw_json import raw_fields
 from adapters.sse_answer import SseAnswerParser, whole_answer
+from adapters.timestamps import unix_seconds
 
 __all__ = ["parse_whole", "stream_parser"]
 
@@ -229,7 +230,7 @@ class _Answer:
             return
         self._started = True
         answer_id, model, created = (None if raw is None else _decode_text(raw) for raw in found.values())
-        out.append(Started(answer_id or None, _unix_seconds(created), model or None))
+        out.append(Started(answer_id or None, unix_seconds(created), model or None))
 
     def _report(self, fields: dict[str, Raw], choice: int | None, out: list[Event]) -> None:
         """Fields that we do not map, where they are news: most stand in every chunk."""
@@ -309,7 +310,7 @@ class _Answer:
         args = bytes(call.args)
         data = None if not signature else chat_data(signature, self._provider)
         out += (
-            ToolCallStarted(index, part, call_id, self._names.get(call.name, call.name), "function", data),
+            ToolCallStarted(index, part, call_id, self._names.get(call.name, call.name), FUNCTION, data),
             ToolArgumentsDelta(index, part, "{}" if args in _NOTHING else args.decode()),
             ToolCallFinished(index, part),
         )
@@ -360,13 +361,6 @@ def _finish_of(choice: _Choice) -> ChoiceFinished:
 def _text_in(raw: bytes, name: str) -> str | None:
     found = raw_fields(raw).get(name)
     return None if found is None else _decode_text(found)
-
-
-def _unix_seconds(created: str | None) -> int | None:
-    try:
-        return None if created is None else int(datetime.fromisoformat(created).timestamp())
-    except ValueError:
-        return None
 
 
 def stream_parser(request: Request, provider: str, new_id: Callable[[], str]) -> SseAnswerParser:

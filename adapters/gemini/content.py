@@ -26,10 +26,11 @@ from adapters.canonical.messages import (
     ToolCall,
     ToolResult,
 )
+from adapters.field_types import BOOL, NAME, RAW_OBJECT, TEXT
 from adapters.gemini.media import parse_media
 from adapters.gemini.open_calls import OpenCalls
 from adapters.gemini.signatures import Place, place_of, unsealed
-from adapters.gemini.vocabulary import BOOL, GEMINI, NAME, RAW_OBJECT, TEXT
+from adapters.gemini.vocabulary import GEMINI
 from adapters.gemini.wire_objects import object_at, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject
 from adapters.minted_ids import MINTED

@@ -9,24 +9,10 @@ from msgspec.json import Decoder
 
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.request import OutputFormat, ReasoningOptions, Request, Sampling
+from adapters.field_types import BOOL, COUNT, FRACTION, PENALTY, RAW_OBJECT, TEMPERATURE, TEXT, TEXTS, TOP_LOGPROBS
 from adapters.gemini.schemas import json_schema_of
 from adapters.gemini.thinking import take_thinking, thinking_object
-from adapters.gemini.vocabulary import (
-    BOOL,
-    CANDIDATES,
-    FRACTION,
-    GEMINI,
-    PENALTY,
-    RAW_OBJECT,
-    SEED,
-    STOPS,
-    TEMPERATURE,
-    TEXT,
-    TEXTS,
-    TOKEN_COUNT,
-    TOP_K,
-    TOP_LOGPROBS,
-)
+from adapters.gemini.vocabulary import CANDIDATES, GEMINI, SEED, STOPS, TOP_K
 from adapters.gemini.wire_objects import take_object
 from adapters.json_fields import Decodes, JsonObject
 from adapters.raw_json import add_missing
@@ -72,7 +58,7 @@ def take_config(body: JsonObject) -> tuple[dict[str, Any], dict[str, bytes]]:
     modalities = config.take("responseModalities", TEXTS)
     values: dict[str, Any] = {
         "sampling": _take_sampling(config),
-        "max_tokens": config.take("maxOutputTokens", TOKEN_COUNT),
+        "max_tokens": config.take("maxOutputTokens", COUNT),
         "n": config.take("candidateCount", CANDIDATES),
         "logprobs": _take_logprobs(config),
         "reasoning": reasoning,

@@ -3,10 +3,11 @@
 from typing import Any
 
 from adapters.canonical.request import Request
+from adapters.field_types import BOOL, TEXT
 from adapters.gemini.content import take_messages, take_system
 from adapters.gemini.generation_config import take_config
 from adapters.gemini.tools import take_tool_choice, take_tools
-from adapters.gemini.vocabulary import BOOL, GEMINI, TEXT
+from adapters.gemini.vocabulary import GEMINI
 from adapters.gemini.wire_objects import in_camel_case, take_object
 from adapters.json_fields import JsonObject, parse_object
 

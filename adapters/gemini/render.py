@@ -228,7 +228,7 @@ class GenerateStreamRenderer:
 
 def render_generate_result(request: Request, result: Result, head: AnswerHead) -> bytes:
     native = result.provider_origin == GEMINI
-    fields, usage_fields = told_apart(result.provider_fields if native else {}, _USAGE)
+    fields, usage_fields = told_apart(result.fields_of(GEMINI), _USAGE)
     candidates = [_whole_candidate(choice, choice.provider_fields if native else {}) for choice in result.choices]
     found: dict[str, Any] = {"candidates": candidates}
     if _FEEDBACK in fields and not any(choice.parts for choice in result.choices):

@@ -12,7 +12,8 @@ from msgspec.json import Decoder
 
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.request import ReasoningOptions, Request
-from adapters.gemini.vocabulary import BOOL, BUDGET, GEMINI
+from adapters.field_types import BOOL
+from adapters.gemini.vocabulary import BUDGET, GEMINI
 from adapters.gemini.wire_objects import take_object
 from adapters.json_fields import JsonObject
 

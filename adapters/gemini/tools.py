@@ -8,8 +8,10 @@ from adapters.call_objects import allowed_names
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import AUTO, NONE, REQUIRED, Request, Tool, ToolChoice
+from adapters.canonical.tool_kinds import FUNCTION, HOSTED
+from adapters.field_types import BOOL, NAME, RAW_OBJECT, TEXT, TEXTS
 from adapters.gemini.schemas import json_schema_of
-from adapters.gemini.vocabulary import BOOL, GEMINI, MODE, NAME, RAW_OBJECT, TEXT, TEXTS, TOOL_NAMES
+from adapters.gemini.vocabulary import GEMINI, MODE, TOOL_NAMES
 from adapters.gemini.wire_objects import object_at, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject
 from adapters.raw_json import fragments
@@ -33,7 +35,7 @@ def take_tools(body: JsonObject) -> tuple[Tool, ...] | None:
         for declaration in take_objects(tool, _DECLARATIONS) or ():
             found.append(_parse_declaration(declaration))
         for name, value in tool.said().items():
-            found.append(Tool(kind="hosted", name=name, raw=b"{%b:%b}" % (orjson.dumps(name), value)))
+            found.append(Tool(kind=HOSTED, name=name, raw=b"{%b:%b}" % (orjson.dumps(name), value)))
     return tuple(found) or None
 
 
@@ -46,7 +48,7 @@ def _parse_declaration(fields: JsonObject) -> Tool:
         schema = json_schema_of(older, fields.at("parameters"))
     rest = fields.said()
     return Tool(
-        kind="function",
+        kind=FUNCTION,
         name=name,
         description=description,
         parameters=schema,
@@ -76,7 +78,7 @@ def take_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None) -> tuple[
     extras = {MODE: orjson.dumps(mode)} if mode == _VALIDATED else {}
     if not tools and _MODES[mode] == REQUIRED:
         raise InvalidRequest.at(_CALLING, "a call cannot be required without tools")
-    declared = {tool.name for tool in tools or () if tool.kind == "function"}
+    declared = {tool.name for tool in tools or () if tool.kind == FUNCTION}
     for name in names or ():
         if name not in declared:
             path = f"{_CALLING}.allowedFunctionNames"

@@ -24,7 +24,6 @@ from adapters.canonical.messages import (
     Message,
     Opaque,
     Part,
-    ProviderData,
     Reasoning,
     Refusal,
     Text,
@@ -38,7 +37,7 @@ from adapters.gemini.signatures import SKIPPED, Place, place_of, signature_in_ch
 from adapters.gemini.thinking import is_third_generation
 from adapters.gemini.vocabulary import GEMINI, TOOL_NAMES
 from adapters.minted_ids import is_minted
-from adapters.raw_json import fragments, raw_fields
+from adapters.raw_json import fragments, put_back, raw_fields
 
 __all__ = ["contents_of"]
 
@@ -142,7 +141,8 @@ class _Writer:
                 raise UnsupportedParameter.at("messages", f"Gemini takes no {kind} parts")
             case _:
                 assert_never(part)
-        _add_fields(found, part.provider_data)
+        if part.provider_data is not None and part.provider_data.origin == GEMINI:
+            put_back(found, part.provider_data.fields)
         return found
 
     def _result(self, part: ToolResult, name: str) -> Block:
@@ -178,15 +178,6 @@ def _response(result: ToolResult) -> Any:
     except (DecodeError, RecursionError):
         return {"output": text}
     return orjson.Fragment(text)
-
-
-def _add_fields(found: dict[str, Any], data: ProviderData | None) -> None:
-    """Puts unmapped fields back where they stood; a dotted name belongs to the object of that name."""
-    if data is None or data.origin != GEMINI:
-        return
-    for name, raw in data.fields.items():
-        outer, dot, inner = name.partition(".")
-        (found[outer] if dot else found)[inner or name] = orjson.Fragment(raw)
 
 
 def _sign_foreign_calls(contents: list[dict[str, Any]]) -> None:

@@ -11,7 +11,6 @@ from msgspec.json import Decoder
 
 from adapters.canonical.events import ChoiceFinished
 from adapters.canonical.stop_reason import StopReason
-from adapters.json_fields import RawDecoder
 from adapters.tool_names import NameRule
 
 __all__ = ["GEMINI", "HINTS", "MODE", "SPELLINGS", "STOP_REASONS", "TOOL_NAMES", "finish_word"]
@@ -58,21 +57,11 @@ _FINISH_WORDS = {
 
 TOOL_NAMES = NameRule(first="A-Za-z_", allowed="A-Za-z0-9_.:-", max_length=128)
 
-TOKEN_COUNT = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
 BUDGET = Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)])
 CANDIDATES = Decoder(Annotated[int, Meta(ge=1, le=128)])
-TOP_LOGPROBS = Decoder(Annotated[int, Meta(ge=0, le=20)])
 TOP_K = Decoder(Annotated[float, Meta(ge=0, le=2**31 - 1)])
 SEED = Decoder(Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)])
-TEMPERATURE = Decoder(Annotated[float, Meta(ge=0, le=2)])
-FRACTION = Decoder(Annotated[float, Meta(ge=0, le=1)])
-PENALTY = Decoder(Annotated[float, Meta(ge=-2, le=2)])
-BOOL = Decoder(bool)
-TEXT = Decoder(str)
-NAME = Decoder(Annotated[str, Meta(min_length=1)])
-TEXTS = Decoder(list[str])
 STOPS = Decoder(Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=64)])
-RAW_OBJECT = RawDecoder("object")
 
 _CONFIG = "generationConfig."
 SPELLINGS = {

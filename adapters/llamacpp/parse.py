@@ -8,12 +8,13 @@ from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import Request
+from adapters.field_types import TEXT, TEXTS, TOP_LOGPROBS
 from adapters.json_fields import JsonObject, parse_object
 from adapters.llamacpp.vocabulary import FIELDS, LLAMACPP, RESPONSE_FIELDS
 from adapters.openai.prompts import take_prompts
 from adapters.openai.request_fields import build_request, take_shared
 from adapters.openai.response_format import only_format
-from adapters.openai.vocabulary import TEXT, TEXTS, TOP_LOGPROBS, TokenId
+from adapters.openai.vocabulary import TokenId
 
 __all__ = ["parse_completion", "parse_infill"]
 

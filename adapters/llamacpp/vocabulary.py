@@ -4,11 +4,8 @@ Source: the README of llama.cpp's server and what llama.vim and llama.vscode sen
 """
 
 from collections.abc import Callable, Mapping
-from typing import Annotated
 
-from msgspec import Meta
-from msgspec.json import Decoder
-
+from adapters.field_types import WIDE_TEMPERATURE
 from adapters.openai.vocabulary import COMPLETION_FIELDS, FieldTable
 
 __all__ = ["FIELDS", "HINTS", "LLAMACPP", "RESPONSE_FIELDS", "SPELLINGS"]
@@ -19,7 +16,7 @@ RESPONSE_FIELDS = "response_fields"
 _SAME = ("top_p", "top_k", "min_p", "typical_p", "presence_penalty", "frequency_penalty", "seed", "ignore_eos")
 FIELDS = FieldTable(
     *(COMPLETION_FIELDS.by_name[name] for name in _SAME),
-    COMPLETION_FIELDS.by_name["temperature"]._replace(decoder=Decoder(Annotated[float, Meta(ge=0, le=100)])),
+    COMPLETION_FIELDS.by_name["temperature"]._replace(decoder=WIDE_TEMPERATURE),
     COMPLETION_FIELDS.by_name["repetition_penalty"]._replace(wire="repeat_penalty"),
     COMPLETION_FIELDS.by_name["return_token_ids"]._replace(wire="return_tokens"),
 )

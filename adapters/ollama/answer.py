@@ -1,7 +1,6 @@
 """Answers of /api/chat and /api/generate as events: a stream's lines, cut anywhere, and a whole body by the same state
 machine."""
 
-from datetime import datetime
 from typing import Any
 
 from msgspec import Raw, Struct
@@ -30,6 +29,7 @@ from adapters.ollama.logprobs import WireLogprob, parse_logprobs
 from adapters.ollama.vocabulary import CHAT, STOP_REASONS
 from adapters.raw_json import raw_fields
 from adapters.sse_answer import SseAnswerParser, whole_answer
+from adapters.timestamps import unix_seconds
 from adapters.upstream_json import unmapped
 
 __all__ = ["OWN_FIELDS", "parse_whole", "stream_parser"]
@@ -100,7 +100,7 @@ class _Answer:
     def _feed(self, line: _Line, out: list[Event]) -> None:
         if not self._started:
             self._started = True
-            out.append(Started(None, _unix_seconds(line.created_at), line.model or None))
+            out.append(Started(None, unix_seconds(line.created_at), line.model or None))
         message = line.message or _Message(content=line.response, thinking=line.thinking)
         tokens: tuple[TokenLogprob, ...] = parse_logprobs(line.logprobs) if line.logprobs else ()
         text = message.content
@@ -147,13 +147,6 @@ class _Answer:
         """At the end of the body. Raises StreamTruncated where no line was the last one."""
         if not self.complete:
             raise StreamTruncated("the upstream's stream ended before it was done")
-
-
-def _unix_seconds(created_at: str | None) -> int | None:
-    try:
-        return None if created_at is None else int(datetime.fromisoformat(created_at).timestamp())
-    except ValueError:
-        return None
 
 
 def stream_parser(ids: OwnIds) -> SseAnswerParser:

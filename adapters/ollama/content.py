@@ -23,10 +23,11 @@ from adapters.canonical.messages import (
     ToolCall,
     ToolResult,
 )
+from adapters.field_types import NAME, TEXT, TEXTS
 from adapters.inline_media import resolved
 from adapters.json_fields import JsonObject
 from adapters.minted_ids import MINTED
-from adapters.ollama.vocabulary import CHAT, NAME, TEXT, TEXTS
+from adapters.ollama.vocabulary import CHAT, SAYS_NOTHING
 
 __all__ = ["take_messages"]
 
@@ -53,7 +54,7 @@ def take_messages(body: JsonObject) -> tuple[Message, ...]:
             parts += calls
         elif role == TOOL:
             parts = [ToolResult(call_id=_answered(row, calls), parts=tuple(parts))]
-        extras = {name: raw for name, raw in row.rest().items() if raw not in (b"null", b"[]", b'""')}
+        extras = {name: raw for name, raw in row.rest().items() if raw not in SAYS_NOTHING}
         found.append(Message(role=role, parts=tuple(parts), extras=ProviderData(CHAT, extras) if extras else None))
     return tuple(found)
 

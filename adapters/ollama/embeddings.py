@@ -1,18 +1,18 @@
 """Embeddings, both ways: /api/embed, and the older /api/embeddings of one text."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.json import Decoder
 
 from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, EmbeddingResult, numbers, packed, texts_of
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.usage import Usage
+from adapters.field_types import BOOL, NAME, POSITIVE, TEXT
 from adapters.front import AnswerHead
 from adapters.json_fields import JsonObject, parse_object
 from adapters.ollama.errors import error_from_text
-from adapters.ollama.vocabulary import BOOL, NAME, TEXT
 from adapters.upstream_json import read_body
 
 __all__ = [
@@ -30,7 +30,6 @@ EMBED_PATH = "/api/embed"
 EMBED_HINTS = dict.fromkeys(("keep_alive", "options"))
 """Unmapped fields that say nothing about a vector, whatever they say."""
 _INPUT = Decoder(str | list[str])
-_SIZE = Decoder(Annotated[int, Meta(ge=1, le=2**31 - 1)])
 
 
 class _Body(Struct):
@@ -64,14 +63,8 @@ class EmbedFront:
         return orjson.dumps(found)
 
 
-class EmbeddingsFront:
+class EmbeddingsFront(EmbedFront):
     """POST /api/embeddings, likewise."""
-
-    id_prefix = ""
-
-    def client_field(self, name: str) -> str:
-        """The client's spelling of a canonical field."""
-        return "truncate" if name == "truncate_prompt_tokens" else name
 
     def parse(self, body: bytes, *, max_depth: int, request_id: str) -> EmbeddingRequest:
         """Raises InvalidRequest, naming the path."""
@@ -89,7 +82,7 @@ def _request(fields: JsonObject, inputs: tuple[str, ...], request_id: str) -> Em
         model=fields.require("model", NAME),
         dialect=EMBED,
         inputs=inputs,
-        dimensions=fields.take("dimensions", _SIZE),
+        dimensions=fields.take("dimensions", POSITIVE),
         truncate_prompt_tokens=CUT_TO_WINDOW if cut else None,
         cut_is_default=cut is None,
         request_id=request_id,

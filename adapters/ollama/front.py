@@ -1,11 +1,12 @@
 """Ollama's native API towards clients: chat, generation, and what is asked about models."""
 
 from adapters.canonical.errors import InvalidRequest
+from adapters.field_types import TEXT
 from adapters.json_fields import parse_object
 from adapters.ollama.errors import render_error
 from adapters.ollama.parse import parse_chat, parse_generate
 from adapters.ollama.render import OllamaStreamRenderer, render_ollama_result
-from adapters.ollama.vocabulary import API_VERSION, CHAT, GENERATE, SPELLINGS, TEXT
+from adapters.ollama.vocabulary import API_VERSION, CHAT, GENERATE, SPELLINGS
 
 __all__ = ["VERSION_BODY", "OllamaChatFront", "OllamaGenerateFront", "parse_show"]
 

@@ -8,7 +8,7 @@ import orjson
 
 from adapters.canonical.abilities import EMBED, GENERATE
 from adapters.front import ListedModel
-from adapters.ollama.vocabulary import timestamp
+from adapters.timestamps import timestamp
 
 __all__ = ["ModelCards", "RunningModels", "Tags"]
 

@@ -8,8 +8,9 @@ from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.request import OutputFormat, Request, Sampling
+from adapters.field_types import BOOL, RAW_OBJECT, TEXT, TOP_LOGPROBS
 from adapters.json_fields import JsonObject
-from adapters.ollama.vocabulary import BOOL, OPTIONS, RAW_OBJECT, TEXT, TOP_LOGPROBS, Whole
+from adapters.ollama.vocabulary import OPTIONS, Whole
 from adapters.raw_json import add_missing
 
 __all__ = ["format_value", "options_object", "take_format", "take_logprobs", "take_options"]

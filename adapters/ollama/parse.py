@@ -6,19 +6,18 @@ from typing import Any
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import SYSTEM, USER, Image, MediaSource, Message, Part, Text
 from adapters.canonical.request import Request
+from adapters.field_types import BOOL, NAME, TEXT, TEXTS
 from adapters.inline_media import resolved
 from adapters.json_fields import JsonObject, parse_object
 from adapters.ollama.content import take_messages
 from adapters.ollama.options import take_format, take_logprobs, take_options
 from adapters.ollama.thinking import take_thinking
 from adapters.ollama.tools import take_tools
-from adapters.ollama.vocabulary import BOOL, CHAT, GENERATE, NAME, TEXT, TEXTS
+from adapters.ollama.vocabulary import CHAT, GENERATE, SAYS_NOTHING
 
 __all__ = ["parse_chat", "parse_generate"]
 
 _NO_MORE: Mapping[str, bytes] = {}
-_SAYS_NOTHING = (b"null", b'""', b"[]")
-"""Values that clients send of fields that they do not use."""
 
 
 def parse_chat(raw: bytes, *, max_depth: int) -> Request:
@@ -57,7 +56,7 @@ def _request(body: JsonObject, dialect: str, more: Mapping[str, bytes] = _NO_MOR
     output_format = take_format(body)
     logprobs = take_logprobs(body)
     reasoning = take_thinking(body)
-    rest = {name: raw for name, raw in body.rest().items() if raw not in _SAYS_NOTHING}
+    rest = {name: raw for name, raw in body.rest().items() if raw not in SAYS_NOTHING}
     return Request(
         model=model,
         dialect=dialect,

@@ -5,8 +5,9 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
+from adapters.field_types import BOOL, NAME
 from adapters.json_fields import parse_object
-from adapters.ollama.vocabulary import BOOL, NAME, timestamp
+from adapters.timestamps import timestamp
 
 __all__ = ["Preload", "parse_preload", "render_preload"]
 

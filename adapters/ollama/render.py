@@ -38,9 +38,10 @@ from adapters.front import AnswerHead
 from adapters.ollama.answer import OWN_FIELDS
 from adapters.ollama.errors import render_error
 from adapters.ollama.logprobs import logprobs_list
-from adapters.ollama.vocabulary import GENERATE, done_word, timestamp
+from adapters.ollama.vocabulary import GENERATE, done_word
 from adapters.raw_json import add_missing
 from adapters.thought_text import ThoughtText, thought_text
+from adapters.timestamps import timestamp
 from adapters.upstream_errors import given_up, no_finish
 
 __all__ = ["OllamaStreamRenderer", "render_ollama_result"]
@@ -146,8 +147,7 @@ def render_ollama_result(request: Request, result: Result, head: AnswerHead) -> 
             _call_object(number, call.id, call.name, call.arguments) for number, call in enumerate(calls)
         ]
     said = _said(request.dialect == GENERATE, text, **more)
-    own = result.provider_fields if result.provider_origin == OWN_FIELDS else {}
-    body = {**_envelope(head), **said, **_end_fields(choice.finish, result.usage, own)}
+    body = {**_envelope(head), **said, **_end_fields(choice.finish, result.usage, result.fields_of(OWN_FIELDS))}
     if choice.logprobs:
         body["logprobs"] = logprobs_list(choice.logprobs)
     return orjson.dumps(body)

@@ -2,18 +2,17 @@
 
 from typing import Any
 
-import orjson
-
 from adapters.call_objects import allowed_tools, function_object
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import NONE, REQUIRED, Request, Tool
+from adapters.canonical.tool_kinds import FUNCTION
+from adapters.field_types import NAME, RAW_OBJECT, TEXT
 from adapters.json_fields import JsonObject
-from adapters.ollama.vocabulary import CHAT, NAME, RAW_OBJECT, TEXT
+from adapters.ollama.vocabulary import CHAT
+from adapters.raw_json import put_back
 
 __all__ = ["take_tools", "tool_objects"]
-
-_FUNCTION = "function"
 
 
 def take_tools(body: JsonObject) -> tuple[Tool, ...] | None:
@@ -21,15 +20,15 @@ def take_tools(body: JsonObject) -> tuple[Tool, ...] | None:
     found: list[Tool] = []
     for row in body.take_objects("tools") or ():
         row.take("type", TEXT)
-        function = row.take_object(_FUNCTION) or JsonObject({}, row.at(_FUNCTION))
+        function = row.take_object(FUNCTION) or JsonObject({}, row.at(FUNCTION))
         name = function.require("name", NAME)
         description = function.take("description", TEXT)
         parameters = function.take("parameters", RAW_OBJECT)
-        rest = {f"{_FUNCTION}.{key}": raw for key, raw in function.rest().items()} | row.rest()
+        rest = {f"{FUNCTION}.{key}": raw for key, raw in function.rest().items()} | row.rest()
         known = {key: raw for key, raw in rest.items() if raw != b"null"}
         extras = ProviderData(CHAT, known) if known else None
         found.append(
-            Tool(kind=_FUNCTION, name=name, description=description or None, parameters=parameters, extras=extras)
+            Tool(kind=FUNCTION, name=name, description=description or None, parameters=parameters, extras=extras)
         )
     return tuple(found) or None
 
@@ -49,9 +48,7 @@ def tool_objects(request: Request) -> list[dict[str, Any]] | None:
 
 def _tool_object(tool: Tool) -> dict[str, Any]:
     function = function_object(tool)
-    found: dict[str, Any] = {"type": _FUNCTION, _FUNCTION: function}
+    found: dict[str, Any] = {"type": FUNCTION, FUNCTION: function}
     if tool.extras is not None and tool.extras.origin == CHAT:
-        for name, raw in tool.extras.fields.items():
-            outer, dot, inner = name.partition(".")
-            (found[outer] if dot else found)[inner or name] = orjson.Fragment(raw)
+        put_back(found, tool.extras.fields)
     return found

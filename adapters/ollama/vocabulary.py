@@ -4,7 +4,6 @@ Source: the ollama SDK 0.6 types and the server's own (2026-11).
 """
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta, Raw, ValidationError
@@ -12,7 +11,8 @@ from msgspec.json import Decoder
 
 from adapters.canonical.events import ChoiceFinished
 from adapters.canonical.stop_reason import StopReason
-from adapters.json_fields import Decodes, RawDecoder
+from adapters.field_types import FRACTION, PENALTY, WIDE_TEMPERATURE
+from adapters.json_fields import Decodes
 
 __all__ = [
     "API_VERSION",
@@ -20,12 +20,12 @@ __all__ = [
     "GENERATE",
     "HINTS",
     "OPTIONS",
+    "SAYS_NOTHING",
     "SPELLINGS",
     "STOP_REASONS",
     "Option",
     "Whole",
     "done_word",
-    "timestamp",
 ]
 
 CHAT = "ollama.chat"
@@ -67,15 +67,7 @@ class Whole:
 
 
 _NUMBER = Decoder(float)
-BOOL = Decoder(bool)
-TEXT = Decoder(str)
-NAME = Decoder(Annotated[str, Meta(min_length=1)])
-TEXTS = Decoder(list[str])
-TOP_LOGPROBS = Decoder(Annotated[int, Meta(ge=0, le=20)])
-RAW_OBJECT = RawDecoder("object")
 _COUNT = Whole(ge=0, le=2**31 - 1)
-_FRACTION = Decoder(Annotated[float, Meta(ge=0, le=1)])
-_PENALTY = Decoder(Annotated[float, Meta(ge=-2, le=2)])
 
 
 class Option(NamedTuple):
@@ -87,14 +79,14 @@ class Option(NamedTuple):
 
 
 OPTIONS = (
-    Option("temperature", "temperature", Decoder(Annotated[float, Meta(ge=0, le=100)])),
+    Option("temperature", "temperature", WIDE_TEMPERATURE),
     Option("top_k", "top_k", _COUNT),
-    Option("top_p", "top_p", _FRACTION),
-    Option("min_p", "min_p", _FRACTION),
-    Option("typical_p", "typical_p", _FRACTION),
+    Option("top_p", "top_p", FRACTION),
+    Option("min_p", "min_p", FRACTION),
+    Option("typical_p", "typical_p", FRACTION),
     Option("repeat_penalty", "repetition_penalty", Decoder(Annotated[float, Meta(gt=0, le=10)])),
-    Option("presence_penalty", "presence_penalty", _PENALTY),
-    Option("frequency_penalty", "frequency_penalty", _PENALTY),
+    Option("presence_penalty", "presence_penalty", PENALTY),
+    Option("frequency_penalty", "frequency_penalty", PENALTY),
     Option("seed", "seed", Whole(ge=-(2**63), le=2**63 - 1)),
 )
 """Parsed apart: num_predict and stop. Every other option is Ollama's own."""
@@ -122,6 +114,9 @@ HINTS: Mapping[str, Callable[[object], bool] | None] = {
 }  # fmt: skip
 """Unmapped fields that say nothing about an answer, and whether a value says nothing; None: none says anything."""
 
+SAYS_NOTHING = (b"null", b'""', b"[]")
+"""Values that clients send of fields that they do not use."""
+
 SPELLINGS = {
     **{option.name: f"options.{option.wire}" for option in OPTIONS},
     "max_tokens": "options.num_predict",
@@ -139,7 +134,3 @@ def done_word(finish: ChoiceFinished) -> str | None:
     if STOP_REASONS.get(finish.raw or "") is finish.reason:
         return finish.raw
     return _DONE_WORDS.get(finish.reason)
-
-
-def timestamp(unix_seconds: int) -> str:
-    return datetime.fromtimestamp(unix_seconds, UTC).isoformat().replace("+00:00", "Z")

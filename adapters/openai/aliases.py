@@ -14,18 +14,9 @@ from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import LoraAdapter, ReasoningOptions, Request
+from adapters.field_types import BOOL, NAME, POSITIVE
 from adapters.json_fields import Decodes, told
-from adapters.openai.vocabulary import (
-    BOOL,
-    CHAT,
-    CHAT_FIELDS,
-    COMPLETION_FIELDS,
-    COMPLETIONS,
-    NAME,
-    POSITIVE,
-    RESPONSES,
-    RESPONSES_FIELDS,
-)
+from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, COMPLETION_FIELDS, COMPLETIONS, RESPONSES, RESPONSES_FIELDS
 
 __all__ = ["ALIASES", "resolved"]
 

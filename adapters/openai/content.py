@@ -35,17 +35,19 @@ from adapters.canonical.messages import (
     joined_data,
     told_parts,
 )
+from adapters.canonical.tool_kinds import CUSTOM, FUNCTION
+from adapters.field_types import NAME, TEXT
+from adapters.inline_media import data_url
 from adapters.json_fields import JsonObject, parse_object_at
 from adapters.openai.cache_fields import cache_hint
 from adapters.openai.plain_messages import plain_message, plain_messages
 from adapters.openai.signed_reasoning import parse_signed, placed
-from adapters.openai.vocabulary import CHAT, CUSTOM, FUNCTION, NAME, TEXT
-from adapters.raw_json import RAW_ITEMS
+from adapters.openai.vocabulary import CHAT, arguments_field
+from adapters.raw_json import RAW_ITEMS, put_back
 from adapters.thought_text import thought_text
 
 __all__ = [
     "REASONING_DETAILS",
-    "data_url",
     "message_object",
     "parse_message",
     "parse_messages",
@@ -190,7 +192,7 @@ def _parse_call(call: JsonObject) -> ToolCall:
     return ToolCall(
         id=call_id,
         name=inner.require("name", NAME),
-        arguments=inner.take("input" if kind == CUSTOM else "arguments", TEXT) or "",
+        arguments=inner.take(arguments_field(kind), TEXT) or "",
         kind=kind,
         provider_data=_rest(call, inner),
     )
@@ -359,31 +361,16 @@ def _inline(source: MediaSource) -> MediaSource:
     return source
 
 
-def data_url(source: MediaSource, media_type: str) -> str:
-    """The URL of media; data become a data URI, of `media_type` where they do not say their own."""
-    if source.url is not None:
-        return source.url
-    return f"data:{source.media_type or media_type};base64,{source.data or ''}"
-
-
 def _call_object(call: ToolCall) -> dict[str, Any]:
-    argument_field = "input" if call.kind == CUSTOM else "arguments"
     found: dict[str, Any] = {
         "id": call.id,
         "type": call.kind,
-        call.kind: {"name": call.name, argument_field: call.arguments},
+        call.kind: {"name": call.name, arguments_field(call.kind): call.arguments},
     }
     _add_fields(found, call.provider_data)
     return found
 
 
 def _add_fields(found: dict[str, Any], data: ProviderData | None) -> None:
-    """Puts unmapped fields back where they stood; a dotted name belongs to the object of that name."""
-    if data is None or data.origin != CHAT:
-        return
-    for name, raw in data.fields.items():
-        outer, _, inner = name.partition(".")
-        if inner and isinstance(found.get(outer), dict):
-            found[outer][inner] = orjson.Fragment(raw)
-        else:
-            found[name] = orjson.Fragment(raw)
+    if data is not None and data.origin == CHAT:
+        put_back(found, data.fields)

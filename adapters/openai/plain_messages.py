@@ -21,8 +21,8 @@ from adapters.canonical.messages import (
     ToolCall,
     ToolResult,
 )
+from adapters.field_types import Name
 from adapters.json_fields import JsonObject
-from adapters.openai.vocabulary import Name
 
 __all__ = ["PlainMessages", "plain_message", "plain_messages", "told_plainly"]
 

@@ -14,8 +14,9 @@ from adapters.canonical.request import (
     Sampling,
     TemplateOptions,
 )
+from adapters.field_types import BOOL, NAME, TEXT
 from adapters.json_fields import JsonObject
-from adapters.openai.vocabulary import BOOL, NAME, SPELLINGS, TEXT, FieldTable, TokenId
+from adapters.openai.vocabulary import SPELLINGS, FieldTable, TokenId
 from adapters.raw_json import add_missing
 from adapters.tool_names import Ids
 

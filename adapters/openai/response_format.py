@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.request import OutputFormat
+from adapters.field_types import BOOL, NAME, RAW_OBJECT, TEXT
 from adapters.json_fields import JsonObject, nesting_exceeds
-from adapters.openai.vocabulary import BOOL, CHAT, NAME, RAW_OBJECT, RESPONSES, TEXT
+from adapters.openai.vocabulary import CHAT, RESPONSES
 
 __all__ = [
     "FORMAT_ALIASES",

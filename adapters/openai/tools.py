@@ -14,14 +14,14 @@ from msgspec.json import Decoder
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import AUTO, NONE, REQUIRED, Namespace, Tool, ToolChoice
+from adapters.canonical.tool_kinds import CUSTOM, FUNCTION, HOSTED, MCP
+from adapters.field_types import BOOL, NAME, RAW_OBJECT, TEXT
 from adapters.json_fields import JsonObject, decode_at, parse_object_at
 from adapters.openai.cache_fields import cache_hint
-from adapters.openai.vocabulary import BOOL, CHAT, CUSTOM, FUNCTION, NAME, RAW_OBJECT, RESPONSES, TEXT
+from adapters.openai.vocabulary import CHAT, RESPONSES
 from adapters.raw_json import OBJECT, RAW_ITEMS, fragments, raw_fields
 
 __all__ = [
-    "HOSTED",
-    "MCP",
     "bare_name",
     "declared_tools",
     "full_name",
@@ -32,8 +32,6 @@ __all__ = [
     "tool_objects",
 ]
 
-HOSTED = "hosted"
-MCP = "mcp"
 _NAMESPACE = "namespace"
 _ALLOWED = "allowed_tools"
 _GRAMMAR = "grammar"

@@ -12,6 +12,19 @@ from msgspec import Meta
 from msgspec.json import Decoder
 
 from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.tool_kinds import CUSTOM
+from adapters.field_types import (
+    BOOL,
+    COUNT,
+    FRACTION,
+    PENALTY,
+    RAW_OBJECT,
+    SHORT_TEXT,
+    TEXT,
+    TEXTS,
+    TOP_LOGPROBS,
+    Temperature,
+)
 from adapters.json_fields import Decodes, RawDecoder
 
 __all__ = [
@@ -20,33 +33,23 @@ __all__ = [
     "CHAT_HINTS",
     "COMPLETIONS",
     "COMPLETION_FIELDS",
-    "CUSTOM",
     "DONE",
     "FINISH_WORDS",
-    "FUNCTION",
     "KEEPALIVE",
     "RESPONSES",
     "RESPONSES_FIELDS",
     "SPELLINGS",
     "STOP_REASONS",
     "FieldTable",
-    "Fraction",
-    "Name",
-    "Penalty",
-    "Positive",
     "RequestField",
     "Seed",
-    "ShortText",
-    "Temperature",
     "TokenId",
+    "arguments_field",
 ]
 
 CHAT = "openai.chat"
 COMPLETIONS = "openai.completions"
 RESPONSES = "openai.responses"
-
-FUNCTION = "function"
-CUSTOM = "custom"
 
 KEEPALIVE = b": keepalive\n\n"
 DONE = b"data: [DONE]\n\n"
@@ -80,27 +83,16 @@ FINISH_WORDS = {
 }
 """Ours to the client's finish_reason. ERROR and CANCELLED are never a finish word but an error."""
 
+
+def arguments_field(kind: str) -> str:
+    """Where a call of this kind has its arguments, which are any text for a custom tool."""
+    return "input" if kind == CUSTOM else "arguments"
+
+
 _INT64 = 2**63 - 1
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Name = Annotated[str, Meta(min_length=1)]
-Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Temperature = Annotated[float, Meta(ge=0, le=2)]
-Fraction = Annotated[float, Meta(ge=0, le=1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Seed = Annotated[int, Meta(ge=-_INT64 - 1, le=_INT64)]
-ShortText = Annotated[str, Meta(max_length=512)]
-BOOL = Decoder(bool)
-TEXT = Decoder(str)
-NAME = Decoder(Name)
-RAW_OBJECT = RawDecoder("object")
 RAW_LIST = RawDecoder("array")
-COUNT = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
-POSITIVE = Decoder(Positive)
-PENALTY = Decoder(Penalty)
-TOP_LOGPROBS = Decoder(Annotated[int, Meta(ge=0, le=20)])
-FRACTION = Decoder(Fraction)
-SHORT_TEXT = Decoder(ShortText)
-TEXTS = Decoder(list[str])
 TOKEN_IDS = Decoder(list[TokenId])
 
 

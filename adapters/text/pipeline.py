@@ -15,6 +15,7 @@ from adapters.canonical.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from adapters.canonical.tool_kinds import CUSTOM, FUNCTION
 from adapters.text.custom_input import InputReader
 from adapters.text.harmony import HarmonyReader
 from adapters.text.reasoning import ReasoningPiece, ReasoningSplitter
@@ -135,7 +136,7 @@ class TextPipeline:
                     self._part += 1
                     self._open = None
                     self._input = InputReader() if piece.name in self._custom else None
-                    kind = "function" if self._input is None else "custom"
+                    kind = FUNCTION if self._input is None else CUSTOM
                     passages.append(_silent(ToolCallStarted(0, self._part, piece.id, piece.name, kind)))
                 case CallArguments():
                     passages += self._arguments(piece.text if self._input is None else self._input.feed(piece.text))

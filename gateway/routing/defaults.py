@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from adapters.canonical.messages import DEVELOPER, SYSTEM, Message, Text
 from adapters.canonical.request import ReasoningOptions, Request, Sampling
+from adapters.field_types import POSITIVE, TOP_LOGPROBS
 from adapters.json_fields import Decodes, told
 from adapters.nearest_name import did_you_mean
 from adapters.openai.request_fields import LOGIT_BIAS
-from adapters.openai.vocabulary import CHAT_FIELDS, POSITIVE, TOP_LOGPROBS
+from adapters.openai.vocabulary import CHAT_FIELDS
 
 __all__ = ["Defaults", "DefaultsError", "bounded"]
 

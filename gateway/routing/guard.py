@@ -17,6 +17,7 @@ from adapters.canonical.events import (
     UsageReported,
 )
 from adapters.canonical.request import Tool
+from adapters.canonical.tool_kinds import CUSTOM, FUNCTION
 from adapters.canonical.usage import Usage
 from providers.base import Batch
 
@@ -24,7 +25,7 @@ __all__ = ["FinishGuard"]
 
 _FREE = (Started, ProviderReported, PromptReported, ToolCallFinished)
 """What may come after a choice's finish, as reports of usage may."""
-_OWN_KINDS = ("function", "custom")
+_OWN_KINDS = (FUNCTION, CUSTOM)
 """Of tools that the client runs itself."""
 
 

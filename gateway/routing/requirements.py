@@ -22,6 +22,7 @@ from adapters.canonical.request import (
     set_fields,
     without_fields,
 )
+from adapters.canonical.tool_kinds import CUSTOM, FUNCTION
 from adapters.field_names import FIELD_NAMES
 from adapters.hints import HINTS
 from adapters.nearest_name import nearest
@@ -39,15 +40,7 @@ from gateway.routing.message_parts import fit_message_extras, fit_parts
 from gateway.routing.route import Target
 from gateway.routing.schema_limits import unenforced, without_unenforced
 from providers.base import Capabilities
-from providers.custom_tools import (
-    CUSTOM,
-    FUNCTION,
-    as_function,
-    custom_names,
-    grammar_of,
-    grammar_place,
-    with_function_calls,
-)
+from providers.custom_tools import as_function, custom_names, grammar_of, grammar_place, with_function_calls
 
 __all__ = ["Fitted", "fit", "fit_target", "in_client_words"]
 

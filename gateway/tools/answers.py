@@ -15,10 +15,10 @@ from adapters.canonical.events import ChoiceFinished, UsageReported
 from adapters.canonical.messages import TOOL, Message, Text, ToolResult
 from adapters.canonical.request import Request
 from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.tool_kinds import HOSTED, MCP
 from adapters.canonical.usage import Usage, usage_of_turns
 from adapters.openai.responses.tool_history import CallResult, ToolHistory
 from adapters.openai.responses.tool_items import PROTOCOL, CallItem, ToolFault, list_events
-from adapters.openai.tools import HOSTED, MCP
 from adapters.openai.vocabulary import RESPONSES
 from gateway.guardrails.guardrail import Subject
 from gateway.routing.fitting import Spelling

@@ -9,6 +9,7 @@ import orjson
 
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.request import Request, Tool
+from adapters.canonical.tool_kinds import FUNCTION
 from adapters.openai.tools import full_name
 from adapters.tool_names import NameRule
 from gateway.tools.server import ServerTool, ToolServer
@@ -62,7 +63,7 @@ def bind_tools(
             )
             functions[number].append(
                 Tool(
-                    kind="function",
+                    kind=FUNCTION,
                     name=name,
                     description="\n\n".join(filter(None, (source.description, found.description))) or None,
                     parameters=_without(found.schema, own),

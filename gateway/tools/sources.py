@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.request import Request
+from adapters.canonical.tool_kinds import HOSTED, MCP
 from adapters.openai.responses.tool_declarations import (
     Approval,
     McpDeclaration,
@@ -15,7 +16,6 @@ from adapters.openai.responses.tool_declarations import (
     read_mcp_tool,
 )
 from adapters.openai.responses.tool_items import MCP_CALL
-from adapters.openai.tools import HOSTED, MCP
 from gateway.tools.server import ServerTool, ToolServer, ToolServerError
 from gateway.tools.tool_servers import ToolServers
 

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import AUTO, REQUIRED, ToolChoice
+from adapters.canonical.tool_kinds import MCP
 from adapters.openai.responses.tool_declarations import hosted_kind
 from adapters.openai.responses.tool_items import MCP_CALL
-from adapters.openai.tools import MCP
 from gateway.tools.bound_tools import BoundTool
 
 __all__ = ["bound_choice", "later_choice"]

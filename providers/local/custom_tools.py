@@ -6,8 +6,9 @@ from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import Request, Tool
+from adapters.canonical.tool_kinds import CUSTOM
 from providers import custom_tools
-from providers.custom_tools import CUSTOM, custom_names, grammar_of, grammar_place
+from providers.custom_tools import custom_names, grammar_of, grammar_place
 
 __all__ = ["CUSTOM", "InputGrammar", "as_function", "custom_names", "input_grammar"]
 

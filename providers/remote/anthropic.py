@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from adapters.anthropic.model_traits import ModelTraits, traits_of
 from adapters.anthropic.upstream import MessagesUpstream
 from adapters.anthropic.vocabulary import MESSAGES
 from adapters.canonical.messages import (
@@ -26,6 +25,8 @@ from adapters.canonical.messages import (
     ToolResult,
 )
 from adapters.canonical.request import Request, Sampling
+from adapters.canonical.tool_kinds import FUNCTION, HOSTED
+from adapters.claude_models import ModelTraits, traits_of
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings
 from providers.choices import fan_out
 from providers.client_key import KeyHeader
@@ -123,7 +124,7 @@ class AnthropicProvider(ProbedAccount):
             request = replace(request, stream=True)
         if needs_tool(request):
             return forced_output(self._call, request)
-        if any(tool.kind == "hosted" for tool in request.tools or ()):
+        if any(tool.kind == HOSTED for tool in request.tools or ()):
             return continued(self._call, request)
         return self._call(request)
 
@@ -153,7 +154,7 @@ def _capabilities(traits: ModelTraits) -> Capabilities:
         fields=fields,
         forwards=frozenset((MESSAGES,)),
         parts=_PARTS,
-        tool_kinds=frozenset(("function", "hosted")),
+        tool_kinds=frozenset((FUNCTION, HOSTED)),
         schema_lacks=ANTHROPIC_LACKS,
         not_while_thinking=_SAMPLING,
     )

@@ -19,6 +19,7 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.request import REQUIRED, Request, Tool, ToolChoice
 from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.tool_kinds import FUNCTION
 from providers.base import Batch
 from providers.choices import StreamCall
 from providers.models.facts import FORCED_TOOL, facts_of
@@ -55,7 +56,7 @@ def _asking(request: Request) -> Request:
     wanted = request.output_format
     assert wanted is not None
     description = _DESCRIPTION if wanted.description is None else f"{_DESCRIPTION} {wanted.description}"
-    tool = Tool(kind="function", name=_TOOL, description=description, parameters=wanted.schema)
+    tool = Tool(kind=FUNCTION, name=_TOOL, description=description, parameters=wanted.schema)
     return replace(
         request,
         output_format=None,

@@ -26,6 +26,7 @@ from adapters.canonical.messages import (
     Video,
 )
 from adapters.canonical.request import Request
+from adapters.canonical.tool_kinds import FUNCTION, HOSTED
 from adapters.gemini.continuation import Continuation
 from adapters.gemini.embeddings.upstream import (
     MAX_INPUTS,
@@ -74,7 +75,7 @@ _CAPABILITIES = per_model(
         fields=_FIELDS,
         forwards=frozenset((GEMINI,)),
         parts=_PARTS,
-        tool_kinds=frozenset(("function", "hosted")),
+        tool_kinds=frozenset((FUNCTION, HOSTED)),
         schema_lacks=GEMINI_LACKS,
     )
 )

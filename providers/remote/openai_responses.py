@@ -23,9 +23,9 @@ from adapters.canonical.messages import (
     ToolResult,
 )
 from adapters.canonical.request import EXPRESSIBLE_FIELDS, Request
+from adapters.canonical.tool_kinds import CUSTOM, FUNCTION, HOSTED, MCP
 from adapters.openai.responses.upstream import ResponsesUpstream, is_openais_own
-from adapters.openai.tools import HOSTED, MCP
-from adapters.openai.vocabulary import CUSTOM, FUNCTION, RESPONSES, RESPONSES_FIELDS
+from adapters.openai.vocabulary import RESPONSES, RESPONSES_FIELDS
 from providers.abilities import Compacted, lacks
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings
 from providers.choices import fan_out

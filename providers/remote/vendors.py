@@ -22,10 +22,11 @@ from adapters.canonical.messages import (
     Video,
 )
 from adapters.canonical.request import EXPRESSIBLE_FIELDS
+from adapters.canonical.tool_kinds import CUSTOM, FUNCTION
 from adapters.openai.cache_fields import BREAKPOINT, CACHE_CONTROL
 from adapters.openai.quirks import Quirks
 from adapters.openai.rerank.upstream import RERANK_WORDS, TEI_RERANK_WORDS, RerankWords
-from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, COMPLETION_FIELDS, COMPLETIONS, CUSTOM, FUNCTION
+from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, COMPLETION_FIELDS, COMPLETIONS
 from adapters.tool_names import FixedIds, NameRule, short
 from providers.abilities import EXTRAS
 

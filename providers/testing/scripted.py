@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from adapters.canonical.errors import UpstreamError
 from adapters.canonical.request import EXPRESSIBLE_FIELDS, Request
+from adapters.canonical.tool_kinds import CUSTOM, FUNCTION
 from providers.base import Batch, Capabilities, ModelEntry, Readiness, ReadinessState
 
 __all__ = ["Script", "ScriptedProvider", "Step"]
@@ -43,7 +44,7 @@ class ScriptedProvider:
         self._models = models
         self._models_error = models_error
         self._capabilities = capabilities or Capabilities(
-            fields=EXPRESSIBLE_FIELDS, prompts=True, native_choices=True, tool_kinds=frozenset(("function", "custom"))
+            fields=EXPRESSIBLE_FIELDS, prompts=True, native_choices=True, tool_kinds=frozenset((FUNCTION, CUSTOM))
         )
         self._readiness = readiness
         self._played = 0

@@ -11,9 +11,9 @@ from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, Embedd
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import Opaque
 from adapters.canonical.request import Prompt
+from adapters.field_types import BOOL, COUNT, TEXT
 from adapters.front import AnswerHead
 from adapters.gemini.embeddings.vocabulary import EMBED, PURPOSES, SPELLINGS
-from adapters.gemini.vocabulary import BOOL, TEXT, TOKEN_COUNT
 from adapters.gemini.wire_objects import in_camel_case, object_at, take_list, take_object, take_objects
 from adapters.json_fields import JsonObject, parse_object
 
@@ -92,7 +92,7 @@ class PredictFront:
         if len(rows) > _MAX_INPUTS:
             raise InvalidRequest.at("instances", f"at most {_MAX_INPUTS} in one call")
         parameters = in_camel_case(fields.take_object("parameters") or JsonObject({}, "parameters"))
-        dimensions = parameters.take("outputDimensionality", TOKEN_COUNT)
+        dimensions = parameters.take("outputDimensionality", COUNT)
         cut = parameters.take("autoTruncate", BOOL)
         parameters.refuse_rest()
         settings = _Settings(None, dimensions, cut, fields.said())
@@ -145,7 +145,7 @@ def _one(fields: JsonObject) -> tuple[Prompt | Opaque, str | None, _Settings]:
     config = take_object(fields, _CONFIG) or JsonObject({}, fields.at(_CONFIG))
     purpose = _purpose(config, "taskType") or _purpose(fields, "taskType")
     title = config.take("title", TEXT) or fields.take("title", TEXT)
-    dimensions = config.take("outputDimensionality", TOKEN_COUNT) or fields.take("outputDimensionality", TOKEN_COUNT)
+    dimensions = config.take("outputDimensionality", COUNT) or fields.take("outputDimensionality", COUNT)
     cut = config.take("autoTruncate", BOOL)
     if cut is None:
         cut = fields.take("autoTruncate", BOOL)

@@ -14,7 +14,8 @@ from adapters.call_ids import OwnIds
 from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.events import Event, ToolArgumentsDelta, ToolCallFinished, ToolCallStarted
 from adapters.canonical.messages import ProviderData
-from adapters.openai.vocabulary import CHAT, CUSTOM, FUNCTION
+from adapters.canonical.tool_kinds import CUSTOM, FUNCTION
+from adapters.openai.vocabulary import CHAT
 from adapters.raw_json import raw_fields
 
 __all__ = ["CallDelta", "Calls", "FunctionDelta"]

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from adapters.canonical.messages import MediaSource
-from adapters.openai.content import data_url
+from adapters.inline_media import data_url
 from adapters.upstream_json import UNREADABLE
 
 __all__ = ["IMAGES", "MadeImages", "image_objects", "parse_images"]

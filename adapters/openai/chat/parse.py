@@ -4,13 +4,14 @@ from typing import Any
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.request import Request
+from adapters.field_types import BOOL, POSITIVE, TOP_LOGPROBS
 from adapters.json_fields import JsonObject, parse_object
 from adapters.openai.chat.plain import DEPTH, plain_chat
 from adapters.openai.content import parse_messages
 from adapters.openai.request_fields import build_request, take_limit, take_model, take_shared
 from adapters.openai.response_format import FORMAT_ALIASES, RESPONSE_FORMAT, parse_output_format
 from adapters.openai.tools import parse_tool_choice, parse_tools
-from adapters.openai.vocabulary import BOOL, CHAT, CHAT_FIELDS, POSITIVE, TOP_LOGPROBS
+from adapters.openai.vocabulary import CHAT, CHAT_FIELDS
 
 __all__ = ["parse_chat", "parse_chat_fields"]
 

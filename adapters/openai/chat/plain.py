@@ -8,8 +8,9 @@ from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
 from adapters.canonical.request import Request, Sampling
+from adapters.field_types import Fraction, Name, Penalty, Positive, ShortText, Temperature
 from adapters.openai.plain_messages import PlainMessages, told_plainly
-from adapters.openai.vocabulary import CHAT, Fraction, Name, Penalty, Positive, Seed, ShortText, Temperature
+from adapters.openai.vocabulary import CHAT, Seed
 
 __all__ = ["DEPTH", "plain_chat"]
 

@@ -28,6 +28,7 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.messages import Reasoning
 from adapters.canonical.request import Request
+from adapters.canonical.tool_kinds import CUSTOM, FUNCTION
 from adapters.front import AnswerHead
 from adapters.openai.annotations import chat_annotations
 from adapters.openai.chat.images import IMAGES, MadeImages
@@ -38,7 +39,7 @@ from adapters.openai.logprobs import chat_logprobs_object
 from adapters.openai.prompt_report import prompt_fields
 from adapters.openai.signed_reasoning import signed_object
 from adapters.openai.unmapped import place_data, place_fields
-from adapters.openai.vocabulary import CHAT, CUSTOM
+from adapters.openai.vocabulary import CHAT, arguments_field
 from adapters.thought_text import ThoughtText
 
 __all__ = ["ChatStreamRenderer"]
@@ -185,7 +186,7 @@ class ChatStreamRenderer:
     def _add_arguments(self, event: ToolArgumentsDelta, out: list[bytes]) -> None:
         choice = self._choice(event.choice, out)
         index, kind = choice.calls[event.part]
-        field = "input" if kind == CUSTOM else "arguments"
+        field = arguments_field(kind)
         if self._has_more(choice):
             out.append(self._chunk(choice, {"tool_calls": [{"index": index, kind: {field: event.text}}]}))
         else:
@@ -266,10 +267,10 @@ class ChatStreamRenderer:
 
     def _start_call(self, event: ToolCallStarted, out: list[bytes]) -> None:
         choice = self._choice(event.choice, out)
-        kind = CUSTOM if event.kind == CUSTOM else "function"
+        kind = CUSTOM if event.kind == CUSTOM else FUNCTION
         index = len(choice.calls)
         choice.calls[event.part] = (index, kind)
-        inner = {"name": event.name, "input" if kind == CUSTOM else "arguments": ""}
+        inner = {"name": event.name, arguments_field(kind): ""}
         call: dict[str, Any] = {"index": index, "id": event.id, "type": kind, kind: inner}
         place_data(event.provider_data, call)
         out.append(self._chunk(choice, {"tool_calls": [call]}))

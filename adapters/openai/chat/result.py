@@ -20,6 +20,7 @@ from adapters.canonical.messages import (
 )
 from adapters.canonical.request import Request
 from adapters.canonical.result import Choice, Result
+from adapters.canonical.tool_kinds import CUSTOM, FUNCTION
 from adapters.front import AnswerHead
 from adapters.openai.annotations import chat_annotations
 from adapters.openai.chat.images import IMAGES, image_objects
@@ -30,7 +31,7 @@ from adapters.openai.prompt_report import prompt_fields
 from adapters.openai.signed_reasoning import signed_details
 from adapters.openai.unmapped import place_data, place_fields
 from adapters.openai.usage import USAGE, usage_object
-from adapters.openai.vocabulary import CHAT, CUSTOM
+from adapters.openai.vocabulary import CHAT, arguments_field
 from adapters.raw_json import add_missing, fragments
 from adapters.thought_text import thought_text
 from adapters.usage_fields import told_apart
@@ -39,7 +40,7 @@ __all__ = ["render_chat_result"]
 
 
 def render_chat_result(request: Request, result: Result, head: AnswerHead) -> bytes:
-    fields, usage_fields = told_apart(result.provider_fields if result.provider_origin == CHAT else {}, USAGE)
+    fields, usage_fields = told_apart(result.fields_of(CHAT), USAGE)
     body: dict[str, Any] = {
         "id": head.id,
         "object": "chat.completion",
@@ -133,8 +134,8 @@ def _audio_object(part: Audio) -> dict[str, Any]:
 
 
 def _call_object(part: ToolCall) -> dict[str, Any]:
-    kind = CUSTOM if part.kind == CUSTOM else "function"
-    inner = {"name": part.name, "input" if kind == CUSTOM else "arguments": part.arguments}
+    kind = CUSTOM if part.kind == CUSTOM else FUNCTION
+    inner = {"name": part.name, arguments_field(kind): part.arguments}
     call: dict[str, Any] = {"id": part.id, "type": kind, kind: inner}
     place_data(part.provider_data, call)
     return call

@@ -1,11 +1,12 @@
 """A legacy completions body as a Request."""
 
 from adapters.canonical.request import Request
+from adapters.field_types import COUNT, TOP_LOGPROBS
 from adapters.json_fields import parse_object
 from adapters.openai.prompts import take_prompts
 from adapters.openai.request_fields import build_request, take_limit, take_model, take_shared
 from adapters.openai.response_format import parse_output_format
-from adapters.openai.vocabulary import COMPLETION_FIELDS, COMPLETIONS, COUNT, TOP_LOGPROBS
+from adapters.openai.vocabulary import COMPLETION_FIELDS, COMPLETIONS
 
 __all__ = ["parse_completions"]
 

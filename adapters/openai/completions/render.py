@@ -125,7 +125,7 @@ class CompletionStreamRenderer:
 
 def render_completion_result(request: Request, result: Result, head: AnswerHead) -> bytes:
     same_dialect = result.provider_origin == COMPLETIONS
-    fields, usage_fields = told_apart(result.provider_fields if same_dialect else {}, USAGE)
+    fields, usage_fields = told_apart(result.fields_of(COMPLETIONS), USAGE)
     choices = [_choice_object(request, choice, same_dialect=same_dialect) for choice in result.choices]
     for prompt in result.prompts:
         for choice in choices[prompt.prompt * (request.n or 1) :][: request.n or 1]:

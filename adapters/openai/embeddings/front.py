@@ -18,11 +18,11 @@ from adapters.canonical.embedding import (
     numbers,
 )
 from adapters.canonical.usage import Usage
+from adapters.field_types import POSITIVE, SHORT_TEXT
 from adapters.front import AnswerHead
 from adapters.json_fields import parse_object
 from adapters.openai.prompts import take_prompts
 from adapters.openai.request_fields import take_model
-from adapters.openai.vocabulary import POSITIVE, SHORT_TEXT
 
 __all__ = ["EMBEDDINGS", "INPUT_TYPE", "TRUNCATE", "EmbeddingsFront", "prompt_usage"]
 

@@ -8,11 +8,11 @@ from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.rerank import RerankRequest, RerankResult, ScoreRequest, ScoreResult
+from adapters.field_types import BOOL, POSITIVE, SHORT_TEXT, TEXT
 from adapters.front import AnswerHead
 from adapters.json_fields import JsonObject, parse_object
 from adapters.openai.embeddings.front import TRUNCATE, prompt_usage
 from adapters.openai.request_fields import take_model
-from adapters.openai.vocabulary import BOOL, POSITIVE, SHORT_TEXT, TEXT
 
 __all__ = ["RERANK", "SCORE", "CohereRerankFront", "RerankFront", "ScoreFront"]
 

@@ -24,6 +24,7 @@ from adapters.canonical.events import (
     ToolCallStarted,
 )
 from adapters.canonical.messages import ProviderData
+from adapters.canonical.tool_kinds import CUSTOM, FUNCTION
 from adapters.canonical.usage import TokenLogprob
 from adapters.openai.annotations import parse_annotation
 from adapters.openai.logprobs import WireEntry, parse_chat_logprobs
@@ -31,7 +32,7 @@ from adapters.openai.responses.input_objects import own_thought
 from adapters.openai.responses.vocabulary import CUSTOM_CALL, FUNCTION_CALL
 from adapters.openai.responses.wire import WireContent, WireEvent, WireItem
 from adapters.openai.tools import full_name
-from adapters.openai.vocabulary import CUSTOM, FUNCTION, RESPONSES
+from adapters.openai.vocabulary import RESPONSES
 from adapters.raw_json import raw_fields
 from adapters.upstream_json import unmapped
 

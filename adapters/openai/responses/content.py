@@ -26,10 +26,11 @@ from adapters.canonical.messages import (
     Video,
     as_plain_parts,
 )
+from adapters.field_types import TEXT
+from adapters.inline_media import data_url
 from adapters.json_fields import JsonObject
 from adapters.openai.cache_fields import cache_hint
-from adapters.openai.content import data_url
-from adapters.openai.vocabulary import RAW_LIST, RESPONSES, TEXT
+from adapters.openai.vocabulary import RAW_LIST, RESPONSES
 from adapters.raw_json import RAW_ITEMS, add_missing
 
 __all__ = [

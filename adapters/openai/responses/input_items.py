@@ -25,6 +25,8 @@ from adapters.canonical.messages import (
     ToolResult,
 )
 from adapters.canonical.request import Tool
+from adapters.canonical.tool_kinds import CUSTOM, FUNCTION
+from adapters.field_types import NAME, TEXT
 from adapters.json_fields import JsonObject, parse_object_at
 from adapters.openai.responses.content import NAMESPACE, own_fields, parse_content, texts_in
 from adapters.openai.responses.plain_items import PlainCall, PlainMessage, PlainOutput, plain_item, texts
@@ -36,7 +38,7 @@ from adapters.openai.responses.vocabulary import (
     REASONING,
 )
 from adapters.openai.tools import declared_tools, full_name
-from adapters.openai.vocabulary import CUSTOM, FUNCTION, NAME, RESPONSES, TEXT
+from adapters.openai.vocabulary import RESPONSES, arguments_field
 from adapters.raw_json import RAW_ITEMS
 
 __all__ = ["InputReader"]
@@ -191,10 +193,10 @@ class InputReader:
             turn.parts.append(Opaque(type=REASONING, raw=raw, origin=RESPONSES))
 
     def _add_call(self, item: JsonObject, kind: str) -> None:
-        custom = kind == CUSTOM_CALL
+        call_kind = CUSTOM if kind == CUSTOM_CALL else FUNCTION
         call_id = item.require("call_id", NAME)
         name = item.require("name", NAME)
-        arguments = item.take("input" if custom else "arguments", TEXT) or ""
+        arguments = item.take(arguments_field(call_kind), TEXT) or ""
         namespace = item.take(NAMESPACE, TEXT)
         _forget(item)
         data = own_fields(item)
@@ -202,7 +204,7 @@ class InputReader:
             name = full_name(namespace, name)
             fields = {**(data.fields if data else {}), NAMESPACE: orjson.dumps(namespace)}
             data = ProviderData(RESPONSES, fields)
-        self._call(call_id, name, arguments, item.path, kind=CUSTOM if custom else FUNCTION, data=data)
+        self._call(call_id, name, arguments, item.path, kind=call_kind, data=data)
 
     def _call(
         self,

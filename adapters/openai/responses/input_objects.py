@@ -25,6 +25,7 @@ from adapters.canonical.messages import (
     ToolResult,
     told_parts,
 )
+from adapters.canonical.tool_kinds import CUSTOM
 from adapters.openai.responses.content import add_own_fields, content_objects, named_namespace
 from adapters.openai.responses.item_list import as_given
 from adapters.openai.responses.vocabulary import (
@@ -36,7 +37,7 @@ from adapters.openai.responses.vocabulary import (
     REASONING,
 )
 from adapters.openai.tools import bare_name
-from adapters.openai.vocabulary import CUSTOM, RESPONSES
+from adapters.openai.vocabulary import RESPONSES, arguments_field
 
 __all__ = ["input_objects", "instructions_of", "own_thought"]
 
@@ -176,7 +177,7 @@ def _call(part: ToolCall) -> dict[str, Any]:
         name = bare_name(namespace, name)
     item: dict[str, Any] = {"type": CUSTOM_CALL if part.kind == CUSTOM else FUNCTION_CALL, "call_id": part.id}
     item["name"] = name
-    item["input" if part.kind == CUSTOM else "arguments"] = part.arguments
+    item[arguments_field(part.kind)] = part.arguments
     add_own_fields(item, data)
     return item
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 from msgspec import Raw
-from msgspec.json import Decoder
 
+from adapters.field_types import TEXT
 from adapters.openai.responses.output import item_id
 from adapters.openai.responses.vocabulary import (
     CUSTOM_CALL,
@@ -41,7 +41,6 @@ _WITH_STATUS = frozenset((MESSAGE, FUNCTION_CALL, FUNCTION_OUTPUT, CUSTOM_CALL, 
 _MADE_ID = re.compile(rb'"[a-z]+_[0-9a-f]{24}[89a-f][0-9a-f]{3}"')
 """An id of an input item: what ids of responses have at random, and a place from FIRST_INPUT on."""
 _NULL = b"null"
-_TEXT = Decoder(str)
 
 
 def listed_items(items: Iterable[bytes], response_id: str) -> list[bytes]:
@@ -60,7 +59,7 @@ def as_given(item: bytes) -> bytes:
 
 def _listed(fields: dict[str, Raw], response_id: str, place: int) -> bytes:
     known = {name: raw for name, raw in fields.items() if bytes(raw) != _NULL}
-    kind = _TEXT.decode(known["type"]) if "type" in known else MESSAGE if "role" in known else "item_reference"
+    kind = TEXT.decode(known["type"]) if "type" in known else MESSAGE if "role" in known else "item_reference"
     found: dict[str, Any] = {"id": None, "type": kind}
     found.update(fragments(known))
     if "id" not in known:

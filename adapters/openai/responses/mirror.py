@@ -11,9 +11,8 @@ import orjson
 from msgspec import Raw
 
 from adapters.canonical.request import OutputFormat
+from adapters.canonical.tool_kinds import FUNCTION, MCP
 from adapters.json_fields import JsonObject
-from adapters.openai.tools import MCP
-from adapters.openai.vocabulary import FUNCTION
 from adapters.raw_json import OBJECTS, fragments, raw_fields
 
 __all__ = ["SAID_BY_US", "complete", "mirrored_fields", "mirrored_text"]

@@ -23,6 +23,7 @@ from adapters.canonical.events import (
 )
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.request import Request
+from adapters.canonical.tool_kinds import CUSTOM
 from adapters.openai.annotations import flat
 from adapters.openai.responses.content import named_namespace
 from adapters.openai.responses.event_log import EventLog
@@ -38,7 +39,7 @@ from adapters.openai.responses.sealing import ClientSeal
 from adapters.openai.responses.vocabulary import CUSTOM_CALL, FUNCTION_CALL, NEW_ITEM, WIRE_EVENT
 from adapters.openai.responses.wire_events import Form
 from adapters.openai.tools import bare_name
-from adapters.openai.vocabulary import CHAT, CUSTOM, RESPONSES
+from adapters.openai.vocabulary import CHAT, RESPONSES
 
 __all__ = ["Output", "item_id"]
 

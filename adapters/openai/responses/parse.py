@@ -7,18 +7,20 @@ by item. Whoever keeps responses then fetches what stands before the input and b
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from msgspec import Meta, Raw
+from msgspec import Raw
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
 from adapters.canonical.messages import SYSTEM, Message, Text
 from adapters.canonical.request import OutputFormat, Request, Tool
+from adapters.field_types import BOOL, NAME, POSITIVE, SHORT_TEXT, TEXT, TEXTS, TOP_LOGPROBS
 from adapters.json_fields import JsonObject, parse_object
 from adapters.openai.content import message_object, parse_message
+from adapters.openai.metadata import METADATA
 from adapters.openai.request_fields import build_request, take_model, take_shared
 from adapters.openai.response_format import only_format, parse_response_format
 from adapters.openai.responses.input_items import InputReader
@@ -27,28 +29,12 @@ from adapters.openai.responses.sealing import ClientSeal
 from adapters.openai.responses.tool_history import plain_messages
 from adapters.openai.responses.vocabulary import ENCRYPTED, INCLUDE, INPUT_MESSAGES, LOGPROBS
 from adapters.openai.tools import parse_tool_choice, parse_tools
-from adapters.openai.vocabulary import (
-    BOOL,
-    NAME,
-    POSITIVE,
-    RESPONSES,
-    RESPONSES_FIELDS,
-    SHORT_TEXT,
-    TEXT,
-)
+from adapters.openai.vocabulary import RESPONSES, RESPONSES_FIELDS
 from adapters.raw_json import RAW_ITEMS
 
 __all__ = ["Asked", "State", "read_body", "refuse_state"]
 
-_TOP_LOGPROBS = Decoder(Annotated[int, Meta(ge=0, le=20)])
-_METADATA = Decoder(
-    Annotated[
-        dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
-        Meta(max_length=16),
-    ]
-)
 _CONVERSATION = Decoder(str | dict[str, Raw])
-_INCLUDE = Decoder(list[str])
 _TRUNCATIONS = ("auto", "disabled")
 _MESSAGES = "previous_input_messages"
 _OF_REASONING = ("effort", "summary", "context", "mode")
@@ -124,7 +110,7 @@ class Asked:
             "max_tool_calls": max_tool_calls if hosted else None,  # it counts the calls of hosted tools alone
             "truncation": _take_truncation(body),
         }
-        body.take("metadata", _METADATA)
+        body.take("metadata", METADATA)
         if body.take("enable_response_messages", BOOL):
             said = [found for message in plain_messages(reader.messages) for found in message_object(message)]
             mirrored[INPUT_MESSAGES] = orjson.dumps(said)
@@ -236,11 +222,11 @@ def _with_declared(
 
 def _take_include(body: JsonObject) -> tuple[list[str], int | None]:
     """What is asked for beside the answer, and how many alternatives of each token (None: no logprobs)."""
-    include = body.take("include", _INCLUDE) or []
+    include = body.take("include", TEXTS) or []
     for i, value in enumerate(include):
         if value not in INCLUDE:
             raise InvalidRequest.at(f"include[{i}]", f"expected one of {', '.join(sorted(INCLUDE))}")
-    top = body.take("top_logprobs", _TOP_LOGPROBS)
+    top = body.take("top_logprobs", TOP_LOGPROBS)
     return include, (top or 0) if LOGPROBS in include else top or None
 
 

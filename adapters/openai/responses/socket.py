@@ -6,10 +6,10 @@ import orjson
 from msgspec import Raw
 
 from adapters.canonical.errors import GatewayError, InvalidRequest, UnsupportedParameter
+from adapters.field_types import BOOL, NAME, TEXT
 from adapters.json_fields import JsonObject, parse_object
 from adapters.openai.errors import error_object
 from adapters.openai.responses.parse import Asked
-from adapters.openai.vocabulary import BOOL, NAME, TEXT
 
 __all__ = ["SocketRequest", "on_lane", "read_event", "socket_error"]
 

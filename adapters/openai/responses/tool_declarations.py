@@ -8,16 +8,15 @@ from msgspec import Meta, Raw
 from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest, UnsupportedParameter
+from adapters.field_types import BOOL, TEXT, TEXTS
 from adapters.json_fields import JsonObject, decode_at, parse_object_at
 from adapters.openai.responses.tool_items import CODE_INTERPRETER, FILE_SEARCH, WEB_SEARCH
-from adapters.openai.vocabulary import BOOL, TEXT
 from adapters.raw_json import OBJECT
 
 __all__ = ["Approval", "McpDeclaration", "ToolFilter", "hosted_fields", "hosted_kind", "read_mcp_tool"]
 
 _LABEL = Decoder(Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")])
 _HEADERS = Decoder(dict[str, str])
-_NAMES = Decoder(list[str])
 _NAMES_OR_FILTER = Decoder(list[str] | dict[str, Raw])
 _WORD_OR_FILTERS = Decoder(str | dict[str, Raw])
 _HOSTED = {
@@ -129,7 +128,7 @@ def _filter(found: list[str] | dict[str, Raw] | None, path: str) -> ToolFilter:
     if isinstance(found, list):
         return ToolFilter(frozenset(found))
     fields = JsonObject(found, path)
-    names = fields.take("tool_names", _NAMES)
+    names = fields.take("tool_names", TEXTS)
     read_only = fields.take("read_only", BOOL)
     fields.refuse_rest()
     return ToolFilter(None if names is None else frozenset(names), read_only)

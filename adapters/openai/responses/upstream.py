@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import orjson
-from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from adapters.canonical.errors import GatewayError, UnsupportedParameter
@@ -18,6 +17,7 @@ from adapters.canonical.events import Event
 from adapters.canonical.messages import Message, Reasoning
 from adapters.canonical.request import Request
 from adapters.canonical.usage import Usage
+from adapters.field_types import TEXTS
 from adapters.openai.errors import parse_error
 from adapters.openai.request_fields import add_extras, field_values, shorten, stop_and_bias
 from adapters.openai.response_format import format_fields, response_format_object
@@ -33,7 +33,6 @@ from adapters.tool_names import NameRule, renamed, short
 
 __all__ = ["ResponsesUpstream", "is_openais_own"]
 
-_TEXTS = Decoder(list[str])
 _NESTED = ("reasoning.", "text.")
 _COUNTED = frozenset(
     ("input", "instructions", "model", "parallel_tool_calls", "reasoning", "text", "tool_choice", "tools", "truncation")
@@ -144,7 +143,7 @@ class ResponsesUpstream:
         if request.logprobs is not None:
             include.append(LOGPROBS)
         if request.dialect == RESPONSES and "include" in request.extras:
-            include += _TEXTS.decode(request.extras["include"])
+            include += TEXTS.decode(request.extras["include"])
         return include
 
     def _goes_on(self, messages: Sequence[Message]) -> bool:

@@ -7,12 +7,13 @@ from msgspec.structs import replace
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import Request, TemplateOptions
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
+from adapters.field_types import BOOL, TEXT
 from adapters.front import AnswerHead
 from adapters.json_fields import JsonObject, parse_object
 from adapters.openai.chat.front import ChatFront
 from adapters.openai.chat.parse import parse_chat
 from adapters.openai.request_fields import take_model
-from adapters.openai.vocabulary import BOOL, COMPLETIONS, TEXT, TOKEN_IDS
+from adapters.openai.vocabulary import COMPLETIONS, TOKEN_IDS
 from adapters.raw_json import fragments
 
 __all__ = ["ChatTokenCountFront", "DetokenizeFront", "TokenizeFront"]

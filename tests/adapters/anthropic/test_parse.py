@@ -140,6 +140,7 @@ def test_a_line_for_the_vendors_books_reaches_the_vendor_and_is_text_for_nobody_
     assert isinstance(own, Opaque)
     assert (own.type, said) == ("x-anthropic-billing-header", Text(text="Be kind."))
     assert asked.sent()["system"] == [line, kind]
+    assert messages(messages=[USER], system=[line]).sent()["system"] == [line]
 
 
 @pytest.mark.parametrize(

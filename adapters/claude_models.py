@@ -1,4 +1,4 @@
-"""What differs between Anthropic's models, as data: which fields some of them refuse.
+"""What differs between Anthropic's models, wherever they run, as data: which fields some of them refuse.
 
 Source: the profiles of 2026-11. A name that is not read here counts as a model that takes everything.
 """
