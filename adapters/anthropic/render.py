@@ -155,7 +155,7 @@ def _stop_object(finish: ChoiceFinished, *, called: bool, refused: bool) -> dict
     """Raises UpstreamError for a finish that is none. `native_stop_reason` is an upstream's word that nobody knows."""
     word = stop_word(finish, called=called, refused=refused)
     if word is None:
-        raise given_up(finish.raw or finish.reason.value)
+        raise given_up(finish.word)
     sequence = finish.stop if word == "stop_sequence" else None
     found: dict[str, Any] = {"stop_reason": word, "stop_sequence": sequence}
     if finish.reason is StopReason.OTHER and finish.raw is not None:

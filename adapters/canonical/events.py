@@ -177,6 +177,11 @@ class ChoiceFinished(Struct, frozen=True, gc=False):
     raw: str | None = None
     stop: str | int | None = None
 
+    @property
+    def word(self) -> str:
+        """The upstream's own word, or else ours."""
+        return self.raw or self.reason.value
+
 
 @final
 class UsageReported(Struct, frozen=True, gc=False):

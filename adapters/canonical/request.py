@@ -3,7 +3,7 @@
 `set_fields` names what a request asks for, so that one place can compare it with what a target can express (law 8).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
@@ -259,6 +259,19 @@ class Request(Struct, frozen=True, kw_only=True):
     def num_choices(self) -> int:
         """How many choices the answer has: n for each prompt."""
         return (self.n or 1) * (len(self.prompts) if self.prompts is not None else 1)
+
+    def message_path(self, number: int, field: str = "messages") -> str:
+        """Where a message stands in the client's body, whose name for the list is `field`."""
+        return f"{field}[{number}]" if self.message_paths is None else self.message_paths[number]
+
+    def with_messages(self, kept: Sequence[tuple[int, Message]]) -> "Request":
+        """With these messages alone, each with the place at which it, or what it was made of, stands here."""
+        paths = self.message_paths
+        return replace(
+            self,
+            messages=tuple([message for _, message in kept]),
+            message_paths=None if paths is None else tuple([paths[place] for place, _ in kept]),
+        )
 
     def tool_path(self, number: int) -> str:
         """Where a tool stands in the client's body."""

@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-__all__ = ["StopReason", "confirmed"]
+__all__ = ["GIVEN_UP", "StopReason", "confirmed"]
 
 
 class StopReason(Enum):
@@ -21,6 +21,9 @@ class StopReason(Enum):
     OTHER = "other"
     """An unknown upstream word; the raw word stands beside it."""
 
+
+GIVEN_UP = frozenset((StopReason.ERROR, StopReason.CANCELLED))
+"""Of an answer that broke off, which is an error and no finish."""
 
 _AFTER_CALLS = {StopReason.STOP: StopReason.TOOL_CALLS}
 _WITHOUT_CALLS = {StopReason.TOOL_CALLS: StopReason.STOP}

@@ -296,7 +296,7 @@ def _end_fields(finish: ChoiceFinished, *, refused: bool) -> dict[str, Any]:
     """Raises UpstreamError for a finish that is none. A word that nobody knows stands in the message."""
     word = finish_word(finish, refused=refused)
     if word is None:
-        raise given_up(finish.raw or finish.reason.value)
+        raise given_up(finish.word)
     if finish.reason is StopReason.OTHER and finish.raw not in (None, word):
         return {"finishReason": word, "finishMessage": finish.raw}
     return {"finishReason": word}

@@ -174,7 +174,7 @@ def _end_fields(finish: ChoiceFinished, usage: Usage | None, own: Mapping[str, b
     """
     word = done_word(finish)
     if word is None:
-        raise given_up(finish.raw or finish.reason.value)
+        raise given_up(finish.word)
     found: dict[str, Any] = {"done": True, "done_reason": word}
     if finish.reason is StopReason.OTHER and finish.raw is not None:
         found["native_done_reason"] = finish.raw

@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 
 from adapters.canonical.errors import BadUpstreamResponse, StreamTruncated
 from adapters.canonical.events import Event, ProviderReported, Started, UsageReported
-from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.stop_reason import GIVEN_UP, StopReason
 from adapters.openai.errors import error_from_object, error_from_payload
 from adapters.openai.unmapped import decode_known
 from adapters.openai.usage import ChunkUsage, parse_usage
@@ -27,7 +27,6 @@ __all__ = ["Answer", "parser_of", "ChoiceReader", "FinishBooks", "WireChunk", "p
 _DONE = b"[DONE]"
 _decode_object = Decoder(dict[str, Any]).decode
 _OTHER = StopReason.OTHER
-_GIVEN_UP = (StopReason.ERROR, StopReason.CANCELLED)
 _MESSAGE = "message"
 _OTHER_MESSAGES = frozenset(("detail", "error_message", "error_msg"))
 """What nothing but an error has."""
@@ -74,7 +73,7 @@ class FinishBooks:
     def finish(self, index: int, word: str) -> StopReason:
         """Books the upstream's own word; a choice that it gave up is an error, never a finish."""
         reason = STOP_REASONS.get(word, _OTHER)
-        if reason in _GIVEN_UP:
+        if reason in GIVEN_UP:
             raise given_up(word)
         self.done.add(index)
         return reason

@@ -18,7 +18,7 @@ def finish_word(request: Request, finish: ChoiceFinished) -> str:
         return FINISH_WORDS[StopReason.STOP]
     word = FINISH_WORDS.get(reason)
     if word is None:
-        raise given_up(finish.raw or reason.value)
+        raise given_up(finish.word)
     return word
 
 

@@ -96,7 +96,7 @@ def _begun(request: Request, system: Message) -> Request:
     messages = request.messages
     if not messages or messages[0].role in (SYSTEM, DEVELOPER) or request.prompt_token_ids is not None:
         return request
-    paths = request.message_paths or tuple([f"messages[{index}]" for index in range(len(messages))])
+    paths = map(request.message_path, range(len(messages)))
     return replace(request, messages=(system, *messages), message_paths=("model", *paths))
 
 

@@ -8,7 +8,7 @@ from adapters.canonical.messages import Document, File, Message, Opaque, Part, R
 from adapters.canonical.request import Request
 from adapters.hints import is_hint
 from adapters.text_files import as_plain_text
-from gateway.routing.fitting import Fitting, Spelling
+from gateway.routing.fitting import Fitting
 from providers.base import Capabilities
 
 __all__ = ["fit_message_extras", "fit_parts"]
@@ -28,7 +28,7 @@ def fit_parts(request: Request, messages: tuple[Message, ...], fitting: Fitting)
             refused = _refused(parts, capabilities)
         if refused is None:
             continue
-        path = _path_of(request, index, fitting.spell)
+        path = request.message_path(index, fitting.spell("messages"))
         while refused is not None:
             text = _told(refused)
             if text is None:
@@ -45,12 +45,8 @@ def fit_parts(request: Request, messages: tuple[Message, ...], fitting: Fitting)
     if not without:
         return request
     kept = [(index, without.get(index, message)) for index, message in enumerate(messages)]
-    left = [(index, message) for index, message in kept if message.parts or not messages[index].parts]
-    paths = request.message_paths
-    return replace(
-        request,
-        messages=tuple([message for _, message in left]),
-        message_paths=None if paths is None else tuple([paths[index] for index, _ in left]),
+    return request.with_messages(
+        [(index, message) for index, message in kept if message.parts or not messages[index].parts]
     )
 
 
@@ -59,7 +55,7 @@ def fit_message_extras(request: Request, messages: tuple[Message, ...], fitting:
     fitted: list[Message] | None = None
     for index, message in enumerate(messages):
         if message.extras is not None and (foreign := fitting.foreign(message.extras)):
-            path = _path_of(request, index, fitting.spell)
+            path = request.message_path(index, fitting.spell("messages"))
             for name, raw in foreign.items():
                 fitting.leave_out(f"messages[].{name}", raw, f"{path}.{name}")
             fitted = fitted or list(messages)
@@ -87,11 +83,6 @@ def _replaced(parts: tuple[Part, ...], old: Part, new: Part | None) -> tuple[Par
         elif new is not None:
             found.append(new)
     return tuple(found)
-
-
-def _path_of(request: Request, index: int, spell: Spelling) -> str:
-    """Where a message stands in the client's body."""
-    return f"{spell('messages')}[{index}]" if request.message_paths is None else request.message_paths[index]
 
 
 def _refused(parts: tuple[Part, ...], capabilities: Capabilities) -> Part | None:

@@ -4,8 +4,6 @@ A turn begins with a user's message. Instructions stay, wherever they stand, and
 go goes at once, so that a long conversation takes few tries.
 """
 
-from msgspec.structs import replace
-
 from adapters.canonical.messages import DEVELOPER, SYSTEM, USER
 from adapters.canonical.request import AUTO, Request
 
@@ -24,10 +22,6 @@ def shortened(request: Request) -> Request | None:
     if len(starts) < 2:
         return None
     kept_from = starts[len(starts) // 2]
-    kept = [i for i, message in enumerate(messages) if i >= kept_from or message.role in _INSTRUCTIONS]
-    paths = request.message_paths
-    return replace(
-        request,
-        messages=tuple([messages[i] for i in kept]),
-        message_paths=None if paths is None else tuple([paths[i] for i in kept]),
+    return request.with_messages(
+        [(i, message) for i, message in enumerate(messages) if i >= kept_from or message.role in _INSTRUCTIONS]
     )

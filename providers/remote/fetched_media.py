@@ -76,12 +76,10 @@ class FetchedMedia:
                 yield batch
 
     def _addresses(self, request: Request) -> Iterator[_Found]:
-        paths = request.message_paths
         for index, message in enumerate(request.messages or ()):
             for place, part in enumerate(message.parts):
                 if type(part) in self._kinds or type(part) is ToolResult:
-                    path = f"messages[{index}]" if paths is None else paths[index]
-                    yield from self._in_part(part, f"{path}.content[{place}]")
+                    yield from self._in_part(part, f"{request.message_path(index)}.content[{place}]")
 
     def _in_part(self, part: Part, path: str) -> Iterator[_Found]:
         if isinstance(part, ToolResult):

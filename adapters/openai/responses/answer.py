@@ -17,12 +17,7 @@ from adapters.openai.errors import error_from_object
 from adapters.openai.responses.answer_items import OpenCall, OpenHosted, OpenItem, OpenMessage, OpenThought, rest_of
 from adapters.openai.responses.mirror import SAID_BY_US
 from adapters.openai.responses.usage import USAGE_FIELDS, parse_response_usage
-from adapters.openai.responses.vocabulary import (
-    MESSAGE,
-    NEW_ITEM,
-    REASONING,
-    STOP_REASONS,
-)
+from adapters.openai.responses.vocabulary import ITEM_ADDED, ITEM_DONE, MESSAGE, NEW_ITEM, REASONING, STOP_REASONS
 from adapters.openai.responses.wire import (
     WireEvent,
     WireItem,
@@ -88,9 +83,9 @@ class _Answer:
             raise error_from_object(_error_in(payload))
         if self.complete:
             return
-        if kind == "response.output_item.added":
+        if kind == ITEM_ADDED:
             self._open(event.output_index, bytes(event.item), out)
-        elif kind == "response.output_item.done":
+        elif kind == ITEM_DONE:
             self._close(event.output_index, bytes(event.item), out)
         elif kind in _TERMINAL:
             self._end(decode_response(event.response), bytes(event.response), out)

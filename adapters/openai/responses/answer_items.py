@@ -29,7 +29,7 @@ from adapters.canonical.usage import TokenLogprob
 from adapters.openai.annotations import parse_annotation
 from adapters.openai.logprobs import WireEntry, parse_chat_logprobs
 from adapters.openai.responses.input_objects import own_thought
-from adapters.openai.responses.vocabulary import CUSTOM_CALL, FUNCTION_CALL
+from adapters.openai.responses.vocabulary import CUSTOM_CALL, FUNCTION_CALL, ITEM_ADDED
 from adapters.openai.responses.wire import WireContent, WireEvent, WireItem
 from adapters.openai.tools import full_name
 from adapters.openai.vocabulary import RESPONSES
@@ -41,7 +41,6 @@ __all__ = ["OpenCall", "OpenHosted", "OpenItem", "OpenMessage", "OpenThought", "
 NextPart = Callable[[], int]
 
 _decode_text = Decoder(str).decode
-_ADDED = "response.output_item.added"
 _ITEM_FIELDS = frozenset(WireItem.__struct_fields__) | {"role"}
 
 
@@ -247,7 +246,7 @@ class OpenHosted:
 
     def __init__(self, part: int, raw: bytes, out: list[Event]) -> None:
         self._part = part
-        out.append(HostedToolEvent(0, part, _ADDED, raw, RESPONSES))
+        out.append(HostedToolEvent(0, part, ITEM_ADDED, raw, RESPONSES))
 
     def feed(self, event: WireEvent, payload: bytes, out: list[Event]) -> None:
         out.append(HostedToolEvent(0, self._part, event.type, payload, RESPONSES))

@@ -19,7 +19,7 @@ from adapters.front import AnswerHead
 from adapters.openai.responses.output import item_id
 from adapters.openai.responses.sealing import ClientSeal
 from adapters.openai.responses.usage import response_usage_object
-from adapters.openai.responses.vocabulary import MESSAGE
+from adapters.openai.responses.vocabulary import COMPACTION, ENCRYPTED_CONTENT, MESSAGE
 
 __all__ = [
     "COMPACTION_PREFIX",
@@ -74,8 +74,8 @@ def compaction_object(head: AnswerHead, items: Sequence[bytes], result: Result, 
     told = {"type": MESSAGE, "role": USER, "content": _HEAD + summary}
     compaction = {
         "id": item_id("cmp", head.id.removeprefix(COMPACTION_PREFIX), len(kept)),
-        "type": "compaction",
-        "encrypted_content": seal.seal_items([orjson.dumps(told)]),
+        "type": COMPACTION,
+        ENCRYPTED_CONTENT: seal.seal_items([orjson.dumps(told)]),
     }
     return native_compaction_object(head, [*kept, orjson.dumps(compaction)], result.usage)
 

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from adapters.openai.responses.vocabulary import ITEM_ADDED, ITEM_DONE
 from adapters.openai.responses.wire_events import ResponseEvent
 from adapters.sse import on_one_line
 
@@ -40,10 +41,10 @@ class EventLog:
             self.say(name, response)
 
     def begin_item(self, item: _Item) -> None:
-        self._say_item("response.output_item.added", item, "in_progress")
+        self._say_item(ITEM_ADDED, item, "in_progress")
 
     def end_item(self, item: _Item, status: str) -> None:
-        self._say_item("response.output_item.done", item, status)
+        self._say_item(ITEM_DONE, item, status)
 
     def _say_item(self, name: str, item: _Item, status: str) -> None:
         self.say(name, {"output_index": item.index, "item": orjson.Fragment(item.render(status))})

@@ -23,6 +23,7 @@ from adapters.canonical.messages import (
     Text,
     ToolCall,
     ToolResult,
+    joined_data,
 )
 from adapters.canonical.request import Tool
 from adapters.canonical.tool_kinds import CUSTOM, FUNCTION
@@ -32,8 +33,11 @@ from adapters.openai.responses.content import NAMESPACE, own_fields, parse_conte
 from adapters.openai.responses.plain_items import PlainCall, PlainMessage, PlainOutput, plain_item, texts
 from adapters.openai.responses.sealing import ClientSeal
 from adapters.openai.responses.vocabulary import (
+    COMPACTION,
     CUSTOM_CALL,
     CUSTOM_OUTPUT,
+    ENCRYPTED_CONTENT,
+    ITEM_REFERENCE,
     MESSAGE,
     REASONING,
 )
@@ -45,7 +49,6 @@ __all__ = ["InputReader"]
 
 _GIVEN = ("_output", "_response", "_trigger", "_update")
 """What ends the types of opaque items that the client, not the model, made."""
-_COMPACTION = "compaction"
 _PHASE = "phase"
 
 
@@ -109,7 +112,7 @@ class InputReader:
     def _add_item(self, raw: bytes, path: str) -> None:
         """One that is read the general way."""
         item = parse_object_at(raw, path)
-        kind = item.take("type", TEXT) or (MESSAGE if "role" in item else "item_reference" if "id" in item else None)
+        kind = item.take("type", TEXT) or (MESSAGE if "role" in item else ITEM_REFERENCE if "id" in item else None)
         match kind:
             case None:
                 raise InvalidRequest.at(f"{path}.type", "this field is required")
@@ -180,7 +183,7 @@ class InputReader:
         turn.parts += parts
 
     def _add_thought(self, item: JsonObject, raw: bytes) -> None:
-        blob = item.take("encrypted_content", TEXT)
+        blob = item.take(ENCRYPTED_CONTENT, TEXT)
         text = "".join(texts_in(item, "content", "reasoning_text"))
         summary = tuple(texts_in(item, "summary", "summary_text"))
         turn = self._open(item.path)
@@ -188,7 +191,7 @@ class InputReader:
             if text or summary:
                 turn.parts.append(Reasoning(text=text, summary=summary))
         elif self._seal.is_ours(blob):
-            turn.parts.append(self._seal.open_thought(blob, item.at("encrypted_content")))
+            turn.parts.append(self._seal.open_thought(blob, item.at(ENCRYPTED_CONTENT)))
         else:
             turn.parts.append(Opaque(type=REASONING, raw=raw, origin=RESPONSES))
 
@@ -202,8 +205,7 @@ class InputReader:
         data = own_fields(item)
         if namespace:
             name = full_name(namespace, name)
-            fields = {**(data.fields if data else {}), NAMESPACE: orjson.dumps(namespace)}
-            data = ProviderData(RESPONSES, fields)
+            data = joined_data(data, ProviderData(RESPONSES, {NAMESPACE: orjson.dumps(namespace)}))
         self._call(call_id, name, arguments, item.path, kind=call_kind, data=data)
 
     def _call(
@@ -228,7 +230,7 @@ class InputReader:
         _forget(item)
         data = own_fields(item)
         if kind == CUSTOM_OUTPUT:
-            data = ProviderData(RESPONSES, {**(data.fields if data else {}), "type": orjson.dumps(kind)})
+            data = joined_data(data, ProviderData(RESPONSES, {"type": orjson.dumps(kind)}))
         self._answer(call_id, parts, item.path, data)
 
     def _answer(self, call_id: str, parts: tuple[Part, ...], path: str, data: ProviderData | None = None) -> None:
@@ -243,11 +245,11 @@ class InputReader:
         self.add(found, item.path)
 
     def _add_compaction(self, item: JsonObject, raw: bytes) -> None:
-        blob = item.require("encrypted_content", TEXT)
+        blob = item.require(ENCRYPTED_CONTENT, TEXT)
         if self._seal.is_ours(blob):
-            self.add_all(self._seal.open_items(blob, item.at("encrypted_content")), item.path)
+            self.add_all(self._seal.open_items(blob, item.at(ENCRYPTED_CONTENT)), item.path)
         else:
-            self._add_opaque(_COMPACTION, raw, item.path)
+            self._add_opaque(COMPACTION, raw, item.path)
 
     def _add_tools(self, item: JsonObject, kind: str, raw: bytes) -> None:
         """Tools from here on; newer Codex declares all of its tools so."""
@@ -259,7 +261,7 @@ class InputReader:
 
     def _add_opaque(self, kind: str, raw: bytes, path: str) -> None:
         part = Opaque(type=kind, raw=raw, origin=RESPONSES)
-        if kind.endswith(_GIVEN) or kind == _COMPACTION:
+        if kind.endswith(_GIVEN) or kind == COMPACTION:
             self.add_message(Message(role=USER, parts=(part,)), path)
         else:
             self._open(path).parts.append(part)

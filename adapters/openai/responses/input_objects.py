@@ -31,6 +31,7 @@ from adapters.openai.responses.item_list import as_given
 from adapters.openai.responses.vocabulary import (
     CUSTOM_CALL,
     CUSTOM_OUTPUT,
+    ENCRYPTED_CONTENT,
     FUNCTION_CALL,
     FUNCTION_OUTPUT,
     MESSAGE,
@@ -160,7 +161,7 @@ def _thought(part: Reasoning, provider: str, *, plain: bool) -> dict[str, Any] |
     item: dict[str, Any] = {"type": REASONING}
     item["summary"] = [{"type": "summary_text", "text": text} for text in part.summary]
     if part.encrypted is not None and part.origin == provider:
-        item["id"], _, item["encrypted_content"] = part.encrypted.partition(_SEPARATOR)
+        item["id"], _, item[ENCRYPTED_CONTENT] = part.encrypted.partition(_SEPARATOR)
     elif not (part.text and plain):
         return None
     if part.text and plain:

@@ -14,10 +14,12 @@ from msgspec import Raw
 from adapters.field_types import TEXT
 from adapters.openai.responses.output import item_id
 from adapters.openai.responses.vocabulary import (
+    COMPACTION,
     CUSTOM_CALL,
     CUSTOM_OUTPUT,
     FUNCTION_CALL,
     FUNCTION_OUTPUT,
+    ITEM_REFERENCE,
     MESSAGE,
     REASONING,
 )
@@ -35,7 +37,7 @@ _PREFIXES = {
     FUNCTION_OUTPUT: "fco",
     CUSTOM_CALL: "ctc",
     CUSTOM_OUTPUT: "ctco",
-    "compaction": "cmp",
+    COMPACTION: "cmp",
 }
 _WITH_STATUS = frozenset((MESSAGE, FUNCTION_CALL, FUNCTION_OUTPUT, CUSTOM_CALL, CUSTOM_OUTPUT))
 _MADE_ID = re.compile(rb'"[a-z]+_[0-9a-f]{24}[89a-f][0-9a-f]{3}"')
@@ -59,7 +61,7 @@ def as_given(item: bytes) -> bytes:
 
 def _listed(fields: dict[str, Raw], response_id: str, place: int) -> bytes:
     known = {name: raw for name, raw in fields.items() if bytes(raw) != _NULL}
-    kind = TEXT.decode(known["type"]) if "type" in known else MESSAGE if "role" in known else "item_reference"
+    kind = TEXT.decode(known["type"]) if "type" in known else MESSAGE if "role" in known else ITEM_REFERENCE
     found: dict[str, Any] = {"id": None, "type": kind}
     found.update(fragments(known))
     if "id" not in known:

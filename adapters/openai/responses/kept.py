@@ -12,14 +12,21 @@ from msgspec.json import Decoder
 from adapters.canonical.errors import GatewayError
 from adapters.openai.responses.response_object import error_of
 from adapters.openai.responses.tool_items import CODE_INTERPRETER, MCP_CALL
-from adapters.openai.responses.vocabulary import CUSTOM_CALL, ENCRYPTED, FUNCTION_CALL, REASONING
+from adapters.openai.responses.vocabulary import (
+    CUSTOM_CALL,
+    ENCRYPTED,
+    ENCRYPTED_CONTENT,
+    FUNCTION_CALL,
+    ITEM_ADDED,
+    ITEM_DONE,
+    ITEM_REFERENCE,
+    REASONING,
+)
 from adapters.openai.responses.wire_events import ResponseEvent
 from adapters.raw_json import fragments, raw_fields
 
 __all__ = ["Salvaged", "id_of", "referenced_ids", "resolved_items", "salvaged", "shown_item", "with_output"]
 
-_ADDED = "response.output_item.added"
-_DONE = "response.output_item.done"
 _ARGUMENTS = {
     FUNCTION_CALL: "arguments",
     CUSTOM_CALL: "input",
@@ -67,7 +74,7 @@ def _reference(raw: bytes) -> str | None:
         item = _ITEM.decode(raw)
     except ValueError:
         return None
-    is_reference = item.type == "item_reference" or (item.type is None and not bytes(item.role))
+    is_reference = item.type == ITEM_REFERENCE or (item.type is None and not bytes(item.role))
     return item.id if is_reference else None
 
 
@@ -76,7 +83,7 @@ def shown_item(item: bytes, include: Collection[str]) -> bytes:
     if ENCRYPTED in include or _ITEM.decode(item).type != REASONING:
         return item
     fields = raw_fields(item)
-    fields.pop("encrypted_content", None)
+    fields.pop(ENCRYPTED_CONTENT, None)
     return orjson.dumps(fragments(fields))
 
 
@@ -123,10 +130,10 @@ class _Output:
         self._done: dict[int, bytes] = {}
 
     def take(self, event: ResponseEvent) -> None:
-        if event.name == _DONE:
+        if event.name == ITEM_DONE:
             done = _DONE_EVENT.decode(event.data)
             self._done[done.output_index] = bytes(done.item)
-        elif event.name == _ADDED:
+        elif event.name == ITEM_ADDED:
             added = orjson.loads(event.data)
             self._items[added["output_index"]] = added["item"]
         elif event.name.endswith(".delta") or event.name.endswith("part.added"):

@@ -24,7 +24,7 @@ from adapters.canonical.events import (
 from adapters.canonical.messages import ASSISTANT, Message
 from adapters.canonical.request import Request
 from adapters.canonical.result import Folder
-from adapters.canonical.stop_reason import StopReason
+from adapters.canonical.stop_reason import GIVEN_UP
 from adapters.canonical.usage import Usage
 from adapters.front import AnswerHead
 from adapters.openai.content import message_object
@@ -189,8 +189,8 @@ class LiveResponse:
                 self._output.feed(event)
 
     def _finish_output(self, event: ChoiceFinished) -> None:
-        if event.reason in (StopReason.ERROR, StopReason.CANCELLED):
-            raise given_up(event.raw or event.reason.value)
+        if event.reason in GIVEN_UP:
+            raise given_up(event.word)
         self._finish = event
         self._more.update(finish_fields(event))
         self._output.finish(cut=event.reason in INCOMPLETE_REASONS)

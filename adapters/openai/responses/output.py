@@ -36,7 +36,7 @@ from adapters.openai.responses.output_items import (
     ThoughtItem,
 )
 from adapters.openai.responses.sealing import ClientSeal
-from adapters.openai.responses.vocabulary import CUSTOM_CALL, FUNCTION_CALL, NEW_ITEM, WIRE_EVENT
+from adapters.openai.responses.vocabulary import CUSTOM_CALL, FUNCTION_CALL, ITEM_ADDED, NEW_ITEM, WIRE_EVENT
 from adapters.openai.responses.wire_events import Form
 from adapters.openai.tools import bare_name
 from adapters.openai.vocabulary import CHAT, RESPONSES
@@ -193,7 +193,7 @@ class Output:
     def _feed_hosted(self, event: HostedToolEvent) -> None:
         item = self._hosted.get(event.part)
         if item is None:
-            if event.type.startswith(WIRE_EVENT) and event.type != "response.output_item.added":
+            if event.type.startswith(WIRE_EVENT) and event.type != ITEM_ADDED:
                 return  # of an item that ended
             item = self._hosted[event.part] = HostedItem(len(self._items), event.raw)
             self._begin(item)

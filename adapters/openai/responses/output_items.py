@@ -17,7 +17,7 @@ from adapters.openai.logprobs import logprob_objects
 from adapters.openai.responses.content import add_own_fields
 from adapters.openai.responses.event_log import EventLog
 from adapters.openai.responses.sealing import ClientSeal
-from adapters.openai.responses.vocabulary import CUSTOM_CALL, REASONING
+from adapters.openai.responses.vocabulary import CUSTOM_CALL, ENCRYPTED_CONTENT, REASONING
 from adapters.openai.responses.wire_events import Form
 from adapters.raw_json import raw_fields
 from adapters.sse import on_one_line
@@ -150,7 +150,7 @@ class ThoughtItem:
         if text:
             found["content"] = [{"type": "reasoning_text", "text": text}]
         if status != "in_progress" and (self._shows_seal or keeps):
-            found["encrypted_content"] = self._seal_thought()
+            found[ENCRYPTED_CONTENT] = self._seal_thought()
         return orjson.dumps(found)
 
     def _seal_thought(self) -> str:

@@ -27,7 +27,7 @@ from adapters.openai.responses.input_items import InputReader
 from adapters.openai.responses.mirror import complete, mirrored_fields, mirrored_text
 from adapters.openai.responses.sealing import ClientSeal
 from adapters.openai.responses.tool_history import plain_messages
-from adapters.openai.responses.vocabulary import ENCRYPTED, INCLUDE, INPUT_MESSAGES, LOGPROBS
+from adapters.openai.responses.vocabulary import ENCRYPTED, INCLUDE, INPUT_MESSAGES, LOGPROBS, OF_REASONING
 from adapters.openai.tools import parse_tool_choice, parse_tools
 from adapters.openai.vocabulary import RESPONSES, RESPONSES_FIELDS
 from adapters.raw_json import RAW_ITEMS
@@ -37,7 +37,6 @@ __all__ = ["Asked", "State", "read_body", "refuse_state"]
 _CONVERSATION = Decoder(str | dict[str, Raw])
 _TRUNCATIONS = ("auto", "disabled")
 _MESSAGES = "previous_input_messages"
-_OF_REASONING = ("effort", "summary", "context", "mode")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +233,7 @@ def _take_reasoning(body: JsonObject, nested: dict[str, bytes]) -> dict[str, Any
     reasoning = body.take_object("reasoning")
     if reasoning is None:
         return {}
-    found: dict[str, Any] = {name: reasoning.take(name, SHORT_TEXT) for name in _OF_REASONING}
+    found: dict[str, Any] = {name: reasoning.take(name, SHORT_TEXT) for name in OF_REASONING}
     older = reasoning.take("generate_summary", SHORT_TEXT)
     found["summary"] = found["summary"] or older
     nested.update({f"reasoning.{name}": raw for name, raw in reasoning.rest().items()})

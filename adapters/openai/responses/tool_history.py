@@ -76,10 +76,9 @@ class ToolHistory:
         """Requests that were answered after the model had said more: their calls stand where the answers do."""
         self.listed: set[str] = set()
         """The labels of servers whose tools are listed already."""
-        paths = request.message_paths or ()
         open_requests: set[str] = set()
         for place, message in enumerate(request.messages or ()):
-            path = paths[place] if place < len(paths) else f"input[{place}]"
+            path = request.message_path(place, "input")
             if open_requests and message.role == ASSISTANT:
                 self._late |= open_requests
             for part in message.parts:
@@ -132,14 +131,12 @@ class ToolHistory:
         """
         if self.is_empty:
             return self._request
-        paths = self._request.message_paths or tuple(f"input[{i}]" for i in range(len(self._request.messages or ())))
-        messages: list[Message] = []
-        places: list[str] = []
-        for message, path in zip(self._request.messages or (), paths, strict=True):
-            made = self._expand(message, name_of, results, stays)
-            messages += made
-            places += [path] * len(made)
-        return replace(self._request, messages=tuple(messages), message_paths=tuple(places))
+        found = [
+            (place, made)
+            for place, message in enumerate(self._request.messages or ())
+            for made in self._expand(message, name_of, results, stays)
+        ]
+        return self._request.with_messages(found)
 
     def _expand(
         self,

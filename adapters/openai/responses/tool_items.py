@@ -12,6 +12,7 @@ import orjson
 
 from adapters.canonical.events import Event, HostedToolEvent
 from adapters.openai.responses.output import item_id
+from adapters.openai.responses.vocabulary import ITEM_ADDED
 from adapters.openai.vocabulary import RESPONSES
 
 __all__ = [
@@ -48,7 +49,6 @@ PROTOCOL = "mcp_protocol_error"
 EXECUTION = "mcp_tool_execution_error"
 HTTP = "http_error"
 
-_ADDED = "response.output_item.added"
 _PREFIXES = {
     MCP_CALL: "mcp",
     LIST_TOOLS: "mcpl",
@@ -103,7 +103,7 @@ def list_events(
     """A server's list of tools, or why there is none."""
     found = tool_item_id(LIST_TOOLS, response_id, part)
     item: dict[str, Any] = {"id": found, "type": LIST_TOOLS, "server_label": label, "tools": []}
-    begun = _event(part, _ADDED, item)
+    begun = _event(part, ITEM_ADDED, item)
     item["tools"] = [
         {
             "name": tool.name,
@@ -133,7 +133,7 @@ def approval_events(part: int, response_id: str, *, label: str, name: str, argum
         "name": name,
         "arguments": arguments,
     }
-    return [_event(part, _ADDED, item), _event(part, APPROVAL_REQUEST, item)]
+    return [_event(part, ITEM_ADDED, item), _event(part, APPROVAL_REQUEST, item)]
 
 
 class CallItem:
@@ -164,7 +164,7 @@ class CallItem:
         self._type = kind if kind == MCP_CALL else f"{kind}_call"
 
     def begin(self) -> list[Event]:
-        return [self._own(_ADDED, self._item("in_progress")), self._say("in_progress")]
+        return [self._own(ITEM_ADDED, self._item("in_progress")), self._say("in_progress")]
 
     def add_arguments(self, text: str) -> list[Event]:
         """A piece of what the model says to the tool."""

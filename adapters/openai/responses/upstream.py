@@ -24,7 +24,7 @@ from adapters.openai.response_format import format_fields, response_format_objec
 from adapters.openai.responses.answer import parse_whole_response, response_parser
 from adapters.openai.responses.input_objects import input_objects, instructions_of
 from adapters.openai.responses.usage import parse_response_usage
-from adapters.openai.responses.vocabulary import ENCRYPTED, LOGPROBS
+from adapters.openai.responses.vocabulary import ENCRYPTED, LOGPROBS, OF_REASONING
 from adapters.openai.responses.wire import decode_response
 from adapters.openai.tools import tool_choice_object, tool_objects
 from adapters.openai.vocabulary import RESPONSES, RESPONSES_FIELDS
@@ -49,7 +49,6 @@ _COMPACTED = frozenset(
         "service_tier",
     )
 )
-_OF_REASONING = ("effort", "summary", "context", "mode")
 _SELF = "adaptive"
 """Anthropic's word for what models of this API do by themselves."""
 _FOREIGN_MODES = ("disabled", "between_tools")
@@ -171,7 +170,7 @@ def _add_limits(body: dict[str, Any], request: Request) -> None:
 def _add_nested(body: dict[str, Any], request: Request) -> None:
     reasoning: dict[str, Any] = {}
     if request.reasoning is not None:
-        values = {name: getattr(request.reasoning, name) for name in _OF_REASONING}
+        values = {name: getattr(request.reasoning, name) for name in OF_REASONING}
         reasoning = {name: value for name, value in values.items() if value is not None}
         mode = request.reasoning.mode
         if mode in _FOREIGN_MODES:

@@ -16,18 +16,24 @@ from adapters.canonical.stop_reason import StopReason
 from adapters.openai.errors import IMAGE_CODES
 
 __all__ = [
+    "COMPACTION",
     "CUSTOM_CALL",
     "CUSTOM_OUTPUT",
     "ENCRYPTED",
+    "ENCRYPTED_CONTENT",
     "FUNCTION_CALL",
     "FUNCTION_OUTPUT",
     "HINTS",
     "INCLUDE",
     "INCOMPLETE_REASONS",
     "INPUT_MESSAGES",
+    "ITEM_ADDED",
+    "ITEM_DONE",
+    "ITEM_REFERENCE",
     "LOGPROBS",
     "MESSAGE",
     "NEW_ITEM",
+    "OF_REASONING",
     "REASONING",
     "SPELLINGS",
     "STOP_REASONS",
@@ -41,6 +47,17 @@ FUNCTION_CALL = "function_call"
 FUNCTION_OUTPUT = "function_call_output"
 CUSTOM_CALL = "custom_tool_call"
 CUSTOM_OUTPUT = "custom_tool_call_output"
+
+ITEM_REFERENCE = "item_reference"
+COMPACTION = "compaction"
+ENCRYPTED_CONTENT = "encrypted_content"
+"""Field of a thought or a compaction: what only its maker can read."""
+
+ITEM_ADDED = "response.output_item.added"
+ITEM_DONE = "response.output_item.done"
+
+OF_REASONING = ("effort", "summary", "context", "mode")
+"""Fields of `reasoning` that the canonical form has."""
 
 NEW_ITEM = "new_item"
 """Among the opaque fields of a text: it begins a message of its own, though a message stands before it."""
