@@ -6,6 +6,7 @@ from gateway.alerts.budgets import BudgetAlerts
 from gateway.alerts.targets import TargetAlerts
 from gateway.alerts.webhook import AlertWebhook
 from gateway.config.sections.alerts import Alerts as Section
+from gateway.config.sections.section import revealed
 
 __all__ = ["Alerts"]
 
@@ -16,8 +17,7 @@ class Alerts:
     def __init__(
         self, section: Section, log: Callable[[str, dict[str, object]], None], *, now: Callable[[], float]
     ) -> None:
-        headers = {name: value.get_secret_value() for name, value in section.headers.items()}
-        self._webhook = AlertWebhook(section.webhook.get_secret_value(), headers, log, now=now)
+        self._webhook = AlertWebhook(section.webhook.get_secret_value(), revealed(section.headers), log, now=now)
         self.budgets = BudgetAlerts(section.budget, self._webhook.tell, now=now)
         self.targets = TargetAlerts(self._webhook.tell, now=now)
 

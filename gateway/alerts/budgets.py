@@ -12,6 +12,7 @@ from adapters.canonical.errors import NotReady
 from gateway.alerts.alert import Alert, Tell
 from gateway.limits.scope import NANO, Budget, Scope, period_at
 from gateway.limits.spending import SpentBefore
+from gateway.waiting import set_within
 
 __all__ = ["BudgetAlerts"]
 
@@ -63,11 +64,7 @@ class BudgetAlerts:
 
     async def _look_at_all(self) -> None:
         while self._used:
-            try:
-                async with asyncio.timeout(self._every_s):
-                    await self._closing.wait()
-            except TimeoutError:
-                pass  # it is time
+            await set_within(self._closing, self._every_s)
             used, self._used = self._used, {}
             for scope in used.values():
                 try:

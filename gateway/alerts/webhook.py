@@ -14,6 +14,7 @@ import aiohttp
 import orjson
 
 from gateway.alerts.alert import Alert
+from gateway.waiting import set_within
 
 __all__ = ["MAX_WAITING", "AlertWebhook"]
 
@@ -79,11 +80,7 @@ class AlertWebhook:
         for wait_s in self._waits_s:
             if why is None or self._closing.is_set():
                 break
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._closing.wait()
-            except TimeoutError:
-                pass  # it is time
+            await set_within(self._closing, wait_s)
             why = await self._try(session, body)
         return why
 

@@ -57,6 +57,19 @@ def _embedded_key(config: Config) -> str:
     return keys[0].secret.get_secret_value() if keys else _NO_KEY
 
 
+def _embedded(
+    config: str | os.PathLike[str], api_key: object, log: BinaryIO | None
+) -> tuple[EmbeddedGateway, dict[str, Any]]:
+    """A gateway in this process, and what a client is told of it."""
+    read = read_config(config)
+    place = {
+        "base_url": f"{_LOCAL_URL}{read.server.path_prefix}{_VERSION}",
+        "websocket_base_url": _NO_SOCKETS,
+        "api_key": api_key or _embedded_key(read),
+    }
+    return EmbeddedGateway.from_config(read, log), place
+
+
 class Gateway(openai.OpenAI):
     """An openai.OpenAI that speaks to a gateway. `options` are OpenAI's own."""
 
@@ -76,17 +89,10 @@ class Gateway(openai.OpenAI):
 
         Raises ConfigError, or ValueError or ImportError where a provider can't be built.
         """
-        read = read_config(config)
-        embedded = EmbeddedGateway.from_config(read, log)
-        inside = http.Client(transport=PipeTransport(embedded), timeout=_TIMEOUT_S)
-        client = cls(
-            base_url=f"{_LOCAL_URL}{read.server.path_prefix}{_VERSION}",
-            websocket_base_url=_NO_SOCKETS,
-            api_key=api_key or _embedded_key(read),
-            http_client=inside,
-            **options,
-        )
-        client._inside = embedded
+        inside, place = _embedded(config, api_key, log)
+        way = http.Client(transport=PipeTransport(inside), timeout=_TIMEOUT_S)
+        client = cls(http_client=way, **place, **options)
+        client._inside = inside
         return client
 
     def copy(self, **options: Any) -> Self:
@@ -122,17 +128,10 @@ class AsyncGateway(openai.AsyncOpenAI):
 
         Raises ConfigError, or ValueError or ImportError where a provider can't be built.
         """
-        read = read_config(config)
-        embedded = EmbeddedGateway.from_config(read, log)
-        inside = http.AsyncClient(transport=AsyncPipeTransport(embedded), timeout=_TIMEOUT_S)
-        client = cls(
-            base_url=f"{_LOCAL_URL}{read.server.path_prefix}{_VERSION}",
-            websocket_base_url=_NO_SOCKETS,
-            api_key=api_key or _embedded_key(read),
-            http_client=inside,
-            **options,
-        )
-        client._inside = embedded
+        inside, place = _embedded(config, api_key, log)
+        way = http.AsyncClient(transport=AsyncPipeTransport(inside), timeout=_TIMEOUT_S)
+        client = cls(http_client=way, **place, **options)
+        client._inside = inside
         return client
 
     def copy(self, **options: Any) -> Self:

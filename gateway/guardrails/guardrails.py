@@ -3,12 +3,13 @@
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import entry_points
 from typing import TypeVar
 
 from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.request import Request
+from gateway.config.sections.section import revealed
 from gateway.config.sections.tools import Guardrail as Section
+from gateway.extensions import build_extension
 from gateway.guardrails import ability_texts
 from gateway.guardrails.chain import FilterChain
 from gateway.guardrails.guardrail import Guardrail, Subject
@@ -95,10 +96,8 @@ def _build(section: Section, index: int) -> Guardrail:
     if section.regex is not None:
         return RegexGuardrail(section.regex, section.replace, max_length=section.max_length)
     if section.webhook is not None:
-        headers = {name: value.get_secret_value() for name, value in section.headers.items()}
-        return WebhookGuardrail(section.webhook, headers)
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        if point.name == section.use:
-            made: Guardrail = point.load()(**section.options)
-            return made
-    raise ValueError(f"guardrails[{index}].use: no installed package brings a guardrail '{section.use}'")
+        return WebhookGuardrail(section.webhook, revealed(section.headers))
+    assert section.use is not None
+    path = f"guardrails[{index}]"
+    made: Guardrail = build_extension(ENTRY_POINT_GROUP, section.use, section.options, what="a guardrail", path=path)
+    return made

@@ -1,15 +1,14 @@
 """A client, by whichever key it came in, and what it may use."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from gateway.config.sections.auth import Account as AccountSection
 from gateway.config.sections.auth import Auth
+from gateway.globs import matches
 from gateway.limits.rules import NO_RULES, Rules
 
-__all__ = ["Account", "ClientKey", "Team", "matches", "teams_of"]
+__all__ = ["Account", "ClientKey", "Team", "teams_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +91,3 @@ class ClientKey:
     def may_use_all(self) -> bool:
         """Whether it may use every model there is."""
         return self.account.may_use_all and (self.team is None or self.team.account.may_use_all)
-
-
-def matches(globs: tuple[str, ...], name: str) -> bool:
-    return _pattern(globs).fullmatch(name) is not None
-
-
-@lru_cache(maxsize=1024)
-def _pattern(globs: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(".*".join(map(re.escape, glob.split("*"))) for glob in globs), re.DOTALL)

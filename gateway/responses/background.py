@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from adapters.canonical.errors import GatewayError, InternalError, NotReady, QueueFull
 from adapters.openai.responses.kept import salvaged
 from adapters.openai.responses.wire_events import ResponseEvent
+from gateway.failures import internal_error, shutting_down
 from gateway.responses.event_log import EventLogs, Journal, LostError, kept_events
 from gateway.responses.prepared import Prepared, kept_items
 from gateway.responses.workers import is_dead
@@ -120,7 +121,7 @@ class Background:
 
     def _check_room(self) -> None:
         if self._stopping:
-            raise NotReady("the gateway is shutting down", code="shutting_down")
+            raise shutting_down()
         if len(self._jobs) >= self._limits.parallel + self._limits.queue:
             raise QueueFull("too many background responses wait already; try again later", retry_after_s=5)
 
@@ -200,9 +201,7 @@ class Background:
             await stores.responses.add(record, prepared.given, events=kept_events(events), lease_until=self._lease())
         except BaseException as error:
             if not job.accepted.done():
-                job.accepted.set_exception(
-                    NotReady("the gateway is shutting down") if isinstance(error, asyncio.CancelledError) else error
-                )
+                job.accepted.set_exception(shutting_down() if isinstance(error, asyncio.CancelledError) else error)
                 job.accepted.exception()  # its client may have left
             if isinstance(error, GatewayError):
                 return None
@@ -235,9 +234,7 @@ class Background:
         except Exception as error:
             request_id = prepared.request.request_id or prepared.head.id
             self._log.fault(error, request_id=request_id)
-            return live.fail(
-                InternalError(f"an internal error happened; the gateway's log tells more under {request_id}")
-            )
+            return live.fail(internal_error(request_id))
 
     async def _finish(self, job: Job, journal: Journal, events: list[ResponseEvent]) -> None:
         live = job.live

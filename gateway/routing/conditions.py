@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gateway.globs import pattern_of
+
 __all__ = ["Conditions", "conditions_of"]
 
 _NO_VALUES: Mapping[str, Sequence[str]] = {}
@@ -43,11 +45,7 @@ def conditions_of(
 ) -> Conditions:
     """From the values that each may have; in one, `*` stands for any text."""
     return Conditions(
-        tuple([(name.lower(), _pattern(values)) for name, values in headers.items()]),
-        tuple([(name, _pattern(values)) for name, values in metadata.items()]),
-        tuple([(name, _pattern(values)) for name, values in key.items()]),
+        tuple([(name.lower(), pattern_of(*values)) for name, values in headers.items()]),
+        tuple([(name, pattern_of(*values)) for name, values in metadata.items()]),
+        tuple([(name, pattern_of(*values)) for name, values in key.items()]),
     )
-
-
-def _pattern(values: Sequence[str]) -> re.Pattern[str]:
-    return re.compile("|".join(".*".join(map(re.escape, value.split("*"))) for value in values), re.DOTALL)

@@ -7,7 +7,8 @@ from gateway.alerts.budgets import BudgetAlerts
 from gateway.config import Config
 from gateway.config.sections.auth import Key
 from gateway.config.sections.state import Shared
-from gateway.keys.client_key import Account, ClientKey, Team, matches
+from gateway.globs import matches
+from gateway.keys.client_key import Account, ClientKey, Team
 from gateway.limits.in_process import InProcessLimiter
 from gateway.limits.limiter import Limiter
 from gateway.limits.rules import NO_RULES, Rules

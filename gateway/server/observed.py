@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
+from gateway.config.sections.section import revealed
 from gateway.config.sections.telemetry import Telemetry as Section
 from gateway.http.answer import Reply
 from gateway.server.admin.routes import AdminTable
@@ -62,7 +63,7 @@ class Observed:
                 now=now,
                 lost=lost,
                 protocol=section.otlp_protocol,
-                headers={name: value.get_secret_value() for name, value in section.otlp_headers.items()},
+                headers=revealed(section.otlp_headers),
             )
 
     @property

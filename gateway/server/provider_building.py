@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from gateway.config import Config, ProviderConfig
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.providers import RemoteProvider
+from gateway.config.sections.section import revealed
 from gateway.server.inheritance import NOTHING
 from gateway.version import VERSION
 from providers.base import Limits, Provider, ProviderSettings
@@ -61,7 +62,7 @@ def _settings(
         type=entry.type,
         base_url=entry.base_url,
         api_key=entry.api_key.get_secret_value() if entry.api_key is not None else None,
-        headers={header: value.get_secret_value() for header, value in entry.headers.items()},
+        headers=revealed(entry.headers),
         proxy=entry.proxy.get_secret_value() if entry.proxy is not None else None,
         ca_file=entry.ca_file,
         client_cert=entry.client_cert,

@@ -16,7 +16,6 @@ from adapters.canonical.errors import (
     BodyTooLarge,
     ClientClosed,
     GatewayError,
-    InternalError,
     MethodNotAllowed,
     ModelNotFound,
     NotFound,
@@ -25,6 +24,7 @@ from adapters.canonical.errors import (
 )
 from adapters.front import Front
 from adapters.openai.errors import render_error
+from gateway.failures import internal_error, shutting_down
 from gateway.http.answer import Answer, Reply
 from gateway.http.request import Request
 from gateway.server.answer_headers import client_request_id, error_headers
@@ -139,7 +139,7 @@ class Service:
             if not exchange.evicted or task is None or task.uncancel() > 0:
                 exchange.status, exchange.error = 499, ClientClosed("the client left")
                 raise
-            error = NotReady("the gateway is shutting down", code="shutting_down")
+            error = shutting_down()
             response = await self._fail(exchange, route, error)
         except GatewayError as error:
             response = await self._fail(exchange, route, error)
@@ -148,7 +148,7 @@ class Service:
                 exchange.status, exchange.error = 499, ClientClosed("the client left")
                 raise asyncio.CancelledError from error
             self._log.fault(error, request_id=exchange.request_id)
-            response = await self._fail(exchange, route, _internal_error(exchange.request_id))
+            response = await self._fail(exchange, route, internal_error(exchange.request_id))
         finally:
             self._held.give(exchange.held_bytes)
             self._active.discard(exchange)
@@ -172,7 +172,7 @@ class Service:
         """The answer where something went wrong outside `handle`."""
         request_id = f"req_{self._token()}"
         self._log.fault(fault, request_id=request_id)
-        return self._outside(_internal_error(request_id), request_id)
+        return self._outside(internal_error(request_id), request_id)
 
     def _outside(self, error: GatewayError, request_id: str) -> Answer:
         headers = {
@@ -230,7 +230,7 @@ class Service:
         if handler is None:
             raise MethodNotAllowed(f"{request.method} is not allowed here, expected {' or '.join(methods)}")
         if self.draining and "POST" in methods:
-            raise NotReady("the gateway is shutting down", code="shutting_down")
+            raise shutting_down()
         return handler
 
     async def _fail(self, exchange: Exchange, route: Route | None, error: GatewayError) -> Reply:
@@ -282,13 +282,9 @@ class Service:
 
     async def _ready(self, exchange: Exchange) -> Reply:
         reasons = [] if self.started else ["the gateway is starting"]
-        reasons += ["the gateway is shutting down"] if self.draining else []
+        reasons += [shutting_down().message] if self.draining else []
         reasons = reasons or self._catalogue.obstacles()
         if not reasons:
             return exchange.answer(b'{"status":"ready"}')
         told = [self._redact(reason) for reason in reasons]
         return exchange.answer(orjson.dumps({"status": "not ready", "reasons": told}), status=503)
-
-
-def _internal_error(request_id: str) -> InternalError:
-    return InternalError(f"an internal error happened; the gateway's log tells more under {request_id}")

@@ -9,7 +9,7 @@ from adapters.canonical.errors import InvalidRequest
 from gateway.storage.database import Database
 from gateway.storage.records import KeptChat, KeptItem, Page, PageOf
 from gateway.storage.retention import Retention
-from gateway.storage.rows import add_items, page_of_items, size_of
+from gateway.storage.rows import add_items, owned, page_of_items, size_of
 from gateway.storage.schema import CHAT_MESSAGES, CHAT_METADATA, CHATS
 
 __all__ = ["ChatStore"]
@@ -37,7 +37,7 @@ class ChatStore:
         await self._retention.write(work)
 
     async def find(self, owner: str, chat_id: str) -> KeptChat | None:
-        found = await self.database.read(lambda connection: _chats(connection, _own(owner, chat_id), limit=1))
+        found = await self.database.read(lambda connection: _chats(connection, owned(CHATS, owner, chat_id), limit=1))
         return found[0] if found else None
 
     async def list(
@@ -65,16 +65,12 @@ class ChatStore:
 
     async def delete(self, owner: str, chat_id: str) -> bool:
         """Whether there was one."""
-        return await self._retention.drop(CHATS, _own(owner, chat_id))
+        return await self._retention.drop(CHATS, owned(CHATS, owner, chat_id))
 
     async def messages(self, chat_id: str, page: Page) -> PageOf:
         """Raises InvalidRequest for a cursor that is not there."""
         wanted = CHAT_MESSAGES.c.chat == chat_id
         return await self.database.read(lambda connection: page_of_items(connection, CHAT_MESSAGES, wanted, page))
-
-
-def _own(owner: str, chat_id: str) -> ColumnElement[bool]:
-    return (CHATS.c.id == chat_id) & (CHATS.c.owner == owner)
 
 
 def _add_metadata(connection: Connection, chat_id: str, metadata: Mapping[str, str]) -> None:
@@ -86,7 +82,7 @@ def _add_metadata(connection: Connection, chat_id: str, metadata: Mapping[str, s
 def _page_of_chats(connection: Connection, owner: str, wanted: ColumnElement[bool], page: Page) -> Sequence[KeptChat]:
     """One more than the page holds, where there are more."""
     if page.after is not None:
-        cursor = _chats(connection, _own(owner, page.after), limit=1)
+        cursor = _chats(connection, owned(CHATS, owner, page.after), limit=1)
         if not cursor:
             raise InvalidRequest.at("after", f"there is no completion '{page.after[:100]}'")
         place, at = tuple_(CHATS.c.created, CHATS.c.id), tuple_(cursor[0].created, cursor[0].id)

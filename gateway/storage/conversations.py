@@ -1,16 +1,19 @@
 """Conversations and their items."""
 
 from collections.abc import Sequence
+from dataclasses import asdict, fields
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from gateway.storage.database import Database
 from gateway.storage.records import KeptConversation, KeptItem, Page, PageOf
 from gateway.storage.retention import Retention
-from gateway.storage.rows import add_items, page_of_items, size_of
+from gateway.storage.rows import add_items, owned, page_of_items, size_of
 from gateway.storage.schema import CONVERSATIONS, ENTRIES
 
 __all__ = ["ConversationStore", "append_entries"]
+
+_COLUMNS = tuple([CONVERSATIONS.c[field.name] for field in fields(KeptConversation)])
 
 
 class ConversationStore:
@@ -20,14 +23,7 @@ class ConversationStore:
 
     async def add(self, conversation: KeptConversation, items: Sequence[KeptItem]) -> None:
         size = len(conversation.metadata) + size_of(items)
-        row = {
-            "id": conversation.id,
-            "owner": conversation.owner,
-            "created": conversation.created,
-            "metadata": conversation.metadata,
-            "used": self._retention.stamp(),
-            "bytes": size,
-        }
+        row = {**asdict(conversation), "used": self._retention.stamp(), "bytes": size}
 
         def work(connection: Connection) -> tuple[None, int]:
             change = self._retention.make_room(connection, size, for_id=conversation.id)
@@ -38,14 +34,13 @@ class ConversationStore:
         await self._retention.write(work)
 
     async def find(self, owner: str, conversation_id: str) -> KeptConversation | None:
-        columns = (CONVERSATIONS.c.id, CONVERSATIONS.c.owner, CONVERSATIONS.c.created, CONVERSATIONS.c.metadata)
-        wanted = select(*columns).where(_own(owner, conversation_id))
+        wanted = select(*_COLUMNS).where(owned(CONVERSATIONS, owner, conversation_id))
         row = await self.database.read(lambda connection: connection.execute(wanted).one_or_none())
         return None if row is None else KeptConversation(**row._mapping)
 
     async def set_metadata(self, owner: str, conversation_id: str, metadata: bytes) -> None:
         """Of one that is there."""
-        own = _own(owner, conversation_id)
+        own = owned(CONVERSATIONS, owner, conversation_id)
         stamp = self._retention.stamp()
 
         def work(connection: Connection) -> tuple[None, int]:
@@ -59,7 +54,7 @@ class ConversationStore:
 
     async def delete(self, owner: str, conversation_id: str) -> bool:
         """Whether there was one."""
-        return await self._retention.drop(CONVERSATIONS, _own(owner, conversation_id))
+        return await self._retention.drop(CONVERSATIONS, owned(CONVERSATIONS, owner, conversation_id))
 
     async def append(self, conversation_id: str, items: Sequence[KeptItem]) -> None:
         size, stamp = size_of(items), self._retention.stamp()
@@ -112,7 +107,3 @@ def append_entries(connection: Connection, conversation_id: str, items: Sequence
     first = connection.execute(last).scalar_one() + 1
     add_items(connection, ENTRIES, items, first=first, conversation=conversation_id)
     return size
-
-
-def _own(owner: str, conversation_id: str) -> ColumnElement[bool]:
-    return (CONVERSATIONS.c.id == conversation_id) & (CONVERSATIONS.c.owner == owner)

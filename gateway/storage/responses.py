@@ -1,6 +1,7 @@
 """Responses: the object, what it was given and made, and the log of its events."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
 from sqlalchemy import Executable, bindparam, func, insert, literal, select, update
@@ -10,22 +11,12 @@ from gateway.storage.conversations import append_entries
 from gateway.storage.database import Database
 from gateway.storage.records import Advance, KeptEvent, KeptItem, KeptResponse, Page, PageOf
 from gateway.storage.retention import Retention
-from gateway.storage.rows import add_items, page_of_items, size_of
+from gateway.storage.rows import add_items, owned, page_of_items, size_of
 from gateway.storage.schema import CONVERSATIONS, ENTRIES, EVENTS, ITEMS, RESPONSES
 
 __all__ = ["Chain", "ResponseStore"]
 
-_COLUMNS = (
-    RESPONSES.c.id,
-    RESPONSES.c.owner,
-    RESPONSES.c.created,
-    RESPONSES.c.status,
-    RESPONSES.c.body,
-    RESPONSES.c.background,
-    RESPONSES.c.parent,
-    RESPONSES.c.conversation,
-    RESPONSES.c.worker,
-)
+_COLUMNS = tuple([RESPONSES.c[field.name] for field in fields(KeptResponse)])
 _LONGEST_CHAIN = 10_000
 _TOUCH_US = 3_600_000_000
 """Use is noted once an hour."""
@@ -81,8 +72,7 @@ class ResponseStore:
         """Keeps one. `lease_until` (Unix s) is set while its worker makes it."""
         size = len(response.body) + size_of(given) + size_of(made) + _size_of_events(events)
         stamp = self._retention.stamp()
-        values = {column.name: getattr(response, column.name) for column in _COLUMNS}
-        row = {**values, "used": stamp, "bytes": size, "lease_until": lease_until}
+        row = {**asdict(response), "used": stamp, "bytes": size, "lease_until": lease_until}
 
         def work(connection: Connection) -> tuple[None, int]:
             change = self._retention.make_room(connection, size, for_id=response.id)
@@ -97,21 +87,20 @@ class ResponseStore:
         await self._retention.write(work)
 
     async def find(self, owner: str, response_id: str) -> KeptResponse | None:
-        wanted = select(*_COLUMNS).where(RESPONSES.c.id == response_id, RESPONSES.c.owner == owner)
+        wanted = select(*_COLUMNS).where(owned(RESPONSES, owner, response_id))
         row = await self.database.read(lambda connection: connection.execute(wanted).one_or_none())
         return None if row is None else KeptResponse(**row._mapping)
 
     async def delete(self, owner: str, response_id: str) -> bool:
         """Whether there was one."""
-        own = (RESPONSES.c.id == response_id) & (RESPONSES.c.owner == owner)
-        return await self._retention.drop(RESPONSES, own)
+        return await self._retention.drop(RESPONSES, owned(RESPONSES, owner, response_id))
 
     async def given_items(self, owner: str, response_id: str, page: Page) -> PageOf | None:
         """A page of what the response was given itself; None: there is no such response.
 
         Raises InvalidRequest for a cursor that is not there.
         """
-        own = select(RESPONSES.c.id).where(RESPONSES.c.id == response_id, RESPONSES.c.owner == owner)
+        own = select(RESPONSES.c.id).where(owned(RESPONSES, owner, response_id))
         wanted = (ITEMS.c.response == response_id) & ITEMS.c.made.is_(False)
 
         def read(connection: Connection) -> PageOf | None:

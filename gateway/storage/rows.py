@@ -1,4 +1,4 @@
-"""Lists of items inside an object, which several tables have: insertion, and pages by cursor."""
+"""What several tables have: owners of objects, and lists of items inside an object."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,12 @@ from sqlalchemy.engine import Connection
 from adapters.canonical.errors import InvalidRequest
 from gateway.storage.records import KeptItem, Page, PageOf
 
-__all__ = ["add_items", "page_of_items", "size_of"]
+__all__ = ["add_items", "owned", "page_of_items", "size_of"]
+
+
+def owned(table: Table, owner: str, object_id: str) -> ColumnElement[bool]:
+    """The one object of this owner with this id."""
+    return (table.c.id == object_id) & (table.c.owner == owner)
 
 
 def size_of(items: Sequence[KeptItem]) -> int:

@@ -40,6 +40,7 @@ __all__ = [
 METADATA = MetaData()
 _ID = String()
 _OWNER = String()
+_POSITION = Integer()
 
 
 def _kept(name: str, *columns: Column[object] | Index) -> Table:
@@ -61,6 +62,20 @@ def _of(parent: str) -> Column[object]:
     return Column(parent, _ID, ForeignKey(f"{parent}s.id", ondelete="CASCADE"), primary_key=True)
 
 
+def _rows(name: str, parent: str, *columns: Column[object] | Index, position: Integer = _POSITION) -> Table:
+    """A table of the items of such an object, in order."""
+    return Table(
+        name,
+        METADATA,
+        _of(parent),
+        Column("position", position, primary_key=True),
+        Column("item", _ID, nullable=False),
+        *columns,
+        Column("raw", LargeBinary, nullable=False),
+        sqlite_with_rowid=False,
+    )
+
+
 RESPONSES = _kept(
     "responses",
     Column("status", String(), nullable=False),
@@ -79,17 +94,7 @@ RESPONSES = _kept(
 )
 """`worker` and `lease_until`: who makes it, and until when it is believed to live; null once it is final."""
 
-ITEMS = Table(
-    "items",
-    METADATA,
-    _of("response"),
-    Column("position", Integer, primary_key=True),
-    Column("item", _ID, nullable=False),
-    Column("made", Boolean, nullable=False),
-    Column("raw", LargeBinary, nullable=False),
-    Index("items_item", "item"),
-    sqlite_with_rowid=False,
-)
+ITEMS = _rows("items", "response", Column("made", Boolean, nullable=False), Index("items_item", "item"))
 """What a response was given and what it made (`made`), in order."""
 
 EVENTS = Table(
@@ -104,16 +109,7 @@ EVENTS = Table(
 
 CONVERSATIONS = _kept("conversations", Column("metadata", LargeBinary, nullable=False))
 
-ENTRIES = Table(
-    "conversation_items",
-    METADATA,
-    _of("conversation"),
-    Column("position", BigInteger, primary_key=True),
-    Column("item", _ID, nullable=False),
-    Column("raw", LargeBinary, nullable=False),
-    Index("conversation_items_item", "item"),
-    sqlite_with_rowid=False,
-)
+ENTRIES = _rows("conversation_items", "conversation", Index("conversation_items_item", "item"), position=BigInteger())
 
 CHATS = _kept(
     "chats",
@@ -131,15 +127,7 @@ CHAT_METADATA = Table(
     Index("chat_metadata_value", "name", "value"),
 )
 
-CHAT_MESSAGES = Table(
-    "chat_messages",
-    METADATA,
-    _of("chat"),
-    Column("position", Integer, primary_key=True),
-    Column("item", _ID, nullable=False),
-    Column("raw", LargeBinary, nullable=False),
-    sqlite_with_rowid=False,
-)
+CHAT_MESSAGES = _rows("chat_messages", "chat")
 
 USAGE_GROUPS = Table(
     "usage_groups",

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from adapters.canonical.errors import NotReady
+from gateway.failures import shutting_down
 from gateway.storage.bounds import Bounds
 from gateway.storage.place import FilePlace, MemoryPlace, Place, ServerPlace, check_schema_of_file
 
@@ -64,7 +65,7 @@ class Storage:
             return self._stores
         async with self._opening:
             if self._closed:
-                raise NotReady("the gateway is shutting down", code="shutting_down")
+                raise shutting_down()
             if self._stores is None:
                 self._stores = await self._open()
         return self._stores

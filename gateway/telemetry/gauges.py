@@ -12,8 +12,8 @@ from providers.base import Provider
 __all__ = ["engine_gauges", "gauge", "target_gauges"]
 
 
-def gauge(name: Name, value: float, **labels: str) -> Gauge:
-    return Gauge(name.name, name.unit, name.help, value, tuple(labels.items()))
+def gauge(name: Name, value: float, labels: tuple[tuple[str, str], ...] = ()) -> Gauge:
+    return Gauge(name.name, name.unit, name.help, value, labels)
 
 
 def target_gauges(health: Health, clock: Callable[[], float]) -> Iterator[Gauge]:
@@ -22,9 +22,9 @@ def target_gauges(health: Health, clock: Callable[[], float]) -> Iterator[Gauge]
     for record in health:
         labels = ((names.PROVIDER, record.target.provider.name), (names.UPSTREAM_MODEL, record.target.model))
         state = ((names.STATE, record.breaker.state(now).value),)
-        yield _of(names.BREAKER_STATE, 1, (*labels, *state))
-        yield _of(names.TARGET_IN_FLIGHT, record.in_flight, labels)
-        yield _of(names.PAUSED, record.pause_s(now), labels)
+        yield gauge(names.BREAKER_STATE, 1, (*labels, *state))
+        yield gauge(names.TARGET_IN_FLIGHT, record.in_flight, labels)
+        yield gauge(names.PAUSED, record.pause_s(now), labels)
 
 
 def engine_gauges(providers: Iterable[Provider]) -> Iterator[Gauge]:
@@ -37,7 +37,3 @@ def engine_gauges(providers: Iterable[Provider]) -> Iterator[Gauge]:
             name, what = f"{names.ENGINE.name}.{measure.name}", measure.name.replace("_", " ")
             text = f"{names.ENGINE.help}: {what}."
             yield Gauge(name, names.ENGINE.unit, text, measure.value, labels, measure.grows, shared=True)
-
-
-def _of(name: Name, value: float, labels: tuple[tuple[str, str], ...]) -> Gauge:
-    return Gauge(name.name, name.unit, name.help, value, labels)

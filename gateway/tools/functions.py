@@ -6,11 +6,11 @@ def weather(**options) -> Sequence[FunctionTool]: ...
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Any
 
 from adapters.openai.responses.tool_items import EXECUTION, PROTOCOL, ToolFault
 from gateway.config.sections.tools import Functions
+from gateway.extensions import build_extension
 from gateway.tools.server import MAX_OUTPUT_CHARS, ServerTool, ToolOutcome, ToolServerError
 
 __all__ = ["ENTRY_POINT_GROUP", "FunctionServer", "FunctionTool", "build_functions"]
@@ -74,11 +74,6 @@ class FunctionServer:
 
 def build_functions(name: str, section: Functions) -> FunctionServer:
     """Raises ValueError for an entry point that no package brings, or whose options can't work."""
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        if point.name == section.use:
-            try:
-                made: Sequence[FunctionTool] = point.load()(**section.options)
-                return FunctionServer(made, section.timeout_s)
-            except TypeError as error:
-                raise ValueError(f"tools.functions.{name}.options: {error}") from error
-    raise ValueError(f"tools.functions.{name}.use: no installed package brings the tools '{section.use}'")
+    path = f"tools.functions.{name}"
+    made = build_extension(ENTRY_POINT_GROUP, section.use, section.options, what="the tools", path=path)
+    return FunctionServer(made, section.timeout_s)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from adapters.openai.responses.tool_items import CODE_INTERPRETER, FILE_SEARCH, WEB_SEARCH
+from gateway.config.sections.section import revealed
 from gateway.config.sections.tools import Fetch, Tools
 from gateway.config.sections.tools import McpServer as McpSection
 from gateway.config.sections.tools import ToolServer as Section
@@ -104,7 +105,6 @@ class ToolServers:
 
 def _transport(section: McpSection) -> Transport:
     if section.command is not None:
-        return StdioTransport(section.command, {name: value.get_secret_value() for name, value in section.env.items()})
+        return StdioTransport(section.command, revealed(section.env))
     assert section.url is not None
-    headers = {name: value.get_secret_value() for name, value in section.headers.items()}
-    return HttpTransport(section.url, headers, sse=section.transport == "sse")
+    return HttpTransport(section.url, revealed(section.headers), sse=section.transport == "sse")

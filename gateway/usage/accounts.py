@@ -7,7 +7,8 @@ from msgspec import Struct
 from adapters.canonical.request import Request
 from adapters.canonical.usage import Usage, tier_of
 from gateway.alerts.budgets import BudgetAlerts
-from gateway.keys.client_key import Account, ClientKey, matches
+from gateway.globs import matches
+from gateway.keys.client_key import Account, ClientKey
 from gateway.limits.limiter import Limiter, Obstacle, Refusal
 from gateway.limits.rules import NO_RULES, Rules
 from gateway.limits.scope import Demand, Scope

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from adapters.canonical.errors import NotReady
 from gateway.usage.row import UsageRow
+from gateway.waiting import set_within
 
 __all__ = ["MAX_PENDING", "Ledger", "UsageSink"]
 
@@ -70,11 +71,7 @@ class Ledger:
     async def _write(self) -> None:
         """Until nothing waits. One task at a time."""
         while self._pending:
-            try:
-                async with asyncio.timeout(_EVERY_S):
-                    await self._closing.wait()
-            except TimeoutError:
-                pass  # it is time
+            await set_within(self._closing, _EVERY_S)
             try:
                 await self.flush()
             except NotReady as error:

@@ -3,7 +3,6 @@
 Prices are the operator's own list, or where there is none those that the makers of models publish.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -12,6 +11,7 @@ from typing import Protocol
 
 from adapters.canonical.usage import Usage
 from gateway.config.prices import PriceRow
+from gateway.globs import pattern_of
 from gateway.usage.units import Units
 from providers.models.facts import LongPrices, Prices, facts_of
 
@@ -118,9 +118,7 @@ class PriceList:
     def __init__(self, rows: Mapping[str, PriceRow]) -> None:
         self._exact = {name: Price.of(row) for name, row in rows.items() if "*" not in name}
         globs = sorted((name for name in rows if "*" in name), key=len, reverse=True)
-        self._patterns = [
-            (re.compile(".*".join(map(re.escape, name.split("*"))), re.DOTALL), Price.of(rows[name])) for name in globs
-        ]
+        self._patterns = [(pattern_of(name), Price.of(rows[name])) for name in globs]
         self._known: dict[str, Price | None] = {}
 
     def of(self, label: str) -> Price | None:

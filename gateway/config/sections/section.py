@@ -35,6 +35,7 @@ __all__ = [
     "empty_map",
     "folder_of",
     "parse_size",
+    "revealed",
 ]
 
 T = TypeVar("T")
@@ -118,6 +119,12 @@ def _sendable(secret: SecretStr, info: ValidationInfo) -> SecretStr:
 
 Secret = Annotated[SecretStr, AfterValidator(_sendable)]
 """A value that travels in a header and is never shown."""
+
+
+def revealed(values: Mapping[str, SecretStr]) -> dict[str, str]:
+    """Headers, or variables, as they are sent."""
+    return {name: value.get_secret_value() for name, value in values.items()}
+
 
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=128)]

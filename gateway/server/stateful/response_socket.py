@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
-from adapters.canonical.errors import GatewayError, InternalError, InvalidRequest, MethodNotAllowed
+from adapters.canonical.errors import GatewayError, InvalidRequest, MethodNotAllowed
 from adapters.canonical.events import ChoiceFinished
 from adapters.canonical.stop_reason import StopReason
 from adapters.openai.responses.front import ResponsesFront
@@ -16,6 +16,7 @@ from adapters.openai.responses.live import LiveResponse
 from adapters.openai.responses.parse import Asked
 from adapters.openai.responses.socket import on_lane, read_event, socket_error
 from adapters.openai.responses.wire_events import ResponseEvent
+from gateway.failures import internal_error
 from gateway.http.answer import Reply
 from gateway.http.websocket import CloseCode, WebSocket, open_websocket
 from gateway.responses.prepared import Preparation, Prepared, kept_items
@@ -190,8 +191,7 @@ class _Turn:
         except Exception as error:
             request_id = self._exchange.request_id
             self._api.log.fault(error, request_id=request_id)
-            told = f"an internal error happened; the gateway's log tells more under {request_id}"
-            await self._refuse(InternalError(told))
+            await self._refuse(internal_error(request_id))
 
     async def _prepare(self, asked: Asked) -> Prepared:
         api, exchange = self._api, self._exchange
