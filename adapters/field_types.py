@@ -13,6 +13,7 @@ __all__ = [
     "COUNT",
     "FRACTION",
     "NAME",
+    "OPEN_COUNT",
     "PENALTY",
     "POSITIVE",
     "RAW_OBJECT",
@@ -43,6 +44,8 @@ TEXTS: Final = Decoder(list[str])
 NAME: Final = Decoder(Name)
 SHORT_TEXT: Final = Decoder(ShortText)
 COUNT: Final = Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)])
+OPEN_COUNT: Final = Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)])
+"""A count where -1 stands for as many as there are."""
 POSITIVE: Final = Decoder(Positive)
 TEMPERATURE: Final = Decoder(Temperature)
 WIDE_TEMPERATURE: Final = Decoder(Annotated[float, Meta(ge=0, le=100)])

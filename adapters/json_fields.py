@@ -263,7 +263,7 @@ def _invalid(error: Exception, path: str) -> InvalidRequest:
     """msgspec's message, with its own inner path (`$[0].name`) joined to ours."""
     _, _, inner = str(error).partition(" - at `")
     path += inner.removeprefix("key` in `").removeprefix("$").removesuffix("`").removesuffix("[...]")
-    return InvalidRequest.at(path, f"{told(error)}")
+    return InvalidRequest.at(path, told(error))
 
 
 def told(error: Exception) -> str:

@@ -18,13 +18,12 @@ from adapters.canonical.usage import Usage
 
 __all__ = [
     "COHERE_EXTRAS",
+    "EXTRAS",
+    "GEMINI_EXTRAS",
+    "OLLAMA_EXTRAS",
     "AdapterFolder",
     "AdapterHost",
     "AdapterName",
-    "EXTRAS",
-    "GEMINI_EXTRAS",
-    "INPUT_TYPE",
-    "OLLAMA_EXTRAS",
     "Compacted",
     "Compactor",
     "Embedder",
@@ -50,10 +49,6 @@ GEMINI_EXTRAS = "extras of gemini"
 COHERE_EXTRAS = "extras of cohere"
 """The same of a client of Cohere's embeddings."""
 _OF_DIALECTS = {"ollama": OLLAMA_EXTRAS, "gemini": GEMINI_EXTRAS, "cohere": COHERE_EXTRAS}
-
-
-INPUT_TYPE = "input_type"
-"""The extra in which clients of OpenAI's dialects say what vectors are for, for those who read that as `purpose`."""
 
 
 def extras_of(dialect: str) -> str:

@@ -96,7 +96,7 @@ def _inputs(fields: JsonObject) -> tuple[Prompt | Opaque, ...]:
     given = [name for name, value in (("texts", texts), ("images", images), ("inputs", rows)) if value]
     if len(given) != 1:
         what = "expected texts, images or inputs" if not given else f"not beside {given[0]}"
-        raise InvalidRequest.at(given[-1] if given else "texts", f"{what}")
+        raise InvalidRequest.at(given[-1] if given else "texts", what)
     found: list[Prompt | Opaque] = [*(texts or ())]
     found += [Opaque(type=IMAGE, raw=orjson.dumps(image), origin=EMBED) for image in images or ()]
     found += [_input(bytes(raw), f"inputs[{i}]") for i, raw in enumerate(rows or ())]

@@ -5,16 +5,15 @@ read here: `resolved` turns the extras that it knows into fields.
 """
 
 from collections.abc import Callable, Container, Mapping
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from msgspec import Meta
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.request import LoraAdapter, ReasoningOptions, Request
-from adapters.field_types import BOOL, NAME, POSITIVE
+from adapters.field_types import BOOL, NAME, OPEN_COUNT, POSITIVE
 from adapters.json_fields import Decodes, told
 from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, COMPLETION_FIELDS, COMPLETIONS, RESPONSES, RESPONSES_FIELDS
 
@@ -130,7 +129,7 @@ _OF_SAMPLERS: Final = (
 ALIASES: Final[Mapping[str, _Alias]] = {
     # llama.cpp
     "repeat_penalty": _same("repetition_penalty"),
-    "n_predict": _Alias(Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)]), _limit),
+    "n_predict": _Alias(OPEN_COUNT, _limit),
     "return_tokens": _same("return_token_ids"),
     "reasoning_format": _Alias(NAME, _reasoning_format),
     "reasoning_budget_tokens": _same("thinking_token_budget"),
@@ -207,7 +206,7 @@ def _read(alias: _Alias, name: str, raw: bytes) -> _Values | None:
     try:
         asked = alias.values(alias.decoder.decode(msgspec.Raw(raw)))
     except ValueError as error:  # msgspec's own are such
-        raise InvalidRequest.at(name, f"{told(error)}") from error
+        raise InvalidRequest.at(name, told(error)) from error
     return None if asked is None else {field: value for field, value in asked.items() if value is not None}
 
 

@@ -17,6 +17,7 @@ from adapters.field_types import (
     BOOL,
     COUNT,
     FRACTION,
+    OPEN_COUNT,
     PENALTY,
     RAW_OBJECT,
     SHORT_TEXT,
@@ -127,7 +128,7 @@ _COMMON = (
 )
 _STANDARD = (*_COMMON, _top("n", Decoder(Annotated[int, Meta(ge=1, le=128)])))
 _ENGINE = (
-    _sampling("top_k", Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)])),
+    _sampling("top_k", OPEN_COUNT),
     _sampling("min_p", FRACTION),
     _sampling("top_p_min", FRACTION),
     _sampling("typical_p", FRACTION),
@@ -143,7 +144,7 @@ _ENGINE = (
     _sampling("early_stopping", BOOL),
     _sampling("skip_special_tokens", BOOL),
     _sampling("spaces_between_special_tokens", BOOL),
-    _top("truncate_prompt_tokens", Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)])),
+    _top("truncate_prompt_tokens", OPEN_COUNT),
     _top("prompt_logprobs", TOP_LOGPROBS),
     _top("logprob_token_ids", TOKEN_IDS),
     _top("return_token_ids", BOOL),

@@ -19,12 +19,12 @@ from adapters.canonical.usage import Usage
 from adapters.field_names import FIELD_NAMES
 from adapters.hints import HINTS, is_hint
 from adapters.nearest_name import did_you_mean
+from adapters.openai.embeddings.front import INPUT_TYPE
 from gateway.routing.fitting import Spelling
 from gateway.routing.requirements import fit
 from gateway.routing.route import Target
 from gateway.routing.router import Progress, Router
 from providers.abilities import (
-    INPUT_TYPE,
     Compacted,
     Compactor,
     Embedder,

@@ -11,12 +11,12 @@ from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder
 
 from adapters.call_ids import OwnIds
+from adapters.call_objects import is_object
 from adapters.canonical.errors import BadUpstreamResponse
 from adapters.canonical.events import Event, ToolArgumentsDelta, ToolCallFinished, ToolCallStarted
 from adapters.canonical.messages import ProviderData
 from adapters.canonical.tool_kinds import CUSTOM, FUNCTION
 from adapters.openai.vocabulary import CHAT
-from adapters.raw_json import raw_fields
 
 __all__ = ["CallDelta", "Calls", "FunctionDelta"]
 
@@ -66,12 +66,7 @@ class _Call:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the arguments are one JSON object."""
-        try:
-            raw_fields(self.text)
-        except (DecodeError, RecursionError):
-            return False
-        return True
+        return is_object(self.text)
 
 
 class Calls:

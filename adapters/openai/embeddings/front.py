@@ -1,10 +1,9 @@
 """Embeddings towards clients."""
 
 from base64 import b64encode
-from typing import Annotated, Literal
+from typing import Literal
 
 import orjson
-from msgspec import Meta
 from msgspec.json import Decoder
 
 from adapters.canonical.embedding import (
@@ -18,16 +17,17 @@ from adapters.canonical.embedding import (
     numbers,
 )
 from adapters.canonical.usage import Usage
-from adapters.field_types import POSITIVE, SHORT_TEXT
+from adapters.field_types import OPEN_COUNT, POSITIVE, SHORT_TEXT
 from adapters.front import AnswerHead
 from adapters.json_fields import parse_object
 from adapters.openai.prompts import take_prompts
 from adapters.openai.request_fields import take_model
 
-__all__ = ["EMBEDDINGS", "INPUT_TYPE", "TRUNCATE", "EmbeddingsFront", "prompt_usage"]
+__all__ = ["EMBEDDINGS", "INPUT_TYPE", "EmbeddingsFront", "prompt_usage"]
 
 EMBEDDINGS = "openai.embeddings"
 INPUT_TYPE = "input_type"
+"""The extra in which clients say what vectors are for, for those who read that as `purpose`."""
 _PURPOSES = {
     "query": QUERY,
     "search_query": QUERY,
@@ -40,7 +40,6 @@ _PURPOSES = {
 }
 """The words of NVIDIA, Cohere and Voyage."""
 _FORMAT = Decoder(Literal["float", "base64"])
-TRUNCATE = Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)])
 
 
 class EmbeddingsFront:
@@ -64,7 +63,7 @@ class EmbeddingsFront:
             dialect=EMBEDDINGS,
             inputs=take_prompts(fields, "input"),
             dimensions=fields.take("dimensions", POSITIVE),
-            truncate_prompt_tokens=fields.take("truncate_prompt_tokens", TRUNCATE),
+            truncate_prompt_tokens=fields.take("truncate_prompt_tokens", OPEN_COUNT),
             purpose=_PURPOSES.get(input_type.decode().strip('"')),
             user=fields.take("user", SHORT_TEXT),
             base64=fields.take("encoding_format", _FORMAT) == "base64",

@@ -8,10 +8,10 @@ from msgspec.json import Decoder
 
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.rerank import RerankRequest, RerankResult, ScoreRequest, ScoreResult
-from adapters.field_types import BOOL, POSITIVE, SHORT_TEXT, TEXT
+from adapters.field_types import BOOL, OPEN_COUNT, POSITIVE, SHORT_TEXT, TEXT
 from adapters.front import AnswerHead
 from adapters.json_fields import JsonObject, parse_object
-from adapters.openai.embeddings.front import TRUNCATE, prompt_usage
+from adapters.openai.embeddings.front import prompt_usage
 from adapters.openai.request_fields import take_model
 
 __all__ = ["RERANK", "SCORE", "CohereRerankFront", "RerankFront", "ScoreFront"]
@@ -45,7 +45,7 @@ class RerankFront:
             query=fields.require("query", TEXT),
             documents=tuple([each if isinstance(each, str) else each.text for each in documents]),
             top_n=fields.take("top_n", POSITIVE),
-            truncate_prompt_tokens=fields.take("truncate_prompt_tokens", TRUNCATE),
+            truncate_prompt_tokens=fields.take("truncate_prompt_tokens", OPEN_COUNT),
             return_documents=fields.take("return_documents", BOOL),
             user=fields.take("user", SHORT_TEXT),
             request_id=request_id,
@@ -89,7 +89,7 @@ class ScoreFront:
             dialect=SCORE,
             queries=queries,
             documents=documents,
-            truncate_prompt_tokens=fields.take("truncate_prompt_tokens", TRUNCATE),
+            truncate_prompt_tokens=fields.take("truncate_prompt_tokens", OPEN_COUNT),
             user=fields.take("user", SHORT_TEXT),
             request_id=request_id,
             extras=fields.rest(),
