@@ -55,19 +55,7 @@ def build_accounts(
     if not is_kept and not models:
         return None
 
-    public = PublicNames(config.models, config.providers)
-
-    async def spent_before(scope: Scope, since: int) -> int:
-        """What the sums in the database say."""
-        exact = None if scope.model is None or "*" in scope.model else scope.model
-        rows = await (await stores()).usage.spent(
-            since, key=scope.key, team=scope.team, end_user=scope.user, model=exact
-        )
-        if scope.model is None:
-            return sum(nano for _, nano in rows)
-        if scope.key is None and scope.team is None:  # all that was asked under a public name
-            return sum(nano for name, nano in rows if (asked := public.of(name)) and asked[0] == scope.model)
-        return sum(nano for name, nano in rows if matches((scope.model,), name))
+    spent_before = _spent_before(stores, PublicNames(config.models, config.providers))
 
     async def sink(rows: Sequence[UsageRow]) -> None:
         await (await stores()).usage.add(rows)
@@ -89,6 +77,22 @@ def build_accounts(
 def client_key(key: Key, teams: Mapping[str, Team]) -> ClientKey:
     """A key of run.yaml, without its secret."""
     return ClientKey(key.id, Account.of(key), None if key.team is None else teams[key.team], admin=key.admin)
+
+
+def _spent_before(stores: Callable[[], Awaitable["Stores"]], public: PublicNames) -> SpentBefore:
+    """What the sums in the database say."""
+
+    async def spent(scope: Scope, since: int) -> int:
+        exact = None if scope.model is None or "*" in scope.model else scope.model
+        usage = (await stores()).usage
+        rows = await usage.spent(since, key=scope.key, team=scope.team, end_user=scope.user, model=exact)
+        if scope.model is None:
+            return sum(nano for _, nano in rows)
+        if scope.key is None and scope.team is None:  # all that was asked under a public name
+            return sum(nano for name, nano in rows if (asked := public.of(name)) and asked[0] == scope.model)
+        return sum(nano for name, nano in rows if matches((scope.model,), name))
+
+    return spent
 
 
 def _shared_limiter(

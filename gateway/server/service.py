@@ -129,9 +129,8 @@ class Service:
         route, exchange.path_model = self._routes.find(path, query)
         exchange.front = (route.front if route is not None else None) or self._front_of(request, path)
         self._active.add(exchange)
-        observer = self._observer if path not in self._open else None
-        if observer is not None:
-            observer.request_began(exchange)
+        if self._observer is not None and path not in self._open:
+            self._observer.request_began(exchange)
         try:
             handler = await self._handler(exchange, route, path, query)
             response = await handler(exchange)
@@ -150,19 +149,24 @@ class Service:
             self._log.fault(error, request_id=exchange.request_id)
             response = await self._fail(exchange, route, internal_error(exchange.request_id))
         finally:
-            self._held.give(exchange.held_bytes)
-            self._active.discard(exchange)
-            if not self._active:
-                self._idle.set()
-            exchange.end()
-            exchange.client = self._clients.of(request)
-            if observer is not None:
-                observer.request_ended(exchange, route.label if route is not None else "")
-            if path not in self._open:
-                exchange.log(self._log, path if self._routes.is_written_out(path) else self._log.outside(path))
+            self._end(exchange, route)
         if self.draining:
             response.closes = True
         return response
+
+    def _end(self, exchange: Exchange, route: Route | None) -> None:
+        """Gives back what it held, and tells of it."""
+        self._held.give(exchange.held_bytes)
+        self._active.discard(exchange)
+        if not self._active:
+            self._idle.set()
+        exchange.end()
+        exchange.client = self._clients.of(exchange.request)
+        path = exchange.request.path
+        if path not in self._open:
+            if self._observer is not None:
+                self._observer.request_ended(exchange, route.label if route is not None else "")
+            exchange.log(self._log, path if self._routes.is_written_out(path) else self._log.outside(path))
 
     def refuse(self, error: GatewayError) -> Answer:
         """The answer to what is no readable HTTP request."""

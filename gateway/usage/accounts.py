@@ -98,28 +98,8 @@ class Accounts:
             scopes += tuple([each.scope(self._users.counted(each.name, user)) for each in known.per_user])
         if not scopes:
             return Charge(None, model, request, known.team)
-        if request is None or not known.counts_tokens:
-            demand = Demand(scopes)
-        else:
-            asked = request
-            if known.route is not None and isinstance(request, Request):
-                asked = known.route.shaped(request)
-            prompt, output, nano_usd = prompt_tokens(asked), output_tokens(asked), 0
-            units = tier = None
-            if not isinstance(asked, Request):
-                units = units_of(asked)
-            elif asked.service_tier is not None:
-                tier = tier_of(asked.service_tier)
-            for price in known.prices:
-                if tier is not None:
-                    price = price.at_tier(tier)
-                most = price.at_most(prompt, output)
-                if units is not None:
-                    most += price.of_units(units) or 0
-                if most > nano_usd:
-                    nano_usd = most
-            demand = Demand(scopes, prompt, output, nano_usd)
-        found = await self.limiter.reserve(demand)
+        counts = known.counts_tokens and request is not None
+        found = await self.limiter.reserve(_demand(known, scopes, request) if counts else Demand(scopes))
         if isinstance(found, Refusal):
             if self._alerts is not None and found.obstacle is Obstacle.BUDGET:
                 self._alerts.refused(found.scope)
@@ -196,6 +176,27 @@ def key_scopes(key: ClientKey, model: str | None) -> list[Scope]:
     if key.team is not None:
         found += _scopes(key.team.account, model, f"team:{key.team.id}", "this key's team", team=key.team.id)
     return [scope for scope in found if scope is not None]
+
+
+def _demand(known: _Known, scopes: tuple[Scope, ...], request: object) -> Demand:
+    """What a request may take of these limits at most."""
+    if known.route is not None and isinstance(request, Request):
+        request = known.route.shaped(request)
+    prompt, output, nano_usd = prompt_tokens(request), output_tokens(request), 0
+    units = tier = None
+    if not isinstance(request, Request):
+        units = units_of(request)
+    elif request.service_tier is not None:
+        tier = tier_of(request.service_tier)
+    for price in known.prices:
+        if tier is not None:
+            price = price.at_tier(tier)
+        most = price.at_most(prompt, output)
+        if units is not None:
+            most += price.of_units(units) or 0
+        if most > nano_usd:
+            nano_usd = most
+    return Demand(scopes, prompt, output, nano_usd)
 
 
 def _scopes(

@@ -34,7 +34,8 @@ from providers.remote.question import fetch_list, post_question
 __all__ = ["CohereProvider"]
 
 _MODELS = f"{BESIDE_VERSION}v1/models?page_size=1000"
-_CALLED = frozenset(("chat", "embed", "rerank"))
+_ABILITIES = {"chat": GENERATE, "embed": EMBED, "rerank": RANK}
+"""By the endpoints that are called here."""
 _EMBEDDING_FIELDS = frozenset(("dimensions", "purpose", "truncate_prompt_tokens", COHERE_EXTRAS))
 _RERANK_FIELDS = frozenset(("top_n", EXTRAS))
 _NO_DEFAULTS = frozenset(("model", "messages", "stream"))
@@ -53,9 +54,6 @@ _CAPABILITIES = per_model(
         schema_lacks=COHERE,
     )
 )
-
-
-_ABILITIES = {"chat": GENERATE, "embed": EMBED, "rerank": RANK}
 
 
 class _ModelRow(Struct):
@@ -87,7 +85,11 @@ class CohereProvider(ProbedAccount):
         """GET /v1/models."""
         found = await fetch_list(self._client, self._upstream, _MODELS, _decode_models)
         return tuple(
-            [_entry(row) for row in found.models if row.endpoints is None or not _CALLED.isdisjoint(row.endpoints)]
+            [
+                _entry(row)
+                for row in found.models
+                if row.endpoints is None or not _ABILITIES.keys().isdisjoint(row.endpoints)
+            ]
         )
 
     def stream(self, request: Request) -> AsyncGenerator[Batch, None]:
