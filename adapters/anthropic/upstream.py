@@ -1,6 +1,6 @@
 """The Messages API as an upstream: the request body and its headers out, events and whole answers in."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -38,7 +38,6 @@ class MessagesUpstream:
     """POST {base}/messages for the provider of this name; thoughts that another one signed are not sent to it.
 
     `version` "auto" chooses it for each request. `defaults` are raw body fields sent where the request has none.
-    `new_id` mints ids for calls that come without one.
     """
 
     path = "/messages"
@@ -50,9 +49,7 @@ class MessagesUpstream:
         *,
         version: str = "auto",
         defaults: Mapping[str, bytes] | None = None,
-        new_id: Callable[[], str] | None = None,
     ) -> None:
-        self._new_id = new_id or minted_ids.new_id
         self._provider = provider
         self._version = version
         self._defaults = defaults or {}
@@ -137,10 +134,10 @@ class MessagesUpstream:
         add_missing(body, self._defaults)
 
     def stream_parser(self, request: Request) -> SseAnswerParser:
-        return stream_parser(self._provider, _names(request), OwnIds(self._new_id, request.messages))
+        return stream_parser(self._provider, _names(request), OwnIds(minted_ids.new_id, request.messages))
 
     def parse_body(self, request: Request, body: bytes) -> list[Event]:
-        return parse_whole(self._provider, body, _names(request), OwnIds(self._new_id, request.messages))
+        return parse_whole(self._provider, body, _names(request), OwnIds(minted_ids.new_id, request.messages))
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:
         return parse_error(status, body)

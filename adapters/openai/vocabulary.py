@@ -110,8 +110,8 @@ class RequestField(NamedTuple):
     is_sent: bool = True
 
 
-def _top(name: str, decoder: Decodes[Any], wire: str | None = None) -> RequestField:
-    return RequestField(wire or name, "", name, decoder)
+def _top(name: str, decoder: Decodes[Any]) -> RequestField:
+    return RequestField(name, "", name, decoder)
 
 
 def _sampling(name: str, decoder: Decodes[Any], wire: str | None = None) -> RequestField:

@@ -34,10 +34,9 @@ class _Verdict(msgspec.Struct):
 
 
 class WebhookGuardrail:
-    def __init__(self, url: str, headers: Mapping[str, str] = _NO_HEADERS, *, total_s: float = _TOTAL_S) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str] = _NO_HEADERS) -> None:
         self._url = url
         self._headers = {**headers, "content-type": "application/json"}
-        self._total_s = total_s
         self._session: aiohttp.ClientSession | None = None
 
     async def check_input(self, texts: Sequence[str], subject: Subject) -> Sequence[str]:
@@ -61,7 +60,7 @@ class WebhookGuardrail:
             "texts": texts,
         }
         try:
-            async with asyncio.timeout(self._total_s):
+            async with asyncio.timeout(_TOTAL_S):
                 verdict = await self._ask(msgspec.json.encode(body))
         except (aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError, ValueError) as error:
             raise NotReady("a guardrail cannot be asked", code="guardrail_unavailable", retry_after_s=1) from error

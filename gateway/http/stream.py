@@ -17,9 +17,7 @@ class Stream:
 
     __slots__ = ("_chunked", "_head", "_left", "_request", "_silent", "_wire", "closes", "ended")
 
-    def __init__(
-        self, request: Request, *, status: int = 200, headers: Mapping[str, str], closes: bool = False
-    ) -> None:
+    def __init__(self, request: Request, *, status: int = 200, headers: Mapping[str, str]) -> None:
         self._request = request
         self._wire = request.wire
         self._silent = has_no_body(request.method, status)
@@ -27,7 +25,7 @@ class Stream:
         self._left = int(length) if length is not None and length.isdigit() and not self._silent else None
         is_bare = length is not None or status in (204, 304)
         self._chunked = not is_bare and not self._silent and not request.is_1_0
-        self.closes = closes or (request.is_1_0 and not is_bare and not self._silent)
+        self.closes = request.is_1_0 and not is_bare and not self._silent
         self.ended = False
         framing = "" if is_bare or request.is_1_0 else "Transfer-Encoding: chunked\r\n"
         self._head = render_head(status, headers, connection_line(request, self.closes) + framing)

@@ -5,7 +5,7 @@ Labels are bounded: routes, providers, keys and teams are the gateway's own name
 that the client asked for only if a target of it was found; and past MAX_SERIES sets of labels everything is OTHER.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from adapters.canonical.usage import Usage
 from gateway.routing.attempt import Attempt
@@ -19,10 +19,11 @@ Gauges = Callable[[], Iterable[Gauge]]
 
 
 class Metrics:
-    """Of one process. `gauges` tell the numbers of the moment."""
+    """Of one process."""
 
-    def __init__(self, gauges: Sequence[Gauges] = ()) -> None:
-        self.gauges = list(gauges)
+    def __init__(self) -> None:
+        self.gauges: list[Gauges] = []
+        """They tell the numbers of the moment."""
         self._requests: dict[tuple[str, str, str, str, str], RequestSeries] = {}
         self._attempts: dict[tuple[str, str], AttemptSeries] = {}
         self._left_out = 0
