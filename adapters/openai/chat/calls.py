@@ -166,7 +166,7 @@ class Calls:
         return call
 
     def _start(self, call: _Call, next_part: Callable[[], int], out: list[Event]) -> None:
-        for other in self._order:
+        for other in [*self._held]:
             if other.part is not None:
                 self._release(other, out)
         shown = self._ids.of(call.id)
