@@ -19,7 +19,7 @@ constexpr int kIdleSpins = 1024;
 // and a share of the call.
 constexpr double kStalledS = 0.004;
 constexpr double kStalledShare = 0.25;
-// For how long the next calls then are the caller's alone: doubled each time that all threads were tried in vain.
+// For how long the caller then works alone: doubled each time that all threads were tried in vain.
 constexpr double kShortestAloneS = 0.02;
 constexpr double kLongestAloneS = 0.32;
 
@@ -37,20 +37,41 @@ double now_s() {
 
 }  // namespace
 
-void Team::wait(Stage& stage, int count) {
-  for (int i = 0; i < kSpins; i++) {
+Team::Team(ThreadPool& pool, int member, int size)
+    : pool_(pool), stages_(pool.stages_.data()), alone_(pool.alone_), rest_(pool.rest_), member_(member), size_(size) {}
+
+void Team::call_back() {
+  if (!alone_.load(std::memory_order_relaxed)) return;
+  const double now = now_s();
+  if (now < pool_.alone_until_s_) return;
+  alone_.store(false);
+  start_s_ = now;
+  stalled_s_ = 0;
+  pool_.aside_.wake();
+  pool_.wake_.notify_all();
+}
+
+bool Team::wait(Stage& stage, int count) {
+  for (int i = 0; i < kSpins && !stands_aside(); i++) {
     pause();
-    if (stage.done.load(std::memory_order_acquire) >= count) return;
+    if (stage.done.load(std::memory_order_acquire) >= count) return true;
   }
   const double start = now_s();
-  rest_.until([&] { return stage.done.load() >= count || leaves(); });
-  if (member_ != 0) return;
+  rest_.until([&] { return stage.done.load() >= count || stands_aside(); });
+  if (member_ != 0) {
+    if (stage.done.load() >= count) return true;
+    pool_.aside_.until([&] { return !alone_.load() || pool_.over_.load(); });
+    return false;
+  }
   const double end = now_s();
   stalled_s_ += end - start;
-  if (stalled_s_ > kStalledS + kStalledShare * (end - start_s_)) {
+  if (!alone_.load() && stalled_s_ > kStalledS + kStalledShare * (end - start_s_)) {
+    pool_.alone_until_s_ = end + pool_.alone_s_;
+    pool_.alone_s_ = std::min(2 * pool_.alone_s_, kLongestAloneS);
     alone_.store(true);
     rest_.wake();
   }
+  return true;
 }
 
 ThreadPool::ThreadPool(int threads, int stages) : stages_(stages), alone_s_(kShortestAloneS) {
@@ -67,9 +88,8 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run(const std::function<void(Team&)>& call) {
-  const double start = now_s();
-  if (workers_.empty() || start < alone_until_s_) {
-    Team team(stages_.data(), alone_, rest_, 0, 1);
+  if (workers_.empty()) {
+    Team team(*this, 0, 1);
     call(team);
     return;
   }
@@ -77,16 +97,19 @@ void ThreadPool::run(const std::function<void(Team&)>& call) {
     stage.claimed.store(0, std::memory_order_relaxed);
     stage.done.store(0, std::memory_order_relaxed);
   }
-  alone_.store(false, std::memory_order_relaxed);
+  const bool together = !alone_.load(std::memory_order_relaxed);
+  over_.store(false, std::memory_order_relaxed);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     call_ = &call;
     generation_++;
   }
-  wake_.notify_all();
-  Team team(stages_.data(), alone_, rest_, 0, threads());
-  team.start_s_ = start;
+  if (together) wake_.notify_all();
+  Team team(*this, 0, threads());
+  team.start_s_ = now_s();
   call(team);
+  over_.store(true);
+  aside_.wake();
   {
     // Who has not woken by now sleeps on.
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -95,12 +118,7 @@ void ThreadPool::run(const std::function<void(Team&)>& call) {
   // Nobody may still be among the stages, or hold the call, when this returns.
   for (int i = 0; i < kSpins && running_.load(std::memory_order_acquire) > 0; i++) pause();
   if (running_.load(std::memory_order_acquire) > 0) rest_.until([&] { return running_.load() == 0; });
-  if (!alone_.load(std::memory_order_relaxed)) {
-    alone_s_ = kShortestAloneS;
-    return;
-  }
-  alone_until_s_ = now_s() + alone_s_;
-  alone_s_ = std::min(2 * alone_s_, kLongestAloneS);
+  if (together && !alone_.load(std::memory_order_relaxed)) alone_s_ = kShortestAloneS;
 }
 
 void ThreadPool::work(int member) {
@@ -116,7 +134,7 @@ void ThreadPool::work(int member) {
       call = call_;
       running_.fetch_add(1, std::memory_order_relaxed);
     }
-    Team team(stages_.data(), alone_, rest_, member, threads());
+    Team team(*this, member, threads());
     (*call)(team);
     if (running_.fetch_sub(1) == 1) rest_.wake();
   }

@@ -13,6 +13,8 @@
 
 namespace kernels {
 
+class ThreadPool;
+
 // Where threads sleep until others have done something.
 class Rest {
  public:
@@ -37,14 +39,15 @@ class Rest {
   std::atomic<int> sleepers_{0};
 };
 
-// The stages of one call, as one of its threads sees them. All threads go through the same stages in the same order.
+// The stages of one call, as one of its threads sees them. All threads go through the same stages in the same order; one
+// that is late passes those that are done.
 class Team {
  public:
   int member() const { return member_; }
   int size() const { return size_; }
 
-  // Runs item(i) once for each i below count, on whatever thread comes first, and returns when all are done. On a thread
-  // that is to leave the call it returns at once: nothing may be read or written outside of items.
+  // Runs item(i) once for each i below count, on whatever thread comes first, and returns when all are done. Nothing that
+  // other stages write may be read or written outside of items.
   template <class Item>
   void share(int count, Item&& item) {
     if (size_ == 1) {
@@ -52,15 +55,17 @@ class Team {
       return;
     }
     Stage& stage = stages_[next_stage_++];
-    int done = 0;
-    while (!leaves()) {
-      const int i = stage.claimed.fetch_add(1, std::memory_order_relaxed);
-      if (i >= count) break;
-      item(i);
-      done++;
-    }
-    if (done > 0 && stage.done.fetch_add(done) + done == count) rest_.wake();
-    if (stage.done.load(std::memory_order_acquire) < count && !leaves()) wait(stage, count);
+    if (member_ == 0) call_back();
+    do {
+      int done = 0;
+      while (!stands_aside()) {
+        const int i = stage.claimed.fetch_add(1, std::memory_order_relaxed);
+        if (i >= count) break;
+        item(i);
+        done++;
+      }
+      if (done > 0 && stage.done.fetch_add(done) + done == count) rest_.wake();
+    } while (stage.done.load(std::memory_order_acquire) < count && !wait(stage, count));
   }
 
  private:
@@ -70,13 +75,16 @@ class Team {
     std::atomic<int> done{0};
   };
 
-  Team(Stage* stages, std::atomic<bool>& alone, Rest& rest, int member, int size)
-      : stages_(stages), alone_(alone), rest_(rest), member_(member), size_(size) {}
+  Team(ThreadPool& pool, int member, int size);
 
-  // The first thread goes on alone: the others take no more work.
-  bool leaves() const { return member_ != 0 && alone_.load(std::memory_order_relaxed); }
-  void wait(Stage& stage, int count);
+  // The first thread works alone: the others take no work.
+  bool stands_aside() const { return member_ != 0 && alone_.load(std::memory_order_relaxed); }
+  // Ends that, where it has been so for long enough.
+  void call_back();
+  // Whether the stage is done; false where there may be work again.
+  bool wait(Stage& stage, int count);
 
+  ThreadPool& pool_;
   Stage* stages_;
   std::atomic<bool>& alone_;
   Rest& rest_;
@@ -100,10 +108,11 @@ class ThreadPool {
   // Runs call(team) on every thread that wakes in time, and returns when all work is done. One call at a time.
   //
   // Where the caller waits for much of the time, because others use the cores and a thread with work in its hands does
-  // not run, the caller goes on alone, and so do the next calls; now and then all threads are tried again.
+  // not run, the caller goes on alone for a while, in this call and the next; then all threads are tried again.
   void run(const std::function<void(Team&)>& call);
 
  private:
+  friend class Team;
   void work(int member);
 
   std::vector<Team::Stage> stages_;
@@ -115,7 +124,9 @@ class ThreadPool {
   bool closing_ = false;
   std::atomic<int> running_{0};  // workers inside the call
   std::atomic<bool> alone_{false};
+  std::atomic<bool> over_{true};
   Rest rest_;
+  Rest aside_;
   double alone_until_s_ = 0;
   double alone_s_;
 };

@@ -179,6 +179,7 @@ int main(int count, char** arguments) {
     test_choice();
   }
   for (int round = std::atoi(arguments[2]) / 4; round > 0; round--) test_decoder();
+  test_thread_pool();
   std::printf("%016llx\n", static_cast<unsigned long long>(result));
   return 0;
 }

@@ -101,5 +101,7 @@ inline Routing random_routing() {
 
 // See decoder_test.cpp.
 void test_decoder();
+// See thread_pool_test.cpp.
+void test_thread_pool();
 
 }  // namespace kernels
