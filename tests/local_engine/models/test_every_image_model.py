@@ -1,7 +1,7 @@
 """Every model that reads images against transformers, however the engine comes to its answer."""
 
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,9 @@ OF_ANY_SIZE = (
     ImagePrompt([3, 101, pixels_of(4, 16, 40), 102, 64, 23, 8, 101, pixels_of(5, 24, 8), 102, 31, 90]),
     ImagePrompt([5, 8, 101, pixels_of(6, 40, 24), 102, 11]),
 )
+
+
+_oracle = lru_cache(maxsize=1)(image_oracle)  # for all kinds
 
 
 def test_every_model_that_reads_images_has_an_oracle() -> None:
@@ -83,7 +86,7 @@ class Subject:
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     name, kind = request.param
     folder: Path = tmp_path_factory.mktemp(name)
-    oracle = image_oracle(name)
+    oracle = _oracle(name)
     if kind == "gguf":
         decoder, mmproj = oracle.write_pair(folder)
         return Subject(oracle, load_model(decoder, EngineConfig(), mmproj=mmproj))
