@@ -13,13 +13,14 @@ using simd::Floats;
 
 constexpr int kSpan = 16;  // pages
 constexpr int kSpanPositions = kSpan * kPage;
+constexpr int kTaskQueries = 24;  // so many that keys and values come from memory as fast as they are used
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 constexpr float kLeast = -1e30f;  // below any score, yet a number
 
 // Scores of kCount queries, one behind the other, with one page: [kCount][16] at a stride of kSpanPositions. Loads
 // of the page at even and at odd places are added apart.
 template <class Cache, int kCount>
-void page_scores(const typename Cache::Item* keys, const typename Cache::Item* queries, int head_dim, float* out) {
+void page_scores(const typename Cache::Item* keys, const typename Cache::Factor* queries, int head_dim, float* out) {
   constexpr int kPair = Cache::kPair;
   Floats even[kCount];
   Floats odd[kCount];
@@ -27,12 +28,11 @@ void page_scores(const typename Cache::Item* keys, const typename Cache::Item* q
   for (int j = 0; j < kCount; j++) even[j] = odd[j] = simd::zero();
   for (int i = 0; i < head_dim; i += 2 * kPair) {
     const auto first = Cache::load(keys + i * kPage);
+#pragma GCC unroll 8
+    for (int j = 0; j < kCount; j++) even[j] = Cache::dot(even[j], first, queries + j * head_dim + i);
     const auto second = Cache::load(keys + (i + kPair) * kPage);
 #pragma GCC unroll 8
-    for (int j = 0; j < kCount; j++) {
-      even[j] = Cache::dot(even[j], first, queries + j * head_dim + i);
-      odd[j] = Cache::dot(odd[j], second, queries + j * head_dim + i + kPair);
-    }
+    for (int j = 0; j < kCount; j++) odd[j] = Cache::dot(odd[j], second, queries + j * head_dim + i + kPair);
   }
 #pragma GCC unroll 8
   for (int j = 0; j < kCount; j++) simd::store(out + j * kSpanPositions, simd::add(even[j], odd[j]));
@@ -40,7 +40,7 @@ void page_scores(const typename Cache::Item* keys, const typename Cache::Item* q
 
 // Adds the weighted values of one page to kCount queries' kVectors vectors of dimensions, at a stride of `stride`.
 template <class Cache, int kCount, int kVectors>
-void page_values(const typename Cache::Item* values, int positions, int head_dim, const typename Cache::Item* weights,
+void page_values(const typename Cache::Item* values, int positions, int head_dim, const typename Cache::Factor* weights,
                  int stride, float* totals) {
   constexpr int kPair = Cache::kPair;
   Floats sum[kCount][kVectors];
@@ -49,14 +49,13 @@ void page_values(const typename Cache::Item* values, int positions, int head_dim
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; v++) sum[j][v] = simd::load(totals + j * stride + v * 16);
   const auto add = [&](int position, auto value_at) {
-    typename Cache::Lanes value[kVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; v++) value[v] = value_at(values + position * head_dim + v * 16 * kPair);
+    for (int v = 0; v < kVectors; v++) {
+      const auto value = value_at(values + position * head_dim + v * 16 * kPair);
 #pragma GCC unroll 8
-    for (int j = 0; j < kCount; j++)
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; v++)
-        sum[j][v] = Cache::dot(sum[j][v], value[v], weights + j * kSpanPositions + position);
+      for (int j = 0; j < kCount; j++)
+        sum[j][v] = Cache::dot(sum[j][v], value, weights + j * kSpanPositions + position);
+    }
   };
   int position = 0;
   for (; position + kPair <= positions; position += kPair)
@@ -109,17 +108,18 @@ template <class Cache>
 class Span {
  public:
   using Item = typename Cache::Item;
+  using Factor = typename Cache::Factor;
 
   Span(const KvLayer& layer, const AttentionTask& task, AttentionScratch& scratch, float* out)
       : layer_(layer), task_(task), out_(out), head_dim_(layer.layout().head_dim),
         stride_(span_stride(head_dim_)), queries_(task.rows * task.heads) {
     const size_t items = static_cast<size_t>(queries_) * head_dim_;
     scratch.scores.reserve(static_cast<size_t>(queries_) * kSpanPositions);
-    scratch.weights.reserve(static_cast<size_t>(queries_) * kSpanPositions * sizeof(Item));
-    scratch.queries.reserve(items * sizeof(Item));
+    scratch.weights.reserve(static_cast<size_t>(queries_) * kSpanPositions * sizeof(Factor));
+    scratch.queries.reserve(items * sizeof(Factor));
     scores_ = scratch.scores.data();
-    weights_ = reinterpret_cast<Item*>(scratch.weights.data());
-    rounded_queries_ = reinterpret_cast<Item*>(scratch.queries.data());
+    weights_ = reinterpret_cast<Factor*>(scratch.weights.data());
+    rounded_queries_ = reinterpret_cast<Factor*>(scratch.queries.data());
     if (task.next != nullptr) {
       next_first_ = first_page(layer.layout(), *task.next);
       next_last_ = last_page(layer.layout(), *task.next);
@@ -170,7 +170,7 @@ class Span {
     for (int query = 0; query < queries_; query++) {
       const float* from = task_.queries + static_cast<size_t>(query / task_.heads) * task_.query_stride +
                           query % task_.heads * task_.head_stride;
-      Item* to = rounded_queries_ + query * head_dim_;
+      Factor* to = rounded_queries_ + query * head_dim_;
       for (int i = 0; i < head_dim_; i += 16) Cache::store(to + i, simd::load(from + i));
     }
   }
@@ -200,7 +200,7 @@ class Span {
   // Scores to weights, relative to the span's largest score. The values are 0 so far.
   void weigh(int query, int from, int to) {
     const float* row = scores_ + query * kSpanPositions;
-    Item* weights = weights_ + query * kSpanPositions;
+    Factor* weights = weights_ + query * kSpanPositions;
     Floats most = simd::splat(kLeast);
     for (int i = from; i < to; i += kPage) most = simd::max(most, simd::load(row + i));
     const float largest = simd::maximum(most);
@@ -217,8 +217,8 @@ class Span {
   void add_values(int page, int at) {
     const Item* values = page_at(page) + static_cast<size_t>(kPage) * head_dim_;
     const int valid = positions(page);
-    in_groups<simd::kQueries / 2>(queries_, [&](int first, auto count) {
-      const Item* weights = weights_ + at + first * kSpanPositions;
+    in_groups<simd::kValueQueries>(queries_, [&](int first, auto count) {
+      const Factor* weights = weights_ + at + first * kSpanPositions;
       float* totals = out_ + static_cast<size_t>(first) * stride_;
       int dimension = 0;
       for (; dimension + 16 * simd::kValueVectors <= head_dim_; dimension += 16 * simd::kValueVectors)
@@ -237,15 +237,15 @@ class Span {
   const int stride_;
   const int queries_;
   float* scores_ = nullptr;
-  Item* weights_ = nullptr;
-  Item* rounded_queries_ = nullptr;
+  Factor* weights_ = nullptr;
+  Factor* rounded_queries_ = nullptr;
   int next_first_ = 0;  // pages of the next task
   int next_last_ = 0;
 };
 
 }  // namespace
 
-int attention_rows(int heads) { return std::max(1, 3 * simd::kQueries / heads); }
+int attention_rows(int heads) { return std::max(1, kTaskQueries / heads); }
 
 int attention_spans(const KvLayout& layout, const AttentionTask& task) {
   return (last_page(layout, task) + kSpan - 1) / kSpan - first_page(layout, task) / kSpan;

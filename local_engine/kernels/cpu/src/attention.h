@@ -27,7 +27,7 @@ struct AttentionTask {
 // What one thread needs beside it.
 struct AttentionScratch {
   Buffer<float> scores;
-  Buffer<uint8_t> queries;  // as the cache stores numbers
+  Buffer<uint8_t> queries;  // rounded to what the cache stores
   Buffer<uint8_t> weights;  // likewise
   Buffer<float> total;      // of all spans so far, and of one: see attend_span
   Buffer<float> partial;

@@ -16,9 +16,10 @@ namespace kernels {
 
 constexpr int kPage = 16;
 
-// How numbers of the cache are stored, and what they are multiplied with.
+// How numbers of the cache are stored, and those that they are multiplied with: as many Factors as Items.
 struct SingleCache {
   using Item = float;
+  using Factor = float;
   using Lanes = simd::Floats;
   static constexpr int kPair = 1;
   static Lanes load(const float* p) { return simd::load(p); }
@@ -32,19 +33,22 @@ struct SingleCache {
 };
 struct BfloatCache {
   using Item = uint16_t;
+  using Factor = simd::Factor;
   using Lanes = simd::Pairs;
   static constexpr int kPair = 2;
   static Lanes load(const uint16_t* p) { return simd::load_pairs(p); }
   // The first of each pair, with 0 in place of the second.
   static Lanes first(Lanes x) { return simd::first_of_pairs(x); }
-  static simd::Floats dot(simd::Floats sums, Lanes a, const uint16_t* b) {
-    uint32_t pair;
-    std::memcpy(&pair, b, sizeof pair);
-    return simd::dot_pairs(sums, a, pair);
-  }
+  static simd::Floats dot(simd::Floats sums, Lanes a, const Factor* b) { return simd::dot_pairs(sums, a, b); }
   static simd::Floats store(uint16_t* p, simd::Floats x) {
     simd::store_bfloats(p, x);
     return simd::load_bfloat(p);
+  }
+  static simd::Floats store(float* p, simd::Floats x) {
+    uint16_t rounded[16];
+    const simd::Floats result = store(rounded, x);
+    simd::store(p, result);
+    return result;
   }
 };
 

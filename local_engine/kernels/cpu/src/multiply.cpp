@@ -1,6 +1,7 @@
 #include "multiply.h"
 
 #include <cstring>
+#include <type_traits>
 
 namespace kernels {
 namespace {
@@ -13,71 +14,69 @@ using simd::Ints;
 constexpr size_t kGroupsAhead = 12;
 constexpr size_t kBytesAhead = 4096;
 
-// How the eight sets of a group are read.
+// How the sets of a group are read: four of columns 0 to 15, or of columns 16 to 31. Always inlined: GCC 12 calls it in a
+// few loops, and the sets go through memory.
 struct FourBitNumbers {
   static constexpr int kZero = 8;
-  static void read(const uint8_t* at, Bytes* sets) {
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-      const Bytes both = simd::load_bytes(at + 64 * i);
+  static constexpr int kLargest = 15;
+  template <int kHalf>
+  [[gnu::always_inline]] static void read(const uint8_t* at, Bytes* sets) {
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+      const Bytes both = simd::load_bytes(at + 128 * kHalf + 64 * i);
       sets[2 * i] = simd::low_nibbles(both);
       sets[2 * i + 1] = simd::high_nibbles(both);
     }
   }
-  static Ints dot(Ints sums, const Bytes& set, const int8_t* x) { return simd::dot(sums, set, x); }
 };
 
 struct FourBitFloatNumbers {
   static constexpr int kZero = 16;
-  static void read(const uint8_t* at, Bytes* sets) {
-    FourBitNumbers::read(at, sets);
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) sets[i] = simd::look_up(kDoubledFloats, sets[i]);
+  static constexpr int kLargest = 28;
+  template <int kHalf>
+  [[gnu::always_inline]] static void read(const uint8_t* at, Bytes* sets) {
+    FourBitNumbers::read<kHalf>(at, sets);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) sets[i] = simd::look_up(kDoubledFloats, sets[i]);
   }
-  static Ints dot(Ints sums, const Bytes& set, const int8_t* x) { return simd::dot(sums, set, x); }
 };
 
 struct FiveBitNumbers {
   static constexpr int kZero = 16;
-  static void read(const uint8_t* at, Bytes* sets) {
-    FourBitNumbers::read(at, sets);
+  static constexpr int kLargest = 31;
+  template <int kHalf>
+  [[gnu::always_inline]] static void read(const uint8_t* at, Bytes* sets) {
+    FourBitNumbers::read<kHalf>(at, sets);
     const Bytes plane = simd::load_bytes(at + 256);
-    sets[0] = simd::with_fifth_bit<0>(sets[0], plane);
-    sets[1] = simd::with_fifth_bit<1>(sets[1], plane);
-    sets[2] = simd::with_fifth_bit<2>(sets[2], plane);
-    sets[3] = simd::with_fifth_bit<3>(sets[3], plane);
-    sets[4] = simd::with_fifth_bit<4>(sets[4], plane);
-    sets[5] = simd::with_fifth_bit<5>(sets[5], plane);
-    sets[6] = simd::with_fifth_bit<6>(sets[6], plane);
-    sets[7] = simd::with_fifth_bit<7>(sets[7], plane);
+    sets[0] = simd::with_fifth_bit<4 * kHalf>(sets[0], plane);
+    sets[1] = simd::with_fifth_bit<4 * kHalf + 1>(sets[1], plane);
+    sets[2] = simd::with_fifth_bit<4 * kHalf + 2>(sets[2], plane);
+    sets[3] = simd::with_fifth_bit<4 * kHalf + 3>(sets[3], plane);
   }
-  static Ints dot(Ints sums, const Bytes& set, const int8_t* x) { return simd::dot(sums, set, x); }
 };
 
 struct SixBitNumbers {
   static constexpr int kZero = 32;
-  static void read(const uint8_t* at, Bytes* sets) {
-    FourBitNumbers::read(at, sets);
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; half++) {
-      const Bytes plane = simd::load_bytes(at + 256 + 64 * half);
-      Bytes* four = sets + 4 * half;
-      four[0] = simd::with_sixth_bits<0>(four[0], plane);
-      four[1] = simd::with_sixth_bits<1>(four[1], plane);
-      four[2] = simd::with_sixth_bits<2>(four[2], plane);
-      four[3] = simd::with_sixth_bits<3>(four[3], plane);
-    }
+  static constexpr int kLargest = 63;
+  template <int kHalf>
+  [[gnu::always_inline]] static void read(const uint8_t* at, Bytes* sets) {
+    FourBitNumbers::read<kHalf>(at, sets);
+    const Bytes plane = simd::load_bytes(at + 256 + 64 * kHalf);
+    sets[0] = simd::with_sixth_bits<0>(sets[0], plane);
+    sets[1] = simd::with_sixth_bits<1>(sets[1], plane);
+    sets[2] = simd::with_sixth_bits<2>(sets[2], plane);
+    sets[3] = simd::with_sixth_bits<3>(sets[3], plane);
   }
-  static Ints dot(Ints sums, const Bytes& set, const int8_t* x) { return simd::dot(sums, set, x); }
 };
 
 struct EightBitNumbers {
   static constexpr int kZero = simd::kWideZero;
-  static void read(const uint8_t* at, Bytes* sets) {
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) sets[i] = simd::load_bytes(at + 64 * i);
+  static constexpr int kLargest = 255;
+  template <int kHalf>
+  [[gnu::always_inline]] static void read(const uint8_t* at, Bytes* sets) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) sets[i] = simd::load_bytes(at + 256 * kHalf + 64 * i);
   }
-  static Ints dot(Ints sums, const Bytes& set, const int8_t* x) { return simd::dot_wide(sums, set, x); }
 };
 
 // The scales, or offsets, of 16 rows.
@@ -90,17 +89,11 @@ Floats load_scales(const uint8_t* at) {
 // The n of 2^n.
 constexpr int power_of(int x) { return x <= 1 ? 0 : 1 + power_of(x / 2); }
 
-// Adds the products of four sets with sixteen bytes.
-template <class Numbers>
-Ints dot_half(Ints sums, const Bytes* sets, const int8_t* bytes) {
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; i++) sums = Numbers::dot(sums, sets[i], bytes + 4 * i);
-  return sums;
-}
-
-// kRows rows of activations from `row` on.
+// kRows rows of activations from `row` on. Never inlined, so that GCC 12 shares out the registers for this loop alone: among
+// others it keeps sums in memory.
 template <class Numbers, int32_t kFormat, bool kFine, int kRows>
-void quantised_rows(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, Floats start, float* out) {
+[[gnu::noinline]] void quantised_rows(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row,
+                                      Floats start, float* out) {
   constexpr int kScales = scales_per_group(kFormat);
   constexpr int kZeroBits = power_of(Numbers::kZero);
   const int groups = matrix.columns / kGroup;
@@ -113,8 +106,6 @@ void quantised_rows(const Matrix& matrix, const uint8_t* tile, const Activations
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; m++) total[m] = start;
   for (int group = 0; group < groups; group++, tile += group_bytes(kFormat)) {
-    Bytes sets[8];
-    Numbers::read(tile, sets);
     const uint8_t* ahead = tile + kGroupsAhead * group_bytes(kFormat);
     for (size_t at = 0; at < group_bytes(kFormat); at += 64) simd::prefetch(ahead + at);
     const uint8_t* scale_at = tile + number_bytes(kFormat);
@@ -122,34 +113,34 @@ void quantised_rows(const Matrix& matrix, const uint8_t* tile, const Activations
 #pragma GCC unroll 2
     for (int i = 0; i < kScales; i++) scale[i] = load_scales<kFormat>(scale_at + i * kTile * 2);
     const Floats offset = has_offsets(kFormat) ? load_scales<kFormat>(scale_at + kTile * 2) : simd::zero();
+    Floats products[kRows];
+    // Columns 0 to 15, and 16 to 31: groups of activations.
+    const auto half = [&](auto which) {
+      constexpr int kHalf = which();
+      Bytes sets[4];
+      Numbers::template read<kHalf>(tile, sets);
 #pragma GCC unroll 8
-    for (int m = 0; m < kRows; m++) {
-      const size_t first = static_cast<size_t>(m) * matrix.columns + group * kGroup;
-      const size_t at = static_cast<size_t>(m) * groups + group;
-      // Columns 0 to 15, and 16 to 31: groups of activations.
-      Ints even = simd::splat_int(0);
-      Ints odd = simd::splat_int(0);
-      if (kFine) {
-        even = simd::shift_left<7>(dot_half<Numbers>(even, sets, bytes + first));
-        odd = simd::shift_left<7>(dot_half<Numbers>(odd, sets + 4, bytes + first + 16));
+      for (int m = 0; m < kRows; m++) {
+        const size_t first = static_cast<size_t>(m) * matrix.columns + group * kGroup + 16 * kHalf;
+        const size_t at = (static_cast<size_t>(m) * groups + group) * 2 + kHalf;
+        Ints sum = simd::splat_int(0);
+        if (kFine) sum = simd::shift_left<7>(simd::dot_sets<Numbers::kLargest>(sum, sets, bytes + first));
+        if (!has_offsets(kFormat) && Numbers::kZero != 0)
+          sum = simd::add_ints(sum, simd::shift_left<kZeroBits>(simd::splat_int(negated[at])));
+        const Floats exact = simd::to_floats(simd::dot_sets<Numbers::kLargest>(sum, sets, low_bytes + first));
+        const Floats by = simd::splat(scales[at]);
+        if (kScales == 1 && kHalf == 1) {
+          products[m] = simd::fma(exact, by, products[m]);
+        } else {
+          products[m] = simd::mul(exact, by);
+        }
+        if (kScales == 1 && kHalf == 0) continue;
+        total[m] = simd::fma(products[m], scale[kScales == 1 ? 0 : kHalf], total[m]);
+        if (has_offsets(kFormat)) total[m] = simd::fma(offset, simd::splat(sums[at / 2]), total[m]);
       }
-      if (!has_offsets(kFormat) && Numbers::kZero != 0) {
-        even = simd::add_ints(even, simd::shift_left<kZeroBits>(simd::splat_int(negated[2 * at])));
-        odd = simd::add_ints(odd, simd::shift_left<kZeroBits>(simd::splat_int(negated[2 * at + 1])));
-      }
-      even = dot_half<Numbers>(even, sets, low_bytes + first);
-      odd = dot_half<Numbers>(odd, sets + 4, low_bytes + first + 16);
-      const Floats even_product = simd::mul(simd::to_floats(even), simd::splat(scales[2 * at]));
-      if (kScales == 2) {
-        total[m] = simd::fma(even_product, scale[0], total[m]);
-        const Floats odd_product = simd::mul(simd::to_floats(odd), simd::splat(scales[2 * at + 1]));
-        total[m] = simd::fma(odd_product, scale[kScales - 1], total[m]);
-      } else {
-        const Floats product = simd::fma(simd::to_floats(odd), simd::splat(scales[2 * at + 1]), even_product);
-        total[m] = simd::fma(product, scale[0], total[m]);
-      }
-      if (has_offsets(kFormat)) total[m] = simd::fma(offset, simd::splat(sums[at]), total[m]);
-    }
+    };
+    half(std::integral_constant<int, 0>());
+    half(std::integral_constant<int, 1>());
   }
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; m++) simd::store(out + m * kTile, total[m]);
@@ -169,7 +160,8 @@ struct Singles {
 };
 
 template <class Dense, int kRows>
-void dense_rows(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, Floats start, float* out) {
+[[gnu::noinline]] void dense_rows(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row,
+                                  Floats start, float* out) {
   const int columns = matrix.columns;
   const float* rows = x.row(row);
   Floats even[kRows];
@@ -203,6 +195,7 @@ void dense_rows(const Matrix& matrix, const uint8_t* tile, const Activations& x,
 
 template <class Numbers, int32_t kFormat, bool kFine>
 struct Quantised {
+  static constexpr int kMostRows = simd::kTileRows;
   template <int kRows>
   static void rows(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, Floats start, float* out) {
     quantised_rows<Numbers, kFormat, kFine, kRows>(matrix, tile, x, row, start, out);
@@ -210,6 +203,7 @@ struct Quantised {
 };
 template <class Storage>
 struct Dense {
+  static constexpr int kMostRows = simd::kDenseRows;
   template <int kRows>
   static void rows(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, Floats start, float* out) {
     dense_rows<Storage, kRows>(matrix, tile, x, row, start, out);
@@ -247,9 +241,9 @@ void multiply(const Matrix& matrix, int tile, const Activations& x, int first, i
     std::memcpy(bias, matrix.bias + tile * kTile, sizeof(float) * (rows < kTile ? rows : kTile));
     start = simd::load(bias);
   }
-  constexpr int kRows = simd::kTileRows;
   const auto run = [&](auto weights) {
-    all_rows<decltype(weights), kRows>(matrix, data, x, first, count, start, out);
+    using Weights = decltype(weights);
+    all_rows<Weights, Weights::kMostRows>(matrix, data, x, first, count, start, out);
   };
   switch (matrix.format) {
     case kFourBits: return run_quantised<FourBitNumbers, kFourBits>(x.fine, run);

@@ -3,8 +3,8 @@
 // All operations are exact IEEE ones (multiply-add rounds once) and sums go over lanes in one stated order, so every
 // instruction set computes the same bits; but the smallest bfloats, below 2^-126, may count as 0.
 //
-// Pairs are two bfloats a lane. dot_pairs adds the products of the second ones, then those of the first ones, each
-// rounded once: what the bfloat instructions of x86 do (Intel's reference of VDPBF16PS; AMD Zen 4 the same, 2026-11).
+// Pairs are two bfloats a lane. dot_pairs adds their products with two bfloats at b, kept as Factors: of the second ones,
+// then of the first ones, each rounded once: what the bfloat instructions of x86 do (Intel's reference of VDPBF16PS; AMD Zen 4 the same, 2026-11).
 #pragma once
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
@@ -15,4 +15,22 @@
 #include "simd_neon.h"
 #else
 #include "simd_portable.h"
+#endif
+
+// Where no instruction takes bfloats.
+#if !defined(__AVX512BF16__)
+namespace simd {
+
+struct Pairs {
+  Floats first, second;
+};
+using Factor = float;
+
+inline Pairs load_pairs(const uint16_t* p) { return {load_first_bfloats(p), load_second_bfloats(p)}; }
+inline Pairs first_of_pairs(const Pairs& x) { return {x.first, zero()}; }
+inline Floats dot_pairs(const Floats& sums, const Pairs& a, const Factor* b) {
+  return fma(a.first, splat(b[0]), fma(a.second, splat(b[1]), sums));
+}
+
+}  // namespace simd
 #endif

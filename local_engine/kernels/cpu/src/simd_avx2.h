@@ -18,10 +18,11 @@ struct Ints {
 struct Bytes {
   __m256i low, high;
 };
-using Pairs = Bytes;
 
-constexpr int kTileRows = 4;
+constexpr int kTileRows = 8;
+constexpr int kDenseRows = 2;
 constexpr int kQueries = 2;
+constexpr int kValueQueries = 2;
 constexpr int kValueVectors = 2;
 
 inline Floats zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
@@ -118,23 +119,18 @@ inline Floats load_powers(const uint8_t* p) {
   return {widen(p), widen(p + 8)};
 }
 
-inline Pairs load_pairs(const uint16_t* p) {
-  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
-          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16))};
+inline Floats load_first_bfloats(const uint16_t* p) {
+  const auto read = [](const uint16_t* at) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)), 16));
+  };
+  return {read(p), read(p + 16)};
 }
-inline Pairs first_of_pairs(Pairs x) {
-  const __m256i mask = _mm256_set1_epi32(0xffff);
-  return {_mm256_and_si256(x.low, mask), _mm256_and_si256(x.high, mask)};
-}
-inline __m256 second_floats(__m256i x) { return _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(-65536))); }
-inline __m256 first_floats(__m256i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16)); }
-inline Floats dot_pairs(Floats sums, Pairs a, uint32_t b) {
-  const __m256i pair = _mm256_set1_epi32(static_cast<int32_t>(b));
-  const __m256 first = first_floats(pair);
-  const __m256 second = second_floats(pair);
-  sums.low = _mm256_fmadd_ps(second_floats(a.low), second, sums.low);
-  sums.high = _mm256_fmadd_ps(second_floats(a.high), second, sums.high);
-  return {_mm256_fmadd_ps(first_floats(a.low), first, sums.low), _mm256_fmadd_ps(first_floats(a.high), first, sums.high)};
+inline Floats load_second_bfloats(const uint16_t* p) {
+  const auto read = [](const uint16_t* at) {
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+    return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536)));
+  };
+  return {read(p), read(p + 16)};
 }
 inline __m256i bfloat_bits(__m256 x) {
   const __m256i bits = _mm256_castps_si256(x);
@@ -216,36 +212,50 @@ inline __m256i splat_four(const int8_t* x) {
   return _mm256_set1_epi32(four);
 }
 #if defined(__AVXVNNI__) || defined(__AVX512VNNI__)
-inline __m256i dot_half(__m256i sums, __m256i weights, __m256i x) {
+constexpr int kWideZero = 128;
+inline __m256i dot(__m256i sums, __m256i weights, __m256i x) {
 #if defined(__AVXVNNI__)
   return _mm256_dpbusd_avx_epi32(sums, weights, x);
 #else
   return _mm256_dpbusd_epi32(sums, weights, x);
 #endif
 }
-constexpr int kWideZero = 128;
-inline Ints dot(Ints sums, Bytes weights, const int8_t* x) {
-  const __m256i four = splat_four(x);
-  return {dot_half(sums.low, weights.low, four), dot_half(sums.high, weights.high, four)};
+template <int kLargest>
+inline Ints dot_sets(Ints sums, const Bytes* sets, const int8_t* x) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) {
+    const __m256i four = splat_four(x + 4 * i);
+    sums = {dot(sums.low, sets[i].low, four), dot(sums.high, sets[i].high, four)};
+  }
+  return sums;
 }
-inline Ints dot_wide(Ints sums, Bytes weights, const int8_t* x) { return dot(sums, weights, x); }
 #else
-inline __m256i dot_half(__m256i sums, __m256i weights, __m256i x) {
-  const __m256i pairs = _mm256_maddubs_epi16(weights, x);
-  return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-inline Ints dot(Ints sums, Bytes weights, const int8_t* x) {
-  const __m256i four = splat_four(x);
-  return {dot_half(sums.low, weights.low, four), dot_half(sums.high, weights.high, four)};
-}
 constexpr int kWideZero = 0;  // the zero is taken off here
-inline __m256i dot_signed(__m256i sums, __m256i weights, __m256i x) {
+// Sums of two products each, in 16 bits.
+template <int kLargest>
+inline __m256i pair_products(__m256i weights, __m256i x) {
+  if (kLargest < 128) return _mm256_maddubs_epi16(weights, x);
   const __m256i w = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
-  return dot_half(sums, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+  return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
-inline Ints dot_wide(Ints sums, Bytes weights, const int8_t* x) {
-  const __m256i four = splat_four(x);
-  return {dot_signed(sums.low, weights.low, four), dot_signed(sums.high, weights.high, four)};
+template <int kLargest>
+inline Ints dot_sets(Ints sums, const Bytes* sets, const int8_t* x) {
+  constexpr int kTogether = kLargest < 32 ? 4 : kLargest < 64 ? 2 : 1;  // sets whose sums 16 bits hold
+  const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i += kTogether) {
+    const __m256i first = splat_four(x + 4 * i);
+    Ints pairs = {pair_products<kLargest>(sets[i].low, first), pair_products<kLargest>(sets[i].high, first)};
+#pragma GCC unroll 4
+    for (int j = i + 1; j < i + kTogether; j++) {
+      const __m256i next = splat_four(x + 4 * j);
+      pairs.low = _mm256_add_epi16(pairs.low, pair_products<kLargest>(sets[j].low, next));
+      pairs.high = _mm256_add_epi16(pairs.high, pair_products<kLargest>(sets[j].high, next));
+    }
+    sums.low = _mm256_add_epi32(sums.low, _mm256_madd_epi16(pairs.low, ones));
+    sums.high = _mm256_add_epi32(sums.high, _mm256_madd_epi16(pairs.high, ones));
+  }
+  return sums;
 }
 #endif
 

@@ -11,11 +11,13 @@ namespace simd {
 using Floats = __m512;
 using Ints = __m512i;
 using Bytes = __m512i;
-using Pairs = __m512i;
 
-// Rows that a tile computes at once, and queries that attention does: as many as registers hold.
+// Rows that a tile of numbers, or of floats, computes at once, and queries that attention does with keys, or with so many
+// vectors of values: as many as registers hold.
 constexpr int kTileRows = 8;
+constexpr int kDenseRows = 8;
 constexpr int kQueries = 8;
+constexpr int kValueQueries = 4;
 constexpr int kValueVectors = 4;
 
 inline Floats zero() { return _mm512_setzero_ps(); }
@@ -91,23 +93,26 @@ inline Floats load_powers(const uint8_t* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(bytes), 23));
 }
 
+#if defined(__AVX512BF16__)
+using Pairs = __m512i;
+using Factor = uint16_t;
 inline Pairs load_pairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
 inline Pairs first_of_pairs(Pairs x) { return _mm512_and_si512(x, _mm512_set1_epi32(0xffff)); }
-#if defined(__AVX512BF16__)
-inline Floats dot_pairs(Floats sums, Pairs a, uint32_t b) {
-  const __m512i pair = _mm512_set1_epi32(static_cast<int32_t>(b));
+inline Floats dot_pairs(Floats sums, Pairs a, const Factor* b) {
+  int32_t two;
+  std::memcpy(&two, b, sizeof two);
+  const __m512i pair = _mm512_set1_epi32(two);
   return _mm512_dpbf16_ps(sums, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(pair));
 }
 inline void store_bfloats(uint16_t* p, Floats x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
 }
 #else
-inline Floats second_floats(__m512i x) { return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(-65536))); }
-inline Floats first_floats(__m512i x) { return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)); }
-inline Floats dot_pairs(Floats sums, Pairs a, uint32_t b) {
-  const __m512i pair = _mm512_set1_epi32(static_cast<int32_t>(b));
-  sums = _mm512_fmadd_ps(second_floats(a), second_floats(pair), sums);
-  return _mm512_fmadd_ps(first_floats(a), first_floats(pair), sums);
+inline Floats load_first_bfloats(const uint16_t* p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+}
+inline Floats load_second_bfloats(const uint16_t* p) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(-65536)));
 }
 inline void store_bfloats(uint16_t* p, Floats x) {
   const __m512i bits = _mm512_castps_si512(x);
@@ -168,15 +173,20 @@ inline Bytes with_sixth_bits(Bytes low, Bytes plane) {
   return _mm512_ternarylogic_epi32(low, moved, _mm512_set1_epi8(48), 0xf8);
 }
 
-// Adds to each lane the products of its four bytes with the four signed bytes at x. Weights are below 128. The instruction
+// Adds to each lane the products of its four bytes with the four signed bytes at x. The instruction
 // is named here, since GCC 12 needs a second one to read memory: 2% of a step (Zen 4, 2026-11).
 inline Ints dot(Ints sums, Bytes weights, const int8_t* x) {
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(weights), "m"(*reinterpret_cast<const int8_t(*)[4]>(x)));
   return sums;
 }
-// The same for weights up to 255 that stand for weight - kWideZero.
+// The same with four sets of weights and sixteen bytes. kLargest: of the weights; those up to 255 stand for weight - kWideZero.
 constexpr int kWideZero = 128;
-inline Ints dot_wide(Ints sums, Bytes weights, const int8_t* x) { return dot(sums, weights, x); }
+template <int kLargest>
+inline Ints dot_sets(Ints sums, const Bytes* sets, const int8_t* x) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) sums = dot(sums, sets[i], x + 4 * i);
+  return sums;
+}
 
 // Into the first cache, or the second.
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }

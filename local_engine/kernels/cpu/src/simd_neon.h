@@ -19,12 +19,11 @@ struct Ints {
 struct Bytes {
   uint8x16_t part[4];
 };
-struct Pairs {
-  uint32x4_t part[4];
-};
 
 constexpr int kTileRows = 4;
+constexpr int kDenseRows = 2;
 constexpr int kQueries = 2;
+constexpr int kValueQueries = 2;
 constexpr int kValueVectors = 2;
 
 template <class Lanes, class Function>
@@ -124,23 +123,18 @@ inline Floats load_powers(const uint8_t* p) {
   return each<Floats>([&](int i) { return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(parts[i]), 23)); });
 }
 
-inline Pairs load_pairs(const uint16_t* p) {
-  return each<Pairs>([=](int i) { return vreinterpretq_u32_u16(vld1q_u16(p + 8 * i)); });
-}
-inline Pairs first_of_pairs(const Pairs& x) {
-  return each<Pairs>([&](int i) { return vandq_u32(x.part[i], vdupq_n_u32(0xffffu)); });
-}
-inline float32x4_t second_floats(uint32x4_t x) {
-  return vreinterpretq_f32_u32(vandq_u32(x, vdupq_n_u32(0xffff0000u)));
-}
-inline float32x4_t first_floats(uint32x4_t x) { return vreinterpretq_f32_u32(vshlq_n_u32(x, 16)); }
-inline Floats dot_pairs(const Floats& sums, const Pairs& a, uint32_t b) {
-  const uint32x4_t pair = vdupq_n_u32(b);
-  return each<Floats>([&](int i) {
-    const float32x4_t sum = vfmaq_f32(sums.part[i], second_floats(a.part[i]), second_floats(pair));
-    return vfmaq_f32(sum, first_floats(a.part[i]), first_floats(pair));
+inline Floats load_first_bfloats(const uint16_t* p) {
+  return each<Floats>([=](int i) {
+    return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_u16(vld1q_u16(p + 8 * i)), 16));
   });
 }
+inline Floats load_second_bfloats(const uint16_t* p) {
+  return each<Floats>([=](int i) {
+    const uint32x4_t pairs = vreinterpretq_u32_u16(vld1q_u16(p + 8 * i));
+    return vreinterpretq_f32_u32(vandq_u32(pairs, vdupq_n_u32(0xffff0000u)));
+  });
+}
+
 inline void store_bfloats(uint16_t* p, const Floats& x) {
   float lanes[16];
   store(lanes, x);
@@ -207,15 +201,20 @@ inline Bytes with_sixth_bits(const Bytes& low, const Bytes& plane) {
       [&](int i) { return vorrq_u8(low.part[i], vandq_u8(moved<4 - 2 * pair>(plane.part[i]), vdupq_n_u8(48))); });
 }
 
-inline Ints dot(const Ints& sums, const Bytes& weights, const int8_t* x) {
-  int32_t bytes;
-  std::memcpy(&bytes, x, sizeof bytes);
-  const int8x16_t four = vreinterpretq_s8_s32(vdupq_n_s32(bytes));
-  return each<Ints>([&](int i) { return vdotq_s32(sums.part[i], vreinterpretq_s8_u8(weights.part[i]), four); });
-}
 constexpr int kWideZero = 0;  // the zero is taken off here
-inline Ints dot_wide(const Ints& sums, const Bytes& weights, const int8_t* x) {
-  return dot(sums, each<Bytes>([&](int i) { return veorq_u8(weights.part[i], vdupq_n_u8(128)); }), x);
+template <int kLargest>
+inline Ints dot_sets(Ints sums, const Bytes* sets, const int8_t* x) {
+  for (int i = 0; i < 4; i++) {
+    int32_t bytes;
+    std::memcpy(&bytes, x + 4 * i, sizeof bytes);
+    const int8x16_t four = vreinterpretq_s8_s32(vdupq_n_s32(bytes));
+    sums = each<Ints>([&](int part) {
+      const uint8x16_t w = sets[i].part[part];
+      const uint8x16_t weights = kLargest < 128 ? w : veorq_u8(w, vdupq_n_u8(128));
+      return vdotq_s32(sums.part[part], vreinterpretq_s8_u8(weights), four);
+    });
+  }
+  return sums;
 }
 
 inline void prefetch(const void* p) { __builtin_prefetch(p); }

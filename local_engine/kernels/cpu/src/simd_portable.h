@@ -18,12 +18,11 @@ struct Ints {
 struct Bytes {
   uint8_t lane[64];
 };
-struct Pairs {
-  uint32_t lane[16];
-};
 
 constexpr int kTileRows = 2;
+constexpr int kDenseRows = 2;
 constexpr int kQueries = 2;
+constexpr int kValueQueries = 2;
 constexpr int kValueVectors = 2;
 
 template <class Lanes, class Function>
@@ -146,20 +145,10 @@ inline Floats load_powers(const uint8_t* p) {
   return each<Floats>([=](int i) { return kernels::float_of(static_cast<uint32_t>(p[i]) << 23); });
 }
 
-inline Pairs load_pairs(const uint16_t* p) {
-  return each<Pairs>([=](int i) { return p[2 * i] | static_cast<uint32_t>(p[2 * i + 1]) << 16; });
+inline Floats load_first_bfloats(const uint16_t* p) {
+  return each<Floats>([=](int i) { return kernels::from_bfloat(p[2 * i]); });
 }
-inline Pairs first_of_pairs(const Pairs& x) {
-  return each<Pairs>([&](int i) { return x.lane[i] & 0xffffu; });
-}
-inline Floats dot_pairs(const Floats& sums, const Pairs& a, uint32_t b) {
-  const float first = kernels::float_of(b << 16);
-  const float second = kernels::float_of(b & 0xffff0000u);
-  return each<Floats>([&](int i) {
-    const float sum = std::fma(kernels::float_of(a.lane[i] & 0xffff0000u), second, sums.lane[i]);
-    return std::fma(kernels::float_of(a.lane[i] << 16), first, sum);
-  });
-}
+inline Floats load_second_bfloats(const uint16_t* p) { return load_first_bfloats(p + 1); }
 inline void store_bfloats(uint16_t* p, const Floats& x) {
   for (int i = 0; i < 16; i++) p[i] = kernels::to_bfloat(x.lane[i]);
 }
@@ -229,14 +218,15 @@ inline Bytes with_sixth_bits(const Bytes& low, const Bytes& plane) {
   return each_byte([&](int i) { return low.lane[i] | ((plane.lane[i] >> (2 * pair)) & 3) << 4; });
 }
 
-inline Ints dot(const Ints& sums, const Bytes& weights, const int8_t* x) {
-  return each<Ints>([&](int i) {
-    const uint8_t* w = weights.lane + 4 * i;
-    return sums.lane[i] + w[0] * x[0] + w[1] * x[1] + w[2] * x[2] + w[3] * x[3];
+constexpr int kWideZero = 128;
+template <int kLargest>
+inline Ints dot_sets(const Ints& sums, const Bytes* sets, const int8_t* x) {
+  return each<Ints>([&](int lane) {
+    int32_t sum = sums.lane[lane];
+    for (int i = 0; i < 16; i++) sum += sets[i / 4].lane[4 * lane + i % 4] * x[i];
+    return sum;
   });
 }
-constexpr int kWideZero = 128;
-inline Ints dot_wide(const Ints& sums, const Bytes& weights, const int8_t* x) { return dot(sums, weights, x); }
 
 inline void prefetch(const void*) {}
 inline void prefetch_later(const void*) {}
