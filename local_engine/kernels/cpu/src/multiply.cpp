@@ -89,8 +89,8 @@ Floats load_scales(const uint8_t* at) {
 // The n of 2^n.
 constexpr int power_of(int x) { return x <= 1 ? 0 : 1 + power_of(x / 2); }
 
-// kRows rows of activations from `row` on. Never inlined, so that GCC 12 shares out the registers for this loop alone: among
-// others it keeps sums in memory.
+// kRows rows of activations from `row` on. Never inlined, so that GCC 12 shares out the registers for this loop alone:
+// among others it keeps sums in memory.
 template <class Numbers, int32_t kFormat, bool kFine, int kRows>
 [[gnu::noinline]] void quantised_rows(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row,
                                       Floats start, float* out) {

@@ -4,7 +4,8 @@
 // instruction set computes the same bits; but the smallest bfloats, below 2^-126, may count as 0.
 //
 // Pairs are two bfloats a lane. dot_pairs adds their products with two bfloats at b, kept as Factors: of the second ones,
-// then of the first ones, each rounded once: what the bfloat instructions of x86 do (Intel's reference of VDPBF16PS; AMD Zen 4 the same, 2026-11).
+// then of the first ones, each rounded once: what the bfloat instructions of x86 do (Intel's reference of VDPBF16PS; AMD
+// Zen 4 the same, 2026-11).
 #pragma once
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)

@@ -179,7 +179,8 @@ inline Ints dot(Ints sums, Bytes weights, const int8_t* x) {
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(weights), "m"(*reinterpret_cast<const int8_t(*)[4]>(x)));
   return sums;
 }
-// The same with four sets of weights and sixteen bytes. kLargest: of the weights; those up to 255 stand for weight - kWideZero.
+// The same with four sets of weights and sixteen bytes. kLargest: of the weights; those up to 255 stand for
+// weight - kWideZero.
 constexpr int kWideZero = 128;
 template <int kLargest>
 inline Ints dot_sets(Ints sums, const Bytes* sets, const int8_t* x) {
