@@ -69,20 +69,22 @@ class _Lookup:
     def __init__(self, sequence: Sequence) -> None:
         self._sequence = sequence
         self._next: dict[tuple[int, ...], int] = {}
-        self._known = 0
+        self._known = self._seen = 0
         self._tried, self._right = _TRIED, _RIGHT
         self._accepted = self._rejected = 0
 
     def guess(self, most: int, price: float) -> tuple[int, ...]:
         """price: what a guess costs, of what a token costs that nobody has guessed."""
-        tokens = self._sequence.tokens
         self._learn()
+        count = int(min(most, self._worthwhile(price)))
+        if not count:
+            return ()
+        tokens = self._sequence.tokens
         for place in range(max(self._known, len(tokens) - _REACH, 1), len(tokens)):
             for size in _NGRAMS:
                 if size <= place:
                     self._next[tuple(tokens[place - size : place])] = place
         self._known = len(tokens)
-        count = int(min(most, self._worthwhile(price)))
         for size in _NGRAMS:
             found = self._next.get(tuple(tokens[-size:]))
             if found is not None:
@@ -95,7 +97,8 @@ class _Lookup:
         sequence = self._sequence
         accepted, wrong = sequence.accepted_drafts - self._accepted, sequence.rejected_drafts > self._rejected
         self._accepted, self._rejected = sequence.accepted_drafts, sequence.rejected_drafts
-        kept = _MEMORY ** (len(sequence.tokens) - self._known)
+        kept = _MEMORY ** (len(sequence.tokens) - self._seen)
+        self._seen = len(sequence.tokens)
         self._tried = _TRIED + (self._tried - _TRIED) * kept + accepted + wrong
         self._right = _RIGHT + (self._right - _RIGHT) * kept + accepted
 
