@@ -8,9 +8,11 @@
 namespace kernels {
 namespace {
 
-// Thirty-two numbers of one row with their scales: what every quantised file type is decoded to.
+// Thirty-two numbers of one row with their scales: what every quantised file type is decoded to. Types of four bits a
+// number are left as 16 bytes, the first 16 numbers in their lower halves.
 struct Group {
   uint8_t numbers[kGroup];
+  const uint8_t* halves;
   uint16_t scale[2];
   uint16_t offset;
 };
@@ -71,10 +73,15 @@ void decode_k(const uint8_t* block, int index, bool fifth_bits, Group& out) {
   out.scale[0] = to_half(from_half(read16(block)) * static_cast<float>(scale));
   out.offset = to_half(-from_half(read16(block + 2)) * static_cast<float>(minimum));
   const uint8_t* numbers = block + (fifth_bits ? 48 : 16) + index / 2 * 32;
-  for (int i = 0; i < kGroup; i++) {
-    out.numbers[i] = index % 2 != 0 ? numbers[i] >> 4 : numbers[i] & 15;
-    if (fifth_bits) out.numbers[i] |= static_cast<uint8_t>((block[16 + i] >> index & 1) << 4);
+  if (fifth_bits) {
+    for (int i = 0; i < kGroup; i++)
+      out.numbers[i] = static_cast<uint8_t>((numbers[i] >> index % 2 * 4 & 15) | (block[16 + i] >> index & 1) << 4);
+    return;
   }
+  for (int i = 0; i < 16; i++)
+    out.numbers[i] = static_cast<uint8_t>(index % 2 != 0 ? numbers[i] >> 4 | (numbers[16 + i] & 240)
+                                                         : (numbers[i] & 15) | numbers[16 + i] << 4);
+  out.halves = out.numbers;
 }
 
 void decode_q6_k(const uint8_t* block, int index, Group& out) {
@@ -92,10 +99,13 @@ void decode_q6_k(const uint8_t* block, int index, Group& out) {
 // A file's exponent e stands for 2^(e - 127), and our numbers are doubled. Below 2^-126 it counts as 0.
 void decode_mxfp4(const uint8_t* block, bool pairs, Group& out) {
   out.scale[0] = static_cast<uint16_t>(block[0] < 2 ? 0 : block[0] - 1);
-  for (int i = 0; i < 16; i++) {
-    out.numbers[pairs ? 2 * i : i] = block[1 + i] & 15;
-    out.numbers[pairs ? 2 * i + 1 : i + 16] = block[1 + i] >> 4;
+  out.halves = block + 1;
+  if (!pairs) return;
+  for (int i = 0; i < 8; i++) {
+    out.numbers[2 * i] = static_cast<uint8_t>((block[1 + i] & 15) | block[9 + i] << 4);
+    out.numbers[2 * i + 1] = static_cast<uint8_t>(block[1 + i] >> 4 | (block[9 + i] & 240));
   }
+  out.halves = out.numbers;
 }
 
 // The group `index` of a row.
@@ -103,12 +113,12 @@ void decode(int32_t file_type, const uint8_t* row, int index, Group& out) {
   switch (file_type) {
     case kFileQ4_0:
       out.scale[0] = read16(row + index * 18);
-      split_nibbles(row + index * 18 + 2, out.numbers);
+      out.halves = row + index * 18 + 2;
       return;
     case kFileQ4_1:
       out.scale[0] = read16(row + index * 20);
       out.offset = read16(row + index * 20 + 2);
-      split_nibbles(row + index * 20 + 4, out.numbers);
+      out.halves = row + index * 20 + 4;
       return;
     case kFileQ5_0:
       out.scale[0] = read16(row + index * 22);
@@ -139,6 +149,22 @@ void decode(int32_t file_type, const uint8_t* row, int index, Group& out) {
 
 // Where the numbers of row `lane` lie among the 512 of a group: 8 sets of 16 rows of 4 columns.
 int place(int lane, int column) { return column / 4 * 64 + lane * 4 + column % 4; }
+
+// The same of four bits each, from a group's halves to the format's bytes: four columns in lower halves, the next four in
+// upper ones.
+void place_halves(const uint8_t* halves, int lane, uint8_t* out) {
+  constexpr uint32_t kLow = 0x0f0f0f0f;
+  for (int half = 0; half < 2; half++) {
+    uint32_t first;
+    uint32_t second;
+    std::memcpy(&first, halves + half * 8, sizeof first);
+    std::memcpy(&second, halves + half * 8 + 4, sizeof second);
+    const uint32_t low = (first & kLow) | (second & kLow) << 4;
+    const uint32_t high = (first >> 4 & kLow) | (second & ~kLow);
+    std::memcpy(out + half * 64 + lane * 4, &low, sizeof low);
+    std::memcpy(out + (half + 2) * 64 + lane * 4, &high, sizeof high);
+  }
+}
 
 // 512 numbers of a byte each to the bits of the format.
 void squeeze(int32_t format, const uint8_t* wide, uint8_t* out) {
@@ -174,15 +200,18 @@ void pack_tile(int32_t file_type, const FileLayout& layout, const uint8_t* rows,
   for (int group = 0; group < groups; group++, out += group_bytes(layout.packed)) {
     uint8_t* scale_at = out + number_bytes(layout.packed);
     uint8_t wide[512] = {};
+    bool placed = false;
     for (int lane = 0; lane < count; lane++) {
       Group decoded{};
       decode(file_type, rows + lane * row_bytes, group, decoded);
-      for (int i = 0; i < kGroup; i++) wide[place(lane, i)] = decoded.numbers[i];
+      placed = decoded.halves != nullptr;
+      if (placed) place_halves(decoded.halves, lane, out);
+      for (int i = 0; i < kGroup && !placed; i++) wide[place(lane, i)] = decoded.numbers[i];
       for (int i = 0; i < scales; i++)
         std::memcpy(scale_at + (i * kTile + lane) * scale_bytes(layout.packed), &decoded.scale[i], scale_bytes(layout.packed));
       if (has_offsets(layout.packed)) std::memcpy(scale_at + (kTile + lane) * 2, &decoded.offset, 2);
     }
-    squeeze(layout.packed, wide, out);
+    if (!placed) squeeze(layout.packed, wide, out);
   }
 }
 
