@@ -56,6 +56,8 @@ def thinking_variables(
 
 
 def _check_effort(template: ChatTemplate, form: ReasoningFormat | None, effort: str) -> None:
+    if form is None and effort == _NO_EFFORT:
+        return  # it never thinks: known of a model that was not loaded when it was chosen only now
     if not reads_effort(template):
         raise UnsupportedParameter.at(_EFFORT, "this model cannot be told how much to think")
     if form is not None and form.efforts and effort not in form.efforts:

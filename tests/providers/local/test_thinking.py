@@ -60,6 +60,14 @@ def test_what_a_model_cannot_be_told_is_refused_by_name(reads: str, options: Rea
     assert caught.value.param == param
 
 
+def test_a_model_that_never_thinks_may_be_told_not_to() -> None:
+    """It may have been chosen before its files said so."""
+    plain = ChatTemplate("{{ messages }}")
+    assert thinking_variables(plain, None, ReasoningOptions(effort="none")) == {}
+    with pytest.raises(UnsupportedParameter):
+        thinking_variables(plain, None, ReasoningOptions(effort="low"))
+
+
 def mask(
     formats: TextFormats, budget: int | None, *, opens: bool = False, inner: TokenMask | None = None, **fields: object
 ) -> TokenMask | None:
