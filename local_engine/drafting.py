@@ -52,7 +52,9 @@ class NgramDrafter:
         price = len(wanted) / (len(wanted) + self._step_rows)
         drafts = {}
         for sequence, count in wanted.items():
-            lookup = self._lookups.setdefault(sequence, _Lookup(sequence))
+            lookup = self._lookups.get(sequence)
+            if lookup is None:
+                lookup = self._lookups[sequence] = _Lookup(sequence)
             drafts[sequence] = lookup.guess(count, price)
         return drafts
 
@@ -104,7 +106,7 @@ class _Lookup:
 
     def _worthwhile(self, price: float) -> float:
         """As many guesses as are likelier right, with all before them, than they cost."""
-        likely = self._right / self._tried
         if price <= 0:
             return math.inf
+        likely = self._right / self._tried
         return 0 if likely <= price else math.log(price) / math.log(likely)
