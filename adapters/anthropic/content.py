@@ -5,11 +5,13 @@ back only to this dialect.
 """
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Annotated, Literal
 
 import orjson
 from msgspec import Meta, Raw
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
 from adapters.anthropic.citations import is_foreign
 from adapters.anthropic.plain_turns import plain_content, plain_turn, plain_turns
@@ -33,6 +35,7 @@ from adapters.canonical.messages import (
     Text,
     ToolCall,
     ToolResult,
+    joined_data,
     text_of,
 )
 from adapters.field_types import BOOL, NAME, SHORT_TEXT, TEXT
@@ -64,14 +67,46 @@ def take_messages(body: JsonObject) -> list[Placed]:
     turns = plain_turns(body)
     if turns is not None:
         paths = [f"messages[{i}]" for i in range(len(turns))]
-        return [
-            (path, each) for path, turn in zip(paths, turns, strict=True) for each in _turn(turn.role, turn.parts, path)
-        ]
+        return _joined(
+            [
+                (path, each)
+                for path, turn in zip(paths, turns, strict=True)
+                for each in _turn(turn.role, turn.parts, path)
+            ]
+        )
     rows = body.take_if("messages", _ROWS)
     if rows is None:
         body.require_objects("messages")  # raises
     paths = [f"messages[{i}]" for i in range(len(rows or ()))]
-    return [(path, each) for path, raw in zip(paths, rows or (), strict=True) for each in _messages_in(raw, path)]
+    return _joined(
+        [(path, each) for path, raw in zip(paths, rows or (), strict=True) for each in _messages_in(raw, path)]
+    )
+
+
+def _joined(placed: list[Placed]) -> list[Placed]:
+    """Neighbours of one role are one turn, as Anthropic takes them: what the model said in several messages is one, and
+    results that the user gave in several stand before all that it said beside them."""
+    found: list[Placed] = []
+    spoken: list[Placed] = []  # by the model, right before
+    said: list[Placed] = []  # by the user, right before
+    for each in placed:
+        role = each[1].role
+        if role != ASSISTANT and spoken:
+            found.append(_one_message(spoken))
+            spoken = []
+        if role not in (USER, TOOL) and said:
+            found += said
+            said = []
+        (spoken if role == ASSISTANT else said if role == USER else found).append(each)
+    return [*found, *said, *([_one_message(spoken)] if spoken else ())]
+
+
+def _one_message(placed: list[Placed]) -> Placed:
+    if len(placed) == 1:
+        return placed[0]
+    path, first = placed[0]
+    extras = reduce(joined_data, [message.extras for _, message in placed])
+    return path, replace(first, parts=tuple([part for _, message in placed for part in message.parts]), extras=extras)
 
 
 def take_system(body: JsonObject) -> list[Placed]:

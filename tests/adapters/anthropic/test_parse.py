@@ -5,7 +5,18 @@ from typing import Any
 import pytest
 
 from adapters.canonical.errors import InvalidRequest
-from adapters.canonical.messages import CacheHint, Document, File, Image, Message, Opaque, Text, ToolCall, ToolResult
+from adapters.canonical.messages import (
+    CacheHint,
+    Document,
+    File,
+    Image,
+    Message,
+    Opaque,
+    Text,
+    ToolCall,
+    ToolResult,
+    text_of,
+)
 from adapters.canonical.request import TemplateOptions, ToolChoice
 from tests.adapters.anthropic.exchange import messages
 
@@ -51,6 +62,38 @@ def test_the_results_of_a_turn_are_tool_messages_and_come_before_what_the_user_s
     assert isinstance(part, ToolResult)
     assert (part.call_id, part.is_error, type(part.parts[0])) == ("a", True, Image)
     assert said == Message(role="user", parts=(Text(text="look"),))
+
+
+def called(call_id: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": "f", "input": {}}
+
+
+def answered(*said: str) -> list[dict[str, Any]]:
+    """Results of calls, and `hi`."""
+    hi = {"type": "text", "text": "hi"}
+    return [hi if each == "hi" else {"type": "tool_result", "tool_use_id": each} for each in said]
+
+
+@pytest.mark.parametrize(
+    ("said", "order"),
+    [
+        ([("assistant", [called("a")]), ("assistant", [called("b")]), ("user", answered("a", "b"))], ["ab", "a", "b"]),
+        (
+            [("assistant", [called("a"), called("b")]), ("user", answered("a", "hi")), ("user", answered("b"))],
+            ["ab", "a", "b", "hi"],
+        ),
+        ([("assistant", "x"), ("assistant", [called("a")]), ("user", "hi"), ("user", answered("a"))], ["a", "a", "hi"]),
+        ([("user", "hi"), ("user", "hi")], ["hi", "hi"]),
+    ],
+    ids=["calls in several messages", "results in several messages", "text before a result", "no calls"],
+)
+def test_neighbours_of_one_role_are_one_turn(said: list[tuple[str, Any]], order: list[str]) -> None:
+    _, *found = parsed(USER, *[{"role": role, "content": content} for role, content in said])
+    seen = []
+    for message in found:
+        ids = [getattr(part, "id", None) or getattr(part, "call_id", None) for part in message.parts]
+        seen.append("".join([each for each in ids if each]) or text_of(message.parts))
+    assert seen == order
 
 
 def test_a_plain_pdf_is_a_file_and_a_cited_one_a_document() -> None:
