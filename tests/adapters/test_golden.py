@@ -96,7 +96,7 @@ def test_the_client_gets_the_expected_bytes(case: GoldenCase, update_golden: boo
 
 @named(STREAMS)
 def test_a_stream_may_be_cut_at_every_byte(case: GoldenCase) -> None:
-    """Each reading cuts at every `CUT_STEP`-th byte, the next one a byte further on: a long stream is read that often."""
+    """Each reading cuts at every `CUT_STEP`-th byte, the next one a byte further on; a long stream has so many."""
     expected = whole(case.id)
     assert case.stream is not None
     exchange, size = exchange_of(case), len(case.stream)
