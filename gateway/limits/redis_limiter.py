@@ -8,12 +8,14 @@ What was spent in a period stands in the database as well: Redis is told it at t
 it has lost it.
 
 While Redis does not answer, every replica limits by itself, from nothing: then a limit is passed at most as many times
-as there are replicas. No request fails for it, and none waits longer than TIMEOUT_S; one log line tells when that
-begins, and one when it ends.
+as there are replicas. No request fails for it, and none waits longer than TIMEOUT_S for a Redis that is silent; one log
+line tells when that begins, and one when it ends.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -23,19 +25,22 @@ from redis.exceptions import RedisError
 from adapters.canonical.errors import NotReady
 from gateway.limits.in_process import InProcessLimiter
 from gateway.limits.limiter import BUSY_S, Grant, Obstacle, Refusal, Standing, tokens_needed
+from gateway.limits.redis_script import RedisAway, RedisScript
 from gateway.limits.redis_scripts import RESERVE, SETTLE
 from gateway.limits.scope import Demand, Scope, period_at
 from gateway.limits.spending import Spending, SpentBefore
+from gateway.waiting import awake_for
 
 __all__ = ["AGAIN_S", "MAX_PENDING", "TIMEOUT_S", "RedisLimiter"]
 
 TIMEOUT_S = 0.25
-"""The longest wait for Redis, to connect and to answer."""
+"""The longest silence of Redis, connecting included."""
 AGAIN_S = 1.0
 """After a failure Redis is left alone for so long."""
 MAX_PENDING = 100_000
 """Corrections that wait for Redis; more are dropped."""
-_CONNECTIONS = 32
+_CONNECTIONS = 4
+"""One for reservations, one for corrections, and some for what Redis is told of a budget."""
 _CORRECT_EVERY_S = 0.02
 _GROUP = 256
 _KEPT_S = 86_400
@@ -66,16 +71,11 @@ class RedisLimiter:
         spent_before: SpentBefore | None = None,
     ) -> None:
         pool = BlockingConnectionPool.from_url(
-            url,
-            max_connections=_CONNECTIONS,
-            timeout=timeout_s,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            retry=Retry(NoBackoff(), 0),
+            url, max_connections=_CONNECTIONS, timeout=None, socket_timeout=None, retry=Retry(NoBackoff(), 0)
         )
         self._redis = Redis.from_pool(pool)
-        self._reserve = self._redis.register_script(RESERVE)
-        self._settle = self._redis.register_script(SETTLE)
+        self._reserve = RedisScript(self._redis, RESERVE, timeout_s=timeout_s)
+        self._settle = RedisScript(self._redis, SETTLE, timeout_s=timeout_s * 4)
         self._alone = InProcessLimiter(clock, now)
         self._clock = clock
         self._now = now
@@ -109,13 +109,16 @@ class RedisLimiter:
                 demand.nano_usd,
                 end,
             ]
+        asked = self._reserve(keys, arguments)
         try:
-            async with asyncio.timeout(self._timeout_s):
-                answer = await self._reserve(keys=keys, args=arguments)
-        except (RedisError, OSError, TimeoutError) as error:
-            self._fell_silent(error)
+            answer = await asyncio.shield(asked)
+        except RedisAway as error:
+            self._fell_silent(str(error))
             self._correct_later(keys, _freed([*arguments[:2], 0], keys))  # it may have heard, and answer too late
             return await self._alone.reserve(demand)
+        except asyncio.CancelledError:
+            asked.add_done_callback(partial(self._give_back, demand, ends, keys, name))
+            raise
         self._answered()
         is_taken, second, place, obstacle, wait_ms, *counts = answer
         if obstacle == _UNKNOWN:
@@ -128,6 +131,15 @@ class RedisLimiter:
         kind = Obstacle(obstacle.decode())
         wait_s = BUSY_S if kind is Obstacle.PARALLEL else int(wait_ms) / 1000
         return Refusal(kind, scope, None if kind is Obstacle.PROMPT else wait_s, standing)
+
+    def _give_back(
+        self, demand: Demand, ends: Sequence[int], keys: list[str], name: str, asked: "asyncio.Future[Any]"
+    ) -> None:
+        """What was asked for by a request that has gone since."""
+        if asked.exception() is not None:
+            self._correct_later(keys, _freed([self._sent_time(), name, 0], keys))
+        elif asked.result()[0]:
+            self.settle(_Grant(self, demand, (name, int(asked.result()[1])), ends, Standing()), 0, 0)
 
     def settle(self, grant: "_Grant", tokens: int, nano_usd: int) -> None:
         """Sends the correction soon, together with others."""
@@ -152,6 +164,7 @@ class RedisLimiter:
 
     async def aclose(self) -> None:
         self._closing = True
+        await self._reserve.aclose()
         await self.settled()
         await self._redis.aclose()
 
@@ -164,13 +177,13 @@ class RedisLimiter:
         start, end = period_at(scope.budget.per, now)
         try:
             spent = 0 if self._spending is None else await self._spending(scope, start)
-            async with asyncio.timeout(self._timeout_s):
+            async with awake_for(self._timeout_s):
                 key = _keys(scope, end)[-1]
                 await self._redis.set(key, spent, nx=True, ex=int(end - now) + _KEPT_S)
         except NotReady:
             return False
         except (RedisError, OSError, TimeoutError) as error:
-            self._fell_silent(error)
+            self._fell_silent(type(error).__name__)
             return False
         return True
 
@@ -184,22 +197,19 @@ class RedisLimiter:
         while self._pending:
             await asyncio.sleep(_CORRECT_EVERY_S)
             group, self._pending = self._pending[:_GROUP], self._pending[_GROUP:]
-            try:
-                async with asyncio.timeout(self._timeout_s * 4):
-                    pipeline = self._redis.pipeline(transaction=False)
-                    for keys, arguments in group:
-                        await self._settle(keys=keys, args=arguments, client=pipeline)
-                    await pipeline.execute()
-            except (RedisError, OSError, TimeoutError) as error:
-                self._fell_silent(error)  # money and tokens that were reserved stay taken, which is the safe side
+            told = await asyncio.gather(*[self._settle(*each) for each in group], return_exceptions=True)
+            lost = [(each, answer) for each, answer in zip(group, told, strict=True) if isinstance(answer, RedisAway)]
+            if lost:
+                # Money and tokens that were reserved stay taken, which is the safe side.
+                self._fell_silent(str(lost[0][1]))
                 if self._closing:
                     return
-                self._pending += [(keys, _freed(arguments, keys)) for keys, arguments in group]
+                self._pending += [(keys, _freed(arguments, keys)) for (keys, arguments), _ in lost]
                 await asyncio.sleep(AGAIN_S)
 
-    def _fell_silent(self, error: BaseException) -> None:
+    def _fell_silent(self, why: str) -> None:
         if self._failed_at is None:
-            self._log("shared_limits_lost", {"error": type(error).__name__})
+            self._log("shared_limits_lost", {"error": why})
         self._failed_at = self._clock()
 
     def _answered(self) -> None:

@@ -51,6 +51,7 @@ class Relay:
 
     def __init__(self) -> None:
         self.deaf = False
+        self.connections = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -61,6 +62,7 @@ class Relay:
         await asyncio.gather(*self._tasks)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         address = urlsplit(REDIS_URL)
         redis = await asyncio.open_connection(address.hostname, address.port)
         for task in (self._pass(reader, redis[1]), self._pass(redis[0], writer, answers=True)):
@@ -78,6 +80,7 @@ class Relay:
 async def emptied() -> AsyncIterator[None]:
     redis = Redis.from_url(REDIS_URL)
     await redis.flushdb()
+    await redis.script_flush()
     await redis.aclose()
     yield
 
@@ -177,12 +180,43 @@ async def test_a_redis_that_hangs_holds_no_request_for_long() -> None:
 
 
 @needs_redis
+async def test_a_thousand_requests_at_once_need_one_connection_and_all_count() -> None:
+    lines: list[str] = []
+    relay = Relay()
+    async with emptied(), relay.opened() as url:
+        limiter = made(Time(), url, lines)
+        scope = Scope(name="key:a", label="", rpm=600)
+        found = await asyncio.gather(*[limiter.reserve(Demand([scope])) for _ in range(1000)])
+        await limiter.aclose()
+    assert sum(not isinstance(each, Refusal) for each in found) == 600
+    assert relay.connections == 1
+    assert lines == []
+
+
+@needs_redis
+async def test_what_a_client_that_left_had_asked_for_is_given_back() -> None:
+    scope = Scope(name="key:a", label="", parallel=1, tpm=10, budget=Budget(10, "day"))
+    demand = Demand([scope], 10, nano_usd=10)
+    async with emptied():
+        limiter = made(Time())
+        taken(await limiter.reserve(demand)).settle(0, 0)
+        await limiter.settled()
+        left = asyncio.ensure_future(limiter.reserve(demand))
+        await asyncio.sleep(0)
+        left.cancel()
+        refused(await limiter.reserve(demand))
+        await limiter.settled()
+        taken(await limiter.reserve(demand))
+        await limiter.aclose()
+
+
+@needs_redis
 async def test_a_redis_that_comes_back_is_used_again_and_said_once() -> None:
     lines: list[str] = []
     time = Time()
     async with emptied():
         limiter = made(time, lines=lines)
-        limiter._fell_silent(OSError())
+        limiter._fell_silent("gone")
         scope = Scope(name="key:a", label="", rpm=1)
         taken(await limiter.reserve(Demand([scope])))
         time.unix += AGAIN_S
