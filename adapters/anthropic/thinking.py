@@ -95,7 +95,7 @@ def thinking_of(request: Request, traits: ModelTraits) -> Thinking:
     if mode is not None and mode != _SELF:
         found.config = {"type": mode}
     elif options.effort == _NO_EFFORT or options.budget_tokens == 0:
-        found.config = {"type": "disabled"}
+        found.config = {"type": traits.least_thinking}
     elif options.budget_tokens is not None:
         found.config = {"type": "enabled", "budget_tokens": options.budget_tokens}
     elif mode is not None:
@@ -108,7 +108,7 @@ def thinking_of(request: Request, traits: ModelTraits) -> Thinking:
     if found.config is not None and found.is_on:
         if options.include is not None:
             found.config["display"] = "summarized" if options.include else "omitted"
-        if not native and request.tool_choice is not None and request.tool_choice.mode == REQUIRED:
+        if found.is_due and not native and request.tool_choice is not None and request.tool_choice.mode == REQUIRED:
             raise InvalidRequest.at(
                 "tool_choice", "this model can't be made to call a tool while it thinks; leave reasoning_effort out"
             )

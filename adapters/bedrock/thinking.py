@@ -24,13 +24,14 @@ class Thinking(Struct, frozen=True):
         return config.get("type") == "enabled"
 
 
-_OFF = Thinking({"thinking": {"type": "disabled"}})
+def _off(model: str) -> Thinking:
+    return Thinking({"thinking": {"type": traits_of(model).least_thinking}})
 
 
 def thinking_of(request: Request, *, lost_its_thoughts: bool) -> Thinking:
     """Off where calls go on that began with a thought which did not come back."""
     found = _asked(request)
-    return _OFF if found.is_due and lost_its_thoughts else found
+    return _off(request.model) if found.is_due and lost_its_thoughts else found
 
 
 def _asked(request: Request) -> Thinking:
@@ -39,7 +40,7 @@ def _asked(request: Request) -> Thinking:
         return Thinking()
     is_claude = is_known(request.model)
     if options.effort == "none" or options.budget_tokens == 0:
-        return _OFF if is_claude else Thinking()
+        return _off(request.model) if is_claude else Thinking()
     if "gpt-oss" in request.model and options.effort is not None:
         return Thinking({"reasoning_effort": options.effort})
     if not is_claude:

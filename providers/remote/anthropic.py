@@ -3,8 +3,9 @@
 Joins the dialect and HTTP. Owns the headers of the key, and which fields which model takes; no wire words, no retries.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import datetime
+from functools import cache
 
 from msgspec import Struct
 from msgspec.json import Decoder
@@ -107,7 +108,7 @@ class AnthropicProvider(ProbedAccount):
         )
 
     def capabilities(self, model: str) -> Capabilities:
-        return _BY_TRAITS[traits_of(model)](model)
+        return _of_traits(traits_of(model))(model)
 
     async def _fetch_models(self) -> Sequence[ModelEntry]:
         """GET /models."""
@@ -148,22 +149,16 @@ def _entry(row: _ModelRow) -> ModelEntry:
     return ModelEntry(id=row.id, created=created, owned_by="anthropic", context=row.max_input_tokens)
 
 
-def _capabilities(traits: ModelTraits) -> Capabilities:
+@cache
+def _of_traits(traits: ModelTraits) -> Callable[[str], Capabilities]:
     fields = _FIELDS - (frozenset() if traits.sampling else _SAMPLING) - (frozenset() if traits.budgets else _BUDGET)
-    return Capabilities(
-        fields=fields,
-        forwards=frozenset((MESSAGES,)),
-        parts=_PARTS,
-        tool_kinds=frozenset((FUNCTION, HOSTED)),
-        schema_lacks=ANTHROPIC_LACKS,
-        not_while_thinking=_SAMPLING,
+    return per_model(
+        Capabilities(
+            fields=fields,
+            forwards=frozenset((MESSAGES,)),
+            parts=_PARTS,
+            tool_kinds=frozenset((FUNCTION, HOSTED)),
+            schema_lacks=ANTHROPIC_LACKS,
+            not_while_thinking=_SAMPLING,
+        )
     )
-
-
-_BY_TRAITS = {
-    traits: per_model(_capabilities(traits))
-    for knobs in (True, False)
-    for adaptive in (True, False)
-    for forced in (True, False)
-    for traits in (ModelTraits(sampling=knobs, budgets=knobs, adaptive=adaptive, forced_choice=forced),)
-}

@@ -345,14 +345,32 @@ def test_allowed_tools_are_the_only_ones_that_are_sent() -> None:
     assert sent["tool_choice"] == {"type": "any"}
 
 
+FORCED: dict[str, Any] = {"tools": [CHAT_TOOL], "tool_choice": "required"}
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-6", "claude-opus-5", "claude-sonnet-5", "claude-haiku-5-5"])
+def test_a_model_that_decides_itself_how_much_to_think_can_be_made_to_call_a_tool(model: str) -> None:
+    sent = chat(**FORCED, model=model, reasoning_effort="low", max_completion_tokens=4096).sent()
+    assert (sent["tool_choice"], sent["thinking"]) == ({"type": "any"}, {"type": "adaptive"})
+
+
+@pytest.mark.parametrize(
+    ("model", "least"), [("claude-opus-5", "disabled"), ("claude-sonnet-5-5", "between_tools"), ("m", "disabled")]
+)
+def test_no_effort_is_the_least_thinking_that_a_model_has_a_word_for(model: str, least: str) -> None:
+    assert chat(model=model, reasoning_effort="none").sent()["thinking"] == {"type": least}
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"temperature": 1.5}, "temperature"),
         ({"service_tier": "flex"}, "service_tier"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"tools": [CHAT_TOOL], "tool_choice": "required", "reasoning_effort": "low"}, "tool_choice"),
-        ({"tools": [CHAT_TOOL], "tool_choice": "required", "model": "claude-fable-5"}, "tool_choice"),
+        ({**FORCED, "reasoning_effort": "low", "model": "claude-sonnet-4-5"}, "tool_choice"),
+        ({**FORCED, "model": "claude-fable-5-1"}, "tool_choice"),
+        ({**FORCED, "model": "anthropic.claude-opus-5-5"}, "tool_choice"),
+        ({**FORCED, "model": "claude-sonnet-5.5"}, "tool_choice"),
         ({"model": "claude-sonnet-4-5", "reasoning_effort": "low", "max_completion_tokens": 1024}, "reasoning_effort"),
     ],
 )

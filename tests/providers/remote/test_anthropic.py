@@ -151,7 +151,7 @@ async def test_betas_go_with_a_request_of_this_dialect_alone() -> None:
 
 async def test_models_that_refuse_sampling_and_budgets_do_not_declare_them() -> None:
     async with connected(OK) as (_, provider):
-        for model in ("claude-opus-5", "claude-opus-4-7-20260301", "claude-sonnet-5", "claude-fable-5"):
+        for model in ("claude-opus-5", "claude-opus-4-7-20260301", "claude-sonnet-5-5", "claude-haiku-5-5"):
             fields = provider.capabilities(model).fields
             assert not fields & {"temperature", "top_p", "top_k", "reasoning.budget_tokens"}, model
         for model in ("claude-opus-4-6", "claude-sonnet-4-5-20250929", "claude-3-7-sonnet-20250219", "some-model"):
