@@ -106,8 +106,11 @@ def thinking_of(request: Request, traits: ModelTraits) -> Thinking:
         else:
             found = Thinking({"type": "enabled", "budget_tokens": thinking_budget(effort, request.max_tokens)})
     if found.config is not None and found.is_on:
-        if options.include is not None:
-            found.config["display"] = "summarized" if options.include else "omitted"
+        include = options.include
+        if include is None and not native and not found.is_due:
+            include = True  # newer models tell no thought that is not asked for
+        if include is not None:
+            found.config["display"] = "summarized" if include else "omitted"
         if found.is_due and not native and request.tool_choice is not None and request.tool_choice.mode == REQUIRED:
             raise InvalidRequest.at(
                 "tool_choice", "this model can't be made to call a tool while it thinks; leave reasoning_effort out"

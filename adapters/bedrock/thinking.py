@@ -47,6 +47,7 @@ def _asked(request: Request) -> Thinking:
         return Thinking(effort=options.effort)
     if options.budget_tokens is None and traits_of(request.model).adaptive:
         effort = "low" if options.effort == "minimal" else options.effort
-        return Thinking({"thinking": {"type": "adaptive"}}, effort)
+        # Newer models tell no thought that is not asked for.
+        return Thinking({"thinking": {"type": "adaptive", "display": "summarized"}}, effort)
     budget = options.budget_tokens or thinking_budget(options.effort or "medium", request.max_tokens)
     return Thinking({"thinking": {"type": "enabled", "budget_tokens": budget}})

@@ -269,6 +269,10 @@ def test_chat_fields_that_anthropic_lacks_are_not_declared() -> None:
     assert set(set_fields(exchange.request)) - fields == set(CHAT_REFUSED)
 
 
+ADAPTIVE = {"type": "adaptive", "display": "summarized"}
+"""Newer models tell no thought that is not asked for."""
+
+
 @pytest.mark.parametrize(
     ("fields", "outgoing"),
     [
@@ -278,9 +282,13 @@ def test_chat_fields_that_anthropic_lacks_are_not_declared() -> None:
         ({"user": "u"}, {"metadata": {"user_id": "u"}}),
         ({"user": "u", "safety_identifier": "s"}, {"metadata": {"user_id": "s"}}),
         ({"service_tier": "default"}, {"service_tier": "standard_only"}),
-        ({"reasoning_effort": "minimal"}, {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}),
-        ({"reasoning_effort": "max"}, {"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}),
+        ({"reasoning_effort": "minimal"}, {"thinking": ADAPTIVE, "output_config": {"effort": "low"}}),
+        ({"reasoning_effort": "max"}, {"thinking": ADAPTIVE, "output_config": {"effort": "max"}}),
         ({"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}),
+        (
+            {"reasoning_effort": "low", "include_reasoning": False},
+            {"thinking": {"type": "adaptive", "display": "omitted"}, "output_config": {"effort": "low"}},
+        ),
         (
             {"thinking_token_budget": 2000, "include_reasoning": False},
             {"thinking": {"type": "enabled", "budget_tokens": 2000, "display": "omitted"}, "max_tokens": 6096},
@@ -303,8 +311,8 @@ def test_chat_fields_become_anthropics(fields: dict[str, Any], outgoing: dict[st
         ("claude-sonnet-4-5", "low", None, {"type": "enabled", "budget_tokens": 2048}),
         ("claude-3-7-sonnet-20250219", "high", 4096, {"type": "enabled", "budget_tokens": 2048}),
         ("claude-haiku-4-5-20251001", "minimal", 1500, {"type": "enabled", "budget_tokens": 1024}),
-        ("claude-opus-4-6", "low", None, {"type": "adaptive"}),
-        ("claude-opus-5", "low", None, {"type": "adaptive"}),
+        ("claude-opus-4-6", "low", None, ADAPTIVE),
+        ("claude-opus-5", "low", None, ADAPTIVE),
     ],
 )
 def test_an_effort_is_a_budget_on_models_that_do_not_decide_themselves(
@@ -351,7 +359,7 @@ FORCED: dict[str, Any] = {"tools": [CHAT_TOOL], "tool_choice": "required"}
 @pytest.mark.parametrize("model", ["claude-opus-4-6", "claude-opus-5", "claude-sonnet-5", "claude-haiku-5-5"])
 def test_a_model_that_decides_itself_how_much_to_think_can_be_made_to_call_a_tool(model: str) -> None:
     sent = chat(**FORCED, model=model, reasoning_effort="low", max_completion_tokens=4096).sent()
-    assert (sent["tool_choice"], sent["thinking"]) == ({"type": "any"}, {"type": "adaptive"})
+    assert (sent["tool_choice"], sent["thinking"]) == ({"type": "any"}, ADAPTIVE)
 
 
 @pytest.mark.parametrize(

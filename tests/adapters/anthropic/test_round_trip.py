@@ -63,7 +63,7 @@ def test_chat_clients_play_every_turn_back_as_it_was_made(made: list[list[dict[s
         exchange = chat(messages=said, tools=tools, reasoning_effort="low")
         sent = exchange.sent()
         assert sent["messages"] == expected
-        assert sent["thinking"] == {"type": "adaptive"}
+        assert sent["thinking"]["type"] == "adaptive"
         message = answer_of(exchange, blocks)["choices"][0]["message"]
         calls = message["tool_calls"]
         said = [*said, message, *({"role": "tool", "tool_call_id": c["id"], "content": "ok"} for c in calls)]

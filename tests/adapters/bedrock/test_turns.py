@@ -206,7 +206,7 @@ def test_sampling_goes_where_it_belongs() -> None:
 @pytest.mark.parametrize(
     ("model", "fields", "effort"),
     [
-        ("anthropic.claude-opus-5", {"thinking": {"type": "adaptive"}}, "high"),
+        ("anthropic.claude-opus-5", {"thinking": {"type": "adaptive", "display": "summarized"}}, "high"),
         ("us.anthropic.claude-sonnet-4-20250514-v1:0", {"thinking": {"type": "enabled", "budget_tokens": 16384}}, None),
         ("anthropic.claude-3-7-sonnet-20250219-v1:0", {"thinking": {"type": "enabled", "budget_tokens": 16384}}, None),
         ("openai.gpt-oss-120b-1:0", {"reasoning_effort": "high"}, None),
@@ -217,6 +217,12 @@ def test_effort_is_what_each_family_calls_it(model: str, fields: Any, effort: An
     body = sent(model=model, reasoning_effort="high")
     assert body.get("additionalModelRequestFields") == fields
     assert body.get("outputConfig", {}).get("effort") == effort
+
+
+@pytest.mark.parametrize(("model", "least"), [("claude-opus-5", "disabled"), ("claude-sonnet-5-5", "between_tools")])
+def test_no_effort_is_the_least_thinking_that_a_model_has_a_word_for(model: str, least: str) -> None:
+    body = sent(model=f"anthropic.{model}", reasoning_effort="none")
+    assert body["additionalModelRequestFields"] == {"thinking": {"type": least}}
 
 
 def test_a_schema_is_sent_as_text_byte_for_byte() -> None:
