@@ -6,7 +6,7 @@ import binascii
 from adapters.canonical.errors import InvalidRequest
 from adapters.canonical.messages import MediaSource
 
-__all__ = ["data_url", "decoded", "resolved"]
+__all__ = ["audio_format", "data_url", "decoded", "resolved"]
 
 _MAGIC = (
     (b"\x89PNG", "image/png"),
@@ -14,6 +14,7 @@ _MAGIC = (
     (b"GIF8", "image/gif"),
     (b"%PDF", "application/pdf"),
 )
+_AUDIO_MAGIC = ((b"RIFF", "wav"), (b"ID3", "mp3"), (b"\xff\xfb", "mp3"), (b"fLaC", "flac"), (b"OggS", "ogg"))
 _SNIFFED_CHARS = 16
 
 
@@ -39,6 +40,12 @@ def data_url(source: MediaSource, media_type: str) -> str:
     if source.url is not None:
         return source.url
     return f"data:{source.media_type or media_type};base64,{source.data or ''}"
+
+
+def audio_format(data: str) -> str | None:
+    """What sound's first bytes tell of its format."""
+    start = decoded(data[:_SNIFFED_CHARS])
+    return next((name for magic, name in _AUDIO_MAGIC if start.startswith(magic)), None)
 
 
 def decoded(data: str) -> bytes:

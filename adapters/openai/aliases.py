@@ -12,7 +12,8 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from adapters.canonical.errors import InvalidRequest
-from adapters.canonical.request import LoraAdapter, ReasoningOptions, Request
+from adapters.canonical.messages import ASSISTANT, ProviderData
+from adapters.canonical.request import LoraAdapter, ReasoningOptions, Request, TemplateOptions
 from adapters.field_types import BOOL, NAME, OPEN_COUNT, POSITIVE
 from adapters.json_fields import Decodes, told
 from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, COMPLETION_FIELDS, COMPLETIONS, RESPONSES, RESPONSES_FIELDS
@@ -158,6 +159,9 @@ ALIASES: Final[Mapping[str, _Alias]] = {
     # TensorRT-LLM
     "lora_request": _Alias(Decoder(_Lora), _adapter),
     "typical": _same("typical_p"),
+    # Mistral
+    "random_seed": _same("seed"),
+    "safe_prompt": _neutral(False),
     # How much to think: SGLang and TensorRT-LLM, DeepSeek, Qwen, Seed, OpenRouter
     "thinking": _Alias(Decoder(bool | _Thinking), _thinking),
     "enable_thinking": _Alias(BOOL, _switched),
@@ -165,6 +169,8 @@ ALIASES: Final[Mapping[str, _Alias]] = {
     "reasoning": _Alias(Decoder(_Reasoning), _reasoning),
 }
 """By wire name. (The Responses API reads its `reasoning` itself.)"""
+_CONTINUES: Final = ("prefix", "partial")
+"""Fields of a message: of Mistral and DeepSeek, of Moonshot and Qwen."""
 
 _APART: Final = frozenset(("max_tokens", "open_ended", "adapter", "request_id"))
 """Fields that every surface has, some without a row in its table."""
@@ -185,6 +191,7 @@ def resolved(request: Request) -> Request:
     fields = _FIELDS.get(request.dialect)
     if fields is None:
         return request
+    request = _continued(request)
     left: dict[str, bytes] = {}
     values: dict[str, Any] = {}
     for name, raw in request.extras.items():
@@ -200,6 +207,18 @@ def resolved(request: Request) -> Request:
                 raise InvalidRequest.at(name, "given twice, under two names")
             values[field] = value
     return request if len(left) == len(request.extras) else _with_values(replace(request, extras=left), values)
+
+
+def _continued(request: Request) -> Request:
+    """A last message that says itself that the answer is to go on from it."""
+    messages = request.messages or ()
+    extras = messages[-1].extras if messages and messages[-1].role == ASSISTANT else None
+    if extras is None or all(extras.fields.get(name) != b"true" for name in _CONTINUES):
+        return request
+    left = {name: raw for name, raw in extras.fields.items() if name not in _CONTINUES}
+    last = replace(messages[-1], extras=ProviderData(CHAT, left) if left else None)
+    template = replace(request.template or TemplateOptions(), continue_final_message=True, add_generation_prompt=False)
+    return replace(request, messages=(*messages[:-1], last), template=template)
 
 
 def _read(alias: _Alias, name: str, raw: bytes) -> _Values | None:

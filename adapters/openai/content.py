@@ -36,10 +36,11 @@ from adapters.canonical.messages import (
     told_parts,
 )
 from adapters.canonical.tool_kinds import CUSTOM, FUNCTION
-from adapters.field_types import NAME, TEXT
+from adapters.field_types import NAME, RAW_OBJECT, TEXT
 from adapters.inline_media import data_url
 from adapters.json_fields import JsonObject, parse_object_at
 from adapters.openai.cache_fields import cache_hint
+from adapters.openai.flat_media import DOCUMENT, parse_flat
 from adapters.openai.plain_messages import plain_message, plain_messages
 from adapters.openai.signed_reasoning import parse_signed, placed
 from adapters.openai.vocabulary import CHAT, arguments_field
@@ -189,10 +190,11 @@ def _parse_call(call: JsonObject) -> ToolCall:
     if kind not in (FUNCTION, CUSTOM):
         raise InvalidRequest.at(call.at("type"), f"expected {FUNCTION} or {CUSTOM}, got {kind}")
     inner = call.require_object(kind)
+    arguments = inner.take_if(arguments_field(kind), RAW_OBJECT) if kind == FUNCTION else None  # Mistral's clients
     return ToolCall(
         id=call_id,
         name=inner.require("name", NAME),
-        arguments=inner.take(arguments_field(kind), TEXT) or "",
+        arguments=arguments.decode() if arguments else inner.take(arguments_field(kind), TEXT) or "",
         kind=kind,
         provider_data=_rest(call, inner),
     )
@@ -201,6 +203,9 @@ def _parse_call(call: JsonObject) -> ToolCall:
 def _parse_part(raw: bytes, path: str) -> Part:
     part = parse_object_at(raw, path)
     kind = part.require("type", TEXT)
+    flat = parse_flat(part, kind)
+    if flat is not None:
+        return flat
     match kind:
         case "text":
             return Text(text=part.require("text", TEXT), cache=cache_hint(part), provider_data=_rest(part))
@@ -223,8 +228,18 @@ def _parse_part(raw: bytes, path: str) -> Part:
             source = MediaSource(data=file.take("file_data", TEXT), file_id=file.take("file_id", TEXT))
             name, cache = file.take("filename", TEXT), cache_hint(part)
             return File(source=source, filename=name, cache=cache, provider_data=_rest(part, file))
+        case "thinking":
+            return Reasoning(text=_thought(part))
         case _:
             return Opaque(type=kind, raw=raw, origin=CHAT)
+
+
+def _thought(part: JsonObject) -> str:
+    """What Mistral's models thought: a text, or parts that are text."""
+    said = part.take_if("thinking", TEXT)
+    return (
+        said if said is not None else "".join([each.require("text", TEXT) for each in part.require_objects("thinking")])
+    )
 
 
 def _rest(outer: JsonObject, inner: JsonObject | None = None) -> ProviderData | None:
@@ -334,10 +349,16 @@ def _part_object(part: Part) -> Any:
         case Video():
             found = {"type": "video_url", "video_url": {"url": data_url(part.source, "video/mp4")}}
         case Audio():
+            if part.source.url is not None:
+                raise UnsupportedParameter.at("messages", "sound by URL has no place in chat")
             audio = {"data": part.source.data, "format": part.format}
             found = {"type": "input_audio", "input_audio": {k: v for k, v in audio.items() if v is not None}}
         case File():
             source = part.source
+            if part.provider_data is not None and DOCUMENT in part.provider_data.fields:
+                found = {"type": DOCUMENT}
+                _add_fields(found, part.provider_data)
+                return found
             if source.url is not None:
                 raise UnsupportedParameter.at("messages", "a file by URL has no place in chat")
             typed = source.data is not None and source.media_type is not None

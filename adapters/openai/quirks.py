@@ -15,9 +15,9 @@ class Quirks(Struct, frozen=True, kw_only=True):
     `developer_role` False: it knows only `system`. `defaults` are raw body fields sent where the request has none.
     `tool_names`, `call_ids` and `user_ids` are what it allows these to be (the last: names of users, keys of caches).
     `cache_field` is where it takes cache hints on parts. `prefix` True: a last message of the assistant that is to be
-    continued says so itself. `tool_media` False: its tool messages hold text alone. `end_marks` are texts for the end
-    of a turn that it leaves in its answers. `thoughts_due` True: it refuses a turn of the assistant that does not say
-    what was thought.
+    continued says so itself. `flat_media` True: sound and files stand in their parts as texts. `tool_media` False: its
+    tool messages hold text alone. `end_marks` are texts for the end of a turn that it leaves in its answers.
+    `thoughts_due` True: it refuses a turn of the assistant that does not say what was thought.
     """
 
     limit_field: str = "max_tokens"
@@ -30,6 +30,7 @@ class Quirks(Struct, frozen=True, kw_only=True):
     user_ids: Ids | None = None
     cache_field: str | None = None
     prefix: bool = False
+    flat_media: bool = False
     tool_media: bool = True
     end_marks: tuple[str, ...] = ()
     thoughts_due: bool = False

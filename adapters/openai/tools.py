@@ -37,6 +37,8 @@ _ALLOWED = "allowed_tools"
 _GRAMMAR = "grammar"
 _CHOICE = Decoder(str | dict[str, Raw])
 _MODES = (NONE, AUTO, REQUIRED)
+_ANY = "any"
+"""Mistral's word for required."""
 _encode = orjson.dumps
 
 
@@ -240,6 +242,8 @@ def parse_tool_choice(body: JsonObject, tools: tuple[Tool, ...] | None, dialect:
     if value is None or raw is None:
         return None
     if isinstance(value, str):
+        if value == _ANY and dialect == CHAT:
+            value = REQUIRED
         if value not in _MODES:
             raise InvalidRequest.at("tool_choice", f"expected one of {', '.join(_MODES)}, or an object")
         choice = ToolChoice(mode=value)

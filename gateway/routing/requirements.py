@@ -63,7 +63,7 @@ def fit(
     """The request without what the target cannot express. Raises UnsupportedParameter, naming the client's field."""
     asked = request
     fitting = Fitting(request, capabilities, spell)
-    if request.extras and not fitting.is_native:
+    if not fitting.is_native:
         request = resolved(request)
     request = formed = _in_form(request, capabilities, spell, completions_as_chat)
     if request.messages is not None:

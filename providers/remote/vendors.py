@@ -261,9 +261,12 @@ _ROWS = (
             tool_names=_OPENAI_NAMES,
             call_ids=FixedIds(9),
             prefix=True,
+            flat_media=True,
         ),
-        fields=_BASIC | {"n", "parallel_tool_calls", "prediction", "template.continue_final_message"},
-        parts=_TEXT_AND_IMAGES,
+        fields=_BASIC
+        | {"n", "parallel_tool_calls", "prediction", "template.continue_final_message", "min_tokens", "metadata"}
+        | {"top_k", "repetition_penalty", "logprobs", "prompt_cache_key", "reasoning.effort"},
+        parts=_OPENAI_PARTS,
         abilities=_EMBEDS,
         embedding_fields=frozenset((EXTRAS,)),
         forwarded_paths=frozenset((_TRANSCRIPTIONS, "/moderations", _FILES)),

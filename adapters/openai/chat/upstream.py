@@ -39,6 +39,7 @@ from adapters.openai.chat.calls import CallDelta, Calls, FunctionDelta
 from adapters.openai.chat.images import IMAGES, parse_images
 from adapters.openai.content import REASONING_DETAILS, message_object
 from adapters.openai.errors import error_from_object, parse_error
+from adapters.openai.flat_media import with_flat_media
 from adapters.openai.logprobs import WireChatLogprobs, WireEntry, content_logprobs, parse_chat_logprobs
 from adapters.openai.quirks import Quirks
 from adapters.openai.request_fields import add_extras, field_values, shorten, stop_and_bias, stream_options
@@ -131,6 +132,8 @@ class ChatUpstream:
         request = renamed(request, quirks.tool_names, quirks.call_ids)
         if not quirks.tool_media:
             request = with_media_behind_results(request)
+        if quirks.flat_media:
+            request = with_flat_media(request)
         if quirks.cache_field is not None:
             request = with_cache_fields(request, quirks.cache_field)
         body: dict[str, Any] = {"model": request.model, "messages": self._messages(request)}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from adapters.canonical.errors import InvalidRequest
-from adapters.canonical.request import LoraAdapter, ReasoningOptions, Request, set_fields
+from adapters.canonical.request import LoraAdapter, ReasoningOptions, Request, TemplateOptions, set_fields
 from adapters.openai.aliases import ALIASES, resolved
 from adapters.openai.chat.parse import parse_chat
 from adapters.openai.completions.parse import parse_completions
@@ -30,6 +30,7 @@ def completion(**fields: Any) -> Request:
         ("no_stop_trim", True, "sampling.include_stop", True),
         ("min_new_tokens", 3, "sampling.min_tokens", 3),
         ("typical", 0.5, "sampling.typical_p", 0.5),
+        ("random_seed", 7, "sampling.seed", 7),
         ("n_predict", 7, "max_tokens", 7),
         ("n_predict", -1, "max_tokens", None),
         ("n_predict", -1, "open_ended", True),
@@ -103,3 +104,12 @@ def test_what_cannot_be_is_refused_by_the_clients_word(fields: dict[str, Any]) -
     with pytest.raises(InvalidRequest) as caught:
         chat(**fields)
     assert caught.value.param in fields
+
+
+@pytest.mark.parametrize("name", ["prefix", "partial"])
+def test_a_last_message_says_itself_that_the_answer_goes_on_from_it(name: str) -> None:
+    said = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y", name: True}]
+    found = chat(messages=said)
+    assert found.template == TemplateOptions(continue_final_message=True, add_generation_prompt=False)
+    assert (found.messages or ())[-1].extras is None
+    assert chat(messages=[*said, said[0]]).template is None

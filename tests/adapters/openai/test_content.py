@@ -153,11 +153,13 @@ def test_both_spellings_of_reasoning_are_read() -> None:
         assert chat(messages=[message]).sent()["messages"][0]["reasoning_content"] == "thought"
 
 
-@pytest.mark.parametrize("arguments", ["", "{}", None])
-def test_history_with_a_call_without_arguments_is_taken(arguments: Any) -> None:
+@pytest.mark.parametrize("arguments", ["", "{}", None, {}, {"a": 1}])
+def test_history_with_a_call_without_arguments_or_with_an_object_is_taken(arguments: Any) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "now", "arguments": arguments}}
     sent = chat(messages=[{"role": "assistant", "tool_calls": [call]}]).sent()
-    assert sent["messages"][0]["tool_calls"][0]["function"]["arguments"] == (arguments or "")
+    assert sent["messages"][0]["tool_calls"][0]["function"]["arguments"] == (
+        arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,6 @@ def test_history_with_a_call_without_arguments_is_taken(arguments: Any) -> None:
         ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text"),
         ({"role": "user", "content": [{"type": "text", "text": 1}]}, "messages[0].content[0].text"),
         ({"role": "user", "content": [{"type": "image_url"}]}, "messages[0].content[0].image_url"),
-        ({"role": "user", "content": [{"type": "image_url", "image_url": "u"}]}, "messages[0].content[0].image_url"),
         ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "messages[0].content[0].image_url.url"),
         ({"role": "tool", "content": "x"}, "messages[0].tool_call_id"),
         ({"role": "tool", "content": "x", "tool_call_id": ""}, "messages[0].tool_call_id"),
@@ -385,3 +386,10 @@ def test_a_result_that_is_an_error_says_so_where_chat_has_no_word_for_it() -> No
         result = ToolResult(call_id="a", parts=parts, is_error=True)
         assert sent_of(result, role=TOOL)["content"] == content
         assert sent_of(replace(result, is_error=False), role=TOOL)["content"] != content
+
+
+@pytest.mark.parametrize("thought", ["hm", [{"type": "text", "text": "h"}, {"type": "text", "text": "m"}]])
+def test_a_thought_among_the_parts_is_a_thought(thought: Any) -> None:
+    said = [{"type": "thinking", "thinking": thought, "closed": True}, {"type": "text", "text": "a"}]
+    sent = chat(messages=[{"role": "assistant", "content": said}]).sent()
+    assert sent["messages"] == [{"role": "assistant", "reasoning_content": "hm", "content": "a"}]

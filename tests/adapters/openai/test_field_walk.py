@@ -307,6 +307,10 @@ def test_every_form_of_tool_choice_reaches_the_upstream(choice: Any) -> None:
     assert chat(tools=[TOOL, CUSTOM], tool_choice=choice).sent()["tool_choice"] == choice
 
 
+def test_mistrals_word_for_a_required_call_is_taken() -> None:
+    assert chat(tools=[TOOL], tool_choice="any").sent()["tool_choice"] == "required"
+
+
 @pytest.mark.parametrize(
     "choice",
     [
