@@ -19,10 +19,10 @@ from local_engine.loading.fields import FieldReader
 from local_engine.loading.plain_source import HfRows
 from local_engine.loading.weights import Weights
 from local_engine.models import llama
-from local_engine.models.decoder import Decoder, Mlp
+from local_engine.models.decoder import Mlp
 from local_engine.models.gated_mlp import PlainMlp
 
-__all__ = ["build", "gguf_config", "hf_config", "hf_places"]
+__all__ = ["build_mlp", "gguf_config", "hf_config", "hf_places"]
 
 _BLOCK = BlockConfig(activation="xielu", gated=False)
 # What absent keys mean to transformers.
@@ -61,12 +61,8 @@ def gguf_config(fields: FieldReader, tensor_shapes: Mapping[str, tuple[int, ...]
     return replace(config, block=block, qk_norm="heads")
 
 
-def build(config: ModelConfig, weights: Weights, ops: Ops) -> Decoder:
-    """A model with all its weights read. Raises ModelLoadError naming a missing or misshapen tensor."""
-    return Decoder(config, weights, ops, build_mlp=_mlp)
-
-
-def _mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
+def build_mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
+    """The feed-forward block of layer `index`, with its own xIELU."""
     name = f"model.layers.{index}.mlp"
     if config.block.xielus:
         numbers = config.block.xielus[index]

@@ -24,7 +24,7 @@ from local_engine.models.per_layer import PerLayerBlock, PerLayerInputs
 from local_engine.models.recurrent import build_recurrent
 from local_engine.models.self_attention import LayerStep, Rotary, SelfAttention
 
-__all__ = ["BuildMlp", "Decoder", "Mlp", "build_decoder", "dense_mlp"]
+__all__ = ["BuildMlp", "Decoder", "Mlp", "dense_mlp"]
 
 # A layer's feed-forward block: what it reads to what is added to the residual, [T, hidden_size] each.
 Mlp = Callable[[Tensor], Tensor]
@@ -113,7 +113,10 @@ class _Layer:
 
 
 class Decoder:
-    """Implements `Model`. Weights are shared and never written, so any number of engines may hold one."""
+    """Implements `Model`. Weights are shared and never written, so any number of engines may hold one.
+
+    The constructor reads them all; it raises ModelLoadError naming a missing or misshapen tensor.
+    """
 
     def __init__(self, config: ModelConfig, weights: Weights, ops: Ops, *, build_mlp: BuildMlp = dense_mlp) -> None:
         self._config = config
@@ -182,8 +185,3 @@ class Decoder:
             logits *= self._config.block.logits_scale
         cap = self._config.logits_soft_cap
         return logits if cap is None else torch.tanh(logits / cap) * cap
-
-
-def build_decoder(config: ModelConfig, weights: Weights, ops: Ops) -> Decoder:
-    """A model with all its weights read. Raises ModelLoadError naming a missing or misshapen tensor."""
-    return Decoder(config, weights, ops)

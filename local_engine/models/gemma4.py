@@ -21,11 +21,11 @@ from local_engine.loading.sliding_layers import every_but_nth, gguf_sliding_laye
 from local_engine.loading.weights import GgufName, Weights
 from local_engine.models import gemma, llama
 from local_engine.models.activations import ACTIVATIONS
-from local_engine.models.decoder import Decoder, Mlp, dense_mlp
+from local_engine.models.decoder import Mlp, dense_mlp
 from local_engine.models.norm import read_norm
 from local_engine.models.sparse_mlp import ExpertNames, gguf_expert_names, gguf_experts, sparse_experts
 
-__all__ = ["PREFIXES", "TOWERS", "build_gemma4", "gguf_config", "gguf_names", "hf_config", "hf_places"]
+__all__ = ["PREFIXES", "TOWERS", "build_mlp", "gguf_config", "gguf_names", "hf_config", "hf_places"]
 
 PREFIXES = {"model.language_model.": "model."}
 """What tensors' names begin with in files of the model with its towers, and here."""
@@ -195,9 +195,10 @@ def hf_places(config: ModelConfig) -> dict[str, HfName]:
     return places
 
 
-def build_gemma4(config: ModelConfig, weights: Weights, ops: Ops) -> Decoder:
-    """A model with all its weights read. Raises ModelLoadError naming a missing or misshapen tensor."""
-    return Decoder(config, weights, ops, build_mlp=dense_mlp if config.experts is None else _DenseAndSparse)
+def build_mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
+    """The feed-forward block of layer `index`, with experts beside it where the model has some."""
+    build = dense_mlp if config.experts is None else _DenseAndSparse
+    return build(config, index, weights, ops)
 
 
 class _DenseAndSparse:

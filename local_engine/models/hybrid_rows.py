@@ -45,7 +45,7 @@ HYBRID = (
         gguf_names=qwen3_next.gguf_names,
         hf_prefixes=qwen3_vl.PREFIXES,
         hf_left_out=("mtp.",),
-        build_tower=qwen_tower.build_tower,
+        build_tower=qwen_tower.QwenTower,
         projector=qwen_mmproj.QWEN3_VL,
     ),
     Architecture(
@@ -71,7 +71,7 @@ HYBRID = (
         hf_prefixes=qwen3_vl.PREFIXES,
         hf_left_out=("mtp.",),
         gguf_experts=True,
-        build_tower=qwen_tower.build_tower,
+        build_tower=qwen_tower.QwenTower,
         projector=qwen_mmproj.QWEN3_VL,
     ),
     Architecture(

@@ -22,7 +22,7 @@ from local_engine.loading.fields import FieldReader
 from local_engine.loading.weights import Weights
 from local_engine.vision_config import QwenTowerConfig, VisionConfig
 
-__all__ = ["QwenTower", "build_tower", "hf_tower"]
+__all__ = ["QwenTower", "hf_tower"]
 
 Block = Callable[[Tensor], Tensor]
 
@@ -79,7 +79,10 @@ class _Patches:
 
 
 class QwenTower:
-    """One image to its rows: [3, height, width] float32 -> [n, (1 + num_stacked) * hidden_size] of the decoder."""
+    """One image to its rows: [3, height, width] float32 -> [n, (1 + num_stacked) * hidden_size] of the decoder.
+
+    The constructor reads the weights; it raises ModelLoadError.
+    """
 
     def __init__(self, config: ModelConfig, weights: Weights) -> None:
         assert config.vision is not None
@@ -254,8 +257,3 @@ def hf_tower(fields: FieldReader, vision: FieldReader, qwen: QwenTowerConfig) ->
         image_size=None,
         qwen=qwen,
     )
-
-
-def build_tower(config: ModelConfig, weights: Weights) -> QwenTower:
-    """Reads the tower and what becomes of its patches. Raises ModelLoadError."""
-    return QwenTower(config, weights)

@@ -103,7 +103,7 @@ ARCHITECTURES = (
         hf_config=gemma4.hf_config,
         gguf_config=gemma4.gguf_config,
         gguf_names=gemma4.gguf_names,
-        build_own=gemma4.build_gemma4,
+        build_mlp=gemma4.build_mlp,
         hf_places=gemma4.hf_places,
         hf_prefixes=gemma4.PREFIXES,
         hf_left_out=gemma4.TOWERS,
@@ -124,7 +124,7 @@ ARCHITECTURES = (
         gguf_config=qwen2_vl.gguf_config,
         gguf_names=qwen2.gguf_names,
         hf_prefixes=qwen2_vl.PREFIXES,
-        build_tower=qwen_tower.build_tower,
+        build_tower=qwen_tower.QwenTower,
         projector=qwen_mmproj.QWEN2_VL,
     ),
     Architecture(
@@ -134,7 +134,7 @@ ARCHITECTURES = (
         gguf_config=qwen2_vl.gguf_config,
         gguf_names=qwen2.gguf_names,
         hf_prefixes=qwen2_vl.PREFIXES,
-        build_tower=qwen_tower.build_tower,
+        build_tower=qwen_tower.QwenTower,
         projector=qwen_mmproj.QWEN2_5_VL,
     ),
     Architecture(
@@ -144,7 +144,7 @@ ARCHITECTURES = (
         gguf_config=qwen3_vl.gguf_config,
         gguf_names=qwen2.gguf_names,
         hf_prefixes=qwen3_vl.PREFIXES,
-        build_tower=qwen_tower.build_tower,
+        build_tower=qwen_tower.QwenTower,
         projector=qwen_mmproj.QWEN3_VL,
     ),
     Architecture(
@@ -180,7 +180,7 @@ ARCHITECTURES = (
         hf_config=apertus.hf_config,
         gguf_config=apertus.gguf_config,
         gguf_names=qwen2.gguf_names,
-        build_own=apertus.build,
+        build_mlp=apertus.build_mlp,
         hf_places=apertus.hf_places,
     ),
     Architecture(

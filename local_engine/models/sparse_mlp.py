@@ -16,7 +16,7 @@ from local_engine.layers.ops import Ops
 from local_engine.loading.fields import FieldReader
 from local_engine.loading.weights import GgufName, Weights
 from local_engine.models.activations import ACTIVATIONS
-from local_engine.models.decoder import Decoder, Mlp, dense_mlp
+from local_engine.models.decoder import Mlp, dense_mlp
 from local_engine.models.gated_mlp import GatedMlp, PlainMlp
 from local_engine.models.projection import projection
 
@@ -24,7 +24,7 @@ __all__ = [
     "SIGMOID",
     "SOFTMAX",
     "ExpertNames",
-    "build_sparse",
+    "dense_or_sparse_mlp",
     "gguf_expert_names",
     "gguf_experts",
     "hf_grouped_experts",
@@ -191,15 +191,11 @@ class _BesideExperts:
         return self._routed(x) + shared
 
 
-def build_sparse(names: ExpertNames) -> Callable[[ModelConfig, Weights, Ops], Decoder]:
-    """What builds decoders whose experts have these names in a layer."""
-
-    def mlp(config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
-        if config.experts is None or index in config.experts.dense_layers:
-            return dense_mlp(config, index, weights, ops)
-        return sparse_mlp(weights, ops, names.of_layer(index), config, config.experts)
-
-    return partial(Decoder, build_mlp=mlp)
+def dense_or_sparse_mlp(names: ExpertNames, config: ModelConfig, index: int, weights: Weights, ops: Ops) -> Mlp:
+    """The feed-forward block of layer `index`, or its experts, whose names in a layer are given."""
+    if config.experts is None or index in config.experts.dense_layers:
+        return dense_mlp(config, index, weights, ops)
+    return sparse_mlp(weights, ops, names.of_layer(index), config, config.experts)
 
 
 def hf_grouped_experts(fields: FieldReader) -> ExpertsConfig:

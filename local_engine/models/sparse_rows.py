@@ -52,7 +52,7 @@ SPARSE = (
         hf_places=qwen3_vl.hf_places,
         hf_prefixes=qwen3_vl.PREFIXES,
         gguf_experts=True,
-        build_tower=qwen_tower.build_tower,
+        build_tower=qwen_tower.QwenTower,
         projector=qwen_mmproj.QWEN3_VL,
     ),
     Architecture(

@@ -26,7 +26,7 @@ from local_engine.loading.plain_source import PlainSource
 from local_engine.loading.safetensors import SafetensorsSource
 from local_engine.loading.shares import Shares, share_problem
 from local_engine.loading.weights import TensorSource, Weights
-from local_engine.models.decoder import build_decoder
+from local_engine.models.decoder import Decoder
 from local_engine.models.registry import by_gguf_name, by_hf_name
 from tests.local_engine.loading.packed.packed_files import Parts, packed_model
 from tests.local_engine.loading.packed.test_fp8 import E4M3, eight_bit, numbers
@@ -173,9 +173,7 @@ def test_a_rank_never_holds_what_is_not_its_own(kind: str, tmp_path: Path) -> No
 
         def load() -> object:
             shares = Shares(shape, Rank(1, 4))
-            return build_decoder(
-                shares.shape, Weights(source, device=CPU, dtype=torch.float32, shares=shares), REFERENCE
-            )
+            return Decoder(shares.shape, Weights(source, device=CPU, dtype=torch.float32, shares=shares), REFERENCE)
 
         with torch.inference_mode():
             # A quarter, and pieces of what is unpacked.

@@ -14,7 +14,7 @@ from local_engine.loading.gguf_source import GgufSource
 from local_engine.loading.plain_source import PlainSource
 from local_engine.loading.safetensors import SafetensorsSource
 from local_engine.loading.weights import TensorSource, Weights
-from local_engine.models.decoder import build_decoder
+from local_engine.models.decoder import Decoder
 from local_engine.models.llama import gguf_names
 from tests.local_engine.peak_memory import peak_bytes
 from tests.local_engine.tiny_models import Oracle, tiny_oracle, write_gguf, write_safetensors
@@ -44,7 +44,7 @@ def oracle() -> Oracle:
 def peak_of(source: TensorSource, ops: Ops, dtype: torch.dtype) -> int:
     def load() -> object:
         weights = Weights(source, device=CPU, dtype=dtype)
-        model = build_decoder(SHAPE, weights, ops)
+        model = Decoder(SHAPE, weights, ops)
         weights.finish()
         return model
 
