@@ -109,7 +109,9 @@ def test_its_logits_are_those_of_transformers_at_every_position_of_a_prompt(subj
         sequence = engine.add(prompt.request(sampling))
         found = last(run(engine)[sequence]).context_logits
         assert found is not None
-        torch.testing.assert_close(torch.from_numpy(found), subject.oracle.logits(prompt), atol=5e-4, rtol=1e-4)
+        # transformers computes states in chunks, which rounds otherwise: 7e-4 with AVX2 (2026-11).
+        atol = 1e-3 if subject.has_states else 5e-4
+        torch.testing.assert_close(torch.from_numpy(found), subject.oracle.logits(prompt), atol=atol, rtol=1e-4)
 
 
 def test_what_an_image_shows_changes_the_answer(subject: Subject) -> None:
