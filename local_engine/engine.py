@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from local_engine.adapters import Adapter, AdapterTable
@@ -95,7 +96,7 @@ class Engine:
         self._mask_workers = ThreadPoolExecutor(_MASK_WORKERS, thread_name_prefix="local-engine-mask")
         self._clock = clock
         self._totals = Totals(clock)
-        self._live = LiveRequests(self.scheduler, self._totals, forget=self._forget)
+        self._live = LiveRequests(self.scheduler, self._totals, forget=partial(_forget, self._runner, self._drafter))
 
     @property
     def vocab_size(self) -> int:
@@ -331,10 +332,12 @@ class Engine:
                 events += self._live.go_on(sequence, result, None)
         return events
 
-    def _forget(self, sequence: Sequence) -> None:
-        self._runner.forget(sequence)
-        if self._drafter is not None:
-            self._drafter.forget(sequence)
+
+def _forget(runner: Runner, drafter: Drafter | None, sequence: Sequence) -> None:
+    """Not a method of the engine, which would then be garbage for the collector, and its weights with it."""
+    runner.forget(sequence)
+    if drafter is not None:
+        drafter.forget(sequence)
 
 
 def _step_failure(error: Exception) -> GenerationFailed:
