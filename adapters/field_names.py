@@ -32,7 +32,7 @@ __all__ = ["FIELD_NAMES"]
 
 _GENERATED = (*ALIASES, *FORMAT_ALIASES, "model", "stream", "stream_options", "stop", "logit_bias")
 _OLLAMA = (
-    *("model", "stream", "format", "options", "think", "logprobs", "top_logprobs"),
+    *("model", "stream", "format", "options", "think", "logprobs", "top_logprobs", "keep_alive"),
     *OLLAMA_HINTS,
     *(f"options.{option.wire}" for option in OPTIONS),
     *("options.num_predict", "options.stop"),

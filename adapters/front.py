@@ -11,6 +11,7 @@ from msgspec import Struct
 from adapters.canonical.abilities import GENERATE
 from adapters.canonical.errors import GatewayError
 from adapters.canonical.events import Event
+from adapters.canonical.model_memory import ModelMemory
 from adapters.canonical.request import Request
 from adapters.canonical.result import Result
 
@@ -38,6 +39,8 @@ class ListedModel(Struct, frozen=True, kw_only=True):
     abilities: frozenset[str] = frozenset((GENERATE,))
     """Words of `adapters.canonical.abilities`."""
     gateway: Mapping[str, object] = {}
+    memory: ModelMemory | None = None
+    """Where it is loaded, in a list of those that are."""
 
 
 class ModelListForm(Protocol):

@@ -32,6 +32,7 @@ HINTS = frozenset(
         "prompt_cache_key",
         "prompt_cache_retention",
         "prompt_cache_options",
+        "keep_alive_s",
     )
 )
 """Canonical fields."""

@@ -32,6 +32,8 @@ __all__ = [
     "Forwarder",
     "Measure",
     "Measured",
+    "ModelHost",
+    "ModelLoad",
     "Prober",
     "Reranker",
     "TokenCounter",
@@ -171,6 +173,27 @@ class AdapterHost(Protocol):
         """Requests that use it go on to their end; new ones are told that it does not exist.
 
         Raises ModelNotFound and NotReady.
+        """
+        ...
+
+
+class ModelLoad(Struct, frozen=True):
+    """A model that is wanted in memory, for `keep_alive_s` (see `Request`) after its last request from now on."""
+
+    model: str
+    keep_alive_s: float | None = None
+
+
+@runtime_checkable
+class ModelHost(Protocol):
+    async def load_model(self, asked: ModelLoad) -> None:
+        """Returns once it is in memory. Raises ModelNotFound and NotReady."""
+        ...
+
+    async def unload_model(self, model: str) -> None:
+        """It leaves memory at the end of the requests that it has, and is loaded again by the next one.
+
+        Raises ModelNotFound.
         """
         ...
 

@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from adapters.canonical.events import Event
 from adapters.canonical.messages import Part, Refusal, Text, ToolCall, ToolResult
+from adapters.canonical.model_memory import ModelMemory
 from adapters.canonical.request import Request
 from adapters.canonical.tool_kinds import FUNCTION
 from providers.fetching import Fetcher
@@ -84,12 +85,12 @@ class ReadinessState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether a model can answer now. `reason` is one clear line where it cannot. `in_memory` false: it will be loaded
-    by the first request for it."""
+    """Whether a model can answer now, if need be after it is loaded for its next request. `reason` is one clear line
+    where it cannot. `memory`: what a model of this machine takes; None: it is not loaded, or lies elsewhere."""
 
     state: ReadinessState
     reason: str | None = None
-    in_memory: bool = True
+    memory: ModelMemory | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,6 +56,8 @@ class EmbeddingRequest(Struct, frozen=True, kw_only=True):
     titles: tuple[str | None, ...] | None = None
     truncate_prompt_tokens: int | None = None
     cut_is_default: bool = False
+    keep_alive_s: float | None = None
+    """See `Request.keep_alive_s`."""
     user: str | None = None
     base64: bool = False
     request_id: str | None = None

@@ -231,6 +231,8 @@ class Request(Struct, frozen=True, kw_only=True):
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
     prompt_cache_options: bytes | None = None
+    keep_alive_s: float | None = None
+    """How long a local model stays in memory after the answer; -1: for ever."""
     service_tier: str | None = None
     store: bool | None = None
     metadata: bytes | None = None

@@ -12,6 +12,7 @@ from adapters.canonical.usage import Usage
 from adapters.field_types import BOOL, NAME, POSITIVE, TEXT
 from adapters.front import AnswerHead
 from adapters.json_fields import JsonObject, parse_object
+from adapters.ollama.durations import keep_alive_value, take_keep_alive
 from adapters.ollama.errors import error_from_text
 from adapters.upstream_json import read_body
 
@@ -27,8 +28,9 @@ __all__ = [
 
 EMBED = "ollama.embed"
 EMBED_PATH = "/api/embed"
-EMBED_HINTS = dict.fromkeys(("keep_alive", "options"))
+EMBED_HINTS = {"options": None}
 """Unmapped fields that say nothing about a vector, whatever they say."""
+_SPELLINGS = {"truncate_prompt_tokens": "truncate", "keep_alive_s": "keep_alive"}
 _INPUT = Decoder(str | list[str])
 
 
@@ -48,7 +50,7 @@ class EmbedFront:
 
     def client_field(self, name: str) -> str:
         """The client's spelling of a canonical field."""
-        return "truncate" if name == "truncate_prompt_tokens" else name
+        return _SPELLINGS.get(name, name)
 
     def parse(self, body: bytes, *, max_depth: int, request_id: str) -> EmbeddingRequest:
         """Raises InvalidRequest, naming the path."""
@@ -85,6 +87,7 @@ def _request(fields: JsonObject, inputs: tuple[str, ...], request_id: str) -> Em
         dimensions=fields.take("dimensions", POSITIVE),
         truncate_prompt_tokens=CUT_TO_WINDOW if cut else None,
         cut_is_default=cut is None,
+        keep_alive_s=take_keep_alive(fields),
         request_id=request_id,
         extras=fields.said(),
     )
@@ -98,6 +101,8 @@ def render_embeddings(request: EmbeddingRequest) -> bytes:
         body["truncate"] = request.truncate_prompt_tokens == CUT_TO_WINDOW
     if request.dimensions is not None:
         body["dimensions"] = request.dimensions
+    if request.keep_alive_s is not None:
+        body["keep_alive"] = keep_alive_value(request.keep_alive_s)
     for name, raw in request.extras.items():
         if request.dialect != EMBED:
             raise UnsupportedParameter.at(name, "Ollama does not take it")

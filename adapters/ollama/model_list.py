@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from adapters.canonical.abilities import EMBED, GENERATE
+from adapters.canonical.model_memory import ModelMemory
 from adapters.front import ListedModel
 from adapters.timestamps import timestamp
 
@@ -61,7 +62,9 @@ def _row(model: ListedModel) -> dict[str, Any]:
 
 
 def _running(model: ListedModel) -> dict[str, Any]:
-    found = {**_row(model), "expires_at": _FOR_EVER, "size_vram": 0}
+    memory = model.memory or ModelMemory()
+    expires_at = _FOR_EVER if memory.expires_at is None else timestamp(int(memory.expires_at))
+    found = {**_row(model), "size": memory.size, "size_vram": memory.vram, "expires_at": expires_at}
     del found["modified_at"]
     if model.context is not None:
         found["context_length"] = model.context

@@ -10,6 +10,7 @@ from adapters.field_types import BOOL, NAME, TEXT, TEXTS
 from adapters.inline_media import resolved
 from adapters.json_fields import JsonObject, parse_object
 from adapters.ollama.content import take_messages
+from adapters.ollama.durations import take_keep_alive
 from adapters.ollama.options import take_format, take_logprobs, take_options
 from adapters.ollama.thinking import take_thinking
 from adapters.ollama.tools import take_tools
@@ -56,6 +57,7 @@ def _request(body: JsonObject, dialect: str, more: Mapping[str, bytes] = _NO_MOR
     output_format = take_format(body)
     logprobs = take_logprobs(body)
     reasoning = take_thinking(body)
+    keep_alive_s = take_keep_alive(body)
     rest = {name: raw for name, raw in body.rest().items() if raw not in SAYS_NOTHING}
     return Request(
         model=model,
@@ -68,6 +70,7 @@ def _request(body: JsonObject, dialect: str, more: Mapping[str, bytes] = _NO_MOR
         output_format=output_format,
         logprobs=logprobs,
         reasoning=reasoning,
+        keep_alive_s=keep_alive_s,
         extras={**rest, **more, **options},
         **values,
     )

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from adapters.field_types import BOOL, NAME
 from adapters.json_fields import parse_object
+from adapters.ollama.durations import take_keep_alive
 from adapters.timestamps import timestamp
 
 __all__ = ["Preload", "parse_preload", "render_preload"]
@@ -15,15 +16,18 @@ _MAX_BYTES = 4096
 """A longer body asks something."""
 _EMPTY = (None, b"null", b'""', b"[]")
 _ASKING = ("prompt", "suffix", "messages")
-_UNLOADS = (b"0", b'"0"', b'"0s"')
 
 
 class Preload(Struct, frozen=True):
-    """`unloads`: the model may go."""
+    """`keep_alive_s`: how long the model is to stay; None: as it does by itself."""
 
     model: str
     stream: bool
-    unloads: bool
+    keep_alive_s: float | None
+
+    @property
+    def unloads(self) -> bool:
+        return self.keep_alive_s == 0
 
 
 def parse_preload(raw: bytes, *, max_depth: int) -> Preload | None:
@@ -34,7 +38,7 @@ def parse_preload(raw: bytes, *, max_depth: int) -> Preload | None:
     if any(body.take_raw(name) not in _EMPTY for name in _ASKING):
         return None
     stream = body.take("stream", BOOL)
-    return Preload(body.require("model", NAME), stream is None or stream, body.take_raw("keep_alive") in _UNLOADS)
+    return Preload(body.require("model", NAME), stream is None or stream, take_keep_alive(body))
 
 
 def render_preload(preload: Preload, created: int, *, chat: bool) -> bytes:

@@ -12,6 +12,7 @@ from adapters.canonical.events import Event
 from adapters.canonical.messages import SYSTEM, Image, text_of
 from adapters.canonical.request import Request
 from adapters.ollama.answer import parse_whole, stream_parser
+from adapters.ollama.durations import keep_alive_value
 from adapters.ollama.errors import parse_error
 from adapters.ollama.messages import image_data, message_objects
 from adapters.ollama.options import format_value, options_object
@@ -74,6 +75,8 @@ class OllamaUpstream:
             body["logprobs"] = True
             if request.logprobs:
                 body["top_logprobs"] = request.logprobs
+        if request.keep_alive_s is not None:
+            body["keep_alive"] = keep_alive_value(request.keep_alive_s)
         for name, raw in (*extras.items(), *self._defaults.items()):
             if "." not in name:
                 body.setdefault(name, orjson.Fragment(raw))

@@ -92,7 +92,6 @@ OPTIONS = (
 """Parsed apart: num_predict and stop. Every other option is Ollama's own."""
 
 HINTS: Mapping[str, Callable[[object], bool] | None] = {
-    "keep_alive": None,
     "truncate": (False,).__contains__,  # a prompt that is too long is an error, as it is elsewhere
     "shift": (False,).__contains__,
     **dict.fromkeys(
@@ -120,6 +119,7 @@ SAYS_NOTHING = (b"null", b'""', b"[]")
 SPELLINGS = {
     **{option.name: f"options.{option.wire}" for option in OPTIONS},
     "max_tokens": "options.num_predict",
+    "keep_alive_s": "keep_alive",
     "stop": "options.stop",
     "output_format": "format",
     "prompts": "prompt",

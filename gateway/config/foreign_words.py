@@ -105,6 +105,7 @@ _SEQUENCES = "'scheduler.max_sequences' of the local provider"
 _BATCH = "'scheduler.max_batch_tokens' of the local provider"
 _CACHE_TYPE = "'kv_cache.dtype' of the local provider"
 _DEVICE = "'device' of the local provider"
+_IDLE = "'idle_unload_s' of the local provider, or of one of its models"
 _THREADS = "'threads' of the local provider"
 _PLACES: Mapping[str, str] = {
     "api_keys": _KEYS_OF_CLIENTS,
@@ -121,7 +122,8 @@ _PLACES: Mapping[str, str] = {
     "general_settings": _OTHER_FORMAT,
     "gpu_memory_utilization": "'kv_cache.memory' of the local provider",
     "host": "'server.host'",
-    "keep_alive": "'load' of a local model, and one that is loaded stays",
+    "idle_timeout": _IDLE,
+    "keep_alive": _IDLE,
     "keys": _KEYS_OF_CLIENTS,
     "kv_cache_dtype": _CACHE_TYPE,
     "limits": _LIMITS,
@@ -131,6 +133,7 @@ _PLACES: Mapping[str, str] = {
     "logging": "'telemetry.log'",
     "master_key": _KEYS_OF_CLIENTS,
     "max_budget": _BUDGETS,
+    "max_loaded_models": "'max_loaded' of the local provider",
     "max_num_batched_tokens": _BATCH,
     "max_num_seqs": _SEQUENCES,
     "max_retries": _RETRIES,
@@ -159,6 +162,7 @@ _PLACES: Mapping[str, str] = {
     "retries": _RETRIES,
     "router_settings": _OTHER_FORMAT,
     "rpm": _LIMITS,
+    "sleep_idle_seconds": _IDLE,
     "ssl": "'server.tls'",
     "teams": "'auth.teams'",
     "temperature": "'defaults' of a name under 'models'",
@@ -171,6 +175,7 @@ _PLACES: Mapping[str, str] = {
     "top_k": "'defaults' of a name under 'models'",
     "top_p": "'defaults' of a name under 'models'",
     "tpm": _LIMITS,
+    "ttl": _IDLE,
     "virtual_keys": _KEYS_OF_CLIENTS,
     "workers": "'server.workers'",
 }

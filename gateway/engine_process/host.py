@@ -15,7 +15,12 @@ from providers.trace_context import PHASES
 
 __all__ = ["CALLS", "GO_ON", "HOLD", "STREAM", "TRACED_STREAM", "Host"]
 
-CALLS = frozenset(("embed", "rerank", "count_tokens", "tokenize", "detokenize", "load_adapter", "unload_adapter"))
+CALLS = frozenset(
+    (
+        *("embed", "rerank", "count_tokens", "tokenize", "detokenize"),
+        *("load_model", "unload_model", "load_adapter", "unload_adapter"),
+    )
+)
 """The abilities that can be called, each with one argument."""
 STREAM, TRACED_STREAM = "stream", "traced stream"
 """Batches of an answer; those of a request that is traced come with the engine's phases."""

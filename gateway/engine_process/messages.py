@@ -19,6 +19,7 @@ from adapters.canonical import (
     errors,
     events,
     messages,
+    model_memory,
     request,
     rerank,
     stop_reason,
@@ -32,7 +33,10 @@ __all__ = ["Frame", "pack", "read_frame", "unpack", "write_frame"]
 
 Frame: TypeAlias = tuple[str, int, object]
 """What it is, which call it belongs to, and what it holds."""
-_MODULES = (citation, embedding, errors, events, messages, request, rerank, stop_reason, tokens, usage, abilities, base)
+_MODULES = (
+    *(citation, embedding, errors, events, messages, model_memory, request, rerank, stop_reason, tokens, usage),
+    *(abilities, base),
+)
 _TYPES: dict[str, type] = {
     name: kind
     for module in _MODULES

@@ -13,7 +13,7 @@ from adapters.canonical.rerank import RerankRequest, RerankResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from gateway.engine_process.host import GO_ON, HOLD, STREAM, TRACED_STREAM
 from gateway.engine_process.messages import Frame, read_frame, write_frame
-from providers.abilities import AdapterFolder, AdapterName, Measure
+from providers.abilities import AdapterFolder, AdapterName, Measure, ModelLoad
 from providers.base import Batch, Capabilities, ModelEntry, Readiness, ReadinessState
 from providers.trace_context import PHASES, Phase
 
@@ -89,6 +89,12 @@ class EngineProxy:
 
     async def detokenize(self, request: DetokenizeRequest) -> str:
         return cast("str", await self._ask("detokenize", request))
+
+    async def load_model(self, asked: ModelLoad) -> None:
+        await self._ask("load_model", asked)
+
+    async def unload_model(self, model: str) -> None:
+        await self._ask("unload_model", model)
 
     async def load_adapter(self, adapter: AdapterFolder) -> None:
         await self._ask("load_adapter", adapter)

@@ -28,6 +28,8 @@ from providers.abilities import (
     Compacted,
     Compactor,
     Embedder,
+    ModelHost,
+    ModelLoad,
     Reranker,
     TokenCounter,
     Tokenizer,
@@ -36,9 +38,9 @@ from providers.abilities import (
 )
 from providers.base import Capabilities
 
-__all__ = ["compact", "count_tokens", "detokenize", "embed", "rerank", "score", "tokenize"]
+__all__ = ["compact", "count_tokens", "detokenize", "embed", "preload", "rerank", "score", "tokenize"]
 
-_EMBEDDING_FIELDS = ("dimensions", "purpose", "titles", "truncate_prompt_tokens", "user")
+_EMBEDDING_FIELDS = ("dimensions", "purpose", "titles", "truncate_prompt_tokens", "user", "keep_alive_s")
 _RERANK_FIELDS = ("top_n", "truncate_prompt_tokens", "user")
 
 _PLAIN_PROMPTS = Capabilities(
@@ -56,9 +58,9 @@ def _as_it_is(name: str) -> str:
 async def embed(
     router: Router, request: EmbeddingRequest, progress: Progress, *, spell: Spelling = _as_it_is
 ) -> EmbeddingResult:
-    """A vector for each input; without any, nobody but the list of models is asked."""
+    """A vector for each input; without any, the model is asked to be there."""
     if not request.inputs:
-        await router.names.resolve(request.model)
+        await preload(router, request.model, request.keep_alive_s)
         return EmbeddingResult(vectors=())
 
     async def call(target: Target) -> EmbeddingResult:
@@ -73,6 +75,20 @@ async def embed(
         return result
 
     return await router.ask(request.model, progress, call)
+
+
+async def preload(router: Router, model: str, keep_alive_s: float | None) -> None:
+    """Has the model of the first target loaded, or with 0 those of all targets leave memory, as far as they are of this
+    machine. Raises ModelNotFound and NotReady."""
+    targets = (await router.names.resolve(model)).targets
+    for target in targets if keep_alive_s == 0 else targets[:1]:
+        host = target.provider
+        if not isinstance(host, ModelHost):
+            continue
+        if keep_alive_s == 0:
+            await host.unload_model(target.model)
+        else:
+            await host.load_model(ModelLoad(target.model, keep_alive_s))
 
 
 async def compact(router: Router, request: Request, progress: Progress, spell: Spelling) -> Compacted:

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from msgspec.structs import replace as with_fields
+
 from adapters.canonical.abilities import EMBED, GENERATE, RANK
 from adapters.canonical.errors import InvalidRequest, ModelNotFound
 from adapters.front import ListedModel, ModelListForm
@@ -72,11 +74,11 @@ class Catalogue:
         rows: list[ListedModel] = []
         for provider, model in self._local:
             readiness = self._providers[provider].readiness(model)
-            if readiness.state is not ReadinessState.READY or not readiness.in_memory:
+            if readiness.memory is None:
                 continue
             listed = await self._lists.of(provider)
             entry = (listed or {}).get(model) or ModelEntry(id=model)
-            rows.append(self._model_row(entry, f"{provider}/{model}", provider))
+            rows.append(with_fields(self._model_row(entry, f"{provider}/{model}", provider), memory=readiness.memory))
         return form.render_models([row for row in rows if key is None or key.may_use(row.id)])
 
     async def show_model(self, name: str, key: ClientKey | None, form: ModelListForm) -> bytes:

@@ -42,7 +42,7 @@ class AnswerKeeper(Protocol):
 
 
 class Preloads(Protocol):
-    """Answers bodies that ask nothing, so that no provider is called for them."""
+    """Answers bodies that ask nothing of a model but to be there."""
 
     async def answer(self, exchange: Exchange, body: bytes) -> Reply | None:
         """None for a body that asks something."""

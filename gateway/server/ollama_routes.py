@@ -8,6 +8,7 @@ from adapters.ollama.front import VERSION_BODY, OllamaChatFront, parse_show
 from adapters.ollama.model_list import ModelCards, RunningModels, Tags
 from adapters.ollama.preload import parse_preload, render_preload
 from gateway.http.answer import Reply
+from gateway.routing.abilities import preload
 from gateway.server.ability_routes import embedding
 from gateway.server.catalogue import Catalogue
 from gateway.server.exchange import Exchange
@@ -40,14 +41,14 @@ class OllamaPreloads:
     async def answer(self, exchange: Exchange, body: bytes) -> Reply | None:
         """Raises ModelNotFound for a model that nobody has."""
         means = self._means
-        preload = parse_preload(body, max_depth=means.max_depth)
-        if preload is None:
+        asked = parse_preload(body, max_depth=means.max_depth)
+        if asked is None:
             return None
-        exchange.model, exchange.streams = preload.model, preload.stream
-        await admit(exchange, preload, means.router.names)
-        await means.router.names.resolve(preload.model)
-        found = render_preload(preload, int(means.now()), chat=self._chat)
-        front = exchange.front if preload.stream else None
+        exchange.model, exchange.streams = asked.model, asked.stream
+        await admit(exchange, asked, means.router.names)
+        await preload(means.router, asked.model, asked.keep_alive_s)
+        found = render_preload(asked, int(means.now()), chat=self._chat)
+        front = exchange.front if asked.stream else None
         return exchange.answer(found, {} if front is None else {"Content-Type": front.stream_content_type})
 
 

@@ -48,10 +48,11 @@ def asks_for_best(request: Request) -> bool:
 
 
 async def answer_one(
-    model: LocalModel, request: Request, images: RequestImages, new_call_id: Callable[[], str]
+    model: LocalModel, request: Request, images: RequestImages, new_call_id: Callable[[], str], *, asked_ns: int
 ) -> AsyncGenerator[Batch, None]:
-    """One choice, from prompt to events. Raises the engine's errors and InvalidRequest."""
-    clock = _Clock()
+    """One choice, from prompt to events. `asked_ns` is when it was asked for, in the time of `monotonic_ns`; the model
+    may have been loaded since. Raises the engine's errors and InvalidRequest."""
+    clock = _Clock(asked_ns)
     prompt, asked = await _prepare(model, request, images)
     text = _text_answer(model, request, prompt, new_call_id)
     async with aclosing(_outputs(model, asked)) as outputs:
@@ -212,10 +213,12 @@ def _echo(model: LocalModel, request: Request, prompt: tuple[int, ...], output: 
 
 
 class _Clock:
-    """When an answer began and its first output came, in nanoseconds of the engine's clock."""
+    """When an answer was asked for, had its model, began and gave its first output, in nanoseconds of the engine's
+    clock."""
 
-    def __init__(self) -> None:
-        self._asked = self._began = self._answered = time.monotonic_ns()
+    def __init__(self, asked_ns: int) -> None:
+        self._asked = asked_ns
+        self._loaded = self._began = self._answered = time.monotonic_ns()
 
     def saw(self, output: StepOutput) -> None:
         """The first output is there."""
@@ -226,7 +229,10 @@ class _Clock:
     def durations(self) -> Mapping[str, bytes]:
         now = time.monotonic_ns()
         return duration_fields(
-            total_ns=now - self._asked, prompt_ns=self._answered - self._began, answer_ns=now - self._answered
+            total_ns=now - self._asked,
+            load_ns=self._loaded - self._asked,
+            prompt_ns=self._answered - self._began,
+            answer_ns=now - self._answered,
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["RECORDING", "LoadProgress", "shown_progress"]
+__all__ = ["RECORDING", "LoadProgress", "WeightsRead", "shown_progress"]
 
 LoadProgress = Callable[[str, int, int | None], None]
 """Called from the loading thread with what is being done, how much is done, and how much in all (None: unknown).
@@ -18,6 +18,18 @@ RECORDING: Final = "recording steps"
 """A GPU's decode steps are recorded: counted, one a batch size."""
 
 _LINE_EVERY_S = 5.0
+
+
+class WeightsRead:
+    """Tells how far the weights of one model are read. `num_bytes`: what they take in its files."""
+
+    def __init__(self, progress: LoadProgress) -> None:
+        self._progress = progress
+        self.num_bytes = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        self.num_bytes = total
+        self._progress("loading", done, total)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ Owns how texts become its inputs (special tokens, pairs, cutting) and what its r
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from tokenizers import Encoding
 
 from adapters.canonical.embedding import CUT_TO_WINDOW, EmbeddingRequest, EmbeddingResult, prompts_of
 from adapters.canonical.errors import ContextOverflow, GatewayError, InvalidRequest
+from adapters.canonical.model_memory import ModelMemory
 from adapters.canonical.request import Prompt, Request
 from adapters.canonical.rerank import RerankRequest, RerankResult, RerankScore
 from adapters.canonical.usage import Usage
@@ -24,18 +25,20 @@ from providers.local.tokenizer import FastTokenizer
 
 __all__ = ["EMBEDDING_FIELDS", "RERANK_FIELDS", "LocalEncoder", "embed", "rerank"]
 
-EMBEDDING_FIELDS = frozenset(("dimensions", "truncate_prompt_tokens", "user"))
+EMBEDDING_FIELDS = frozenset(("dimensions", "truncate_prompt_tokens", "user", "keep_alive_s"))
 RERANK_FIELDS = frozenset(("top_n", "truncate_prompt_tokens", "user"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalEncoder:
-    """`prompt`: what goes before every text that is embedded."""
+    """`prompt`: what goes before every text that is embedded. `memory`: see
+    `LocalModel`."""
 
     name: str
     engine: Encoder
     tokenizer: FastTokenizer
     prompt: str = ""
+    memory: ModelMemory = field(default_factory=ModelMemory)
 
     @property
     def scores(self) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adapters.canonical.model_memory import ModelMemory
 from local_engine.config import EngineConfig
 from local_engine.errors import InvalidInput, ModelLoadError
 from local_engine.generation import Generator
@@ -18,7 +19,7 @@ from providers.local.chat_template import ChatTemplate, load_chat_template
 from providers.local.grammar import Grammars
 from providers.local.image_input import ImageProcessor
 from providers.local.infill import Infill, infill
-from providers.local.load_progress import RECORDING, LoadProgress
+from providers.local.load_progress import RECORDING, LoadProgress, WeightsRead
 from providers.local.model_source import BUILTIN_MODELS, cache_folder, fetch
 from providers.local.settings import LocalModelSettings, LocalSettings
 from providers.local.text_formats import TextFormats, text_formats
@@ -44,7 +45,8 @@ _LOOKED_UP_TOKENS = 16
 class LocalModel:
     """`stop_token_ids`: every token that ends an answer. `template` None: the model takes plain prompts only, or
     chats that bring a template. `infill` None: it cannot fill in between two texts. `images` None: it reads none.
-    `tells_guesses`: usage counts the tokens that were guessed, as run.yaml asks for them."""
+    `tells_guesses`: usage counts the tokens that were guessed, as run.yaml asks for them. `memory`: its
+    weights as they are stored and the pool of keys and values, on a GPU what was taken of it."""
 
     name: str
     engine: Generator
@@ -56,6 +58,7 @@ class LocalModel:
     infill: Infill | None = None
     images: ImageProcessor | None = None
     tells_guesses: bool = False
+    memory: ModelMemory = field(default_factory=ModelMemory)
     grammars: Grammars = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -76,7 +79,7 @@ def load_local_model(
     tokenizer = load_tokenizer(path)
     template = _template(path, settings, tokenizer)
     with _named_as_in_run_yaml():
-        engine, info, images = _start_engine(path, settings, shared, progress, tokenizer=tokenizer)
+        engine, info, images, memory = _start_engine(path, settings, shared, progress, tokenizer=tokenizer)
     return LocalModel(
         name=name,
         engine=engine,
@@ -88,6 +91,7 @@ def load_local_model(
         infill=infill(tokenizer),
         images=images,
         tells_guesses=settings.speculative is not None,
+        memory=memory,
     )
 
 
@@ -128,20 +132,23 @@ def _template(path: Path, settings: LocalModelSettings, tokenizer: Tokenizer) ->
 
 def _start_engine(
     path: Path, settings: LocalModelSettings, shared: LocalSettings, progress: LoadProgress, *, tokenizer: Tokenizer
-) -> "tuple[Generator, ModelInfo, ImageProcessor | None]":
+) -> "tuple[Generator, ModelInfo, ImageProcessor | None, ModelMemory]":
     """The tensor side; torch is imported here and not before."""
     from local_engine.async_engine import AsyncEngine
     from local_engine.loading.load import load_model
+    from local_engine.memory import gpu_bytes
     from local_engine.parallel.load import load_parallel
 
     config = engine_config(settings, shared)
+    before = gpu_bytes(config)
     mmproj = None if settings.mmproj is None else fetch(settings.mmproj, progress=progress)
     load = load_model if config.tensor_parallel == 1 else load_parallel
+    weights, guessing_weights = WeightsRead(progress), WeightsRead(progress)
     loaded = load(
         path,
         config,
         mmproj=mmproj,
-        progress=lambda done, total: progress("loading", done, total),
+        progress=weights,
         recording=lambda done, total: progress(RECORDING, done, total),
     )
     _logger.info("loaded %s on %s", path.name, config.device)
@@ -152,12 +159,17 @@ def _start_engine(
         _check_same_tokens(path, draft_path)
         # A model small enough to guess is small enough for one device.
         alone = replace(config, tensor_parallel=1)
-        draft = load_model(draft_path, alone, progress=lambda done, total: progress("loading", done, total))
+        draft = load_model(draft_path, alone, progress=guessing_weights)
         _logger.info("loaded %s to guess for %s", draft_path.name, path.name)
     if settings.speculative is None and loaded.step_rows is not None and loaded.info.config.recurrent is None:
         config = replace(config, draft_tokens=_LOOKED_UP_TOKENS)
     images = _image_processor(mmproj or path, loaded.info, tokenizer)
-    return AsyncEngine(loaded, config, adapters=adapters, draft=draft), loaded.info, images
+    engine = AsyncEngine(loaded, config, adapters=adapters, draft=draft)
+    if config.on_gpu:
+        taken = gpu_bytes(config) - before
+        return engine, loaded.info, images, ModelMemory(size=taken, vram=taken)
+    pools = config.kv_bytes + (0 if draft is None else config.draft_kv_bytes)
+    return engine, loaded.info, images, ModelMemory(size=weights.num_bytes + guessing_weights.num_bytes + pools)
 
 
 def _image_processor(path: Path, info: "ModelInfo", tokenizer: Tokenizer) -> ImageProcessor | None:
@@ -189,7 +201,7 @@ def engine_config(settings: LocalModelSettings, shared: LocalSettings) -> Engine
         threads=None if shared.threads == "auto" else shared.threads,
         block_size=kv_cache.block_size,
         kv_bytes=base.kv_bytes if kv_cache.memory == "auto" else kv_cache.memory,
-        kv_share=_GPU_SHARE / len(shared.models) if kv_cache.memory == "auto" and base.on_gpu else None,
+        kv_share=_GPU_SHARE / shared.most_loaded if kv_cache.memory == "auto" and base.on_gpu else None,
         kv_dtype=kv_cache.dtype,
         max_batch_tokens=scheduler.max_batch_tokens or (_GPU_BATCH_TOKENS if base.on_gpu else base.max_batch_tokens),
         max_sequences=scheduler.max_sequences,

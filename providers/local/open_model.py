@@ -4,7 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from adapters.canonical.errors import InvalidRequest
-from providers.local.load_progress import LoadProgress
+from adapters.canonical.model_memory import ModelMemory
+from providers.local.load_progress import LoadProgress, WeightsRead
 from providers.local.local_encoder import LocalEncoder
 from providers.local.local_model import LocalModel, engine_config, load_local_model
 from providers.local.model_source import fetch
@@ -55,9 +56,15 @@ def _load_encoder(
     if settings.dtype == settings.weights == "auto":
         config = replace(config, dtype="float32")  # what vectors are compared by is worth more than time, on a GPU too
     tokenizer = load_tokenizer(path)
-    model = load_encoder(path, config, progress=lambda done, total: progress("loading", done, total))
+    weights = WeightsRead(progress)
+    model = load_encoder(path, config, progress=weights)
+    size = weights.num_bytes
     return LocalEncoder(
-        name=name, engine=EncoderEngine(model, config), tokenizer=tokenizer, prompt=_default_prompt(path)
+        name=name,
+        engine=EncoderEngine(model, config),
+        tokenizer=tokenizer,
+        prompt=_default_prompt(path),
+        memory=ModelMemory(size=size, vram=size if config.on_gpu else 0),
     )
 
 

@@ -6,20 +6,17 @@ events. What n and several prompts mean is `providers.choices`' business.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
-from dataclasses import asdict
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import replace as with_fields
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from adapters.canonical.abilities import EMBED, GENERATE, RANK
 from adapters.canonical.embedding import EmbeddingRequest, EmbeddingResult
 from adapters.canonical.errors import InvalidRequest, ModelNotFound
-from adapters.canonical.messages import Image, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
 from adapters.canonical.request import Request, without_fields
 from adapters.canonical.rerank import RerankRequest, RerankResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
@@ -27,84 +24,29 @@ from adapters.minted_ids import new_call_id
 from local_engine.encoding import EncoderStats
 from local_engine.errors import EngineError, InvalidInput, ModelLoadError, UnknownAdapter
 from local_engine.generation import EngineStats
-from providers.abilities import AdapterFolder, AdapterName, Measure, lacks
+from providers.abilities import AdapterFolder, AdapterName, Measure, ModelLoad, lacks
 from providers.base import Batch, Capabilities, ModelEntry, ProviderSettings, Readiness
 from providers.choices import fan_out, fan_out_prompts
 from providers.local import local_encoder, prompt_tokens
 from providers.local.answers import answer_best, answer_one, asks_for_best
-from providers.local.constraint import FORMAT_KINDS
-from providers.local.custom_tools import CUSTOM
 from providers.local.engine_request import gateway_error
-from providers.local.json_schemas import SCHEMA_LACKS
 from providers.local.load_progress import LoadProgress, shown_progress
 from providers.local.loading import AnyModel, ModelLoads
 from providers.local.local_encoder import LocalEncoder
 from providers.local.local_model import LocalModel
 from providers.local.measures import measures
+from providers.local.model_description import ModelDescription, describe, undescribed
 from providers.local.model_source import cache_folder
 from providers.local.open_model import open_model
 from providers.local.request_images import RequestImages
 from providers.local.settings import LocalModelSettings, LocalSettings, read_settings
-from providers.local.thinking import reads_effort
 
 __all__ = ["LocalProvider", "ModelLoader"]
 
-_FIELDS = frozenset(
-    (
-        # Generation.
-        "tools", "tool_choice", "parallel_tool_calls", "output_format", "reasoning.include", "reasoning.effort",
-        "reasoning.budget_tokens", "reasoning.mode",
-        "max_tokens", "n", "best_of", "logprobs", "echo", "adapter", "priority", "cache_salt", "return_token_ids",
-        "prompt_logprobs", "return_context_logits", "prompt_token_ids", "logprob_token_ids",
-        "return_tokens_as_token_ids", "detokenize", "truncate_prompt_tokens", "suffix", "reasoning.separate",
-        "spaces_between_special_tokens",
-        "temperature", "top_p", "top_p_min", "top_k", "min_p", "typical_p",
-        "repetition_penalty", "presence_penalty", "frequency_penalty",
-        "logit_bias", "seed", "stop", "stop_token_ids", "include_stop", "ignore_eos", "min_tokens",
-        "allowed_token_ids", "bad_words", "use_beam_search", "length_penalty", "early_stopping", "skip_special_tokens",
-        "template.kwargs", "template.add_generation_prompt", "template.continue_final_message",
-        "template.add_special_tokens", "template.documents", "template.chat_template",
-        # Labels and hints, which change nothing about the answer.
-        "user", "safety_identifier", "metadata", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
-    )
-)  # fmt: skip
-_PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, Reasoning, ToolCall, ToolResult))
-_CAPABILITIES = Capabilities(
-    fields=_FIELDS,
-    parts=_PARTS,
-    tool_kinds=frozenset(("function", CUSTOM)),
-    messages=True,
-    prompts=True,
-    output_formats=FORMAT_KINDS,
-    schema_lacks=SCHEMA_LACKS,
-)
 _ANY_SEED = -1
 """What clients of local servers send for no seed at all."""
 _IMAGE_WORKERS = 2
 """Images that are decoded at once, which bounds the memory for it."""
-_NO_GENERATION = Capabilities(fields=frozenset(), parts=frozenset(), messages=False)
-
-
-def _lacks(model: LocalModel) -> frozenset[str]:
-    """The fields that this model's files rule out."""
-    lacks = set()
-    if model.infill is None:
-        lacks.add("suffix")
-    if not model.formats.reads_calls:
-        lacks |= {"tools", "tool_choice", "parallel_tool_calls"}
-    if model.template is None or not reads_effort(model.template):
-        lacks.add("reasoning.effort")
-    if model.formats.reasoning is None:
-        lacks.add("reasoning.budget_tokens")
-    return frozenset(lacks)
-
-
-@lru_cache
-def _capabilities(
-    lacks: frozenset[str], *, reads_images: bool, thinks: bool, kinds: frozenset[str] = frozenset()
-) -> Capabilities:
-    parts = _PARTS | {Image} if reads_images else _PARTS
-    return with_fields(_CAPABILITIES, fields=_FIELDS - lacks, parts=parts, foreign_parts=kinds, thinks=thinks)
 
 
 def _folders(local: LocalSettings) -> tuple[str, ...]:
@@ -135,13 +77,26 @@ class LocalProvider:
         self._limits = settings.limits
         local = read_settings(settings)
         self._models = local.models
-        self._refused = frozenset() if local.request_templates else frozenset(("template.chat_template",))
+        refused = frozenset() if local.request_templates else frozenset(("template.chat_template",))
+        self._undescribed = undescribed(refused)
+        self._descriptions: dict[str, ModelDescription] = {}
+        """Of the models that were loaded at least once."""
+        self._adapters = {name: dict(model.adapters) for name, model in local.models.items()}
+        """The folder of each adapter that a request may name: those of run.yaml, and those that were loaded since."""
 
         def load_shown(name: str) -> AnyModel:
             with shown_progress(name) as progress:
-                return load(name, local.models[name], local, progress)
+                model = load(name, replace(local.models[name], adapters=dict(self._adapters[name])), local, progress)
+            self._descriptions[name] = describe(model, refused)
+            return model
 
-        self._loads = ModelLoads(load_shown, wait_s=settings.limits.first_token_s, folders=_folders(local))
+        self._loads = ModelLoads(
+            load_shown,
+            wait_s=settings.limits.first_token_s,
+            idle_s={name: local.idle_unload_s_of(name) for name in local.models},
+            most=local.most_loaded,
+            folders=_folders(local),
+        )
         self._fetcher = settings.fetcher
         self._image_workers = ThreadPoolExecutor(_IMAGE_WORKERS, thread_name_prefix="images")
         self._created = int(time.time())
@@ -158,19 +113,7 @@ class LocalProvider:
 
     def capabilities(self, model: str) -> Capabilities:
         """What the model's files rule out is known only once they are read; until then everything is declared."""
-        loaded = self._loads.loaded(model)
-        if isinstance(loaded, LocalEncoder):
-            return _NO_GENERATION
-        if loaded is None:
-            return _capabilities(self._refused, reads_images=True, thinks=True)
-        kinds = frozenset[str]() if loaded.template is None else loaded.template.part_kinds
-        formats = loaded.formats
-        return _capabilities(
-            self._refused | _lacks(loaded),
-            reads_images=loaded.images is not None,
-            thinks=formats.reasoning is not None or formats.has_channels,
-            kinds=kinds,
-        )
+        return self._described(model).capabilities
 
     def readiness(self, model: str) -> Readiness:
         self._check_known(model)
@@ -178,36 +121,41 @@ class LocalProvider:
 
     async def models(self) -> Sequence[ModelEntry]:
         return [
-            ModelEntry(
-                id=entry,
-                created=self._created,
-                owned_by=self._name,
-                context=self._context(name),
-                inputs=self._inputs(name),
-                defaults=self._defaults(name),
-                abilities=self._abilities(name),
-            )
-            for name in self._models
-            for entry in (name, *(f"{name}:{adapter}" for adapter in self._adapters(name)))
+            with_fields(self._described(name).entry, id=entry, created=self._created, owned_by=self._name)
+            for name, adapters in self._adapters.items()
+            for entry in (name, *(f"{name}:{adapter}" for adapter in adapters))
         ]
 
+    async def load_model(self, asked: ModelLoad) -> None:
+        """See `providers.abilities.ModelHost`."""
+        async with self._using(asked.model, asked.keep_alive_s):
+            pass
+
+    async def unload_model(self, model: str) -> None:
+        """See `providers.abilities.ModelHost`."""
+        self._check_known(model)
+        await self._loads.unload(model)
+
     async def load_adapter(self, adapter: AdapterFolder) -> None:
-        engine = (await self._ready(adapter.model)).engine
         if f"{adapter.model}:{adapter.name}" in self._models:
             raise InvalidRequest.at("adapter", f"'{adapter.model}:{adapter.name}' is a model already")
-        try:
-            await asyncio.to_thread(engine.load_adapter, adapter.name, Path(adapter.folder))
-        except ModelLoadError as error:
-            raise InvalidRequest.at("adapter", str(error)) from error
-        except InvalidInput as error:
-            raise InvalidRequest(str(error), param=error.param) from error
+        async with self._generator(adapter.model) as model:
+            try:
+                await asyncio.to_thread(model.engine.load_adapter, adapter.name, Path(adapter.folder))
+            except ModelLoadError as error:
+                raise InvalidRequest.at("adapter", str(error)) from error
+            except InvalidInput as error:
+                raise InvalidRequest(str(error), param=error.param) from error
+            self._adapters[adapter.model][adapter.name] = adapter.folder
 
     async def unload_adapter(self, adapter: AdapterName) -> None:
-        engine = (await self._ready(adapter.model)).engine
-        try:
-            engine.unload_adapter(adapter.name)
-        except UnknownAdapter as error:
-            raise ModelNotFound(f"the model '{adapter.model}:{adapter.name}' does not exist", param="model") from error
+        async with self._generator(adapter.model) as model:
+            try:
+                model.engine.unload_adapter(adapter.name)
+            except UnknownAdapter as error:
+                named = f"{adapter.model}:{adapter.name}"
+                raise ModelNotFound(f"the model '{named}' does not exist", param="model") from error
+            self._adapters[adapter.model].pop(adapter.name, None)
 
     def engine_stats(self, model: str) -> EngineStats | None:
         """The engine's present state; None while the model is not loaded, and for one that does not generate."""
@@ -234,31 +182,34 @@ class LocalProvider:
 
     async def count_tokens(self, request: Request) -> Sequence[int]:
         """As the model's own template and tokenizer count (`providers.abilities.TokenCounter`)."""
-        model = await self._any(request.model)
-        return (len(await prompt_tokens.prompt_ids(model, request, self._images(request))),)
+        async with self._using(request.model) as model:
+            return (len(await prompt_tokens.prompt_ids(model, request, self._images(request))),)
 
     async def tokenize(self, request: TokenizeRequest) -> Tokens:
         """See `providers.abilities.Tokenizer`."""
-        images = self._images(request.request)
-        return await prompt_tokens.tokenize(await self._any(request.model), request, images)
+        async with self._using(request.model) as model:
+            return await prompt_tokens.tokenize(model, request, self._images(request.request))
 
     async def detokenize(self, request: DetokenizeRequest) -> str:
         """See `providers.abilities.Tokenizer`."""
-        return prompt_tokens.detokenize(await self._any(request.model), request)
+        async with self._using(request.model) as model:
+            return prompt_tokens.detokenize(model, request)
 
     def embedding_fields(self, model: str) -> frozenset[str]:
         return local_encoder.EMBEDDING_FIELDS
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResult:
         """See `providers.abilities.Embedder`."""
-        return await local_encoder.embed(await self._encoder(request.model, "gives no embeddings"), request)
+        async with self._encoder(request.model, "gives no embeddings", request.keep_alive_s) as encoder:
+            return await local_encoder.embed(encoder, request)
 
     def rerank_fields(self, model: str) -> frozenset[str]:
         return local_encoder.RERANK_FIELDS
 
     async def rerank(self, request: RerankRequest) -> RerankResult:
         """See `providers.abilities.Reranker`."""
-        return await local_encoder.rerank(await self._encoder(request.model, "does not rank"), request)
+        async with self._encoder(request.model, "does not rank") as encoder:
+            return await local_encoder.rerank(encoder, request)
 
     async def aclose(self) -> None:
         await self._loads.aclose()
@@ -267,55 +218,31 @@ class LocalProvider:
     def _images(self, request: Request) -> RequestImages:
         return RequestImages(request, self._fetcher, self._image_workers)
 
-    def _context(self, model: str) -> int | None:
-        loaded = self._loads.loaded(model)
-        if isinstance(loaded, LocalEncoder):
-            return loaded.engine.info.max_tokens
-        return None if loaded is None else loaded.engine.max_context
+    def _described(self, model: str) -> ModelDescription:
+        return self._descriptions.get(model, self._undescribed)
 
-    def _inputs(self, model: str) -> tuple[str, ...] | None:
-        """Known once its files are read."""
-        loaded = self._loads.loaded(model)
-        if not isinstance(loaded, LocalModel):
-            return None
-        return () if loaded.images is None else ("image",)
-
-    def _defaults(self, model: str) -> Mapping[str, float] | None:
-        """Known once its files are read."""
-        loaded = self._loads.loaded(model)
-        if not isinstance(loaded, LocalModel):
-            return None
-        return {name: value for name, value in asdict(loaded.defaults).items() if value is not None}
-
-    def _abilities(self, model: str) -> frozenset[str] | None:
-        """Known once its files are read."""
-        loaded = self._loads.loaded(model)
-        if isinstance(loaded, LocalEncoder):
-            return frozenset((RANK,)) if loaded.scores else frozenset((EMBED, RANK))
-        return None if loaded is None else frozenset((GENERATE,))
-
-    def _adapters(self, model: str) -> Sequence[str]:
-        """Those that are loaded; those of run.yaml while the model is not."""
-        loaded = self._loads.loaded(model)
-        return loaded.engine.adapters if isinstance(loaded, LocalModel) else tuple(self._models[model].adapters)
-
-    async def _any(self, model: str) -> AnyModel:
+    def _using(self, model: str, keep_alive_s: float | None = None) -> AbstractAsyncContextManager[AnyModel]:
+        """Raises ModelNotFound, and what `ModelLoads.using` does."""
         self._check_known(model)
-        return await self._loads.ready(model)
+        return self._loads.using(model, keep_alive_s)
 
-    async def _ready(self, model: str) -> LocalModel:
+    @asynccontextmanager
+    async def _generator(self, model: str, keep_alive_s: float | None = None) -> AsyncGenerator[LocalModel, None]:
         """Raises UnsupportedParameter for one that does not generate."""
-        found = await self._any(model)
-        if not isinstance(found, LocalModel):
-            raise lacks(model, "does not generate text")
-        return found
+        async with self._using(model, keep_alive_s) as found:
+            if not isinstance(found, LocalModel):
+                raise lacks(model, "does not generate text")
+            yield found
 
-    async def _encoder(self, model: str, otherwise: str) -> LocalEncoder:
+    @asynccontextmanager
+    async def _encoder(
+        self, model: str, otherwise: str, keep_alive_s: float | None = None
+    ) -> AsyncGenerator[LocalEncoder, None]:
         """Raises UnsupportedParameter for one that generates."""
-        found = await self._any(model)
-        if not isinstance(found, LocalEncoder):
-            raise lacks(model, f"generates text and {otherwise}")
-        return found
+        async with self._using(model, keep_alive_s) as found:
+            if not isinstance(found, LocalEncoder):
+                raise lacks(model, f"generates text and {otherwise}")
+            yield found
 
     def _check_known(self, model: str) -> None:
         if model not in self._models:
@@ -323,11 +250,15 @@ class LocalProvider:
 
     async def _answer(self, images: RequestImages, request: Request) -> AsyncGenerator[Batch, None]:
         """The answer to a request for one choice, or for the best choices of one prompt."""
-        model = await self._ready(request.model)
-        answer = answer_best if asks_for_best(request) else answer_one
-        try:
-            async with aclosing(answer(model, request, images, self._new_call_id)) as batches:
-                async for batch in batches:
-                    yield batch
-        except EngineError as error:
-            raise gateway_error(error, request) from error
+        asked_ns = time.monotonic_ns()
+        async with self._generator(request.model, request.keep_alive_s) as model:
+            if asks_for_best(request):
+                answer = answer_best(model, request, images, self._new_call_id)
+            else:
+                answer = answer_one(model, request, images, self._new_call_id, asked_ns=asked_ns)
+            try:
+                async with aclosing(answer) as batches:
+                    async for batch in batches:
+                        yield batch
+            except EngineError as error:
+                raise gateway_error(error, request) from error

@@ -34,7 +34,7 @@ class SpeculativeSettings(Struct, frozen=True, kw_only=True):
 
 class LocalModelSettings(Struct, frozen=True, kw_only=True):
     """`source` None: the model's own name. `context`, `chat_template`, formats None: as the model's files say.
-    `speculative` None: tokens are looked up where that changes no answer.
+    `speculative` None: tokens are looked up where that changes no answer. `idle_unload_s` None: the provider's.
 
     `mmproj`: where the tower is that a GGUF reads images with, as `source` says it.
 
@@ -52,6 +52,7 @@ class LocalModelSettings(Struct, frozen=True, kw_only=True):
     reasoning_format: str | None = None
     tool_format: str | None = None
     load: Literal["start", "on_demand"] = "start"
+    idle_unload_s: float | Literal["never"] | None = None
 
 
 class KvCacheSettings(Struct, frozen=True, kw_only=True):
@@ -85,6 +86,20 @@ class LocalSettings(Struct, frozen=True, kw_only=True):
     scheduler: SchedulerSettings = SchedulerSettings()
     request_templates: bool = False
     """Whether a request may bring its own chat template."""
+    idle_unload_s: float | Literal["never"] = "never"
+    """How long a model stays in memory without a request."""
+    max_loaded: int | None = None
+    """Models in memory at the same time; None: all of them."""
+
+    @property
+    def most_loaded(self) -> int:
+        return min(len(self.models), self.max_loaded or len(self.models))
+
+    def idle_unload_s_of(self, name: str) -> float | None:
+        """None: it stays."""
+        own = self.models[name].idle_unload_s
+        found = self.idle_unload_s if own is None else own
+        return None if found == "never" else found
 
 
 def read_settings(settings: ProviderSettings) -> LocalSettings:

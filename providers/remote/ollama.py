@@ -34,14 +34,14 @@ _FIELDS = frozenset(
     (
         "messages", "prompts", "suffix", "max_tokens", "temperature", "top_p", "top_k", "min_p", "typical_p",
         "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "stop", "n", "logprobs", "tools",
-        "tool_choice", "output_format", "reasoning.effort", "reasoning.mode",
+        "tool_choice", "output_format", "reasoning.effort", "reasoning.mode", "keep_alive_s",
     )
 )  # fmt: skip
 _PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, Reasoning, ToolCall, ToolResult, Image, Document))
 _CAPABILITIES = Capabilities(
     fields=_FIELDS, forwards=frozenset((CHAT, GENERATE)), parts=_PARTS, prompts=True, strict_tools=False
 )
-_EMBEDDING_FIELDS = frozenset(("dimensions", "truncate_prompt_tokens", OLLAMA_EXTRAS))
+_EMBEDDING_FIELDS = frozenset(("dimensions", "truncate_prompt_tokens", "keep_alive_s", OLLAMA_EXTRAS))
 
 
 class _ModelRow(Struct):

@@ -59,6 +59,7 @@ HINTS: Mapping[str, frozenset[str]] = {
 }
 ANYWHERE = frozenset(
     (
+        "keep_alive_s",
         "metadata",
         "prompt_cache_key",
         "prompt_cache_options",

@@ -43,6 +43,8 @@ def _one_of(known: Collection[str], value: str) -> str:
 
 Source = Annotated[Text, AfterValidator(_absolute_source)]
 """Where a model comes from; a path is made absolute."""
+IdleTime = Annotated[float, Field(gt=0, le=366 * 24 * 3600)] | Literal["never"]
+"""Seconds without a request."""
 ReasoningFormat = Annotated[Text, AfterValidator(partial(_one_of, REASONING_FORMATS))]
 ToolFormat = Annotated[Text, AfterValidator(partial(_one_of, TOOL_FORMATS))]
 
@@ -90,6 +92,9 @@ class LocalModel(Section):
     )
     tool_format: ToolFormat | None = Field(default=None, description="How the model marks tool calls in text.")
     load: Literal["start", "on_demand"] = Field(default="start", description="When the model is loaded.")
+    idle_unload_s: IdleTime | None = Field(
+        default=None, description="When it leaves memory; default: as the provider says."
+    )
 
 
 _LEAST_MEMORY = 4096
@@ -141,10 +146,29 @@ class LocalProvider(Section):
     models: FrozenMap[LocalModel] = Field(default_factory=empty_map, description="The models by name.")
     kv_cache: KvCache = Field(default_factory=KvCache, description="Memory of past tokens.")
     scheduler: Scheduler = Field(default_factory=Scheduler, description="Limits of the engine.")
+    idle_unload_s: IdleTime = Field(
+        default="never",
+        description="Seconds without a request after which a model leaves memory; the next request loads it again.",
+    )
+    max_loaded: Positive | None = Field(
+        default=None,
+        description="Models in memory at the same time: one more takes the place of the one that was asked for longest "
+        "ago, once that has no request; default: all.",
+    )
     params: FrozenMap[object] = Field(default_factory=empty_map, description="Fields added to every request.")
     unsupported_params: Unsupported | None = Field(
         default=None, description="What happens to a parameter that the engine does not know; default: server's."
     )
+
+    @model_validator(mode="after")
+    def _has_room_at_start(self) -> "LocalProvider":
+        at_start = [name for name, model in self.models.items() if model.load == "start"]
+        if self.max_loaded is not None and len(at_start) > self.max_loaded:
+            raise ValueError(
+                f"{len(at_start)} models are loaded at start, and 'max_loaded' lets {self.max_loaded} be in memory: "
+                "give the others 'load: on_demand'"
+            )
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -76,7 +76,7 @@ GENERATE: dict[str, Any] = {
     "images": [PNG],
     "raw": True,
 }
-FORWARDED: dict[str, Any] = {"keep_alive": "5m", "truncate": True, "shift": False}
+FORWARDED: dict[str, Any] = {"keep_alive": 300, "truncate": True, "shift": False}
 OF_GENERATE: dict[str, Any] = {
     "template": "{{ .Prompt }}",
     "context": [1, 2, 3],
@@ -85,6 +85,7 @@ OF_GENERATE: dict[str, Any] = {
     "steps": 4,
 }
 WITH_OTHERS = {"options", "top_logprobs"}
+NO_DURATIONS: tuple[Any, ...] = ("5", "-1", "5 m", "m", "1d", True, [], 10**400)
 
 
 def test_every_field_of_the_sdk_is_decided() -> None:
@@ -125,6 +126,30 @@ def test_alternatives_of_logprobs_reach_ollama() -> None:
     sent = ollama(logprobs=True, top_logprobs=4).sent()
     assert (sent["logprobs"], sent["top_logprobs"]) == (True, 4)
     assert ollama(top_logprobs=4).request.logprobs is None
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds", "sent"),
+    [
+        ("5m", 300, 300),
+        ("1h30m", 5400, 5400),
+        ("1.5s", 1.5, "1.500000s"),
+        ("500ms", 0.5, "0.500000s"),
+        (".5h", 1800, 1800),
+        (0, 0, 0),
+        ("0", 0, 0),
+        ("0s", 0, 0),
+        (2.5, 2.5, "2.500000s"),
+        (-1, -1, -1),
+        ("-1m", -1, -1),
+        ("9999999h", -1, -1),
+        ("", None, None),
+    ],
+)
+def test_how_long_a_model_stays_is_seconds_or_a_duration(said: Any, seconds: float | None, sent: Any) -> None:
+    exchange = ollama(keep_alive=said)
+    assert exchange.request.keep_alive_s == seconds
+    assert exchange.sent().get("keep_alive") == sent
 
 
 @pytest.mark.parametrize("think", [True, False, "low", "medium", "high", "max"])
@@ -177,7 +202,7 @@ def test_a_field_that_only_ollama_knows_is_refused_by_name_elsewhere(fields: dic
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
-        ({"keep_alive": "5m"}, "keep_alive"),
+        ({"keep_alive": 300}, "keep_alive"),
         ({"keep_alive": -1}, "keep_alive"),
         ({"truncate": False}, "truncate"),
         ({"shift": False}, "shift"),
@@ -270,6 +295,7 @@ def test_a_prompt_is_what_a_user_says_unless_no_template_is_to_touch_it() -> Non
         ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
         ({"stream": "yes"}, "stream"),
         ({"top_logprobs": 21}, "top_logprobs"),
+        *[({"keep_alive": value}, "keep_alive") for value in NO_DURATIONS],
     ],
 )
 def test_a_wrong_value_is_refused_by_its_path(fields: dict[str, Any], param: str) -> None:

@@ -97,6 +97,7 @@ def fitted(asked: Request, capabilities: Capabilities, *, drop: bool = False, as
 
 FIELDS = sorted(EXPRESSIBLE_FIELDS - {"messages", "prompts"})
 HINTS = [
+    "keep_alive_s",
     "metadata",
     "prompt_cache_key",
     "prompt_cache_options",

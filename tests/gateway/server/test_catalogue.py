@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 
+from adapters.canonical.model_memory import ModelMemory
 from adapters.gemini.model_list import GeminiModelList
 from adapters.ollama.model_list import RunningModels
 from adapters.openai.model_list import OpenAIModelList
@@ -14,9 +15,9 @@ from providers.base import Capabilities, ModelEntry, Readiness, ReadinessState
 from providers.testing.scripted import ScriptedProvider
 
 ONE = ("other", "gpt-5", "gpt-small-5")
-LATER = Readiness(ReadinessState.READY, "loaded on demand", in_memory=False)
+LATER = Readiness(ReadinessState.READY, "loaded on demand")
 LOADING = Readiness(ReadinessState.LOADING, "still loading")
-THERE = Readiness(ReadinessState.READY)
+THERE = Readiness(ReadinessState.READY, memory=ModelMemory(size=9, vram=4, expires_at=1_800_000_000.5))
 
 
 class Loads(ScriptedProvider):
@@ -54,6 +55,17 @@ async def test_a_model_that_loads_on_demand_is_running_once_it_is_loaded() -> No
     assert await told.running() == []
     told.provider.state = THERE
     assert await told.running() == ["local/m"]
+
+
+async def test_what_a_model_takes_of_memory_and_until_when_is_told() -> None:
+    told = Told(at_start=True)
+    for memory, expected in (
+        (THERE.memory, (9, 4, "2027-01-15T08:00:00Z")),
+        (ModelMemory(size=9), (9, 0, "2318-12-31T00:00:00Z")),
+    ):
+        told.provider.state = Readiness(ReadinessState.READY, memory=memory)
+        (model,) = json.loads(await told.catalogue.list_loaded(None, RunningModels()))["models"]
+        assert (model["size"], model["size_vram"], model["expires_at"]) == expected
 
 
 async def test_only_what_loads_at_start_holds_up_readiness() -> None:

@@ -28,6 +28,7 @@ from adapters.canonical.request import EXPRESSIBLE_FIELDS
 from adapters.canonical.stop_reason import StopReason
 from adapters.canonical.usage import Usage
 from gateway.version import VERSION
+from providers.abilities import ModelLoad
 from providers.base import Batch, Capabilities, ModelEntry
 from providers.testing.scripted import ScriptedProvider
 from tests.gateway.server.running import FINISH, HELLO, Running, running, text
@@ -90,6 +91,49 @@ async def test_a_request_that_asks_nothing_is_answered_without_a_provider(
     assert (found["done"], found["done_reason"], found["model"]) == (True, word, "fake/m")
     assert found.get("response", found.get("message", {}).get("content")) == ""
     assert provider.requests == []
+
+
+class Host(ScriptedProvider):
+    """One whose models are of this machine. `asked`: which were to be loaded, for how long, and which to go."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, HELLO, models=[ModelEntry(id="m")])
+        self.asked: list[ModelLoad | str] = []
+
+    async def load_model(self, asked: ModelLoad) -> None:
+        self.asked.append(asked)
+
+    async def unload_model(self, model: str) -> None:
+        self.asked.append(model)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "asked"),
+    [
+        ("/api/generate", {"model": "one/m"}, [[ModelLoad("m")], []]),
+        ("/api/generate", {"model": "one/m", "keep_alive": "1m"}, [[ModelLoad("m", 60)], []]),
+        ("/api/chat", {"model": "both", "keep_alive": -1}, [[ModelLoad("m", -1)], []]),
+        ("/api/generate", {"model": "both", "keep_alive": 0}, [["m"], ["m"]]),
+        ("/api/embed", {"model": "one/m", "input": "", "keep_alive": 5}, [[ModelLoad("m", 5)], []]),
+    ],
+)
+async def test_a_local_model_is_loaded_or_leaves_memory_where_nothing_else_is_asked(
+    path: str, body: dict[str, Any], asked: list[list[object]]
+) -> None:
+    one, other = Host("one"), Host("other")
+    names = "models: {both: {targets: [one/m, other/m]}}\n"
+    async with running(one, other, extra=names) as gateway, gateway.post(body, path) as answer:
+        assert answer.status == 200
+    assert [one.asked, other.asked] == asked
+    assert one.requests == []
+
+
+async def test_how_long_a_model_stays_goes_with_the_request_to_a_target_that_can_be_told() -> None:
+    provider = ScriptedProvider("fake", HELLO, capabilities=Capabilities(fields=frozenset(("keep_alive_s",))))
+    body = {"model": "fake/m", "messages": [USER], "keep_alive": "5m", "stream": False}
+    async with running(provider) as gateway, gateway.post(body, "/api/chat") as answer:
+        assert "x-gateway-dropped-params" not in answer.headers
+    assert provider.requests[0].keep_alive_s == 300
 
 
 async def test_a_model_that_nobody_has_can_not_be_loaded() -> None:

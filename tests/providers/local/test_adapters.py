@@ -158,3 +158,15 @@ async def test_a_model_whose_adapter_cannot_be_read_is_not_ready_and_says_why(fo
 def test_a_name_that_could_be_a_models_is_refused_in_run_yaml(name: str) -> None:
     with pytest.raises(ValueError, match=r"providers\.local\.models\.m\.adapters: "):
         read_settings(settings({"m": {"adapters": {name: "./a"}}, "m:taken": {}}))
+
+
+async def test_an_adapter_that_was_loaded_while_it_served_comes_back_with_its_model(folder: Path) -> None:
+    async with serving(folder, "a") as provider:
+        await provider.load_adapter(AdapterFolder("m", "b", str(folder / "b")))
+        before = await events_of(provider, asking("b"))
+        await provider.unload_model("m")
+        assert await listed(provider) == ["m", "m:a", "m:b"]
+        assert await events_of(provider, asking("b")) == before
+        await provider.unload_adapter(AdapterName("m", "a"))
+        await provider.unload_model("m")
+        assert isinstance(await refused(provider, "a"), ModelNotFound)

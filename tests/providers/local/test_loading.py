@@ -1,15 +1,21 @@
-"""Models load in the background, one at a time; one that fails is named and the others serve."""
+"""Models load in the background, one at a time; one that fails is named and the others serve. One that nobody asks
+leaves memory, and is loaded again."""
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 
 from adapters.canonical.errors import NotReady
+from adapters.canonical.model_memory import ModelMemory
 from local_engine.sampling import SamplingDefaults
 from providers.base import ReadinessState
-from providers.local.loading import ModelLoads
+from providers.local.loading import AnyModel, ModelLoads
 from providers.local.local_model import LocalModel
 from providers.local.model_download import FetchError
 from tests.scripted_engine import ScriptedEngine, Vocabulary
@@ -30,6 +36,12 @@ def loads(load: Callable[[str], LocalModel] = made, wait_s: float = 5) -> ModelL
     return ModelLoads(load, wait_s=wait_s)
 
 
+async def ready(models: ModelLoads, name: str, stays_s: float | None = None) -> AnyModel:
+    """What a request gets that is over at once."""
+    async with models.using(name, stays_s) as model:
+        return model
+
+
 def behind(gate: threading.Event) -> Callable[[str], LocalModel]:
     """A load that waits for the gate."""
 
@@ -45,7 +57,7 @@ async def test_a_request_waits_for_a_model_that_is_loading() -> None:
     models = loads(behind(gate))
     models.begin("a")
     assert models.readiness("a").state is ReadinessState.LOADING
-    asking = asyncio.create_task(models.ready("a"))
+    asking = asyncio.create_task(ready(models, "a"))
     await asyncio.sleep(0)
     assert not asking.done()
     gate.set()
@@ -58,7 +70,7 @@ async def test_a_request_that_waits_too_long_is_told_to_come_back() -> None:
     gate = threading.Event()
     models = loads(behind(gate), wait_s=0.01)
     with pytest.raises(NotReady) as caught:
-        await models.ready("a")
+        await ready(models, "a")
     assert caught.value.code == "model_loading"
     assert caught.value.retry_after_s is not None
     gate.set()
@@ -76,12 +88,12 @@ async def test_a_model_that_fails_is_named_and_the_others_serve(error: Exception
     for name in ("bad", "good"):
         models.begin(name)
     with pytest.raises(NotReady) as caught:
-        await models.ready("bad")
+        await ready(models, "bad")
     assert str(error) in caught.value.message
     assert caught.value.should_retry is False
     assert models.readiness("bad").state is ReadinessState.FAILED
     assert str(error) in (models.readiness("bad").reason or "")
-    assert (await models.ready("good")).name == "good"
+    assert (await ready(models, "good")).name == "good"
     await models.aclose()
 
 
@@ -105,7 +117,7 @@ async def test_a_client_is_told_no_path_of_this_machine_and_the_log_is(
 
     models = ModelLoads(load, wait_s=5, folders=("/srv/my models", "/srv"))
     with pytest.raises(NotReady) as caught:
-        await models.ready("a")
+        await ready(models, "a")
     assert caught.value.message == f"the model 'a' cannot be served: {told}"
     assert models.readiness("a").reason == told
     assert said in caplog.text
@@ -122,7 +134,7 @@ async def test_a_model_on_demand_loads_once_with_the_first_request() -> None:
     models = loads(load)
     assert models.readiness("a").state is ReadinessState.READY
     assert models.loaded("a") is None
-    first, second = await asyncio.gather(models.ready("a"), models.ready("a"))
+    first, second = await asyncio.gather(ready(models, "a"), ready(models, "a"))
     assert first is second is models.loaded("a")
     assert loaded == ["a"]
     await models.aclose()
@@ -151,13 +163,13 @@ async def test_closing_skips_what_has_not_begun() -> None:
 async def test_a_client_that_leaves_does_not_stop_the_load() -> None:
     gate = threading.Event()
     models = loads(behind(gate))
-    asking = asyncio.create_task(models.ready("a"))
+    asking = asyncio.create_task(ready(models, "a"))
     await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
     gate.set()
-    assert (await models.ready("a")).name == "a"
+    assert (await ready(models, "a")).name == "a"
     await models.aclose()
 
 
@@ -173,13 +185,13 @@ async def test_what_could_not_be_fetched_is_tried_again_after_a_while(again_s: f
 
     models = ModelLoads(load, wait_s=5, again_s=again_s)
     with pytest.raises(NotReady, match="connect once"):
-        await models.ready("a")
+        await ready(models, "a")
     assert models.readiness("a").state is ReadinessState.FAILED
     with pytest.raises(NotReady, match="connect once"):  # at once, while it is tried again
-        await models.ready("a")
+        await ready(models, "a")
     await models.begin("a")
     if tries == 2:
-        assert (await models.ready("a")).name == "a"
+        assert (await ready(models, "a")).name == "a"
         assert models.readiness("a").state is ReadinessState.READY
     assert len(asked) == tries
     await models.aclose()
@@ -196,12 +208,183 @@ async def test_a_model_whose_engine_stopped_by_itself_is_loaded_again(again_s: f
         return model
 
     models = ModelLoads(load, wait_s=5, again_s=again_s)
-    first = await models.ready("a")
+    first = await ready(models, "a")
     await asyncio.to_thread(engines[0].fail, "a defect")
     assert models.readiness("a").state is ReadinessState.LOADING
     assert models.loaded("a") is None
     if not again_s:
-        assert await models.ready("a") is not first
+        assert await ready(models, "a") is not first
         assert len(engines) == 2
     await models.aclose()  # at once, also while the load waits its time
     assert len(engines) == (1 if again_s else 2)
+
+
+class Recorded:
+    """Loads that are over at once. `events` are the names that came (`+a`) and went (`-a`)."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.events: list[str] = []
+        self.gone = asyncio.Event()
+        self.models = ModelLoads(self._load, wait_s=5, **settings)
+
+    def _load(self, name: str) -> LocalModel:
+        self.events.append(f"+{name}")
+        return replace(made(name), engine=_Watched(partial(self._closed, name)), memory=ModelMemory(size=7))
+
+    def _closed(self, name: str) -> None:
+        self.events.append(f"-{name}")
+        self.gone.set()
+
+    def in_memory(self, name: str) -> bool:
+        found = self.models.readiness(name)
+        assert found.state is ReadinessState.READY
+        return found.memory is not None
+
+
+class _Watched(ScriptedEngine):
+    def __init__(self, closed: Callable[[], None]) -> None:
+        super().__init__()
+        self._closed = closed
+
+    async def aclose(self, *, drain: bool = False) -> None:
+        self._closed()
+
+
+async def test_a_model_leaves_memory_after_its_time_and_the_next_request_loads_it_again() -> None:
+    told = Recorded(idle_s={"a": 0.01})
+    first = await ready(told.models, "a")
+    await asyncio.wait_for(told.gone.wait(), 5)
+    assert not told.in_memory("a")
+    assert await ready(told.models, "a") is not first
+    await told.models.aclose()
+    assert told.events == ["+a", "-a"] * 2
+
+
+async def test_a_model_that_nobody_asked_for_since_it_was_loaded_leaves_memory_as_well() -> None:
+    told = Recorded(idle_s={"a": 0.01})
+    told.models.begin("a")
+    await asyncio.wait_for(told.gone.wait(), 5)
+    assert told.events == ["+a", "-a"]
+    await told.models.aclose()
+
+
+@pytest.mark.parametrize(("stays_s", "stays"), [(0, False), (0.0, False), (-1, True), (60, True), (None, True)])
+async def test_a_request_says_how_long_the_model_stays(stays_s: float | None, stays: bool) -> None:
+    told = Recorded()
+    before = time.time()
+    await ready(told.models, "a", stays_s)
+    assert told.in_memory("a") is stays
+    if stays and (memory := told.models.readiness("a").memory) is not None:
+        assert memory.size == 7
+        assert (memory.expires_at is None) is (stays_s != 60)
+        assert memory.expires_at is None or before + 60 <= memory.expires_at <= time.time() + 60
+    await told.models.aclose()
+    assert told.events == ["+a", "-a"]
+
+
+async def test_what_a_request_said_holds_until_another_says_something_or_the_model_has_left() -> None:
+    told = Recorded(idle_s={"a": 60})
+    await ready(told.models, "a", -1)
+    await ready(told.models, "a")
+    assert told.models.readiness("a").memory == ModelMemory(size=7)
+    await told.models.unload("a")
+    await ready(told.models, "a")
+    memory = told.models.readiness("a").memory
+    assert memory is not None
+    assert memory.expires_at is not None
+    await told.models.aclose()
+
+
+async def test_a_model_stays_as_long_as_one_of_its_requests_lasts() -> None:
+    told = Recorded(idle_s={"a": 0.01})
+    async with told.models.using("a") as model:
+        async with told.models.using("a", 0) as same:
+            assert same is model
+        await told.models.unload("a")
+        for _ in range(3):  # longer than its time
+            await asyncio.sleep(0.01)
+        assert told.in_memory("a")
+    assert not told.in_memory("a")
+    await told.models.aclose()
+    assert told.events == ["+a", "-a"]
+
+
+async def test_a_model_that_is_let_go_while_it_is_loading_goes_when_those_who_wait_are_served() -> None:
+    gate = threading.Event()
+    models = loads(behind(gate))
+    asking = asyncio.create_task(ready(models, "a"))
+    await asyncio.sleep(0)
+    await models.unload("a")
+    gate.set()
+    assert (await asking).name == "a"
+    assert models.loaded("a") is None
+    await models.aclose()
+
+
+async def test_to_let_go_what_is_not_there_changes_nothing() -> None:
+    told = Recorded()
+    await told.models.unload("a")
+    await ready(told.models, "a")
+    assert told.in_memory("a")
+    await told.models.aclose()
+
+
+async def test_what_failed_keeps_nothing_of_how_long_it_was_to_stay() -> None:
+    tries = iter([FetchError("offline"), None])
+
+    def load(name: str) -> LocalModel:
+        if (error := next(tries)) is not None:
+            raise error
+        return made(name)
+
+    models = ModelLoads(load, wait_s=5, again_s=0)
+    with pytest.raises(NotReady):
+        await ready(models, "a", 0)
+    await models.begin("a")
+    await ready(models, "a")
+    assert models.loaded("a") is not None
+    await models.aclose()
+
+
+async def test_the_model_that_was_asked_for_longest_ago_makes_room_for_another() -> None:
+    told = Recorded(most=2)
+    for name in ("a", "b", "a", "c"):
+        await ready(told.models, name)
+    assert told.events == ["+a", "+b", "-b", "+c"]  # gone before the other comes
+    assert [told.in_memory(name) for name in "abc"] == [True, False, True]
+    await told.models.aclose()
+
+
+async def test_a_model_waits_for_room_as_long_as_the_others_have_requests() -> None:
+    told = Recorded(most=1)
+    async with told.models.using("a"):
+        asking = asyncio.create_task(ready(told.models, "b"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert told.events == ["+a"]
+    assert (await asking).name == "b"
+    assert told.events == ["+a", "-a", "+b"]
+    async with told.models.using("b"):
+        told.models.begin("a")
+        await asyncio.sleep(0)
+        await told.models.aclose()  # which waits for nobody's end
+    assert told.events == ["+a", "-a", "+b", "-b"]
+
+
+async def test_a_model_that_fails_under_its_requests_holds_up_nobody_who_waits_for_room() -> None:
+    engines: dict[str, ScriptedEngine] = {}
+
+    def load(name: str) -> LocalModel:
+        model = made(name)
+        assert isinstance(model.engine, ScriptedEngine)
+        engines[name] = model.engine
+        return model
+
+    models = ModelLoads(load, wait_s=5, most=1)
+    async with models.using("a"):
+        asking = asyncio.create_task(ready(models, "b"))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(engines["a"].fail, "a defect")
+        await asyncio.sleep(0)
+    assert (await asking).name == "b"
+    await models.aclose()
