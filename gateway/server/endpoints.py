@@ -13,6 +13,7 @@ from adapters.gemini.front import GenerateFront
 from adapters.llamacpp.front import CompletionFront, InfillFront
 from adapters.ollama.front import OllamaChatFront, OllamaGenerateFront
 from adapters.openai.chat.front import ChatFront
+from adapters.openai.completions.fim import FimFront
 from adapters.openai.completions.front import CompletionsFront
 from gateway.config import Config
 from gateway.server.ability_routes import EmbeddingFront, ability_routes, embedding
@@ -37,6 +38,7 @@ _GEMINI_MODELS = ("/v1beta/models", "/v1/models")
 _FRONTS: Mapping[str, Front] = {
     CHAT: ChatFront(),
     "/v1/completions": CompletionsFront(),
+    "/v1/fim/completions": FimFront(),
     "/v1/messages": _MESSAGES,
     "/completion": CompletionFront(),
     "/infill": InfillFront(),

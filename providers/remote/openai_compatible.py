@@ -14,6 +14,7 @@ from adapters.canonical.request import Request
 from adapters.canonical.rerank import RerankRequest, RerankResult
 from adapters.canonical.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from adapters.openai.chat.upstream import ChatUpstream
+from adapters.openai.completions.fim import FimUpstream
 from adapters.openai.completions.upstream import CompletionsUpstream
 from adapters.openai.quirks import Quirks
 from adapters.openai.vocabulary import CHAT
@@ -61,7 +62,7 @@ class OpenAICompatible(ProbedAccount):
         )
         super().__init__(settings.name, client, self._fetch_models)
         self._chat: Upstream = ChatUpstream(quirks)
-        self._completions: Upstream = CompletionsUpstream(quirks)
+        self._completions: Upstream = FimUpstream(quirks) if vendor.fim else CompletionsUpstream(quirks)
         self._capabilities = per_model(
             Capabilities(
                 fields=vendor.fields,

@@ -109,6 +109,8 @@ class Vendor:
     tool_kinds: frozenset[str] = frozenset((FUNCTION,))
     native_choices: bool = True
     request_id_header: str = "x-request-id"
+    fim: bool = False
+    """It completes text at Mistral's path, and answers as chat does."""
     abilities: frozenset[str] = frozenset()
     """What it does beside generating: `embeddings`, `rerank`, `tokenize` (vLLM's), `chat_token_count` (llama.cpp's)."""
     embedding_fields: frozenset[str] = _EMBEDDING_FIELDS
@@ -265,8 +267,9 @@ _ROWS = (
         ),
         fields=_BASIC
         | {"n", "parallel_tool_calls", "prediction", "template.continue_final_message", "min_tokens", "metadata"}
-        | {"top_k", "repetition_penalty", "logprobs", "prompt_cache_key", "reasoning.effort"},
+        | {"top_k", "repetition_penalty", "logprobs", "prompt_cache_key", "reasoning.effort", "prompts", "suffix"},
         parts=_OPENAI_PARTS,
+        fim=True,
         abilities=_EMBEDS,
         embedding_fields=frozenset((EXTRAS,)),
         forwarded_paths=frozenset((_TRANSCRIPTIONS, "/moderations", _FILES)),

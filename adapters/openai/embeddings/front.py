@@ -77,7 +77,8 @@ class EmbeddingsFront:
             {"object": "embedding", "index": index, "embedding": _written(vector, base64=request.base64)}
             for index, vector in enumerate(result.vectors)
         ]
-        return orjson.dumps({"object": "list", "data": rows, "model": head.model, "usage": prompt_usage(result.usage)})
+        told = {"object": "list", "data": rows, "model": head.model, "usage": prompt_usage(result.usage)}
+        return orjson.dumps({"id": head.id, **told})  # OpenAI has no id, but clients of Mistral and vLLM know one
 
 
 def prompt_usage(usage: Usage | None) -> dict[str, int]:

@@ -359,6 +359,14 @@ async def test_completions_go_the_same_way() -> None:
         assert (await answer.json())["choices"][0]["text"] == "Hello there"
 
 
+async def test_what_fills_in_at_mistrals_path_is_answered_as_chat() -> None:
+    fake = provider(HELLO)
+    body = {"model": "fake/m", "prompt": "def f(", "suffix": "return a"}
+    async with running(fake) as gateway, gateway.post(body, "/v1/fim/completions") as answer:
+        assert (await answer.json())["choices"][0]["message"]["content"] == "Hello there"
+    assert (fake.requests[0].prompts, fake.requests[0].suffix) == (("def f(",), "return a")
+
+
 async def test_many_requests_at_once_stay_apart() -> None:
     async def ask(gateway: Running, number: int) -> str:
         async with gateway.post(chat(stream=number % 2 == 0, user=str(number))) as answer:
