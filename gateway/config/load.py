@@ -190,9 +190,9 @@ def _inside(location: Location, places: Iterable[Location]) -> bool:
     return any(location[: len(place)] == place for place in places)
 
 
-def _names(value: object, section: str) -> list[str]:
+def _names(value: object, section: str) -> Collection[str]:
     names = value.get(section) if isinstance(value, Mapping) else None
-    return list(names) if isinstance(names, Mapping) else []
+    return names if isinstance(names, Mapping) else ()
 
 
 def _without(value: object, places: Collection[Location]) -> object:

@@ -10,7 +10,7 @@ from gateway.config.substitution import BadSubstitution, MissingValue, substitut
 
 __all__ = ["Resolved", "resolve"]
 
-MAX_NODES = 20_000
+MAX_NODES = 200_000
 _PLACEHOLDER = ""  # stands where a value could not be had; what is said about it later is not reported
 
 
