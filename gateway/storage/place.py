@@ -21,6 +21,7 @@ __all__ = [
     "check_schema",
     "check_schema_of_file",
     "data_folder",
+    "from_folder",
     "parse_place",
 ]
 
@@ -71,6 +72,12 @@ def parse_place(url: str | None, environ: Mapping[str, str] = os.environ) -> Pla
         if url.startswith(start) and len(url) > len(start):
             return ServerPlace(f"postgresql+psycopg://{url[len(start) :]}")
     raise ValueError("expected sqlite:///FILE, postgresql://..., or memory")
+
+
+def from_folder(url: str, folder: Path) -> str:
+    """The same place, where a relative SQLite file is one of this folder."""
+    file = url.removeprefix(_SQLITE)
+    return url if file in ("", url) else f"{_SQLITE}{os.path.abspath(folder / Path(file).expanduser())}"
 
 
 def check_schema(found: str | None) -> None:

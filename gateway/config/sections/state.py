@@ -1,8 +1,11 @@
 """`responses:`, `storage:`, `shared:`, `cache:`: what is kept, where, and for how long."""
 
-from pydantic import Field, SecretStr
+from typing import Annotated
 
-from gateway.config.sections.section import Amount, Name, Positive, Secret, Section
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo
+
+from gateway.config.sections.section import Amount, Name, Positive, Secret, Section, folder_of
+from gateway.storage.place import from_folder
 
 __all__ = ["Background", "Cache", "ExactCache", "Responses", "SealKey", "Shared", "Storage"]
 
@@ -24,8 +27,14 @@ class Responses(Section):
     seal_key: SealKey | None = Field(default=None, description="Seals encrypted reasoning; default: one is made.")
 
 
+def _from_its_folder(url: SecretStr, info: ValidationInfo) -> SecretStr:
+    return SecretStr(from_folder(url.get_secret_value(), folder_of(info)))
+
+
 class Storage(Section):
-    url: SecretStr = Field(description="sqlite:///file, postgresql://..., or memory.")
+    url: Annotated[SecretStr, AfterValidator(_from_its_folder)] = Field(
+        description="sqlite:///file, postgresql://..., or memory."
+    )
 
 
 class Shared(Section):

@@ -8,6 +8,7 @@ import pytest
 from gateway.config import ConfigError, load_config, parse_config
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.providers import RemoteProvider
+from gateway.storage.place import FilePlace, parse_place
 from tests.gateway.config.loading import BASE, TYPES, fault, faults, load
 
 
@@ -209,6 +210,16 @@ def test_a_file_is_loaded_with_paths_relative_to_it(tmp_path: Path) -> None:
     assert provider.api_key
     assert provider.api_key.get_secret_value() == "sesame"
     assert provider.ca_file == str(tmp_path / "certs/ca.pem")
+
+
+@pytest.mark.parametrize("file", ["data/gateway.db", "~/gateway.db", "/srv/gateway.db"])
+def test_a_database_is_the_same_from_wherever_the_gateway_is_started(file: str, tmp_path: Path) -> None:
+    run_yaml = tmp_path / "run.yaml"
+    run_yaml.write_text(f"version: 1\nproviders: {{local: {{model: tiny}}}}\nstorage: {{url: 'sqlite:///{file}'}}\n")
+    storage = load_config(run_yaml, {}, provider_types=TYPES).run.storage
+    assert storage is not None
+    place = parse_place(storage.url.get_secret_value())
+    assert place == FilePlace(tmp_path / Path(file).expanduser())
 
 
 def test_a_folder_of_a_model_is_found_beside_the_file_from_wherever_it_is_started(tmp_path: Path) -> None:
