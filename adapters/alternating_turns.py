@@ -23,9 +23,11 @@ from adapters.canonical.messages import (
     USER,
     Message,
     Part,
+    ProviderData,
     Text,
     ToolCall,
     ToolResult,
+    joined_data,
     text_of,
 )
 
@@ -40,12 +42,14 @@ Block = dict[str, Any] | orjson.Fragment
 
 
 class Turn:
-    """`calls` are the ids of the calls in it, `results` the blocks that answer those of the turn before, by id."""
+    """`calls` are the ids of the calls in it, `results` the blocks that answer those of the turn before, by id.
+    `extras` are unmapped fields of its messages."""
 
-    __slots__ = ("blocks", "calls", "results", "role")
+    __slots__ = ("blocks", "calls", "extras", "results", "role")
 
     def __init__(self, role: str) -> None:
         self.role = role
+        self.extras: ProviderData | None = None
         self.calls: list[str] = []
         self.results: dict[str, list[Block]] = {}
         self.blocks: list[Block] = []
@@ -96,8 +100,8 @@ def alternating_turns(
 ) -> list[Turn]:
     """The turns of a conversation without its leading instructions.
 
-    `keeps_instructions`: the API takes those that come later as turns of their own role. Raises InvalidRequest for
-    results and calls that do not belong together, naming the id, and where nothing is said at all.
+    `keeps_instructions`: the API takes those that come later as turns of their own role, each for itself. Raises
+    InvalidRequest for results and calls that do not belong together, naming the id, and where nothing is said at all.
     """
     turns: list[Turn] = []
     for message in with_own_ids(messages):
@@ -107,8 +111,10 @@ def alternating_turns(
         elif not is_instruction(message):
             raise UnsupportedParameter.at(_PARAM, f"{writer.vendor} has no role {message.role}")
         elif keeps_instructions:
-            texts_in(message)
+            turns.append(Turn(SYSTEM))
             _add(message, SYSTEM, turns, writer)
+            if not turns[-1].blocks and turns[-1].extras is None:
+                turns.pop()
         elif (text := text_of(message.parts)).strip():
             _turn_of(USER, turns).blocks.append(writer.text(f"<system>\n{text}\n</system>"))
     if not turns:
@@ -144,6 +150,8 @@ def _add(message: Message, role: str, turns: list[Turn], writer: PartWriter) -> 
         elif name is not None and isinstance(part, Text) and isinstance(blocks[0], dict):
             blocks[0]["text"], name = f"{name}: {part.text}", None
         turn.blocks += blocks
+    if message.extras is not None and turns and turns[-1].role == role:
+        turns[-1].extras = joined_data(turns[-1].extras, message.extras)
 
 
 def _turn_of(role: str, turns: list[Turn]) -> Turn:

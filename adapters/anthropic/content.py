@@ -142,7 +142,7 @@ def _messages_in(raw: Raw, path: str) -> list[Message]:
         return _turn(plain.role, plain.parts, path)
     row = parse_object_at(bytes(raw), path)
     role = row.require("role", _ROLE)
-    if row.peek_raw("content") in _NO_CONTENT[role]:
+    if row.peek_raw("content") in _NO_CONTENT[role] and not (role == SYSTEM and "output_config" in row):
         raise InvalidRequest.at(row.at("content"), "this field is required")
     parts = _content_of(row, "content")
     extras = row.rest()

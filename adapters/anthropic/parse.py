@@ -39,8 +39,8 @@ def _parse(body: JsonObject, **values: Any) -> Request:
     placed = take_system(body) + take_messages(body)
     tools = take_tools(body)
     tool_choice, parallel = take_tool_choice(body, tools)
-    output_config = body.take_object("output_config")
-    reasoning = take_thinking(body, output_config)
+    thinking, output_config = body.take_object("thinking"), body.take_object("output_config")
+    reasoning = take_thinking(thinking, output_config)
     output_format = None if output_config is None else _take_format(output_config)
     user, metadata = _take_metadata(body)
     return Request(
@@ -59,7 +59,7 @@ def _parse(body: JsonObject, **values: Any) -> Request:
         template=_PREFILL if _is_prefill(placed[-1][1]) else None,
         service_tier=body.take("service_tier", TEXT),
         user=user,
-        extras={**body.said(), **metadata},
+        extras={**body.said(), **metadata, **_unmapped(thinking), **_unmapped(output_config)},
         **values,
     )
 
@@ -82,7 +82,6 @@ def _take_sampling(body: JsonObject) -> Sampling:
 
 def _take_format(output_config: JsonObject) -> OutputFormat | None:
     found = output_config.take_object("format")
-    output_config.refuse_rest()
     if found is None:
         return None
     kind = found.require("type", TEXT)
@@ -91,6 +90,11 @@ def _take_format(output_config: JsonObject) -> OutputFormat | None:
     schema = found.require("schema", RAW_OBJECT)
     found.refuse_rest()
     return OutputFormat(kind=kind, schema=schema)
+
+
+def _unmapped(inner: JsonObject | None) -> Mapping[str, bytes]:
+    """What nobody took of an object of the body, by paths."""
+    return {} if inner is None else {inner.at(name): raw for name, raw in inner.said().items()}
 
 
 def _take_metadata(body: JsonObject) -> tuple[str | None, Mapping[str, bytes]]:

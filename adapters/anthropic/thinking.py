@@ -31,16 +31,14 @@ _USUAL = "standard"
 """The Responses API's word for what every model does without being told."""
 
 
-def take_thinking(body: JsonObject, output_config: JsonObject | None) -> ReasoningOptions | None:
+def take_thinking(found: JsonObject | None, output_config: JsonObject | None) -> ReasoningOptions | None:
     """`thinking: disabled` alone is what other dialects call no effort; `enabled` is said by its budget."""
     effort: str | None = None if output_config is None else output_config.take("effort", _EFFORT)
-    found = body.take_object("thinking")
     if found is None:
         return None if effort is None else ReasoningOptions(effort=effort)
     kind = found.require("type", _TYPE)
-    display = found.take("display", _DISPLAY)
+    display = found.take_if("display", _DISPLAY)
     budget = found.require("budget_tokens", COUNT) if kind == "enabled" else None
-    found.refuse_rest()
     if budget is not None and budget < MIN_THINKING:
         raise InvalidRequest.at("thinking.budget_tokens", f"expected at least {MIN_THINKING}")
     mode: str | None = kind

@@ -47,7 +47,7 @@ class Conversation:
         self._turns = turns
 
     def messages(self) -> list[dict[str, Any]]:
-        return [{"role": turn.role, "content": content_of(turn.content)} for turn in self._turns]
+        return [_message(turn) for turn in self._turns]
 
     def blocks(self) -> Iterator[dict[str, Any]]:
         """Those of all turns that we know, in order."""
@@ -62,6 +62,13 @@ class Conversation:
             return False
         block = first.blocks[0]
         return not isinstance(block, dict) or block["type"] not in _THOUGHTS
+
+
+def _message(turn: Turn) -> dict[str, Any]:
+    found = {"role": turn.role, "content": content_of(turn.content)}
+    if turn.extras is not None and turn.extras.origin == MESSAGES:
+        add_missing(found, turn.extras.fields)
+    return found
 
 
 def conversation_of(request: Request, provider: str) -> Conversation:

@@ -30,6 +30,7 @@ _SAMPLING = ("temperature", "top_p", "top_k")
 _MAX_BREAKPOINTS = 4
 _TIERS = {"auto": "auto", "standard_only": "standard_only", "default": "standard_only"}
 _CACHE = "cache_control"
+_OBJECTS = ("thinking", "output_config")
 _NOT_COUNTED = ("max_tokens", "stop_sequences", "metadata", "service_tier", "stream", *_SAMPLING)
 """What POST /messages/count_tokens does not know."""
 
@@ -129,8 +130,8 @@ class MessagesUpstream:
             if request.service_tier not in _TIERS:
                 raise UnsupportedParameter.at("service_tier", f"Anthropic has no tier {request.service_tier}")
             body["service_tier"] = _TIERS[request.service_tier]
-        extras = request.extras if request.dialect == MESSAGES else {}
-        add_missing(body, extras)
+        if request.dialect == MESSAGES:
+            _add_extras(body, request.extras)
         add_missing(body, self._defaults)
 
     def stream_parser(self, request: Request) -> SseAnswerParser:
@@ -141,6 +142,16 @@ class MessagesUpstream:
 
     def parse_error(self, status: int, body: bytes) -> GatewayError:
         return parse_error(status, body)
+
+
+def _add_extras(body: dict[str, Any], extras: Mapping[str, bytes]) -> None:
+    """Unmapped fields of the body, and of the objects in it that have others which are mapped."""
+    for name, raw in extras.items():
+        outer, _, inner = name.partition(".")
+        if inner and outer in _OBJECTS:
+            body.setdefault(outer, {})[inner] = orjson.Fragment(raw)
+        else:
+            body.setdefault(name, orjson.Fragment(raw))
 
 
 def _leave_one(body: dict[str, Any]) -> None:

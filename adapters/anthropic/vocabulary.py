@@ -86,6 +86,8 @@ HINTS: Mapping[str, Callable[[object], bool] | None] = {
         {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},  # nothing is taken out
     ).__contains__,
     "speed": ("standard",).__contains__,
+    "thinking.display": None,
+    "thinking.block_binding": None,
     "tools[].eager_input_streaming": None,
     BILLING: None,
 }

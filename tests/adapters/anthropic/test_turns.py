@@ -57,6 +57,20 @@ def test_a_later_system_message_of_this_dialect_stays_what_it_is() -> None:
     assert messages(messages=said).sent()["messages"] == said
 
 
+@pytest.mark.parametrize(
+    "system",
+    [
+        {"role": "system", "content": "Be brief.", "clear_at": "next_user_message"},
+        {"role": "system", "content": [], "output_config": {"effort": "low"}},
+        {"role": "system", "content": [{"type": "tool_removal", "tool": {"type": "tool_reference", "name": "f"}}]},
+    ],
+    ids=lambda said: next(reversed(said)),
+)
+def test_what_a_system_message_of_this_dialect_says_goes_with_it_alone(system: dict[str, Any]) -> None:
+    said = [user("a"), {"role": "assistant", "content": "b"}, user("c"), system, {"role": "system", "content": "d"}]
+    assert messages(messages=said).sent()["messages"] == said
+
+
 def test_turns_of_one_role_that_follow_each_other_are_one() -> None:
     said = (user("a"), user("b"), {"role": "assistant", "content": "c"}, {"role": "assistant", "content": "d"})
     assert sent(*said, user("e")) == [
