@@ -18,24 +18,34 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 constexpr float kLeast = -1e30f;  // below any score, yet a number
 
 // Scores of kCount queries, one behind the other, with one page: [kCount][16] at a stride of kSpanPositions. Loads
-// of the page at even and at odd places are added apart.
+// of the page at even and at odd places are added apart: both at once, or one after the other where registers do not hold
+// the sums of both.
 template <class Cache, int kCount>
 void page_scores(const typename Cache::Item* keys, const typename Cache::Factor* queries, int head_dim, float* out) {
   constexpr int kPair = Cache::kPair;
-  Floats even[kCount];
-  Floats odd[kCount];
+  constexpr int kChains = kCount <= simd::kTwoChainQueries ? 2 : 1;
+  Floats totals[2][kCount];
+  for (int chain = 0; chain < 2; chain += kChains) {
+    Floats sums[kChains][kCount];
+#pragma GCC unroll 2
+    for (int i = 0; i < kChains; i++)
 #pragma GCC unroll 8
-  for (int j = 0; j < kCount; j++) even[j] = odd[j] = simd::zero();
-  for (int i = 0; i < head_dim; i += 2 * kPair) {
-    const auto first = Cache::load(keys + i * kPage);
+      for (int j = 0; j < kCount; j++) sums[i][j] = simd::zero();
+    for (int at = chain * kPair; at < head_dim; at += 2 * kPair) {
+#pragma GCC unroll 2
+      for (int i = 0; i < kChains; i++) {
+        const auto page = Cache::load(keys + (at + i * kPair) * kPage);
 #pragma GCC unroll 8
-    for (int j = 0; j < kCount; j++) even[j] = Cache::dot(even[j], first, queries + j * head_dim + i);
-    const auto second = Cache::load(keys + (i + kPair) * kPage);
+        for (int j = 0; j < kCount; j++) sums[i][j] = Cache::dot(sums[i][j], page, queries + j * head_dim + at + i * kPair);
+      }
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < kChains; i++)
 #pragma GCC unroll 8
-    for (int j = 0; j < kCount; j++) odd[j] = Cache::dot(odd[j], second, queries + j * head_dim + i + kPair);
+      for (int j = 0; j < kCount; j++) totals[chain + i][j] = sums[i][j];
   }
 #pragma GCC unroll 8
-  for (int j = 0; j < kCount; j++) simd::store(out + j * kSpanPositions, simd::add(even[j], odd[j]));
+  for (int j = 0; j < kCount; j++) simd::store(out + j * kSpanPositions, simd::add(totals[0][j], totals[1][j]));
 }
 
 // Adds the weighted values of one page to kCount queries' kVectors vectors of dimensions, at a stride of `stride`.

@@ -132,7 +132,7 @@ void recur_head(const RecurrentStep& step, const StateRun& run, int head) {
     strength = 1.0f / (1.0f + std::exp(-strength));
     rate = std::exp(layer.rates[head] * softplus(rate + layer.rate_bias[head]));
   }
-  constexpr int kVectors = simd::kValueVectors;
+  constexpr int kVectors = simd::kStateVectors;
   int column = 0;
   for (; column + kVectors * kTile <= layer.value_dim; column += kVectors * kTile)
     recur_columns<kVectors>(step, run, head, column);

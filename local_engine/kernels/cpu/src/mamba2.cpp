@@ -82,7 +82,7 @@ void mamba2(Team& team, const RecurrentStep& step) {
   convolve_inputs(team, step);
   const int heads = layer.value_heads;
   share_runs(team, step, heads, [&](const StateRun& run, int piece, int pieces) {
-    constexpr int kVectors = simd::kValueVectors;
+    constexpr int kVectors = simd::kStateVectors;
     for (int head = begin_of(piece, pieces, heads); head < begin_of(piece + 1, pieces, heads); head++) {
       int column = 0;
       for (; column + kVectors * kTile <= layer.value_dim; column += kVectors * kTile)

@@ -1,5 +1,6 @@
 #include "multiply.h"
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -13,6 +14,8 @@ using simd::Ints;
 // How far ahead weights are asked for: they are read once, in order, from memory.
 constexpr size_t kGroupsAhead = 12;
 constexpr size_t kBytesAhead = 4096;
+// Columns of a dense tile that stay in the first cache while they are read twice.
+constexpr int kColumns = 256;
 
 // How the sets of a group are read: four of columns 0 to 15, or of columns 16 to 31. Always inlined: GCC 12 calls it in a
 // few loops, and the sets go through memory.
@@ -159,38 +162,46 @@ struct Singles {
   static constexpr int kBytes = 64;
 };
 
-template <class Dense, int kRows>
-[[gnu::noinline]] void dense_rows(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row,
-                                  Floats start, float* out) {
-  const int columns = matrix.columns;
-  const float* rows = x.row(row);
-  Floats even[kRows];
-  Floats odd[kRows];
-#pragma GCC unroll 8
-  for (int m = 0; m < kRows; m++) {
-    even[m] = start;
-    odd[m] = simd::zero();
-  }
-  int column = 0;
-  for (; column + 1 < columns; column += 2, tile += 2 * Dense::kBytes) {
-    const Floats first = Dense::read(tile);
-    const Floats second = Dense::read(tile + Dense::kBytes);
-    simd::prefetch(tile + kBytesAhead);
-    simd::prefetch(tile + kBytesAhead + Dense::kBytes);
+// Adds the products of every second column from `column` on, or with two chains of all, to sums[kChains][kRows].
+template <class Dense, int kRows, int kChains>
+[[gnu::noinline]] void dense_columns(const uint8_t* tile, const float* rows, int stride, int column, int last,
+                                     Floats* sums) {
+  Floats sum[kChains * kRows];
+#pragma GCC unroll 16
+  for (int i = 0; i < kChains * kRows; i++) sum[i] = sums[i];
+  const auto add = [&](int chain, int at) {
+    const Floats weights = Dense::read(tile + static_cast<size_t>(at) * Dense::kBytes);
+    simd::prefetch(tile + static_cast<size_t>(at) * Dense::kBytes + kBytesAhead);
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; m++) {
-      const float* at = rows + static_cast<size_t>(m) * columns + column;
-      even[m] = simd::fma(first, simd::splat(at[0]), even[m]);
-      odd[m] = simd::fma(second, simd::splat(at[1]), odd[m]);
+      Floats& total = sum[chain * kRows + m];
+      total = simd::fma(weights, simd::splat(rows[static_cast<size_t>(m) * stride + at]), total);
     }
+  };
+  for (; column + kChains <= last; column += 2) {
+    add(0, column);
+    if (kChains == 2) add(1, column + 1);
   }
-  if (column < columns) {
-    const Floats last = Dense::read(tile);
-    for (int m = 0; m < kRows; m++)
-      even[m] = simd::fma(last, simd::splat(rows[static_cast<size_t>(m) * columns + column]), even[m]);
+  if (kChains == 2 && column < last) add(0, column);
+#pragma GCC unroll 16
+  for (int i = 0; i < kChains * kRows; i++) sums[i] = sum[i];
+}
+
+// The sums of even and of odd columns at once, or one after the other where registers do not hold both.
+template <class Dense, int kRows>
+void dense_rows(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, Floats start, float* out) {
+  constexpr int kChains = kRows <= simd::kTwoChainRows ? 2 : 1;
+  const int columns = matrix.columns;
+  Floats sums[2 * kRows];
+  for (int m = 0; m < kRows; m++) {
+    sums[m] = start;
+    sums[kRows + m] = simd::zero();
   }
-#pragma GCC unroll 8
-  for (int m = 0; m < kRows; m++) simd::store(out + m * kTile, simd::add(even[m], odd[m]));
+  for (int first = 0; first < columns; first += kColumns)
+    for (int chain = 0; chain < 2; chain += kChains)
+      dense_columns<Dense, kRows, kChains>(tile, x.row(row), columns, first + chain, std::min(first + kColumns, columns),
+                                           sums + chain * kRows);
+  for (int m = 0; m < kRows; m++) simd::store(out + m * kTile, simd::add(sums[m], sums[kRows + m]));
 }
 
 template <class Numbers, int32_t kFormat, bool kFine>
@@ -221,7 +232,8 @@ void all_rows(const Matrix& matrix, const uint8_t* tile, const Activations& x, i
     out += kRows * kTile;
   }
   if constexpr (kRows > 1) {
-    if (count > 0) all_rows<Weights, kRows / 2>(matrix, tile, x, row, count, start, out);
+    constexpr int kFewer = kRows > 3 ? kRows / 2 : kRows - 1;
+    if (count > 0) all_rows<Weights, kFewer>(matrix, tile, x, row, count, start, out);
   }
 }
 

@@ -6,6 +6,10 @@
 // Pairs are two bfloats a lane. dot_pairs adds their products with two bfloats at b, kept as Factors: of the second ones,
 // then of the first ones, each rounded once: what the bfloat instructions of x86 do (Intel's reference of VDPBF16PS; AMD
 // Zen 4 the same, 2026-11).
+//
+// Each says how much its registers hold, as measured: kTileRows rows of activations beside quantised weights, kDenseRows
+// beside others, kQueries beside keys, kValueQueries beside kValueVectors vectors of values, kStateVectors of a recurrent
+// state. Up to kTwoChainRows and kTwoChainQueries the sums of even and of odd columns are there at once.
 #pragma once
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)

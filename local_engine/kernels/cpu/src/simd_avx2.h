@@ -20,10 +20,13 @@ struct Bytes {
 };
 
 constexpr int kTileRows = 8;
-constexpr int kDenseRows = 2;
-constexpr int kQueries = 2;
-constexpr int kValueQueries = 2;
-constexpr int kValueVectors = 2;
+constexpr int kDenseRows = 6;
+constexpr int kTwoChainRows = 3;
+constexpr int kQueries = 5;
+constexpr int kTwoChainQueries = 2;
+constexpr int kValueQueries = 5;
+constexpr int kValueVectors = 1;
+constexpr int kStateVectors = 2;
 
 inline Floats zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 inline Floats splat(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }

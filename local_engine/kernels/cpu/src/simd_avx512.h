@@ -16,9 +16,12 @@ using Bytes = __m512i;
 // vectors of values: as many as registers hold.
 constexpr int kTileRows = 8;
 constexpr int kDenseRows = 8;
+constexpr int kTwoChainRows = 8;
 constexpr int kQueries = 8;
+constexpr int kTwoChainQueries = 8;
 constexpr int kValueQueries = 4;
 constexpr int kValueVectors = 4;
+constexpr int kStateVectors = 4;
 
 inline Floats zero() { return _mm512_setzero_ps(); }
 inline Floats splat(float x) { return _mm512_set1_ps(x); }

@@ -21,9 +21,12 @@ struct Bytes {
 
 constexpr int kTileRows = 2;
 constexpr int kDenseRows = 2;
+constexpr int kTwoChainRows = 2;
 constexpr int kQueries = 2;
+constexpr int kTwoChainQueries = 2;
 constexpr int kValueQueries = 2;
 constexpr int kValueVectors = 2;
+constexpr int kStateVectors = 2;
 
 template <class Lanes, class Function>
 inline Lanes each(Function function) {
