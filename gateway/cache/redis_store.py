@@ -3,8 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from gateway.redis_pipe import RedisAway, RedisPipe
 
 __all__ = ["RedisStore"]
 
@@ -14,6 +13,8 @@ _WAIT_S = 0.25
 _AGAIN_S = 1.0
 """After a failure Redis is left alone for so long, lest every request waits for it."""
 _QUIET_S = 60.0
+_MOST = 32
+"""Answers of one round trip, which may be long."""
 
 
 class RedisStore:
@@ -22,7 +23,7 @@ class RedisStore:
     def __init__(
         self, url: str, ttl_s: float, *, clock: Callable[[], float], log: Callable[[str, Mapping[str, object]], None]
     ) -> None:
-        self._redis: Redis = Redis.from_url(url, socket_timeout=_WAIT_S, socket_connect_timeout=_WAIT_S)
+        self._pipe = RedisPipe(url, timeout_s=_WAIT_S, most=_MOST)
         self._ttl_ms = max(1, int(ttl_s * 1000))
         self._clock = clock
         self._log = log
@@ -32,8 +33,8 @@ class RedisStore:
         if self._clock() < self._away_until:
             return None
         try:
-            found = await self._redis.get(_PREFIX + key.hex())
-        except (RedisError, OSError) as error:
+            found = await self._pipe.send("GET", _PREFIX + key.hex())
+        except RedisAway as error:
             self._failed(error)
             return None
         return found if isinstance(found, bytes) else None
@@ -42,16 +43,16 @@ class RedisStore:
         if self._clock() < self._away_until:
             return
         try:
-            await self._redis.set(_PREFIX + key.hex(), data, px=self._ttl_ms)
-        except (RedisError, OSError) as error:
+            await self._pipe.send("SET", _PREFIX + key.hex(), data, "PX", self._ttl_ms)
+        except RedisAway as error:
             self._failed(error)
 
     async def aclose(self) -> None:
-        await self._redis.aclose()
+        await self._pipe.aclose()
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: RedisAway) -> None:
         now = self._clock()
         self._away_until = now + _AGAIN_S
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET_S
-            self._log("cache_unreachable", {"error": type(error).__name__})
+            self._log("cache_unreachable", {"error": str(error)})

@@ -17,19 +17,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
-
 from adapters.canonical.errors import NotReady
 from gateway.limits.in_process import InProcessLimiter
 from gateway.limits.limiter import BUSY_S, Grant, Obstacle, Refusal, Standing, tokens_needed
-from gateway.limits.redis_script import RedisAway, RedisScript
 from gateway.limits.redis_scripts import RESERVE, SETTLE
 from gateway.limits.scope import Demand, Scope, period_at
 from gateway.limits.spending import Spending, SpentBefore
-from gateway.waiting import awake_for
+from gateway.redis_pipe import RedisAway, RedisPipe, RedisScript
 
 __all__ = ["AGAIN_S", "MAX_PENDING", "TIMEOUT_S", "RedisLimiter"]
 
@@ -39,8 +33,6 @@ AGAIN_S = 1.0
 """After a failure Redis is left alone for so long."""
 MAX_PENDING = 100_000
 """Corrections that wait for Redis; more are dropped."""
-_CONNECTIONS = 4
-"""One for reservations, one for corrections, and some for what Redis is told of a budget."""
 _CORRECT_EVERY_S = 0.02
 _GROUP = 256
 _KEPT_S = 86_400
@@ -70,12 +62,10 @@ class RedisLimiter:
         timeout_s: float = TIMEOUT_S,
         spent_before: SpentBefore | None = None,
     ) -> None:
-        pool = BlockingConnectionPool.from_url(
-            url, max_connections=_CONNECTIONS, timeout=None, socket_timeout=None, retry=Retry(NoBackoff(), 0)
-        )
-        self._redis = Redis.from_pool(pool)
-        self._reserve = RedisScript(self._redis, RESERVE, timeout_s=timeout_s)
-        self._settle = RedisScript(self._redis, SETTLE, timeout_s=timeout_s * 4)
+        self._pipe = RedisPipe(url, timeout_s=timeout_s)
+        self._corrections = RedisPipe(url, timeout_s=timeout_s * 4)
+        self._reserve = RedisScript(self._pipe, RESERVE)
+        self._settle = RedisScript(self._corrections, SETTLE)
         self._alone = InProcessLimiter(clock, now)
         self._clock = clock
         self._now = now
@@ -83,7 +73,6 @@ class RedisLimiter:
         self._lease_s = int(lease_s) + 1
         self._log = log
         self._server_clock = server_clock
-        self._timeout_s = timeout_s
         self._spending = None if spent_before is None else Spending(spent_before)
         self._closing = False
         self._failed_at: float | None = None
@@ -109,7 +98,7 @@ class RedisLimiter:
                 demand.nano_usd,
                 end,
             ]
-        asked = self._reserve(keys, arguments)
+        asked = asyncio.ensure_future(self._reserve(keys, arguments))
         try:
             answer = await asyncio.shield(asked)
         except RedisAway as error:
@@ -164,9 +153,9 @@ class RedisLimiter:
 
     async def aclose(self) -> None:
         self._closing = True
-        await self._reserve.aclose()
+        await self._pipe.aclose()
         await self.settled()
-        await self._redis.aclose()
+        await self._corrections.aclose()
 
     def _sent_time(self) -> float:
         return 0 if self._server_clock else self._now()
@@ -177,13 +166,12 @@ class RedisLimiter:
         start, end = period_at(scope.budget.per, now)
         try:
             spent = 0 if self._spending is None else await self._spending(scope, start)
-            async with awake_for(self._timeout_s):
-                key = _keys(scope, end)[-1]
-                await self._redis.set(key, spent, nx=True, ex=int(end - now) + _KEPT_S)
+            key = _keys(scope, end)[-1]
+            await self._pipe.send("SET", key, spent, "NX", "EX", int(end - now) + _KEPT_S)
         except NotReady:
             return False
-        except (RedisError, OSError, TimeoutError) as error:
-            self._fell_silent(type(error).__name__)
+        except RedisAway as error:
+            self._fell_silent(str(error))
             return False
         return True
 

@@ -19,6 +19,20 @@ async def test_what_one_process_puts_in_another_finds() -> None:
         await store.aclose()
 
 
+@needs_redis
+async def test_a_burst_of_requests_finds_its_answers_over_one_connection() -> None:
+    logged: list[str] = []
+    store = RedisStore(REDIS_URL, 60, clock=lambda: 0.0, log=lambda event, _: logged.append(event))
+    await store.put(b"key", b"data")
+    left = asyncio.ensure_future(store.get(b"key"))
+    await asyncio.sleep(0)
+    left.cancel()
+    assert await asyncio.gather(*[store.get(b"key") for _ in range(100)]) == [b"data"] * 100
+    assert len(store._pipe._redis.connection_pool._available_connections) == 1
+    assert logged == []
+    await store.aclose()
+
+
 async def test_a_redis_that_is_away_is_an_empty_cache_and_one_line() -> None:
     logged: list[str] = []
 
