@@ -105,7 +105,8 @@ class Weights:
         shares: Shares | None = None,
     ) -> None:
         self._shares = shares
-        self.lora_sites = LoraSites(share_of=self._share)
+        self._share: Callable[[str], Share] = (lambda _: WHOLE) if shares is None else shares.of
+        self.lora_sites = LoraSites(share_of=self._share)  # no method of ours: it outlives the file's metadata
         self._source = source
         self._device = device
         self._dtype = dtype
@@ -227,9 +228,6 @@ class Weights:
             of_rank = "" if share.is_whole else " after it is cut for the ranks"
             found = "is missing" if shape is None else f"has shape {list(shape)}, expected {list(expected)}{of_rank}"
             raise ModelLoadError(self._source.path, f"tensor {name!r} {found}{self._in_file(name)}")
-
-    def _share(self, name: str) -> Share:
-        return WHOLE if self._shares is None else self._shares.of(name)
 
     def _in_file(self, name: str) -> str:
         """The tensor's other name, for errors."""

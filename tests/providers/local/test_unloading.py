@@ -15,6 +15,7 @@ from adapters.canonical.embedding import EmbeddingRequest
 from adapters.canonical.events import Event, ProviderReported
 from adapters.canonical.request import Request, Sampling
 from adapters.ollama.vocabulary import CHAT
+from local_engine.loading.weights import Weights
 from providers.abilities import ModelLoad
 from providers.base import ProviderSettings, ReadinessState
 from providers.local.provider import LocalProvider
@@ -50,9 +51,11 @@ async def embedding(found: LocalProvider) -> bytes:
     return vector
 
 
-def tensor_bytes() -> int:
-    """Of all tensors of this process."""
-    return sum(one.nbytes for one in gc.get_objects() if isinstance(one, torch.Tensor))
+def held() -> tuple[int, int]:
+    """Bytes of all tensors of this process, and how many files of weights it remembers."""
+    objects = gc.get_objects()
+    tensors = sum(one.nbytes for one in objects if isinstance(one, torch.Tensor))
+    return tensors, sum(isinstance(one, Weights) for one in objects)
 
 
 def llama(folder: Path) -> Path:
@@ -82,13 +85,13 @@ async def test_nothing_of_a_model_that_left_waits_for_the_collector(
     ask = embedding if write is encoder else answer
     async with provider(source, **model) as found:
         gc.collect()
-        before = tensor_bytes()
+        before = held()
         gc.disable()
         try:
             await ask(found)
-            assert tensor_bytes() > before
+            assert held() > before
             await found.unload_model("m")
-            assert tensor_bytes() == before
+            assert held() == before
         finally:
             gc.enable()
         await ask(found)
