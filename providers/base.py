@@ -86,11 +86,13 @@ class ReadinessState(Enum):
 @dataclass(frozen=True, slots=True)
 class Readiness:
     """Whether a model can answer now, if need be after it is loaded for its next request. `reason` is one clear line
-    where it cannot. `memory`: what a model of this machine takes; None: it is not loaded, or lies elsewhere."""
+    where it cannot. `memory`: what a model of this machine takes; None: it is not loaded, or lies elsewhere.
+    `on_demand`: it is being loaded for a request, as it should be."""
 
     state: ReadinessState
     reason: str | None = None
     memory: ModelMemory | None = None
+    on_demand: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

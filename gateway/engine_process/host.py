@@ -13,15 +13,11 @@ from providers.abilities import Embedder, Measured, Reranker
 from providers.base import Provider
 from providers.trace_context import PHASES
 
-__all__ = ["CALLS", "GO_ON", "HOLD", "STREAM", "TRACED_STREAM", "Host"]
+__all__ = ["GO_ON", "HOLD", "STREAM", "TRACED_STREAM", "Host"]
 
-CALLS = frozenset(
-    (
-        *("embed", "rerank", "count_tokens", "tokenize", "detokenize"),
-        *("load_model", "unload_model", "load_adapter", "unload_adapter"),
-    )
-)
-"""The abilities that can be called, each with one argument."""
+_QUESTIONS = frozenset(("embed", "rerank", "count_tokens", "tokenize", "detokenize"))
+_CHANGES = frozenset(("load_model", "unload_model", "load_adapter", "unload_adapter"))
+"""The abilities that can be called, each with one argument. Who calls the latter then knows the new state."""
 STREAM, TRACED_STREAM = "stream", "traced stream"
 """Batches of an answer; those of a request that is traced come with the engine's phases."""
 HOLD, GO_ON = "hold", "go on"
@@ -103,8 +99,11 @@ class Host:
                         await writer.drain()
                         await gate.wait()
                 write_frame(writer, ("end", number, None))
-            elif kind in CALLS:
-                write_frame(writer, ("result", number, await getattr(self._provider, kind)(value)))
+            elif kind in _QUESTIONS | _CHANGES:
+                found = await getattr(self._provider, kind)(value)
+                if kind in _CHANGES:
+                    write_frame(writer, ("state", 0, await self._state()))
+                write_frame(writer, ("result", number, found))
         except GatewayError as error:
             write_frame(writer, ("error", number, error))
         except (ConnectionError, asyncio.CancelledError):

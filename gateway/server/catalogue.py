@@ -143,7 +143,7 @@ def _obstacle(targets: Iterable[Target]) -> str | None:
     reasons: list[str] = []
     for target in targets:
         readiness = target.provider.readiness(target.model)
-        if readiness.state is ReadinessState.READY:
+        if readiness.state is ReadinessState.READY or readiness.on_demand:
             return None
         reasons.append(readiness.reason or readiness.state.value)
     return "; ".join(reasons) or "its providers are off"

@@ -37,12 +37,14 @@ _NEVER_IDLE: Mapping[str, float | None] = MappingProxyType({})
 
 @dataclass(slots=True)
 class _Slot:
-    """What is known of one model. `failure` is what clients are told; `unfetched_at`: when it could not be fetched, in
-    the loop's time. `users` are the requests that have it or wait for it, `used_at` when one last began or ended, in
-    Unix seconds. `stays_s`: how long it is kept without one; None: for ever."""
+    """What is known of one model. `on_demand`: its last load was for a request. `failure` is what clients are told;
+    `unfetched_at`: when it could not be fetched, in the loop's time. `users` are the requests that have it or wait for
+    it, `used_at` when one last began or ended, in Unix seconds. `stays_s`: how long it is kept without one; None: for
+    ever."""
 
     stays_s: float | None
     task: "asyncio.Task[AnyModel | None] | None" = None
+    on_demand: bool = False
     failure: str | None = None
     unfetched_at: float | None = None
     users: int = 0
@@ -101,12 +103,15 @@ class ModelLoads:
         """A model has no request any more."""
         self._closing = asyncio.Event()
 
-    def begin(self, name: str) -> "asyncio.Task[AnyModel | None]":
-        """Starts the load, unless it was started before and what came of it stands."""
+    def begin(self, name: str, *, on_demand: bool = False) -> "asyncio.Task[AnyModel | None]":
+        """Starts the load, unless it was started before and what came of it stands. `on_demand`: for a request."""
         slot = self._slot(name)
         if slot.unfetched_at is not None and asyncio.get_running_loop().time() - slot.unfetched_at >= self._again_s:
             slot.unfetched_at = slot.task = None
-        return self._start(name, slot) if slot.task is None else slot.task
+        if slot.task is None:
+            slot.on_demand = on_demand
+            return self._start(name, slot)
+        return slot.task
 
     @asynccontextmanager
     async def using(self, name: str, stays_s: float | None = None) -> AsyncGenerator[AnyModel, None]:
@@ -141,7 +146,7 @@ class ModelLoads:
             return Readiness(ReadinessState.READY, "loaded on demand")
         model = slot.model
         if model is None:
-            return Readiness(ReadinessState.LOADING, "still loading")
+            return Readiness(ReadinessState.LOADING, "still loading", on_demand=slot.on_demand)
         expires_at = None if slot.stays_s is None else slot.used_at + slot.stays_s
         return Readiness(ReadinessState.READY, memory=with_fields(model.memory, expires_at=expires_at))
 
@@ -165,7 +170,7 @@ class ModelLoads:
         return slot
 
     async def _ready(self, name: str, slot: _Slot) -> AnyModel:
-        task = self.begin(name)
+        task = self.begin(name, on_demand=True)
         if not task.done() and slot.failure is None:
             try:
                 async with asyncio.timeout(self._wait_s):
@@ -229,6 +234,7 @@ class ModelLoads:
         """The engine of a model that was loaded stopped by itself."""
         if slot.model is not None and not self._closing.is_set():
             _logger.error("model %s: %s; it is loaded again", name, why)
+            slot.on_demand = False
             self._start(name, slot, after_s)
 
     async def _make_room(self) -> None:

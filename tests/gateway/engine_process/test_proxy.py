@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from adapters.canonical.citation import Citation, Place
 from adapters.canonical.errors import ContextOverflow, UpstreamRateLimited, UpstreamUnreachable
 from adapters.canonical.messages import Image, MediaSource, Message, Text, ToolCall
+from adapters.canonical.model_memory import ModelMemory
 from adapters.canonical.request import Request, Sampling, Tool
 from gateway.engine_process.host import Host
 from gateway.engine_process.messages import pack, unpack
 from gateway.engine_process.proxy import EngineProxy
-from providers.base import Batch, ModelEntry
+from providers.abilities import ModelHost, ModelLoad
+from providers.base import Batch, ModelEntry, Readiness, ReadinessState
 from providers.testing.scripted import ScriptedProvider, Step
 from providers.trace_context import PHASES
 from tests.gateway.server.running import HELLO, text, until
@@ -105,6 +107,32 @@ async def test_the_phases_of_a_traced_request_are_told_here(tmp_path: Path, is_t
         PHASES.set((lambda *phase: told.append(phase)) if is_traced else None)
         assert await answer(proxy) == HELLO
     assert told == ([("queue", 1.0, 2.5)] if is_traced else [])
+
+
+class Loads(ScriptedProvider):
+    """A provider whose model comes and goes."""
+
+    memory: ModelMemory | None = None
+
+    def readiness(self, model: str) -> Readiness:
+        return Readiness(ReadinessState.READY, memory=self.memory)
+
+    async def load_model(self, asked: ModelLoad) -> None:
+        assert asked == ModelLoad("m", 300)
+        self.memory = ModelMemory(size=9, vram=4, expires_at=1.5)
+
+    async def unload_model(self, model: str) -> None:
+        assert model == "m"
+        self.memory = None
+
+
+async def test_a_model_that_was_loaded_or_let_go_is_known_to_be_so_at_once(tmp_path: Path) -> None:
+    async with apart(Loads("local", models=[ModelEntry(id="m")]), tmp_path / "s") as (proxy, _):
+        assert isinstance(proxy, ModelHost)
+        await proxy.load_model(ModelLoad("m", 300))
+        assert proxy.readiness("m").memory == ModelMemory(size=9, vram=4, expires_at=1.5)
+        await proxy.unload_model("m")
+        assert proxy.readiness("m") == Readiness(ReadinessState.READY)
 
 
 async def test_an_error_is_raised_as_it_was(tmp_path: Path) -> None:

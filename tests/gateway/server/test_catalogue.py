@@ -75,6 +75,12 @@ async def test_only_what_loads_at_start_holds_up_readiness() -> None:
         assert told.catalogue.obstacles() == obstacles
 
 
+async def test_a_model_that_is_loaded_for_a_request_holds_up_nothing() -> None:
+    told = Told(at_start=True)
+    told.provider.state = Readiness(ReadinessState.LOADING, "still loading", on_demand=True)
+    assert told.catalogue.obstacles() == []
+
+
 async def test_the_window_of_a_model_is_told_soon_after_it_is_loaded() -> None:
     told = Told(at_start=False)
 

@@ -14,7 +14,7 @@ import pytest
 from adapters.canonical.errors import NotReady
 from adapters.canonical.model_memory import ModelMemory
 from local_engine.sampling import SamplingDefaults
-from providers.base import ReadinessState
+from providers.base import Readiness, ReadinessState
 from providers.local.loading import AnyModel, ModelLoads
 from providers.local.local_model import LocalModel
 from providers.local.model_download import FetchError
@@ -56,7 +56,7 @@ async def test_a_request_waits_for_a_model_that_is_loading() -> None:
     gate = threading.Event()
     models = loads(behind(gate))
     models.begin("a")
-    assert models.readiness("a").state is ReadinessState.LOADING
+    assert models.readiness("a") == Readiness(ReadinessState.LOADING, "still loading")
     asking = asyncio.create_task(ready(models, "a"))
     await asyncio.sleep(0)
     assert not asking.done()
@@ -260,11 +260,14 @@ async def test_a_model_leaves_memory_after_its_time_and_the_next_request_loads_i
     assert told.events == ["+a", "-a"] * 2
 
 
-async def test_a_model_that_nobody_asked_for_since_it_was_loaded_leaves_memory_as_well() -> None:
+async def test_a_model_that_nobody_asked_for_leaves_as_well_and_is_then_loaded_on_demand() -> None:
     told = Recorded(idle_s={"a": 0.01})
     told.models.begin("a")
     await asyncio.wait_for(told.gone.wait(), 5)
-    assert told.events == ["+a", "-a"]
+    asking = asyncio.create_task(ready(told.models, "a"))
+    await asyncio.sleep(0)
+    assert told.models.readiness("a") == Readiness(ReadinessState.LOADING, "still loading", on_demand=True)
+    await asking
     await told.models.aclose()
 
 
