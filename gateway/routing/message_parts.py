@@ -7,6 +7,7 @@ from adapters.canonical.errors import UnsupportedParameter
 from adapters.canonical.messages import Document, File, Message, Opaque, Part, Reasoning, Text, ToolResult
 from adapters.canonical.request import Request
 from adapters.hints import is_hint
+from adapters.openai.responses.readable_items import item_as_text
 from adapters.text_files import as_plain_text
 from gateway.routing.fitting import Fitting
 from providers.base import Capabilities
@@ -67,7 +68,7 @@ def _told(part: Part) -> Text | None:
     """What any model can read of a part."""
     match part:
         case Opaque():
-            return as_text(part)
+            return as_text(part) or item_as_text(part)
         case File() | Document():
             return as_plain_text(part)
         case _:

@@ -37,6 +37,7 @@ from adapters.openai.responses.vocabulary import (
     CUSTOM_CALL,
     CUSTOM_OUTPUT,
     ENCRYPTED_CONTENT,
+    FUNCTION_OUTPUT,
     ITEM_REFERENCE,
     MESSAGE,
     REASONING,
@@ -50,6 +51,7 @@ __all__ = ["InputReader"]
 _GIVEN = ("_output", "_response", "_trigger", "_update")
 """What ends the types of opaque items that the client, not the model, made."""
 _PHASE = "phase"
+_ABSENT = (None, b"null")
 
 
 class _Turn:
@@ -123,7 +125,7 @@ class InputReader:
             case "function_call" | "custom_tool_call":
                 self._add_call(item, kind)
             case "function_call_output" | "custom_tool_call_output":
-                self._add_result(item, kind)
+                self._add_result(item, kind, raw)
             case "item_reference":
                 self._add_referenced(item)
             case "compaction":
@@ -222,10 +224,14 @@ class InputReader:
         turn.has_call = True
         turn.parts.append(ToolCall(id=call_id, name=name, arguments=arguments, kind=kind, provider_data=data))
 
-    def _add_result(self, item: JsonObject, kind: str) -> None:
-        call_id = item.require("call_id", NAME)
+    def _add_result(self, item: JsonObject, kind: str, raw: bytes) -> None:
+        """One without a call, which names its tool, stays whole."""
         if "output" not in item:
             raise InvalidRequest.at(item.at("output"), "this field is required")
+        if kind == FUNCTION_OUTPUT and item.peek_raw("call_id") in _ABSENT and "name" in item:
+            self._add_opaque(kind, raw, item.path)
+            return
+        call_id = item.require("call_id", NAME)
         parts = parse_content(item, "output")
         _forget(item)
         data = own_fields(item)

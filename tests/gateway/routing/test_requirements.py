@@ -34,6 +34,7 @@ from adapters.canonical.request import (
     ToolChoice,
     set_fields,
 )
+from adapters.openai.vocabulary import RESPONSES
 from gateway.routing.requirements import Fitted, fit
 from providers.base import Capabilities
 from providers.custom_tools import with_function_calls
@@ -385,6 +386,18 @@ def test_a_line_for_the_vendors_books_is_left_out_elsewhere_and_never_refused() 
     assert found.request.messages == (Message(role="system", parts=(Text(text="Be kind."),)), *USER)
     vendor = replace(EVERYTHING, forwards=frozenset({MESSAGES}), parts=EVERYTHING.parts | {Opaque})
     assert fitted(asked, vendor) == Fitted(asked)
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [(b'"Win"', "goal: Win"), (b'[{"type":"input_text","text":"Win"},{"type":"input_image"}]', "goal: Win\n")],
+    ids=["text", "parts"],
+)
+def test_an_output_that_no_call_asked_for_is_told_as_text(output: bytes, told: str) -> None:
+    raw = b'{"type":"function_call_output","name":"goal","namespace":"agent","output":%b}' % output
+    asked = request(messages=(Message(role="user", parts=(Opaque(type="x", raw=raw, origin=RESPONSES),)),))
+    found = fitted(asked, EVERYTHING)
+    assert (found.request.messages, found.dropped) == ((Message(role="user", parts=(Text(text=told),)),), ())
 
 
 @pytest.mark.parametrize(

@@ -212,3 +212,12 @@ def test_what_is_wrong_with_an_item_is_told_by_its_path(items: Any, path: str) -
         responses(input=items)
     assert caught.value.param == path
     assert len(caught.value.message) < 300
+
+
+@pytest.mark.parametrize("call_id", [{}, {"call_id": None}])
+def test_an_output_that_no_call_asked_for_stays_whole_where_it_names_its_tool(call_id: dict[str, Any]) -> None:
+    item = {"type": "function_call_output", "name": "goal", "namespace": "agent", "output": "Win", **call_id}
+    exchange = responses(input=[{"role": "user", "content": "a"}, item])
+    assert exchange.sent()["input"][-1] == item
+    with pytest.raises(InvalidRequest, match="call_id"):
+        responses(input=[{"type": "function_call_output", "output": "Win", **call_id}])
