@@ -1,8 +1,10 @@
 """Random models of a few kilobytes, written as safetensors and as GGUF, with transformers as the oracle."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import takewhile
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +84,18 @@ class Oracle:
             logits: torch.Tensor = model(torch.tensor([tokens])).logits[0]
         return logits
 
-    def greedy(self, prompt: list[int], count: int) -> list[int]:
-        """The next `count` tokens, each the likeliest after all before it. They are computed once."""
+    def greedy(self, prompt: list[int], count: int, guess: Sequence[int] = ()) -> list[int]:
+        """The next `count` tokens, each the likeliest after all before it. They are computed once.
+
+        guess: what they may be. All that are right at the front are found in one pass, where others take one each.
+        """
         tokens = self._answers.setdefault((*prompt, count), list(prompt))
-        while len(tokens) < len(prompt) + count:
-            tokens.append(int(self.logits(tokens)[-1].argmax()))
+        length = len(prompt) + count
+        while (known := len(tokens)) < length:
+            tried = [*tokens, *guess[known - len(prompt) :]][: length - 1]
+            likeliest = self.logits(tried)[known - 1 :].argmax(-1).tolist()
+            right = sum(1 for _ in takewhile(bool, map(eq, likeliest, tried[known:])))
+            tokens += likeliest[: right + 1]
         return tokens[len(prompt) :]
 
 
