@@ -53,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     until = _time("--until", arguments.until, time.time() + 1)
     since = _time("--since", arguments.since, until - DEFAULT_SPAN_S)
     where = {name: value for name in _FILTERS if (value := getattr(arguments, name)) is not None}
-    place = place_of(load(arguments.config), "usage is told by the running gateway alone (GET /admin/usage)")
+    config = load(arguments.config)
+    place = place_of(config, "usage is told by the running gateway alone (GET /admin/usage)")
 
     async def totals(stores: "Stores") -> tuple[list[dict[str, object]], bool]:
         return await stores.usage.totals(groups, since=int(since), until=int(until), limit=_MAX_ROWS, where=where)
@@ -71,7 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     if has_more:
         print(f"gateway: only the first {_MAX_ROWS} rows are shown", file=sys.stderr)
     if not rows:
-        print("gateway: nothing was used in this time", file=sys.stderr)
+        why = "" if config.keeps_usage else ": it is kept where the gateway has keys, prices or budgets"
+        print(f"gateway: nothing was used in this time{why}", file=sys.stderr)
     return 0
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from gateway.config.cross_checks import cross_check
-from gateway.config.document import parse_document
+from gateway.config.document import MAX_TEXT_CHARS, parse_document
 from gateway.config.faults import ConfigError, Fault, Location, hide_quoted
 from gateway.config.prices import PriceRow, read_prices
 from gateway.config.redaction import Redactor
@@ -25,7 +25,8 @@ from gateway.config.validation import in_file, validate
 __all__ = ["Config", "ProviderConfig", "load_config", "parse_config"]
 
 ProviderConfig = LocalProvider | RemoteProvider
-_MAX_FILE_BYTES = 1_000_000
+_MAX_FILE_BYTES = 4 * MAX_TEXT_CHARS
+"""What is longer is too long in any case."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -64,6 +65,12 @@ class Config:
     def models(self) -> Mapping[str, Alias]:
         """Public name -> targets, in the order of the file."""
         return self.run.models
+
+    @property
+    def keeps_usage(self) -> bool:
+        """Whether rows of usage are kept: where there are keys, a file of prices, or budgets."""
+        has_budget = any(alias.budget is not None for alias in self.models.values())
+        return self.auth is not None or bool(self.prices) or has_budget
 
     @property
     def reliability(self) -> Reliability:

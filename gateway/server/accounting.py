@@ -45,14 +45,11 @@ def build_accounts(
 
     `limiter` is one to go on counting with.
 
-    Usage is kept where the gateway asks for keys, has a file of prices or keeps budgets. Raises ValueError for an
-    address that is none, and ImportError where the extra for Redis is missing.
+    Raises ValueError for an address that is none, and ImportError where the extra for Redis is missing.
     """
     models = {name: Rules.of(alias.limits, alias.budget) for name, alias in config.models.items()}
     models = {name: rules for name, rules in models.items() if rules != NO_RULES}
-    has_budget = any(alias.budget is not None for alias in config.models.values())
-    is_kept = config.auth is not None or bool(config.prices) or has_budget
-    if not is_kept and not models:
+    if not config.keeps_usage and not models:
         return None
 
     spent_before = _spent_before(stores, PublicNames(config.models, config.providers))
@@ -68,7 +65,7 @@ def build_accounts(
         limiter = _shared_limiter(config, config.run.shared, log, spent_before, clock=clock, now=now, token=token)
     if alerts is not None:
         alerts.ask_for_spent(spent_before)
-    ledger = Ledger(sink, log.write) if is_kept else None
+    ledger = Ledger(sink, log.write) if config.keeps_usage else None
     types = {name: entry.type for name, entry in config.providers.items()}
     prices = PriceList(config.prices) if config.run.prices is not None else PublishedPrices(types)
     return Accounts(limiter, models, prices, ledger, now=now, alerts=alerts, spent=spent_before)

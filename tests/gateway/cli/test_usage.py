@@ -87,7 +87,7 @@ def test_where_nothing_was_kept_nothing_is_made(tmp_path: Path, capsys: pytest.C
     path, kept = tmp_path / "run.yaml", tmp_path / "gateway.db"
     path.write_text(f"version: 1\nstorage: {{url: 'sqlite:///{kept}'}}\n")
     assert main(["usage", "--config", str(path)]) == 0
-    assert re.search("nothing was used", capsys.readouterr().err)
+    assert re.search("nothing was used .*: it is kept where the gateway has keys", capsys.readouterr().err)
     assert not kept.exists()
     path.write_text("version: 1\nstorage: {url: memory}\n")
     assert main(["usage", "--config", str(path)]) == 1

@@ -6,6 +6,7 @@ import pydantic
 import pytest
 
 from gateway.config import ConfigError, load_config, parse_config
+from gateway.config.document import MAX_TEXT_CHARS
 from gateway.config.sections.local import LocalProvider
 from gateway.config.sections.providers import RemoteProvider
 from gateway.storage.place import FilePlace, parse_place
@@ -189,10 +190,12 @@ def test_all_faults_are_told_at_once_in_the_order_of_the_lines() -> None:
 
 def test_a_file_that_is_missing_unreadable_or_not_text_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"version: 1\n\xff\n")
+    (tmp_path / "huge.yaml").write_bytes(b"version: 1\n" + b"#" * 5 * MAX_TEXT_CHARS)
     for name, why in [
         ("none.yaml", "none.yaml: there is no such file"),
         (".", "cannot be read: Is a directory"),
         ("binary.yaml", "binary.yaml:2: not UTF-8 text"),
+        ("huge.yaml", f"huge.yaml:1: the file is too large, expected at most {MAX_TEXT_CHARS} characters"),
         ("a\0b", "cannot be read: not a file name"),
     ]:
         with pytest.raises(ConfigError) as caught:
