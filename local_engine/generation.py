@@ -95,12 +95,13 @@ class TokenOutput:
 
     logprob is None where nothing needed it. `top` holds exactly the number of likeliest tokens asked for as
     (token id, logprob), best first; the token itself is among them only if it is one of the likeliest. Behind them
-    stand the tokens that were asked for by id and are not among them.
+    stand the tokens that were asked for by id and are not among them. rank: of a prompt's token, 1 for the likeliest.
     """
 
     token_id: int
     logprob: float | None
     top: tuple[tuple[int, float], ...]
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

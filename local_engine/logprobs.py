@@ -30,8 +30,11 @@ def log_probabilities(logits: Tensor) -> Tensor:
 
 
 def score(logits: Tensor, targets: SequenceOf[int], count: int) -> list[TokenOutput]:
-    """Log-probabilities of given tokens, with the `count` likeliest beside each. logits: [B, V] float32."""
-    return scored(logits, targets, [count] * len(targets), [()] * len(targets))
+    """Log-probabilities and ranks of given tokens, with the `count` likeliest beside each. logits: [B, V] float32."""
+    told = scored(logits, targets, [count] * len(targets), [()] * len(targets))
+    chosen = logits.gather(1, torch.tensor(targets, device=logits.device)[:, None])
+    likelier = (logits > chosen).sum(-1).tolist()
+    return [replace(token, rank=1 + ahead) for token, ahead in zip(told, likelier, strict=True)]
 
 
 def scored(

@@ -35,13 +35,14 @@ class TopLogprob(Struct, frozen=True, gc=False):
 
 
 class TokenLogprob(Struct, frozen=True, gc=False):
-    """One emitted token. `logprob` is None only for the first token of a prompt."""
+    """One emitted token. `logprob` is None only for the first token of a prompt, `rank` told only of the others."""
 
     text: str
     logprob: float | None
     token_id: int | None = None
     raw: bytes | None = None
     top: tuple[TopLogprob, ...] = ()
+    rank: int | None = None
 
     @property
     def num_characters(self) -> int:

@@ -23,12 +23,12 @@ def prompt_fields(event: PromptReported) -> dict[str, bytes]:
 def _entry(token: TokenLogprob) -> dict[str, object] | None:
     """By token id, the likeliest tokens at a place and the prompt's own; None for the first, which follows nothing.
 
-    rank: 1 is the likeliest; null for the prompt's own token where it is none of the likeliest.
+    rank: 1 is the likeliest.
     """
     if token.logprob is None:
         return None
     entries: dict[str, object] = {
-        str(token.token_id): {"logprob": token.logprob, "rank": None, "decoded_token": token.text}
+        str(token.token_id): {"logprob": token.logprob, "rank": token.rank, "decoded_token": token.text}
     }
     for rank, top in enumerate(token.top, 1):
         entries[str(top.token_id)] = {"logprob": top.logprob, "rank": rank, "decoded_token": top.text}

@@ -223,6 +223,7 @@ def token_logprob(tokenizer: Tokenizer, token: TokenOutput, *, shows_ids: bool =
         token_id=token.token_id,
         raw=raw,
         top=tuple([_alternative(tokenizer, *one, shows_ids=shows_ids) for one in token.top]),
+        rank=token.rank,
     )
 
 

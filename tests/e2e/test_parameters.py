@@ -129,6 +129,18 @@ async def test_ids_stand_in_place_of_tokens_texts(url: str) -> None:
     assert (before["token_logprobs"], before["text_offset"]) == (behind["token_logprobs"], behind["text_offset"])
 
 
+async def test_each_token_of_a_prompt_is_told_with_its_rank(url: str) -> None:
+    few, many = [(await completion(url, prompt_logprobs=count))["choices"][0]["prompt_logprobs"] for count in (0, 20)]
+    ranked = 0
+    for alone, beside_others in zip(few[1:], many[1:], strict=True):
+        ((token, told),) = alone.items()
+        likelier = [other for other in beside_others.values() if other["logprob"] > told["logprob"]]
+        assert beside_others[token] == told
+        assert told["rank"] == 1 + len(likelier) or (len(likelier) == 20 < told["rank"])
+        ranked += len(likelier) == 20
+    assert ranked, "a token that is none of the likeliest"
+
+
 async def test_listed_tokens_are_told_behind_the_likeliest(url: str) -> None:
     body = await chat(url, seed=1, logprobs=True, top_logprobs=1, logprob_token_ids=[70, 71])
     wanted = await chat(url, seed=1, logprobs=True, top_logprobs=20)
