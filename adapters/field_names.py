@@ -81,7 +81,7 @@ FIELD_NAMES: Mapping[str, Collection[str]] = {
         *LLAMACPP_FIELDS.by_wire,
         *LLAMACPP_HINTS,
         *("model", "prompt", "input_prefix", "input_suffix", "input_extra", "stream", "stop", "logit_bias"),
-        *("n_predict", "n_probs", "grammar", "json_schema", RESPONSE_FIELDS),
+        *("samplers", "n_predict", "n_probs", "grammar", "json_schema", RESPONSE_FIELDS),
     ),
 }
 """By dialect; a field of a group has its group's name before it (`options.top_k`)."""

@@ -1,4 +1,5 @@
-"""What a request may say that changes nothing about its answer: labels, keys of caches, how a server keeps its models.
+"""What a request may say that changes nothing about its answer: labels, keys of caches, how a server keeps its models,
+or in which order its samplers come.
 
 A target that has a word for a hint gets it. Any other is asked all the same: the hint is left out and listed, and no
 `unsupported_params` of run.yaml makes it an error. Knows the canonical fields; the dialects' own hints stand with their
@@ -33,6 +34,7 @@ HINTS = frozenset(
         "prompt_cache_retention",
         "prompt_cache_options",
         "keep_alive_s",
+        "temperature_last",
     )
 )
 """Canonical fields."""

@@ -30,12 +30,16 @@ def philox4x32(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Wor
     return c0, c1, c2, c3
 
 
-def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> npt.NDArray[np.float64]:
-    """One number in [0, 1) for each (seed, position): multiples of 2^-52. Seeds are taken modulo 2^64."""
+def uniforms(seeds: Sequence[int], positions: Sequence[int], *, lane: int = 0) -> npt.NDArray[np.float64]:
+    """One number in [0, 1) for each (seed, position): multiples of 2^-52. Seeds are taken modulo 2^64.
+
+    lane: numbers of other lanes are others, for what needs more than one.
+    """
     seed = np.array([value & 0xFFFFFFFFFFFFFFFF for value in seeds], dtype=np.uint64)
     position = np.array(positions, dtype=np.uint64)
     zero = np.zeros_like(position)
-    high, low, _, _ = philox4x32((position & _LOW, position >> _SHIFT, zero, zero), (seed & _LOW, seed >> _SHIFT))
+    counter = (position & _LOW, position >> _SHIFT, zero + np.uint64(lane), zero)
+    high, low, _, _ = philox4x32(counter, (seed & _LOW, seed >> _SHIFT))
     bits = (high << np.uint64(20)) | (low >> np.uint64(12))
     return bits.astype(np.float64) * 2.0**-52
 

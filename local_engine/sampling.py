@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from local_engine.errors import InvalidInput
 
-__all__ = ["MAX_LOGPROBS", "MAX_WIDTH", "SamplingDefaults", "SamplingParams"]
+__all__ = ["MAX_LOGPROBS", "MAX_WIDTH", "Dry", "SamplingDefaults", "SamplingParams"]
 
 MAX_LOGPROBS = 256
 MAX_WIDTH = 128
@@ -30,12 +30,38 @@ class SamplingDefaults:
 
 
 @dataclass(frozen=True, slots=True)
+class Dry:
+    """A penalty on what goes on with a repetition: DRY (text-generation-webui #5677, llama.cpp #9702).
+
+    Where the last tokens, `allowed_length` of them at least, stood before, the token that followed there loses
+    multiplier * base ** (their number - allowed_length) of its logit.
+
+    last_n: they are looked for among so many last tokens of prompt and answer; None: among all.
+    breakers, phrases: tokens, and sequences of tokens, that no repetition reaches over. A breaker is never penalised.
+    """
+
+    multiplier: float
+    base: float = 1.75
+    allowed_length: int = 2
+    last_n: int | None = None
+    breakers: frozenset[int] = frozenset()
+    phrases: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_float("dry_multiplier", self.multiplier, 0.0, 100.0, open_low=True)
+        _check_float("dry_base", self.base, 1.0, 10.0)
+        _check_int("dry_allowed_length", self.allowed_length, 0, 256)
+        if self.last_n is not None:
+            _check_int("dry_penalty_last_n", self.last_n, 0, 2**31 - 1)
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """One request's choice of tokens. Raises InvalidInput naming the parameter that is out of range.
 
-    Order of operations on the logits: logit_bias and penalties; allowed, bad and (before min_tokens) stop tokens;
-    temperature; top_k; top_p over what top_k left; min_p relative to the likeliest token; typical_p over what is left.
-    Ties at a cut are kept.
+    Order of operations on the logits: logit_bias, penalties and dry; allowed, bad and (before min_tokens) stop tokens;
+    top_n_sigma; temperature; top_k; top_p over what top_k left; min_p relative to the likeliest token; typical_p and
+    then xtc over what is left. Ties at a cut are kept. temperature_last: temperature comes behind all of them.
 
     max_tokens: None generates until a stop token or the end of the window. 0 only scores the prompt.
     temperature: 0 (anything below 1e-5) is greedy and ignores seed and cuts.
@@ -44,8 +70,16 @@ class SamplingParams:
         top_p_min (TensorRT-LLM's topPDecay and topPMin).
     typical_p: keeps the tokens whose information is nearest to the entropy until they hold this mass (Meister et al.,
         "Locally typical sampling", 2023). 1 is off.
+    top_n_sigma: keeps logits that lie at most so many standard deviations of all of them below the largest (Tang et
+        al., "Top-n sigma: not all logits are you need", 2024). 0 is off.
+    xtc_probability, xtc_threshold: so often, of the tokens that have this probability all are ruled out but the least
+        likely one (text-generation-webui #6335, llama.cpp #9742). 0 is off.
+    dynatemp_range, dynatemp_exponent: the temperature is from temperature - range (where all is clear) to temperature
+        + range (where nothing is), by the entropy's share of the largest possible one to the power of the exponent
+        (llama.cpp #4972). 0 is off.
     repetition_penalty: divides positive and multiplies negative logits of tokens in prompt or answer. 1 is off.
     presence_penalty, frequency_penalty: subtracted once, or per occurrence, for tokens of the answer alone.
+    repeat_last_n: all three penalties are of this many last tokens, be they of prompt or answer (as llama.cpp's are).
     logit_bias: token id -> added to its logit. allowed_token_ids: None allows all.
     bad_words: sequences of token ids that the answer never contains.
     seed: same seed and request give the same tokens whatever shares the batch. None draws one.
@@ -71,9 +105,17 @@ class SamplingParams:
     top_p_decay: float = 1.0
     top_p_min: float = 0.0
     typical_p: float = 1.0
+    top_n_sigma: float = 0.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    temperature_last: bool = False
+    dry: Dry | None = None
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    repeat_last_n: int | None = None
     logit_bias: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
     allowed_token_ids: tuple[int, ...] | None = None
     bad_words: tuple[tuple[int, ...], ...] = ()
@@ -103,12 +145,19 @@ class SamplingParams:
         _check_float("top_p_decay", self.top_p_decay, 0.0, 1.0, open_low=True)
         _check_float("top_p_min", self.top_p_min, 0.0, 1.0)
         _check_float("typical_p", self.typical_p, 0.0, 1.0, open_low=True)
+        _check_float("top_n_sigma", self.top_n_sigma, 0.0, 100.0)
+        _check_float("xtc_probability", self.xtc_probability, 0.0, 1.0)
+        _check_float("xtc_threshold", self.xtc_threshold, 0.0, 1.0)
+        _check_float("dynatemp_range", self.dynatemp_range, 0.0, 100.0)
+        _check_float("dynatemp_exponent", self.dynatemp_exponent, 0.0, 100.0)
         _check_float("repetition_penalty", self.repetition_penalty, 0.0, 100.0, open_low=True)
         _check_float("presence_penalty", self.presence_penalty, -100.0, 100.0)
         _check_float("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
+        if self.repeat_last_n is not None:
+            _check_int("repeat_last_n", self.repeat_last_n, 0, 2**31 - 1)
         if self.seed is not None:
             _check_int("seed", self.seed, -(2**63), 2**63 - 1)
-        for name in ("ignore_eos", "context_logits", "beam_search", "early_stopping"):
+        for name in ("ignore_eos", "context_logits", "beam_search", "early_stopping", "temperature_last"):
             if type(getattr(self, name)) is not bool:
                 raise InvalidInput(name, f"must be true or false, not {getattr(self, name)!r}")
         self._check_token_lists()
@@ -155,10 +204,27 @@ class SamplingParams:
         return tuple(word for word in self.bad_words if len(word) > 1)
 
     @property
+    def drawn_apart(self) -> bool:
+        """Tokens are drawn by more than temperature, top_k, top_p and min_p, which is what the kernels draw by."""
+        return not self.greedy and (
+            self.typical_p < 1.0
+            or self.top_n_sigma > 0.0
+            or self.xtc_probability > 0.0
+            or self.dynatemp_range > 0.0
+            or (self.temperature_last and self.temperature != 1.0)
+        )
+
+    @property
+    def penalised(self) -> bool:
+        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+    @property
     def needs_host(self) -> bool:
         """A device alone cannot make one token after the other: the host decides, or hears of more than the token."""
         return (
-            self.typical_p < 1.0
+            self.drawn_apart
+            or self.dry is not None
+            or (self.penalised and self.repeat_last_n is not None)
             or self.prompt_logprobs is not None
             or self.context_logits
             or self.beam_search

@@ -156,10 +156,7 @@ class Sequence:
 
     @property
     def penalised(self) -> bool:
-        sampling = self.request.sampling
-        return (
-            sampling.repetition_penalty != 1.0 or sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0
-        )
+        return self.request.sampling.penalised
 
     def fork(self, *, member: int, seed: int) -> "Sequence":
         """Another continuation of the same tokens, without blocks: those are for the scheduler to share."""

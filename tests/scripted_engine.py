@@ -73,6 +73,9 @@ class Vocabulary:
     def token_bytes(self, token_id: int) -> bytes:
         return self._pieces[token_id] if 0 <= token_id < len(self._pieces) else b""
 
+    def tokens_with(self, text: str) -> frozenset[int]:
+        return frozenset(token for token in range(self.vocab_size) if text.encode() in self.token_bytes(token))
+
     def is_special(self, token_id: int) -> bool:
         return token_id in (EOS_ID, BOS_ID)
 

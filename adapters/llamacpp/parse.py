@@ -15,6 +15,7 @@ from adapters.openai.prompts import take_prompts
 from adapters.openai.request_fields import build_request, take_shared
 from adapters.openai.response_format import only_format
 from adapters.openai.vocabulary import TokenId
+from adapters.sampler_fields import SAMPLER_ORDER, has_temperature_last
 
 __all__ = ["parse_completion", "parse_infill"]
 
@@ -63,7 +64,10 @@ def _request(body: JsonObject, **values: Any) -> Request:
     shown = body.take(RESPONSE_FIELDS, TEXTS)
     output_format = only_format(body, None)
     biases = body.take_if("logit_bias", _BIASES)
+    order = body.take("samplers", SAMPLER_ORDER)
     groups = take_shared(body, FIELDS)
+    if order and has_temperature_last(order):
+        groups["sampling"]["temperature_last"] = True
     if biases:
         groups["sampling"]["logit_bias"] = {token: _NEVER if bias is False else bias for token, bias in biases}
     return build_request(

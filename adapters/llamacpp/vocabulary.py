@@ -6,7 +6,8 @@ Source: the README of llama.cpp's server and what llama.vim and llama.vscode sen
 from collections.abc import Callable, Mapping
 
 from adapters.field_types import WIDE_TEMPERATURE
-from adapters.openai.vocabulary import COMPLETION_FIELDS, FieldTable
+from adapters.openai.vocabulary import COMPLETION_FIELDS, FieldTable, RequestField
+from adapters.sampler_fields import SAMPLERS
 
 __all__ = ["FIELDS", "HINTS", "LLAMACPP", "RESPONSE_FIELDS", "SPELLINGS"]
 
@@ -19,28 +20,22 @@ FIELDS = FieldTable(
     COMPLETION_FIELDS.by_name["temperature"]._replace(decoder=WIDE_TEMPERATURE),
     COMPLETION_FIELDS.by_name["repetition_penalty"]._replace(wire="repeat_penalty"),
     COMPLETION_FIELDS.by_name["return_token_ids"]._replace(wire="return_tokens"),
+    *(RequestField(name, "sampling", name, decoder) for name, decoder in SAMPLERS.items()),
 )
 """Fields that map one to one, as `adapters.openai` types them, but for temperatures, which may be higher here."""
 
 _OFF = (0, False).__contains__
 HINTS: Mapping[str, Callable[[object], bool] | None] = {
-    # How the server keeps and shares its memory, how long it may take, and in which order samplers come.
+    # How the server keeps and shares its memory, and how long it may take.
     **dict.fromkeys(
         (
-            "cache_prompt", "id_slot", "slot_id", "n_keep", "n_discard", "n_cache_reuse", "min_keep", "samplers",
+            "cache_prompt", "id_slot", "slot_id", "n_keep", "n_discard", "n_cache_reuse", "min_keep",
             "t_max_prompt_ms", "t_max_predict_ms", "n_indent", "timings_per_token", "return_progress",
         )
     ),
-    # Samplers that nobody here has, switched off, and what only speaks of them.
-    **dict.fromkeys(("mirostat", "dry_multiplier", "xtc_probability", "dynatemp_range", "post_sampling_probs"), _OFF),
-    **dict.fromkeys(
-        (
-            "mirostat_tau", "mirostat_eta", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
-            "dry_sequence_breakers", "xtc_threshold", "dynatemp_exponent",
-        )
-    ),
-    "top_n_sigma": (-1, 0).__contains__,
-    "repeat_last_n": (-1,).__contains__,
+    # A sampler that nobody here has, switched off, and what only speaks of it.
+    **dict.fromkeys(("mirostat", "post_sampling_probs"), _OFF),
+    **dict.fromkeys(("mirostat_tau", "mirostat_eta")),
     "lora": ([],).__contains__,
 }  # fmt: skip
 """Unmapped fields, and whether a value says nothing; None: none says anything."""
@@ -51,5 +46,6 @@ SPELLINGS = {
     "logprobs": "n_probs",
     "prompts": "prompt",
     "suffix": "input_suffix",
+    "temperature_last": "samplers",
 }
 """Canonical field names to llama.cpp's where no row of the table tells."""

@@ -87,6 +87,7 @@ OPTIONS = (
     Option("repeat_penalty", "repetition_penalty", Decoder(Annotated[float, Meta(gt=0, le=10)])),
     Option("presence_penalty", "presence_penalty", PENALTY),
     Option("frequency_penalty", "frequency_penalty", PENALTY),
+    Option("repeat_last_n", "repeat_last_n", Whole(ge=-1, le=2**31 - 1)),
     Option("seed", "seed", Whole(ge=-(2**63), le=2**63 - 1)),
 )
 """Parsed apart: num_predict and stop. Every other option is Ollama's own."""
@@ -105,7 +106,6 @@ HINTS: Mapping[str, Callable[[object], bool] | None] = {
     ),
     "options.mirostat": (0,).__contains__,
     "options.num_predict": (-2,).__contains__,  # up to the end of the window, as no limit is elsewhere
-    "options.repeat_last_n": (-1,).__contains__,  # penalties look at all there is
     "options.penalize_newline": (True,).__contains__,
     **dict.fromkeys(["options.logits_all", "options.vocab_only", "options.embedding_only"], (False,).__contains__),
     "options.tfs_z": (1,).__contains__,

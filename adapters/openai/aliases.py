@@ -17,6 +17,7 @@ from adapters.canonical.request import LoraAdapter, ReasoningOptions, Request, T
 from adapters.field_types import BOOL, NAME, OPEN_COUNT, POSITIVE
 from adapters.json_fields import Decodes, told
 from adapters.openai.vocabulary import CHAT, CHAT_FIELDS, COMPLETION_FIELDS, COMPLETIONS, RESPONSES, RESPONSES_FIELDS
+from adapters.sampler_fields import SAMPLER_ORDER, SAMPLERS, has_temperature_last
 
 __all__ = ["ALIASES", "resolved"]
 
@@ -123,10 +124,6 @@ def _adapter(found: _Lora) -> _Values:
     return {"adapter": LoraAdapter(name=name)}
 
 
-_OF_SAMPLERS: Final = (
-    "mirostat_tau", "mirostat_eta", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",
-    "xtc_threshold", "dynatemp_exponent", "smoothing_curve",
-)  # fmt: skip
 ALIASES: Final[Mapping[str, _Alias]] = {
     # llama.cpp
     "repeat_penalty": _same("repetition_penalty"),
@@ -139,14 +136,14 @@ ALIASES: Final[Mapping[str, _Alias]] = {
     "return_progress": _only(False),
     "id_slot": _neutral(-1),
     "n_probs": _neutral(0),
-    "repeat_last_n": _neutral(-1),
     "post_sampling_probs": _only(False),
     # Samplers of llama.cpp and of text-generation-webui, whose clients send all of them with every request
-    **{name: _neutral(0) for name in ("mirostat", "dry_multiplier", "xtc_probability", "dynatemp_range", "top_a")},
-    "smoothing_factor": _neutral(0),
+    **{name: _field(name, decoder) for name, decoder in SAMPLERS.items()},
+    "samplers": _Alias(SAMPLER_ORDER, lambda order: {"temperature_last": has_temperature_last(order) or None}),
+    "temperature_last": _field("temperature_last", BOOL),
+    **{name: _neutral(0) for name in ("mirostat", "top_a", "smoothing_factor")},
     "tfs_z": _neutral(1),
-    "top_n_sigma": _neutral(-1, 0),
-    **dict.fromkeys(_OF_SAMPLERS, _SAYS_NOTHING),
+    **dict.fromkeys(("mirostat_tau", "mirostat_eta", "smoothing_curve"), _SAYS_NOTHING),
     "ban_eos_token": _same("ignore_eos"),
     # SGLang
     "no_stop_trim": _same("include_stop_str_in_output"),
@@ -172,7 +169,7 @@ ALIASES: Final[Mapping[str, _Alias]] = {
 _CONTINUES: Final = ("prefix", "partial")
 """Fields of a message: of Mistral and DeepSeek, of Moonshot and Qwen."""
 
-_APART: Final = frozenset(("max_tokens", "open_ended", "adapter", "request_id"))
+_APART: Final = frozenset(("max_tokens", "open_ended", "adapter", "request_id", "temperature_last", *SAMPLERS))
 """Fields that every surface has, some without a row in its table."""
 _FIELDS: Final[Mapping[str, Container[str]]] = {
     CHAT: CHAT_FIELDS.by_name.keys() | _APART | {"reasoning.mode"},

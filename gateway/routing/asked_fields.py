@@ -49,6 +49,12 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "sampling.top_k": (0, -1),
     "sampling.min_p": (0.0,),
     "sampling.typical_p": (1.0,),
+    "sampling.top_n_sigma": (0.0, -1.0),
+    "sampling.xtc_probability": (0.0,),
+    "sampling.dynatemp_range": (0.0,),
+    "sampling.temperature_last": (False,),
+    "sampling.dry_multiplier": (0.0,),
+    "sampling.repeat_last_n": (-1,),
     "sampling.repetition_penalty": (1.0,),
     "sampling.presence_penalty": (0.0,),
     "sampling.frequency_penalty": (0.0,),
@@ -62,6 +68,15 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "sampling.use_beam_search": (False,),
     "sampling.skip_special_tokens": (True,),
     "sampling.spaces_between_special_tokens": (True,),
+}
+_SWITCHES: Mapping[str, tuple[str, ...]] = {
+    # Fields of samplers that others switch on: they ask for nothing while those do.
+    **dict.fromkeys(
+        ("dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"), ("dry_multiplier",)
+    ),
+    "xtc_threshold": ("xtc_probability",),
+    "dynatemp_exponent": ("dynatemp_range",),
+    "repeat_last_n": ("repetition_penalty", "presence_penalty", "frequency_penalty"),
 }
 THINKING: Mapping[str, object] = {
     "reasoning.effort": "none",
@@ -100,6 +115,9 @@ def asks_nothing(request: Request, name: str) -> bool:
     known = _VALUES.get(name)
     if known is not None and known[0](request) in known[1]:
         return True
+    if name in _SWITCHES:
+        switches = _SWITCHES[name]
+        return all(getattr(request.sampling, each) is None or asks_nothing(request, each) for each in switches)
     return name == "parallel_tool_calls" and not _may_call_twice(request)
 
 

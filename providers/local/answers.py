@@ -23,6 +23,7 @@ from adapters.ollama.durations import duration_fields
 from adapters.ollama.vocabulary import CHAT as OLLAMA_CHAT
 from adapters.ollama.vocabulary import GENERATE as OLLAMA_GENERATE
 from local_engine.generation import GenerationRequest, StepOutput, TokenOutput
+from local_engine.sampling import SamplingParams
 from providers.base import Batch
 from providers.local.constraint import constraint
 from providers.local.engine_request import ends_at_stop, sampling_params
@@ -123,11 +124,11 @@ def _as_choice(event: Event, choice: int) -> Event:
 
 async def _prepare(model: LocalModel, request: Request, images: RequestImages) -> tuple[ModelPrompt, GenerationRequest]:
     """The prompt, and the request as the engine takes it; what may be long is done in a thread."""
-    prompt, grammar = await asyncio.to_thread(_read, model, request, await images.ready(model.images))
+    prompt, grammar, sampling = await asyncio.to_thread(_read, model, request, await images.ready(model.images))
     return prompt, GenerationRequest(
         request_id=request.request_id or "",
         prompt=prompt.ids,
-        sampling=sampling_params(model, request, prompt_tokens=len(prompt.ids)),
+        sampling=sampling,
         priority=request.priority or 0,
         adapter=None if request.adapter is None else request.adapter.name,
         cache_salt=request.cache_salt,
@@ -143,10 +144,13 @@ async def _prepare(model: LocalModel, request: Request, images: RequestImages) -
     )
 
 
-def _read(model: LocalModel, request: Request, images: Sequence[ReadyImage]) -> tuple[ModelPrompt, Grammar | None]:
+def _read(
+    model: LocalModel, request: Request, images: Sequence[ReadyImage]
+) -> tuple[ModelPrompt, Grammar | None, SamplingParams]:
     prompt = model_prompt(model, request, images)
     begins = prompt.begun_call is not None
-    return prompt, constraint(model.formats, request, opens_reasoning=prompt.opens_reasoning, begins_call=begins)
+    grammar = constraint(model.formats, request, opens_reasoning=prompt.opens_reasoning, begins_call=begins)
+    return prompt, grammar, sampling_params(model, request, prompt_tokens=len(prompt.ids))
 
 
 def _text_answer(

@@ -16,9 +16,9 @@ from adapters.canonical.errors import (
     NotReady,
     QueueFull,
 )
-from adapters.canonical.request import Request
+from adapters.canonical.request import Request, Sampling
 from local_engine import errors as engine_errors
-from local_engine.sampling import SamplingParams
+from local_engine.sampling import Dry, SamplingParams
 from providers.local.local_model import LocalModel
 from providers.local.tokenizer import Tokenizer
 
@@ -37,6 +37,8 @@ COMPLETION_MAX_TOKENS: Final = 16
 """What OpenAI's legacy completions default to; chat goes on to the end of the window."""
 MAX_STOP_CHARACTERS: Final = 8192
 """Of all stop strings of a request: an answer is matched with a table of as many rows, which a client may not grow."""
+_BREAKERS: Final = ("\n", ":", '"', "*")
+"""What no repetition reaches over where a request does not say it, as in llama.cpp."""
 _CLIENTS_WORDS: Final = {"beam_search": "use_beam_search", "context_logits": "return_context_logits"}
 """Where the engine calls a parameter otherwise than clients do."""
 
@@ -65,12 +67,20 @@ def sampling_params(model: LocalModel, request: Request, *, prompt_tokens: int =
         top_p_min=sampling.top_p_min or 0.0,
         min_p=_first(sampling.min_p, defaults.min_p, 0.0),
         typical_p=_first(sampling.typical_p, None, 1.0),
+        top_n_sigma=max(sampling.top_n_sigma or 0.0, 0.0),
+        xtc_probability=sampling.xtc_probability or 0.0,
+        xtc_threshold=_first(sampling.xtc_threshold, None, 0.1),
+        dynatemp_range=sampling.dynatemp_range or 0.0,
+        dynatemp_exponent=_first(sampling.dynatemp_exponent, None, 1.0),
+        temperature_last=sampling.temperature_last or False,
+        dry=_dry(model, sampling),
         repetition_penalty=_first(sampling.repetition_penalty, defaults.repetition_penalty, 1.0),
         presence_penalty=sampling.presence_penalty or 0.0,
         frequency_penalty=sampling.frequency_penalty or 0.0,
+        repeat_last_n=_last(sampling.repeat_last_n),
         logit_bias=sampling.logit_bias or {},
         allowed_token_ids=sampling.allowed_token_ids,
-        bad_words=_bad_words(model, sampling.bad_words or ()),
+        bad_words=_bad_words(model.tokenizer, sampling.bad_words or ()),
         seed=sampling.seed,
         stop_token_ids=(
             *(sampling.stop_token_ids or ()),
@@ -111,13 +121,36 @@ def stop_marks(tokenizer: Tokenizer, request: Request) -> Mapping[int, str]:
     return found
 
 
-def _bad_words(model: LocalModel, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    """Each word as the tokens that it may come in: inside a line, and behind a space."""
-    encode = model.tokenizer.encode
-    forms = [tuple(encode(form, add_special_tokens=False)) for word in words for form in (word, f" {word}") if word]
+def _bad_words(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     if not all(words):
         raise engine_errors.InvalidInput("bad_words", f"item {words.index('')} is empty")
+    return _forms(tokenizer, words)
+
+
+def _forms(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Each word as the tokens that it may come in: inside a line, and behind a space."""
+    encode = tokenizer.encode
+    forms = [tuple(encode(form, add_special_tokens=False)) for word in words for form in (word, f" {word}")]
     return tuple(dict.fromkeys(form for form in forms if form))
+
+
+def _last(count: int | None) -> int | None:
+    """-1: all."""
+    return None if count == -1 else count
+
+
+def _dry(model: LocalModel, sampling: Sampling) -> Dry | None:
+    if not sampling.dry_multiplier or sampling.dry_penalty_last_n == 0:
+        return None
+    texts = [text for text in _first(sampling.dry_sequence_breakers, None, _BREAKERS) if text]
+    return Dry(
+        multiplier=sampling.dry_multiplier,
+        base=_first(sampling.dry_base, None, 1.75),
+        allowed_length=_first(sampling.dry_allowed_length, None, 2),
+        last_n=_last(sampling.dry_penalty_last_n),
+        breakers=frozenset[int]().union(*(model.tokenizer.tokens_with(text) for text in texts)),
+        phrases=tuple(form for form in _forms(model.tokenizer, texts) if len(form) > 1),
+    )
 
 
 def ends_at_stop(model: LocalModel, request: Request) -> Callable[[Sequence[int]], bool] | None:

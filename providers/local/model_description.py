@@ -8,6 +8,7 @@ from dataclasses import replace as with_fields
 
 from adapters.canonical.abilities import EMBED, GENERATE, RANK
 from adapters.canonical.messages import Image, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from adapters.sampler_fields import SAMPLERS
 from providers.base import Capabilities, ModelEntry
 from providers.local.constraint import FORMAT_KINDS
 from providers.local.custom_tools import CUSTOM
@@ -28,7 +29,7 @@ _FIELDS = frozenset(
         "prompt_logprobs", "return_context_logits", "prompt_token_ids", "logprob_token_ids",
         "return_tokens_as_token_ids", "detokenize", "truncate_prompt_tokens", "suffix", "reasoning.separate",
         "spaces_between_special_tokens",
-        "temperature", "top_p", "top_p_min", "top_k", "min_p", "typical_p",
+        "temperature", "temperature_last", "top_p", "top_p_min", "top_k", "min_p", "typical_p", *SAMPLERS,
         "repetition_penalty", "presence_penalty", "frequency_penalty",
         "logit_bias", "seed", "stop", "stop_token_ids", "include_stop", "ignore_eos", "min_tokens",
         "allowed_token_ids", "bad_words", "use_beam_search", "length_penalty", "early_stopping", "skip_special_tokens",

@@ -17,6 +17,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import tokenizers
 
 from providers.local.gguf_tokenizer import TokenizerError, build_tokenizer, read_metadata, read_vocabulary
@@ -69,6 +71,10 @@ class Tokenizer(Protocol):
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that the token stands for, maybe part of a character; b"" for an id without text."""
+        ...
+
+    def tokens_with(self, text: str) -> frozenset[int]:
+        """All tokens whose bytes hold those of the text, which is not empty. Blocks for 1 ms, at first 0.2 s."""
         ...
 
     def is_special(self, token_id: int) -> bool:
@@ -128,6 +134,21 @@ class FastTokenizer:
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_ids
+
+    @cached_property
+    def _all_bytes(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """Those of all tokens, one behind the other, and where each begins."""
+        pieces = [self.token_bytes(token_id) for token_id in range(self.vocab_size)]
+        return np.frombuffer(b"".join(pieces), np.uint8), np.cumsum([0, *map(len, pieces)])
+
+    def tokens_with(self, text: str) -> frozenset[int]:
+        all_bytes, starts = self._all_bytes
+        wanted = text.encode()
+        places = np.flatnonzero(all_bytes[: len(all_bytes) - len(wanted) + 1] == wanted[0])
+        for offset in range(1, len(wanted)):
+            places = places[all_bytes[places + offset] == wanted[offset]]
+        tokens = np.searchsorted(starts, places, side="right") - 1
+        return frozenset(tokens[places + len(wanted) <= starts[tokens + 1]].tolist())
 
     def token_bytes(self, token_id: int) -> bytes:
         known = self._bytes.get(token_id)

@@ -33,8 +33,8 @@ _NO_DEFAULTS = frozenset(("model", "messages", "prompt", "tools", "stream"))
 _FIELDS = frozenset(
     (
         "messages", "prompts", "suffix", "max_tokens", "temperature", "top_p", "top_k", "min_p", "typical_p",
-        "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "stop", "n", "logprobs", "tools",
-        "tool_choice", "output_format", "reasoning.effort", "reasoning.mode", "keep_alive_s",
+        "repetition_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n", "seed", "stop", "n",
+        "logprobs", "tools", "tool_choice", "output_format", "reasoning.effort", "reasoning.mode", "keep_alive_s",
     )
 )  # fmt: skip
 _PARTS: frozenset[type[Part]] = frozenset((Text, Refusal, Reasoning, ToolCall, ToolResult, Image, Document))

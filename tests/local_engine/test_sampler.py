@@ -15,7 +15,7 @@ from local_engine.errors import GenerationFailed
 from local_engine.generation import GenerationRequest, TokenOutput
 from local_engine.logprobs import LOGPROB_FLOOR, score
 from local_engine.sampler import SamplerRow, candidates, sample
-from local_engine.sampling import SamplingParams
+from local_engine.sampling import Dry, SamplingParams
 from local_engine.sequence import Sequence
 
 LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -3.0])
@@ -110,7 +110,7 @@ def test_typical_sampling_is_that_of_transformers() -> None:
         logits = 3 * torch.randn(64, 40, generator=torch.Generator().manual_seed(1))
         kept = TypicalLogitsWarper(mass=mass)(torch.zeros(64, 1), logits.clone()) > -torch.inf
         for row in range(64):
-            drawn = set(draws(300, logits=logits[row], typical_p=mass))
+            drawn = set(draws(30, logits=logits[row], typical_p=mass))
             assert drawn <= set(kept[row].nonzero()[:, 0].tolist())
         assert kept.sum() < kept.numel()
 
@@ -185,6 +185,32 @@ def test_presence_and_frequency_penalties_count_the_answer_alone() -> None:
     assert choice(frequency_penalty=0.6, answer=(0, 0)) == 1
 
 
+def test_a_window_of_penalties_is_of_the_last_tokens_be_they_of_prompt_or_answer() -> None:
+    def choice(last: int, **values: Any) -> int:
+        row = sequence(prompt=(0, 3), answer=(2, 2), temperature=0.0, repeat_last_n=last, **values)
+        (token,) = tokens(LOGITS[None].clone(), [row])
+        return token.token_id
+
+    assert [choice(last, repetition_penalty=3.0) for last in (0, 2, 3, 4)] == [0, 0, 0, 1]
+    assert [choice(last, presence_penalty=9.0) for last in (0, 3, 4)] == [0, 0, 1]
+    assert [choice(last, frequency_penalty=0.6, logit_bias={2: 2.4}) for last in (0, 1, 2, 3, 4)] == [2, 2, 0, 0, 2]
+
+
+def test_dry_weakens_what_goes_on_with_a_repetition_also_where_it_is_drafted() -> None:
+    row = sequence(prompt=(1, 2, 0, 9), answer=(1, 2), temperature=0.0, dry=Dry(4.0))
+    assert tokens(LOGITS[None].clone(), [row])[0].token_id == 1
+    drafted = SamplerRow(sequence(prompt=(1, 2, 0, 9), temperature=0.0, dry=Dry(4.0)).sequence, (1, 2))
+    assert tokens(LOGITS[None].clone(), [drafted])[0].token_id == 1
+    short = sequence(prompt=(1, 2, 0, 9), answer=(1, 2), temperature=0.0, dry=Dry(4.0, last_n=4))
+    assert tokens(LOGITS[None].clone(), [short])[0].token_id == 0
+
+
+def test_xtc_strikes_as_often_as_it_is_asked_to_and_not_by_the_noise_of_the_draw() -> None:
+    counts = draws(2000, xtc_probability=0.5, xtc_threshold=0.1)  # three tokens are that likely; two are struck
+    kept = torch.softmax(LOGITS, -1)[:2].sum() / 2
+    assert (counts[0] + counts[1]) / 2000 == pytest.approx(float(kept), abs=0.05)
+
+
 def test_stop_tokens_cannot_come_before_min_tokens() -> None:
     logits = torch.tensor([[0.0, 1.0, 0.0, 0.0, 0.0, 9.0]])
     (early, late) = tokens(
@@ -224,6 +250,7 @@ def test_scoring_reports_given_tokens() -> None:
     assert second.logprob == pytest.approx(expected[0])
     assert first.top == second.top
     assert first.top[0][0] == 0
+    assert (first.rank, second.rank) == (5, 1)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
@@ -258,6 +285,12 @@ PARAMS = st.fixed_dictionaries(
         "repetition_penalty": st.sampled_from([1.0, 1.3]),
         "bad_words": st.sampled_from([(), ((1,), (4,)), ((9, 2), (1, 9, 5))]),
         "typical_p": st.sampled_from([1.0, 0.5]),
+        "top_n_sigma": st.sampled_from([0.0, 1.0]),
+        "xtc_probability": st.sampled_from([0.0, 0.5]),
+        "dynatemp_range": st.sampled_from([0.0, 0.5]),
+        "temperature_last": st.booleans(),
+        "dry": st.sampled_from([None, Dry(2.0, allowed_length=1, last_n=5), Dry(9.0, breakers=frozenset({9}))]),
+        "repeat_last_n": st.sampled_from([None, 0, 3]),
     }
 )
 

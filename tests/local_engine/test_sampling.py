@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from local_engine.errors import InvalidInput
-from local_engine.sampling import MAX_LOGPROBS, MAX_WIDTH, SamplingParams
+from local_engine.sampling import MAX_LOGPROBS, MAX_WIDTH, Dry, SamplingParams
 
 NAN, INF = float("nan"), float("inf")
 
@@ -33,10 +33,16 @@ NAN, INF = float("nan"), float("inf")
         *(("top_p_decay", value) for value in (0.0, 1.1, NAN, True)),
         *(("top_p_min", value) for value in (-0.1, 1.1, NAN, True)),
         *(("typical_p", value) for value in (0.0, 1.1, NAN, True)),
+        *(("top_n_sigma", value) for value in (-0.1, 101.0, NAN, True)),
+        *(("xtc_probability", value) for value in (-0.1, 1.1, NAN, True)),
+        *(("xtc_threshold", value) for value in (-0.1, 1.1, NAN, True)),
+        *(("dynatemp_range", value) for value in (-0.1, 101.0, NAN, True)),
+        *(("dynatemp_exponent", value) for value in (-0.1, 101.0, NAN, True)),
+        *(("repeat_last_n", value) for value in (-1, 2**31, 1.0, True)),
         *(("n", value) for value in (0, MAX_WIDTH + 1, 1.0, True)),
         *(("best_of", value) for value in (0, MAX_WIDTH + 1, 1.0, True)),
         *(("length_penalty", value) for value in (-11.0, 11.0, NAN, True)),
-        *((name, 1) for name in ("beam_search", "early_stopping", "context_logits")),
+        *((name, 1) for name in ("beam_search", "early_stopping", "context_logits", "temperature_last")),
         *(("ignore_eos", value) for value in (1, None, "yes")),
         *(("logprobs", value) for value in (-1, MAX_LOGPROBS + 1, 1.0, True)),
         *(("prompt_logprobs", value) for value in (-1, MAX_LOGPROBS + 1, 1.0, True)),
@@ -48,6 +54,22 @@ def test_a_value_out_of_range_is_refused_by_name(param: str, value: Any) -> None
         SamplingParams(**{param: value})
     assert caught.value.param == param
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("param", "values"),
+    [
+        *(("dry_multiplier", {"multiplier": value}) for value in (0.0, -1.0, 101.0, NAN, True)),
+        *(("dry_base", {"base": value}) for value in (0.9, 11.0, NAN)),
+        *(("dry_allowed_length", {"allowed_length": value}) for value in (-1, 257, 1.0)),
+        *(("dry_penalty_last_n", {"last_n": value}) for value in (-1, 2**31, 1.0)),
+    ],
+    ids=str,
+)
+def test_a_value_of_dry_out_of_range_is_refused_by_the_clients_name(param: str, values: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Dry(**{"multiplier": 1.0, **values})
+    assert caught.value.param == param
 
 
 @pytest.mark.parametrize(

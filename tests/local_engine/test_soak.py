@@ -14,7 +14,7 @@ from local_engine.engine import Engine
 from local_engine.errors import ContextOverflow, GenerationFailed, InvalidInput, QueueFull
 from local_engine.generation import GenerationRequest, StepOutput, TokenMask
 from local_engine.loading.load import LoadedModel
-from local_engine.sampling import SamplingParams
+from local_engine.sampling import Dry, SamplingParams
 from local_engine.sequence import Sequence
 from tests.local_engine.engine_driver import Outcome, config_with_blocks, generate, small_config, tokens_of
 from tests.local_engine.test_engine import POISON, raising
@@ -95,7 +95,8 @@ class Crowd:
                 {},
                 {"prompt_logprobs": 1},
                 {"context_logits": True},
-                {"typical_p": 0.7},
+                {"typical_p": 0.7, "xtc_probability": 0.5},
+                {"dry": Dry(1.0), "repeat_last_n": 8},
                 {"bad_words": ((20,), (21, 22))},
             ]
         )

@@ -16,7 +16,7 @@ from local_engine.engine import Engine
 from local_engine.errors import InvalidInput
 from local_engine.generation import GenerationRequest, StepOutput
 from local_engine.loading.load import LoadedModel, load_model
-from local_engine.sampling import SamplingParams
+from local_engine.sampling import Dry, SamplingParams
 from local_engine.sequence import Sequence
 from tests.local_engine.engine_driver import (
     Outcome,
@@ -39,6 +39,8 @@ PARAMS: list[dict[str, Any]] = [
     {"seed": 2, "temperature": 0.7, "top_p": 0.9, "top_p_decay": 0.9, "min_p": 0.01},
     {"seed": 3, "top_k": 20, "presence_penalty": 0.5, "logprobs": 2},
     {"seed": 4, "temperature": 0.6, "bad_words": ((30,), (31, 32)), "logit_bias": {40: 3.0}, "min_tokens": 9},
+    {"seed": 5, "dry": Dry(0.5, breakers=frozenset({23})), "xtc_probability": 0.5, "xtc_threshold": 0.05},
+    {"seed": 6, "top_n_sigma": 1.5, "dynatemp_range": 0.5, "repetition_penalty": 1.2, "repeat_last_n": 9},
 ]
 
 

@@ -53,6 +53,15 @@ _SPECIAL: dict[str, Any] = {
     "verbosity": "low",
     "max_tokens": 5000,
 }
+_SWITCHES: dict[str, str] = {
+    # Fields of a sampler say nothing while it is off.
+    **dict.fromkeys(
+        ("dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"), "dry_multiplier"
+    ),
+    "dynatemp_exponent": "dynatemp_range",
+    "repeat_last_n": "repetition_penalty",
+    "xtc_threshold": "xtc_probability",
+}
 _NEEDS_TOOLS = ("tool_choice", "parallel_tool_calls", "max_tool_calls")
 
 
@@ -60,6 +69,8 @@ def plain_request(name: str) -> Request:
     """A request that leaves the field unset, with what the field needs beside it."""
     message = Message(role=USER, parts=(Text(text="hi"),))
     needed: dict[str, Any] = {"tools": _TOOLS} if name in _NEEDS_TOOLS else {}
+    if name in _SWITCHES:
+        needed["sampling"] = replace(Sampling(), **{_SWITCHES[name]: 0.5})
     return Request(model="m", dialect="elsewhere", stream=True, messages=(message,), **needed)
 
 
@@ -72,7 +83,7 @@ def request_with(name: str) -> Request:
         return replace(plain, **{group: kind(**{member: _value(name, get_type_hints(kind)[member])})})
     if name in Sampling.__struct_fields__:
         hints = get_type_hints(Sampling)
-        return replace(plain, sampling=Sampling(**{name: _value(name, hints[name])}))
+        return replace(plain, sampling=replace(plain.sampling, **{name: _value(name, hints[name])}))
     return replace(plain, **{name: _value(name, get_type_hints(Request)[name])})
 
 

@@ -65,6 +65,7 @@ ANYWHERE = frozenset(
         "prompt_cache_options",
         "prompt_cache_retention",
         "safety_identifier",
+        "temperature_last",
         "user",
     )
 )
@@ -202,7 +203,8 @@ def document() -> str:
         "",
         *table(CHAT_VENDORS),
         "",
-        f"Only the local engine takes {named(taken_by_no_target())}.",
+        f"Only the local engine maps {named(taken_by_no_target())};",
+        "OpenAI-shaped vendors get them from clients of their own dialect as they came.",
         "",
         "## Parts of messages",
         "",

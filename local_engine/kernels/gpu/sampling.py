@@ -18,14 +18,16 @@ __all__ = ["runs_on_device", "sampling_tensors"]
 def runs_on_device(row: SamplerRow) -> bool:
     """False for what the reference sampler has and the kernels lack.
 
-    That is typical_p, listed log-probabilities, beams, and penalties that count guessed tokens.
+    That is samplers beyond min_p, DRY, listed log-probabilities, beams, and penalties of the last tokens alone or of
+    guessed ones.
     """
     sampling = row.sampling
     return (
-        sampling.typical_p >= 1.0
+        not sampling.drawn_apart
+        and sampling.dry is None
         and not sampling.logprob_token_ids
         and not sampling.beam_search
-        and not (row.draft and row.sequence.penalised)
+        and not (row.sequence.penalised and (row.draft or sampling.repeat_last_n is not None))
     )
 
 

@@ -161,6 +161,11 @@ def test_fields_are_mapped(fields: dict[str, Any], name: str, value: object) -> 
         ({"temperature": 4.5}, "temperature", 4.5),
         ({"repeat_penalty": 1.1}, "repetition_penalty", 1.1),
         ({"typical_p": 0.5}, "typical_p", 0.5),
+        ({"dry_multiplier": 0.8}, "dry_multiplier", 0.8),
+        ({"xtc_threshold": 0.2}, "xtc_threshold", 0.2),
+        ({"repeat_last_n": 64}, "repeat_last_n", 64),
+        ({"samplers": ["top_k", "xtc", "temperature"]}, "temperature_last", True),
+        ({"samplers": ["temperature", "xtc"]}, "temperature_last", None),
         ({"stop": ["a", "b"]}, "stop", ("a", "b")),
         ({"ignore_eos": True}, "ignore_eos", True),
         ({"logit_bias": [[7, -1.5], [8, False]]}, "logit_bias", {7: -1.5, 8: -100.0}),
@@ -180,7 +185,7 @@ def test_an_answer_may_be_held_to_a_form(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "off", "on"),
-    [("mirostat", 0, 2), ("dry_multiplier", 0.0, 0.8), ("repeat_last_n", -1, 64), ("lora", [], [1])],
+    [("mirostat", 0, 2), ("post_sampling_probs", False, True), ("lora", [], [1])],
 )
 def test_samplers_that_are_off_stop_nobody(name: str, off: object, on: object) -> None:
     assert is_hint(LLAMACPP, name, json.dumps(off).encode())

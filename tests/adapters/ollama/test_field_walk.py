@@ -28,6 +28,7 @@ OPTIONS: dict[str, Any] = {
     "repeat_penalty": 1.5,
     "presence_penalty": 0.5,
     "frequency_penalty": -0.5,
+    "repeat_last_n": 64,
     "seed": 7,
     "stop": ["a", "b"],
     "min_p": 0.125,  # of the server alone
@@ -48,7 +49,6 @@ OWN_OPTIONS: dict[str, Any] = {
     "num_thread": 4,
     "num_keep": 5,
     "tfs_z": 0.5,
-    "repeat_last_n": 64,
     "mirostat": 2,
     "mirostat_tau": 5.5,
     "mirostat_eta": 0.25,
@@ -210,7 +210,6 @@ def test_a_field_that_only_ollama_knows_is_refused_by_name_elsewhere(fields: dic
         ({"options": {"mirostat": 0}}, "options.mirostat"),
         ({"options": {"tfs_z": 1.0}}, "options.tfs_z"),
         ({"options": {"num_predict": -2}}, "options.num_predict"),
-        ({"options": {"repeat_last_n": -1}}, "options.repeat_last_n"),
         ({"options": {"penalize_newline": True}}, "options.penalize_newline"),
         ({"options": {"logits_all": False}}, "options.logits_all"),
         *[({"options": {name: OWN_OPTIONS[name]}}, f"options.{name}") for name in sorted(HINTS)],

@@ -31,6 +31,18 @@ def completion(**fields: Any) -> Request:
         ("min_new_tokens", 3, "sampling.min_tokens", 3),
         ("typical", 0.5, "sampling.typical_p", 0.5),
         ("random_seed", 7, "sampling.seed", 7),
+        ("dry_multiplier", 0.8, "sampling.dry_multiplier", 0.8),
+        ("dry_sequence_breakers", ["\n", ":"], "sampling.dry_sequence_breakers", ("\n", ":")),
+        ("dry_sequence_breakers", r'["\n", ":"]', "sampling.dry_sequence_breakers", ("\n", ":")),
+        ("dry_sequence_breakers", r'"\n", "\""', "sampling.dry_sequence_breakers", ("\n", '"')),
+        ("xtc_probability", 0.5, "sampling.xtc_probability", 0.5),
+        ("top_n_sigma", -1, "sampling.top_n_sigma", -1.0),
+        ("repeat_last_n", 64, "sampling.repeat_last_n", 64),
+        ("temperature_last", True, "sampling.temperature_last", True),
+        ("samplers", ["penalties", "dry", "top_k", "min_p", "temperature"], "sampling.temperature_last", True),
+        ("samplers", ["temperature", "top_p"], "sampling.temperature_last", None),
+        ("samplers", ["top_k", "top_p", "infill"], "sampling.temperature_last", None),
+        ("samplers", "edskypmxt", "sampling.temperature_last", True),
         ("n_predict", 7, "max_tokens", 7),
         ("n_predict", -1, "max_tokens", None),
         ("n_predict", -1, "open_ended", True),
@@ -78,9 +90,8 @@ def test_null_says_nothing() -> None:
 
 @pytest.mark.parametrize("zero", [0, 0.0])
 def test_a_sampler_that_nobody_has_may_be_off(zero: float) -> None:
-    off = chat(dry_multiplier=zero, dry_base=1.75, dry_sequence_breakers=["\n"], top_n_sigma=zero, tfs_z=1)
-    assert off == chat()
-    for name, on in {"dry_multiplier": 0.8, "mirostat": 2, "tfs_z": 0.9, "repeat_last_n": 64, "top_a": "x"}.items():
+    assert chat(mirostat=zero, mirostat_tau=5.0, smoothing_factor=zero, tfs_z=1) == chat()
+    for name, on in {"mirostat": 2, "tfs_z": 0.9, "smoothing_factor": 0.3, "top_a": "x"}.items():
         assert chat(**{name: on}).extras == {name: json.dumps(on).encode()}
 
 
@@ -98,6 +109,12 @@ def test_a_sampler_that_nobody_has_may_be_off(zero: float) -> None:
         {"stream_reasoning": False},
         {"timings_per_token": True},
         {"lora_request": {"path": "x"}},
+        {"dry_sequence_breakers": '"open'},
+        {"dry_sequence_breakers": ["x" * 41]},
+        {"dry_sequence_breakers": ["x"] * 65},
+        {"dry_base": 0.5},
+        {"samplers": 3},
+        {"samplers": ["top_k", "temperature"], "temperature_last": True},
     ],
 )
 def test_what_cannot_be_is_refused_by_the_clients_word(fields: dict[str, Any]) -> None:

@@ -104,9 +104,20 @@ HINTS = [
     "prompt_cache_options",
     "prompt_cache_retention",
     "safety_identifier",
+    "temperature_last",
     "user",
 ]
-WISHES = sorted({*FIELDS} - {*HINTS, "parallel_tool_calls"})
+SWITCHED = {
+    "dry_allowed_length": "dry_multiplier",
+    "dry_base": "dry_multiplier",
+    "dry_penalty_last_n": "dry_multiplier",
+    "dry_sequence_breakers": "dry_multiplier",
+    "dynatemp_exponent": "dynatemp_range",
+    "repeat_last_n": "frequency_penalty",
+    "xtc_threshold": "xtc_probability",
+}
+"""Fields of a sampler, and the one that switches it on."""
+WISHES = sorted({*FIELDS} - {*HINTS, *SWITCHED, "parallel_tool_calls"})
 """Fields that ask for something by themselves."""
 
 
@@ -118,6 +129,18 @@ def test_every_field_that_a_target_lacks_is_refused_by_the_clients_name(name: st
         fitted(asked, NOTHING)
     assert caught.value.param == spell(name)
     assert caught.value.status == 400
+
+
+@pytest.mark.parametrize(("name", "switch"), SWITCHED.items())
+def test_a_field_of_a_sampler_asks_for_nothing_while_that_is_off(name: str, switch: str) -> None:
+    asked = with_field(name)
+    for off in (None, 0.0):
+        found = fitted(
+            msgspec.structs.replace(asked, sampling=msgspec.structs.replace(asked.sampling, **{switch: off})), NOTHING
+        )
+        assert (found.dropped, set_fields(found.request)) == ((), ["messages"])
+    on = msgspec.structs.replace(asked, sampling=msgspec.structs.replace(asked.sampling, **{switch: 0.5}))
+    assert set(fitted(on, NOTHING, drop=True).dropped) == {spell(name), spell(switch)}
 
 
 @pytest.mark.parametrize("name", HINTS)

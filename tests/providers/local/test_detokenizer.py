@@ -30,6 +30,9 @@ class Pieces:
     def token_bytes(self, token_id: int) -> bytes:
         return self._pieces[token_id]
 
+    def tokens_with(self, text: str) -> frozenset[int]:
+        raise NotImplementedError
+
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special
 

@@ -1,12 +1,14 @@
 """What the engine is asked for: the request's numbers, then the model's, then the API's defaults; refusals by name."""
 
+from typing import Any
+
 import pytest
 
 from adapters.canonical.errors import ContextOverflow, InternalError, InvalidRequest, QueueFull, UnsupportedParameter
 from adapters.canonical.messages import SYSTEM, USER, Message, Text
 from adapters.canonical.request import ReasoningOptions, Request, Sampling, TemplateOptions, Tool, ToolChoice
 from local_engine import errors as engine_errors
-from local_engine.sampling import SamplingDefaults
+from local_engine.sampling import Dry, SamplingDefaults
 from providers.local.chat_template import ChatTemplate
 from providers.local.engine_request import COMPLETION_MAX_TOKENS, MAX_STOP_CHARACTERS, gateway_error, sampling_params
 from providers.local.local_model import LocalModel
@@ -242,3 +244,23 @@ def test_a_failed_generation_tells_nothing_of_the_inside() -> None:
     error = gateway_error(engine_errors.GenerationFailed("tensor at 0x7f"), chat())
     assert isinstance(error, InternalError)
     assert "0x7f" not in error.message
+
+
+def test_dry_reaches_over_no_token_that_holds_a_breaker_nor_over_the_tokens_of_one() -> None:
+    asked = sampling_params(model(), chat(sampling=Sampling(dry_multiplier=0.8))).dry
+    behind_space = tuple((32, ord(character)) for character in '\n:"*')
+    assert asked == Dry(0.8, breakers=frozenset(map(ord, '\n:"*')), phrases=behind_space)
+    options: dict[str, Any] = {
+        "dry_base": 2.0,
+        "dry_allowed_length": 3,
+        "dry_penalty_last_n": 9,
+        "dry_sequence_breakers": ("ab", ""),
+    }
+    asked = sampling_params(model(), chat(sampling=Sampling(dry_multiplier=0.8, **options))).dry
+    assert asked == Dry(0.8, 2.0, 3, 9, phrases=((97, 98), (32, 97, 98)))
+
+
+def test_samplers_that_are_off_ask_nothing_of_the_engine() -> None:
+    off = Sampling(dry_multiplier=0.0, dry_base=2.0, xtc_threshold=0.1, top_n_sigma=-1.0, repeat_last_n=-1)
+    for sampling in (off, Sampling(dry_multiplier=0.8, dry_penalty_last_n=0), Sampling(repeat_last_n=64)):
+        assert not sampling_params(model(), chat(sampling=sampling)).needs_host

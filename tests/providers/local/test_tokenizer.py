@@ -138,6 +138,13 @@ def test_the_builtin_models_encode_a_mixed_corpus_as_transformers_reads_their_fi
         assert ours.encode(text, add_special_tokens=False) == backend.encode(text, add_special_tokens=False).ids, text
 
 
+@pytest.mark.parametrize("text", ["\n", "e", "the", " a", "é", "xyzzy", "m_end", "|>"])
+def test_tokens_with_a_text_are_those_whose_bytes_hold_it(tmp_path: Path, text: str) -> None:
+    tokenizer = load_tokenizer(save(trained(), tmp_path))
+    expected = {token for token in range(tokenizer.vocab_size) if text.encode() in tokenizer.token_bytes(token)}
+    assert tokenizer.tokens_with(text) == expected
+
+
 # The model has no token for some control bytes, nor for the lead bytes of unassigned planes.
 @given(text=st.text(st.characters(exclude_categories=["Cc", "Cs", "Cn", "Co"]), max_size=60))
 def test_joined_token_bytes_are_the_text(smollm2: FastTokenizer, text: str) -> None:

@@ -68,6 +68,13 @@ def test_it_draws_what_torch_draws(rule: dict[str, Any], spread: float) -> None:
     assert sum(a != b for a, b in zip(drawn, expected, strict=True)) <= 1
 
 
+def test_a_row_is_drawn_the_same_beside_one_whose_samplers_the_kernels_lack() -> None:
+    logits = torch.randn(400, 1003, generator=torch.Generator().manual_seed(1)) * 0.2
+    plain = rows_of(400, top_p=0.9)
+    others = [row if index % 2 else rows_of(1, typical_p=0.9)[0] for index, row in enumerate(plain)]
+    assert tokens_of(logits.clone(), others)[1::2] == tokens_of(logits.clone(), plain)[1::2]
+
+
 @settings(max_examples=50)
 @given(
     vocab_size=st.integers(1, 3000),

@@ -24,7 +24,7 @@ from local_engine.errors import GenerationFailed
 from local_engine.generation import GenerationRequest, StepOutput
 from local_engine.kernels.cpu.executor import CpuExecutor
 from local_engine.loading.load import LoadedModel, load_model
-from local_engine.sampling import SamplingParams
+from local_engine.sampling import Dry, SamplingParams
 from local_engine.torch_executor import TorchExecutor
 from tests.local_engine.engine_driver import Outcome, generate, last, request, tokens_of
 from tests.local_engine.test_masks import Counting
@@ -43,6 +43,7 @@ PARAMS: list[dict[str, Any]] = [
     {"seed": 1, "context_logits": True},
     {"seed": 2, "temperature": 0.7, "top_p": 0.9, "min_p": 0.01},
     {"seed": 3, "n": 2, "best_of": 3},
+    {"seed": 4, "dry": Dry(0.5), "xtc_probability": 0.5, "xtc_threshold": 0.05, "top_n_sigma": 2.0},
     {"n": 2, "best_of": 3, "beam_search": True},
 ]
 

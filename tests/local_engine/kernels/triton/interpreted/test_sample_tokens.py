@@ -22,7 +22,7 @@ from local_engine.kernels.triton.shape_logits import CANDIDATES, shape_logits
 from local_engine.kernels.triton.top_logprobs import top_logprobs
 from local_engine.logprobs import LOGPROB_FLOOR
 from local_engine.sampler import SamplerRow, sample
-from local_engine.sampling import SamplingParams
+from local_engine.sampling import Dry, SamplingParams
 from local_engine.sequence import Sequence
 
 _CPU = torch.device("cpu")
@@ -224,6 +224,13 @@ def test_greedy_rows_alone_need_no_weights() -> None:
 def test_what_the_kernels_lack_is_named() -> None:
     assert runs_on_device(_row(top_p=0.5, logprobs=3, presence_penalty=1.0))
     assert not runs_on_device(_row(typical_p=0.5))
+    assert not runs_on_device(_row(top_n_sigma=1.0))
+    assert not runs_on_device(_row(xtc_probability=0.5))
+    assert not runs_on_device(_row(dynatemp_range=1.0))
+    assert runs_on_device(_row(typical_p=0.5, temperature=0.0))
+    assert not runs_on_device(_row(temperature=0.0, dry=Dry(1.0)))
+    assert runs_on_device(_row(repeat_last_n=4))
+    assert not runs_on_device(_row(repeat_last_n=4, presence_penalty=1.0))
     assert not runs_on_device(_row(logprobs=1, logprob_token_ids=(4,)))
     assert not runs_on_device(_row(beam_search=True, n=2))
     penalised = _row(presence_penalty=1.0)
