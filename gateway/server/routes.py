@@ -23,6 +23,8 @@ Handler = Callable[[Exchange], Awaitable[Reply]]
 _NONE: Mapping[str, "Route"] = {}
 _VERTEX = re.compile(r"^/v1(?:beta1)?/(?:projects/[^/]+/locations/[^/]+/)?publishers/([^/]+)/models/")
 """How clients of Vertex AI begin a path. They put a name `a/b` into it as `publishers/a/models/b`."""
+_BARE = re.compile(r"^/v1beta/(?!models/)(?=.+:\w+$)")
+"""How a client of the Gemini API begins one that takes a name with a slash for a whole path (Vercel's AI SDK)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ class Routes:
             return exact, None
         if not path.startswith(self._prefix):
             return None, None
-        return self._find_named(_VERTEX.sub(_as_plain, path[len(self._prefix) :]), query)
+        plain = _BARE.sub("/v1beta/models/", _VERTEX.sub(_as_plain, path[len(self._prefix) :]))
+        return self._find_named(plain, query)
 
     def nearest(self, path: str) -> str | None:
         """The path that a wrong one may have meant, None where none is like it: without its beginning, or misspelt."""

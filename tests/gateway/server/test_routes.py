@@ -40,6 +40,8 @@ ROUTES = Routes(TABLE)
         ("/v1/models/m:stream", "key=x&alt=sse", "/v1/models/*:stream?alt=sse", "m"),
         ("/v1/models/:generate", "", "/v1/models/*", ":generate"),
         ("/v1beta/models/m:generate", "", "/v1beta/models/*:generate", "m"),
+        ("/v1beta/org/m:generate", "", "/v1beta/models/*:generate", "org/m"),
+        ("/v1beta/org/m", "", None, None),
         ("/v1beta1/publishers/google/models/m:generate", "", "/v1beta/models/*:generate", "m"),
         ("/v1/projects/p/locations/l/publishers/google/models/a%2Fm:generate", "", "/v1beta/models/*:generate", "a/m"),
         ("/v1beta1/projects/p/locations/l/publishers/org/models/m:generate", "", "/v1beta/models/*:generate", "org/m"),
