@@ -131,6 +131,12 @@ def test_words_of_other_gateways_are_understood(text: str, expected: str) -> Non
         ("models: {a: {max_model_len: 9}}", "unknown key 'max_model_len', did you mean 'context'?"),
         ("model: a, max_num_seqs: 9", "unknown key 'max_num_seqs', did you mean 'scheduler'?"),
         ("models: {a: {n_gpu_layers: 99}}", "unknown key 'n_gpu_layers'; here it is 'device' of the local provider"),
+        ("models: {a: {keep_alive: 5m}}", "unknown key 'keep_alive'; here it is 'idle_unload_s' of the local provider"),
+        ("models: {a: {ttl: 300}}", "unknown key 'ttl'; here it is 'idle_unload_s' of the local provider"),
+        (
+            "model: a, max_loaded_models: 2",
+            "unknown key 'max_loaded_models'; here it is 'max_loaded' of the local provider",
+        ),
     ],
 )
 def test_words_of_servers_of_local_models_are_understood(row: str, expected: str) -> None:
@@ -255,10 +261,18 @@ def test_a_wrong_value_is_refused_with_what_was_expected(text: str, expected: st
         ("kv_cache: {block_size: 0}", "providers.local.kv_cache.block_size: expected at least 1, got 0"),
         ("scheduler: {queue: none}", "providers.local.scheduler.queue: expected a whole number, got 'none'"),
         ("api_key: x", "providers.local.api_key: unknown key 'api_key'"),
+        ("idle_unload_s: 0", "providers.local.idle_unload_s: expected more than 0 or 'never', got 0"),
+        ("idle_unload_s: 5m", "providers.local.idle_unload_s: expected a number or 'never', got '5m'"),
+        ("max_loaded: 0", "providers.local.max_loaded: expected at least 1, got 0"),
     ],
 )
 def test_a_wrong_value_of_the_local_provider_is_refused(entry: str, expected: str) -> None:
     assert expected in fault(f"version: 1\nproviders: {{local: {{model: m, {entry}}}}}")
+
+
+def test_more_models_at_the_start_than_may_be_in_memory_are_refused() -> None:
+    told = fault("version: 1\nproviders: {local: {max_loaded: 1, models: {a: {}, b: {}, c: {load: on_demand}}}}")
+    assert "2 models are loaded at start, and 'max_loaded' lets 1 be in memory" in told
 
 
 @pytest.mark.parametrize(

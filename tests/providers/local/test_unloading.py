@@ -19,6 +19,7 @@ from local_engine.loading.weights import Weights
 from providers.abilities import ModelLoad
 from providers.base import ProviderSettings, ReadinessState
 from providers.local.provider import LocalProvider
+from providers.local.settings import read_settings
 from tests.cases.tiny_model import write_model
 from tests.providers.local.tiny_encoder import write_encoder
 
@@ -134,3 +135,11 @@ async def test_a_request_may_be_the_last_of_its_model(tmp_path: Path) -> None:
         assert found.readiness("m").memory is None
         await answer(found)
         assert found.readiness("m").memory is not None
+
+
+def test_a_model_may_stay_longer_than_the_others_or_for_ever() -> None:
+    models = {"as-all": {}, "longer": {"idle_unload_s": 60}, "ever": {"idle_unload_s": "never"}}
+    options = {"models": models, "idle_unload_s": 5, "max_loaded": 2}
+    settings = read_settings(ProviderSettings(name="local", type="local", options=options))
+    assert [settings.idle_unload_s_of(name) for name in models] == [5, 60, None]
+    assert settings.most_loaded == 2
