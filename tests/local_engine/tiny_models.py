@@ -89,14 +89,24 @@ class Oracle:
 
         guess: what they may be. All that are right at the front are found in one pass, where others take one each.
         """
-        tokens = self._answers.setdefault((*prompt, count), list(prompt))
-        length = len(prompt) + count
-        while (known := len(tokens)) < length:
-            tried = [*tokens, *guess[known - len(prompt) :]][: length - 1]
-            likeliest = self.logits(tried)[known - 1 :].argmax(-1).tolist()
-            right = sum(1 for _ in takewhile(bool, map(eq, likeliest, tried[known:])))
-            tokens += likeliest[: right + 1]
-        return tokens[len(prompt) :]
+        answer = self._answers.setdefault(tuple(prompt), [])
+
+        def likeliest(answer: list[int]) -> list[int]:
+            found: list[int] = self.logits([*prompt, *answer])[len(prompt) - 1 :].argmax(-1).tolist()
+            return found
+
+        lengthen(answer, count, likeliest, guess)
+        return answer[:count]
+
+
+def lengthen(answer: list[int], count: int, likeliest: Callable[[list[int]], list[int]], guess: Sequence[int]) -> None:
+    """Adds to a greedy answer until it has `count` tokens. likeliest: the token at each place of an answer, and behind
+    it, that is the likeliest after all before it. guess: see `Oracle.greedy`."""
+    while (known := len(answer)) < count:
+        tried = [*answer, *guess[known:]][: count - 1]
+        found = likeliest(tried)[known:]
+        right = sum(1 for _ in takewhile(bool, map(eq, found, tried[known:])))
+        answer += found[: right + 1]
 
 
 def tiny_oracle(seed: int = 0, *, kind: str = "llama", **overrides: Any) -> Oracle:

@@ -48,7 +48,8 @@ def answer_alike(oracle: Oracle, tmp_path: Path, *, prompts: Sequence[list[int]]
         together = generate(Engine(loaded, small_config(max_batch_tokens=7)), requests)
         for prompt, item, outcome in zip(prompts, requests, together, strict=True):
             (alone,) = generate(Engine(loaded, small_config()), [item])
-            assert tokens_of(outcome) == tokens_of(alone) == oracle.greedy(prompt, 12)
+            answer = tokens_of(outcome)
+            assert answer == tokens_of(alone) == oracle.greedy(prompt, 12, guess=answer)
 
 
 def refusal(path: Path) -> str:

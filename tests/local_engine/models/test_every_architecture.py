@@ -16,7 +16,7 @@ from local_engine.sampling import SamplingParams
 from tests.local_engine.engine_driver import config_with_blocks, generate, last, request, small_config, tokens_of
 from tests.local_engine.models.against_transformers import PROMPTS, logits_of
 from tests.local_engine.models.tiny_oracles import TEXT_ARCHITECTURES, TINY_ORACLES, oracle_of
-from tests.local_engine.tiny_models import Oracle, write_gguf, write_safetensors
+from tests.local_engine.tiny_models import VOCAB_SIZE, Oracle, tiny_oracle, write_gguf, write_safetensors
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=14, ignore_eos=True)
 
@@ -28,13 +28,29 @@ def test_every_row_has_an_oracle() -> None:
     assert set(TEXT_ARCHITECTURES) <= TINY_ORACLES.keys()
 
 
+def test_a_guess_changes_nothing_of_what_the_oracle_says() -> None:
+    expected = tiny_oracle().greedy(PROMPTS[0], 6)
+    wrong = [(token + 1) % VOCAB_SIZE for token in expected]
+    for guess in (
+        [],
+        wrong,
+        expected[:2] + wrong[2:],
+        wrong[:2] + expected[2:],
+        expected[:3],
+        [*expected, 1],
+        expected,
+    ):
+        assert tiny_oracle().greedy(PROMPTS[0], 6, guess=guess) == expected
+
+
 class Subject:
     """A model under test: transformers' answers, and our load of the file that was made from it."""
 
     def __init__(self, oracle: Oracle, loaded: LoadedModel) -> None:
         self.oracle = oracle
         self.loaded = loaded
-        self.expected = [oracle.greedy(prompt, 14) for prompt in PROMPTS]
+        guesses = self.answers(Engine(loaded, small_config()))
+        self.expected = [oracle.greedy(prompt, 14, guess=guess) for prompt, guess in zip(PROMPTS, guesses, strict=True)]
 
     def answers(self, engine: Engine) -> list[list[int]]:
         """To all prompts, added at once."""
@@ -82,6 +98,7 @@ def test_behind_a_cached_prefix_it_answers_the_same(subject: Subject) -> None:
     turns = [*PROMPTS[0]]
     for cached_tokens in (0, 32):
         (outcome,) = generate(engine, [request(turns, GREEDY)])
-        assert tokens_of(outcome) == subject.oracle.greedy(turns, 14)
+        answer = tokens_of(outcome)
+        assert answer == subject.oracle.greedy(turns, 14, guess=answer)
         assert last(outcome).cached_tokens == cached_tokens
-        turns += [*tokens_of(outcome), 40]
+        turns += [*answer, 40]

@@ -17,7 +17,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from local_engine.generation import GenerationRequest, ImageInput
 from local_engine.sampling import SamplingParams
 from tests.local_engine.models.tiny_mmproj import write_pair
-from tests.local_engine.tiny_models import add_named_tokens
+from tests.local_engine.tiny_models import add_named_tokens, lengthen
 
 __all__ = [
     "IMAGE",
@@ -250,14 +250,17 @@ class ImageOracle:
             logits: torch.Tensor = self.model(input_ids=tokens, **inputs).logits[0]
         return logits
 
-    def greedy(self, prompt: ImagePrompt, count: int) -> list[int]:
-        """The next `count` tokens, each the likeliest after all before it, save for the token of images. They are
-        computed once."""
+    def greedy(self, prompt: ImagePrompt, count: int, guess: Sequence[int] = ()) -> list[int]:
+        """As `Oracle.greedy`, save for the token of images."""
         key = tuple(prompt.tokens), b"".join(image.tobytes() for image in prompt.images)
         answer = self._answers.setdefault(key, [])
-        while len(answer) < count:
-            logits = self.logits(prompt, answer)[-1].index_fill(0, torch.tensor([IMAGE]), -torch.inf)
-            answer.append(int(logits.argmax()))
+
+        def likeliest(answer: list[int]) -> list[int]:
+            logits = self.logits(prompt, answer)[len(prompt.tokens) - 1 :]
+            found: list[int] = logits.index_fill(1, torch.tensor([IMAGE]), -torch.inf).argmax(-1).tolist()
+            return found
+
+        lengthen(answer, count, likeliest, guess)
         return answer[:count]
 
     def write(self, folder: Path) -> Path:
