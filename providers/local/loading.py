@@ -37,16 +37,20 @@ _NEVER_IDLE: Mapping[str, float | None] = MappingProxyType({})
 
 @dataclass(slots=True)
 class _Slot:
-    """What is known of one model. `on_demand`: its last load was for a request. `failure` is what clients are told;
-    `unfetched_at`: when it could not be fetched, in the loop's time. `users` are the requests that have it or wait for
-    it, `used_at` when one last began or ended, in Unix seconds. `stays_s`: how long it is kept without one; None: for
-    ever."""
+    """What is known of one model.
+
+    `on_demand`: its last load was for a request. `was_there`: a load has gone well. `failure` is what clients are told,
+    `failed_at` when a load failed that may go well another time, in the loop's time. `users` are the requests that have
+    the model or wait for it, `used_at` when one last began or ended, in Unix seconds. `stays_s`: how long the model is
+    kept without one; None: for ever.
+    """
 
     stays_s: float | None
     task: "asyncio.Task[AnyModel | None] | None" = None
     on_demand: bool = False
+    was_there: bool = False
     failure: str | None = None
-    unfetched_at: float | None = None
+    failed_at: float | None = None
     users: int = 0
     used_at: float = 0.0
     expiry: asyncio.TimerHandle | None = None
@@ -72,8 +76,9 @@ class ModelLoads:
     A model whose engine stopped by itself is loaded again: at once, or `again_s` seconds after a load that did not last
     so long. Requests wait for it as for the first load.
 
-    What could not be fetched is tried again, beside the first request after `again_s` seconds: the network may be back.
-    Until that has gone well requests hear of the failure at once.
+    What could not be fetched is tried again, beside the first request after `again_s` seconds: the network may be back;
+    so is what was in memory before: there may be room again. Until that has gone well requests hear of the failure at
+    once.
 
     The log says where files lie; clients are told the model's name, and the last names of paths. `folders` are those
     that messages may name.
@@ -106,8 +111,8 @@ class ModelLoads:
     def begin(self, name: str, *, on_demand: bool = False) -> "asyncio.Task[AnyModel | None]":
         """Starts the load, unless it was started before and what came of it stands. `on_demand`: for a request."""
         slot = self._slot(name)
-        if slot.unfetched_at is not None and asyncio.get_running_loop().time() - slot.unfetched_at >= self._again_s:
-            slot.unfetched_at = slot.task = None
+        if slot.failed_at is not None and asyncio.get_running_loop().time() - slot.failed_at >= self._again_s:
+            slot.failed_at = slot.task = None
         if slot.task is None:
             slot.on_demand = on_demand
             return self._start(name, slot)
@@ -269,14 +274,14 @@ class ModelLoads:
                 return None
             try:
                 model = await asyncio.to_thread(self._load, name)
-                slot.failure = None
+                slot.failure, slot.was_there = None, True
                 if isinstance(model, LocalModel):
                     self._watch(name, slot, model)
                 return model
             except _EXPECTED as error:
                 said = str(error) or type(error).__name__
-                if isinstance(error, FetchError):
-                    slot.unfetched_at = asyncio.get_running_loop().time()
+                if isinstance(error, FetchError) or slot.was_there:
+                    slot.failed_at = asyncio.get_running_loop().time()
             except Exception as error:  # a broken file may fail a library in any way; the other models serve
                 _logger.debug("loading %s failed", name, exc_info=True)
                 said = f"{type(error).__name__}: {error}"

@@ -332,8 +332,8 @@ async def test_to_let_go_what_is_not_there_changes_nothing() -> None:
     await told.models.aclose()
 
 
-async def test_what_failed_keeps_nothing_of_how_long_it_was_to_stay() -> None:
-    tries = iter([FetchError("offline"), None])
+async def test_what_was_there_before_is_tried_again_and_keeps_nothing_of_how_long_it_was_to_stay() -> None:
+    tries = iter([None, MemoryError("no room"), None])
 
     def load(name: str) -> LocalModel:
         if (error := next(tries)) is not None:
@@ -341,7 +341,8 @@ async def test_what_failed_keeps_nothing_of_how_long_it_was_to_stay() -> None:
         return made(name)
 
     models = ModelLoads(load, wait_s=5, again_s=0)
-    with pytest.raises(NotReady):
+    await ready(models, "a", 0)
+    with pytest.raises(NotReady, match="no room"):
         await ready(models, "a", 0)
     await models.begin("a")
     await ready(models, "a")
