@@ -258,7 +258,7 @@ def _fit_format(request: Request, wanted: OutputFormat, fitting: Fitting) -> Req
     if wanted.unmapped:
         dropped += [f"{path}.{option}" for option in wanted.unmapped]
         wanted = replace(wanted, unmapped=())
-    if wanted.whitespace is not None and formats is None:  # no dialect has a word for it
+    if wanted.whitespace is not None and "grammar" not in (formats or ()):  # no dialect has a word for it
         dropped.append(f"{path}.whitespace_pattern")
         wanted = replace(wanted, whitespace=None)
     if wanted.kind == "json_schema" and wanted.schema is not None:

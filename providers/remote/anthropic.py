@@ -158,6 +158,7 @@ def _of_traits(traits: ModelTraits) -> Callable[[str], Capabilities]:
             forwards=frozenset((MESSAGES,)),
             parts=_PARTS,
             tool_kinds=frozenset((FUNCTION, HOSTED)),
+            output_formats=frozenset(("json_schema",)),
             schema_lacks=ANTHROPIC_LACKS,
             not_while_thinking=_SAMPLING,
         )

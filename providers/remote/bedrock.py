@@ -71,7 +71,13 @@ _NOT_WHILE_THINKING = {"claude": frozenset(("temperature", "top_p", "top_k"))}
 
 def _capabilities(more: frozenset[str], excluded: frozenset[str] = frozenset()) -> Callable[[str], Capabilities]:
     return per_model(
-        Capabilities(fields=_FIELDS | more, parts=_PARTS, schema_lacks=ANTHROPIC, not_while_thinking=excluded)
+        Capabilities(
+            fields=_FIELDS | more,
+            parts=_PARTS,
+            output_formats=frozenset(("json_schema",)),
+            schema_lacks=ANTHROPIC,
+            not_while_thinking=excluded,
+        )
     )
 
 

@@ -540,7 +540,7 @@ def test_options_of_a_format_are_refused_by_name_or_dropped_and_listed() -> None
         fitted(request(output_format=wanted), EVERYTHING)
     assert caught.value.param == names[0]
     spaced = request(output_format=OutputFormat(kind="json_object", whitespace=" "))
-    capable = Capabilities(fields=EXPRESSIBLE_FIELDS, output_formats=frozenset({"json_object"}))
+    capable = Capabilities(fields=EXPRESSIBLE_FIELDS, output_formats=frozenset({"json_object", "grammar"}))
     assert fitted(spaced, capable) == Fitted(spaced)
 
 

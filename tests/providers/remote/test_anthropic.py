@@ -159,6 +159,12 @@ async def test_models_that_refuse_sampling_and_budgets_do_not_declare_them() -> 
             assert fields >= {"temperature", "top_p", "top_k", "reasoning.budget_tokens"}, model
 
 
+async def test_json_of_any_shape_is_a_form_that_anthropic_does_not_declare() -> None:
+    async with connected(OK) as (_, provider):
+        for model in ("claude-opus-5", "claude-3-haiku-20240307", "some-model"):
+            assert provider.capabilities(model).output_formats == frozenset({"json_schema"}), model
+
+
 async def test_a_long_answer_that_is_not_streamed_is_streamed_upstream() -> None:
     async with connected(streamed(*text_block("ok"))) as (upstream, provider):
         events = await collect(provider, request(stream=False, max_tokens=21_334))
