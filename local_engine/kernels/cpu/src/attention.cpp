@@ -17,11 +17,14 @@ constexpr int kTaskQueries = 24;  // so many that keys and values come from memo
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 constexpr float kLeast = -1e30f;  // below any score, yet a number
 
+const uint8_t* bytes(const void* at) { return static_cast<const uint8_t*>(at); }
+
 // Scores of kCount queries, one behind the other, with one page: [kCount][16] at a stride of kSpanPositions. Loads
 // of the page at even and at odd places are added apart: both at once, or one after the other where registers do not hold
-// the sums of both.
+// the sums of both. With each load goes one for later, so many bytes ahead: asked for all at once they would come slower.
 template <class Cache, int kCount>
-void page_scores(const typename Cache::Item* keys, const typename Cache::Factor* queries, int head_dim, float* out) {
+void page_scores(const typename Cache::Item* keys, ptrdiff_t ahead, const typename Cache::Factor* queries, int head_dim,
+                 float* out) {
   constexpr int kPair = Cache::kPair;
   constexpr int kChains = kCount <= simd::kTwoChainQueries ? 2 : 1;
   Floats totals[2][kCount];
@@ -34,7 +37,9 @@ void page_scores(const typename Cache::Item* keys, const typename Cache::Factor*
     for (int at = chain * kPair; at < head_dim; at += 2 * kPair) {
 #pragma GCC unroll 2
       for (int i = 0; i < kChains; i++) {
-        const auto page = Cache::load(keys + (at + i * kPair) * kPage);
+        const typename Cache::Item* place = keys + (at + i * kPair) * kPage;
+        simd::prefetch_later(bytes(place) + ahead);
+        const auto page = Cache::load(place);
 #pragma GCC unroll 8
         for (int j = 0; j < kCount; j++) sums[i][j] = Cache::dot(sums[i][j], page, queries + j * head_dim + at + i * kPair);
       }
@@ -50,8 +55,8 @@ void page_scores(const typename Cache::Item* keys, const typename Cache::Factor*
 
 // Adds the weighted values of one page to kCount queries' kVectors vectors of dimensions, at a stride of `stride`.
 template <class Cache, int kCount, int kVectors>
-void page_values(const typename Cache::Item* values, int positions, int head_dim, const typename Cache::Factor* weights,
-                 int stride, float* totals) {
+void page_values(const typename Cache::Item* values, ptrdiff_t ahead, int positions, int head_dim,
+                 const typename Cache::Factor* weights, int stride, float* totals) {
   constexpr int kPair = Cache::kPair;
   Floats sum[kCount][kVectors];
 #pragma GCC unroll 8
@@ -61,7 +66,9 @@ void page_values(const typename Cache::Item* values, int positions, int head_dim
   const auto add = [&](int position, auto value_at) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; v++) {
-      const auto value = value_at(values + position * head_dim + v * 16 * kPair);
+      const typename Cache::Item* place = values + position * head_dim + v * 16 * kPair;
+      simd::prefetch_later(bytes(place) + ahead);
+      const auto value = value_at(place);
 #pragma GCC unroll 8
       for (int j = 0; j < kCount; j++)
         sum[j][v] = Cache::dot(sum[j][v], value, weights + j * kSpanPositions + position);
@@ -130,6 +137,7 @@ class Span {
     scores_ = scratch.scores.data();
     weights_ = reinterpret_cast<Factor*>(scratch.weights.data());
     rounded_queries_ = reinterpret_cast<Factor*>(scratch.queries.data());
+    last_ = last_page(layer.layout(), task);
     if (task.next != nullptr) {
       next_first_ = first_page(layer.layout(), *task.next);
       next_last_ = last_page(layer.layout(), *task.next);
@@ -138,17 +146,11 @@ class Span {
 
   void run(int first, int last, int origin) {
     round_queries();
-    for (int page = first; page < last; page++) {
-      ask_ahead(page, 0);
-      score(page, (page - origin) * kPage);
-    }
+    for (int page = first; page < last; page++) score(page, (page - origin) * kPage);
     const int from = (first - origin) * kPage;
     const int to = (last - origin) * kPage;
     for (int query = 0; query < queries_; query++) weigh(query, from, to);
-    for (int page = first; page < last; page++) {
-      ask_ahead(page, static_cast<size_t>(kPage) * head_dim_);
-      add_values(page, (page - origin) * kPage);
-    }
+    for (int page = first; page < last; page++) add_values(page, (page - origin) * kPage);
   }
 
  private:
@@ -168,12 +170,12 @@ class Span {
     return layer_.template page<Cache>(task.blocks[page / pages], task.kv_head, page % pages);
   }
 
-  // Asks for the keys or the values (`from` items behind) of the next task's page of that number. Always inlined: GCC 12
-  // drops calls of a function that does nothing else.
-  [[gnu::always_inline]] inline void ask_ahead(int page, size_t from) const {
-    if (page < next_first_ || page >= next_last_) return;
-    const auto* bytes = reinterpret_cast<const uint8_t*>(page_at(*task_.next, page) + from);
-    for (size_t at = 0; at < kPage * head_dim_ * sizeof(Item); at += 64) simd::prefetch_later(bytes + at);
+  // The page whose keys are read soon after the values of this one: of the span behind it, or of the next task's first.
+  // This one where there is none.
+  const Item* page_behind(int page) const {
+    if (page + kSpan < last_) return page_at(page + kSpan);
+    const int there = next_first_ / kSpan * kSpan + page % kSpan;
+    return there >= next_first_ && there < next_last_ ? page_at(*task_.next, there) : page_at(page);
   }
 
   void round_queries() {
@@ -187,8 +189,9 @@ class Span {
 
   void score(int page, int at) {
     const Item* keys = page_at(page);
+    const ptrdiff_t to_values = bytes(keys + kPage * head_dim_) - bytes(keys);
     in_groups<simd::kQueries>(queries_, [&](int first, auto count) {
-      page_scores<Cache, count()>(keys, rounded_queries_ + first * head_dim_, head_dim_,
+      page_scores<Cache, count()>(keys, first == 0 ? to_values : 0, rounded_queries_ + first * head_dim_, head_dim_,
                                   scores_ + at + first * kSpanPositions);
     });
     const int start = first_position(page);
@@ -226,16 +229,18 @@ class Span {
 
   void add_values(int page, int at) {
     const Item* values = page_at(page) + static_cast<size_t>(kPage) * head_dim_;
+    const ptrdiff_t to_keys = bytes(page_behind(page)) - bytes(values);
     const int valid = positions(page);
     in_groups<simd::kValueQueries>(queries_, [&](int first, auto count) {
       const Factor* weights = weights_ + at + first * kSpanPositions;
       float* totals = out_ + static_cast<size_t>(first) * stride_;
+      const ptrdiff_t ahead = first == 0 ? to_keys : 0;
       int dimension = 0;
       for (; dimension + 16 * simd::kValueVectors <= head_dim_; dimension += 16 * simd::kValueVectors)
-        page_values<Cache, count(), simd::kValueVectors>(values + dimension * Cache::kPair, valid, head_dim_, weights,
-                                                         stride_, totals + dimension);
+        page_values<Cache, count(), simd::kValueVectors>(values + dimension * Cache::kPair, ahead, valid, head_dim_,
+                                                         weights, stride_, totals + dimension);
       for (; dimension < head_dim_; dimension += 16)
-        page_values<Cache, count(), 1>(values + dimension * Cache::kPair, valid, head_dim_, weights, stride_,
+        page_values<Cache, count(), 1>(values + dimension * Cache::kPair, ahead, valid, head_dim_, weights, stride_,
                                        totals + dimension);
     });
   }
@@ -249,7 +254,8 @@ class Span {
   float* scores_ = nullptr;
   Factor* weights_ = nullptr;
   Factor* rounded_queries_ = nullptr;
-  int next_first_ = 0;  // pages of the next task
+  int last_ = 0;        // page of the task
+  int next_first_ = 0;  // pages of the next one
   int next_last_ = 0;
 };
 

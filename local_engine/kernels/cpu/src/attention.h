@@ -21,7 +21,7 @@ struct AttentionTask {
   int window;    // positions that a row sees, itself included and what is behind it not; 0 is all
   float soft_cap;  // 0 is none
   const float* sinks;  // of each of the heads, a logit that takes part in the softmax and has no value; or null
-  const AttentionTask* next;  // whose pages are read from memory meanwhile, or null
+  const AttentionTask* next;  // whose first keys are asked of memory meanwhile, or null
 };
 
 // What one thread needs beside it.
