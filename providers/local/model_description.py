@@ -68,6 +68,7 @@ def undescribed(refused: frozenset[str]) -> ModelDescription:
 
 
 def describe(model: AnyModel, refused: frozenset[str]) -> ModelDescription:
+    """What its files say, without the fields `refused`."""
     if isinstance(model, LocalEncoder):
         return ModelDescription(
             capabilities=_NO_GENERATION,
