@@ -15,6 +15,7 @@ from adapters.json_fields import Decodes, told
 from adapters.nearest_name import did_you_mean
 from adapters.openai.request_fields import LOGIT_BIAS
 from adapters.openai.vocabulary import CHAT_FIELDS
+from adapters.sampler_fields import SAMPLERS
 
 __all__ = ["Defaults", "DefaultsError", "bounded"]
 
@@ -30,6 +31,7 @@ _REASONING_TYPES = {f"reasoning.{name}": hint for name, hint in get_type_hints(R
 
 _RANGES: Mapping[str, Decodes[Any]] = {
     **{name: field.decoder for name, field in CHAT_FIELDS.by_name.items()},
+    **SAMPLERS,
     "max_tokens": POSITIVE,
     "max_tool_calls": POSITIVE,
     "logprobs": TOP_LOGPROBS,

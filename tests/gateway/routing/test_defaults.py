@@ -8,6 +8,8 @@ from tests.gateway.routing.test_router import request
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
+        ("dry_base", 0.5, "expected number >= 1.0"),
+        ("dry_sequence_breakers", ["x" * 41], "expected string of length <= 40"),
         ("max_tokns", 5, "no such field of a request, did you mean 'max_tokens'?"),
         ("messages", [], "no such field of a request"),
         ("max_tokens", "5", "expected integer or null, got string"),
